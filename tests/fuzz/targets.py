@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -308,6 +309,38 @@ def demos() -> Iterator[Target]:
         yield Target("demos", f"npz {compressed}", plain(compressed), dataset("demos"))
 
 
+def tables() -> Iterator[Target]:
+    """Tables of Parquet, Arrow and JSON lines."""
+    pa = import_module("pyarrow")
+    rows: dict[str, Any] = {
+        "episode": [0, 0, 0, 1, 1, 2],
+        "x": pa.FixedSizeListArray.from_arrays(np.arange(12.0), 2),
+        "tokens": [[1], [], [2, 3], [4], [], [5, 6]],
+        "task": ["go", "", "left", "né", "a", "b"],
+        "infos": [{"done": i == 5} for i in range(6)],
+    }
+    table = pa.table(rows)
+
+    def parquet(folder: Path) -> None:
+        import_module("pyarrow.parquet").write_table(table, folder / "t.parquet", row_group_size=4)
+
+    def arrow(folder: Path, new: str = "new_file") -> None:
+        with getattr(pa.ipc, new)(folder / "t.arrow", table.schema) as writer:
+            writer.write_table(table, max_chunksize=4)
+
+    def lines(folder: Path) -> None:
+        (folder / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+
+    makers: dict[str, Callable[[Path], object]] = {
+        "parquet": parquet,
+        "arrow": arrow,
+        "stream": lambda folder: arrow(folder, "new_stream"),
+        "json lines": lines,
+    }
+    for name, make in makers.items():
+        yield Target("tables", name, make, dataset("tables"))
+
+
 def plain(compressed: bool) -> Callable[[Path], object]:
     """Arrays in an archive."""
 
@@ -571,5 +604,5 @@ def targets() -> dict[str, Target]:
     """All of them by key."""
     kinds = ("windows", "mixed", "packed", "repacked", "stream", "packed stream")
     loaders = [*map(states, kinds), live(False), live(True)]
-    found = [*lc0(), *webdataset(), *minari(), *columns(), *demos(), *l5kit(), *maps(), *texts(), *loaders]
+    found = [*lc0(), *webdataset(), *minari(), *columns(), *demos(), *tables(), *l5kit(), *maps(), *texts(), *loaders]
     return {target.key: target for target in found}

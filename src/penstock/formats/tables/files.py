@@ -1,0 +1,91 @@
+"""Which files a table is: one file, the shards of a folder, or a saved Hugging Face dataset."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from penstock.core.narrowing import is_dict, is_list
+from penstock.errors import FormatError
+from penstock.formats.base.order import natural
+
+Kind = Literal["parquet", "arrow", "arrow stream", "json lines"]
+
+SUFFIXES = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson")
+JSON_SUFFIXES = (".jsonl", ".ndjson")
+STATE = "state.json"  # lists the shards of a saved Hugging Face dataset
+INFO = "dataset_info.json"
+SPLITS = "dataset_dict.json"  # lists the splits of a saved Hugging Face dataset
+_BESIDE = (".json", ".md", ".txt", ".lock", ".crc")  # files of a folder of shards that describe the shards
+_HEAD = 64 << 10  # bytes of a file that are inspected
+
+
+def kind_of(path: Path) -> Kind | None:
+    """Return the kind of table in a file, by its first bytes, or None for another file.
+
+    An Arrow stream and JSON lines have no magic number: the suffix of the file must agree with the content.
+    """
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    if head[:4] == b"PAR1":
+        return "parquet"
+    if head[:6] == b"ARROW1":
+        return "arrow"
+    if (
+        path.suffix == ".arrow"
+        and head[:4] == b"\xff\xff\xff\xff"
+        and int.from_bytes(head[4:8], "little", signed=True) > 0
+    ):
+        return "arrow stream"
+    return "json lines" if path.suffix in JSON_SUFFIXES and head.lstrip()[:1] == b"{" else None
+
+
+def files_at(path: Path) -> list[Path]:
+    """Return the file itself, or the shards of a folder in natural order of their names.
+
+    A saved Hugging Face dataset lists its shards, and may have other Arrow files as caches.
+
+    Raises:
+        FormatError: The path has several splits, or the list of shards is damaged.
+    """
+    if not path.is_dir():
+        return [path]
+    if (path / SPLITS).is_file():
+        splits = read_object(path / SPLITS).get("splits")
+        raise FormatError(
+            f"expected one split, got a folder of the splits {splits}; open one of its folders", path=path
+        )
+    if (path / STATE).is_file():
+        entries: Any = read_object(path / STATE).get("_data_files")
+        names: list[Any] = [e.get("filename") for e in entries if is_dict(e)] if is_list(entries) else []
+        if not names or not all(isinstance(name, str) and name == Path(name).name for name in names):
+            raise FormatError(f"expected names of shards under _data_files, got {entries}", path=path / STATE)
+        return [path / name for name in names]
+    return sorted(_shards(path), key=lambda p: natural(p.name))
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a small file. Raises `FormatError` for other content."""
+    found = json.loads(path.read_bytes())
+    if not is_dict(found):
+        raise FormatError(f"expected a JSON object, got {type(found).__name__}", path=path)
+    return found
+
+
+def has_table(path: Path) -> bool:
+    """Return whether there is a table: a file of one of the kinds, or a folder with nothing but shards."""
+    if not path.is_dir():
+        return path.is_file() and kind_of(path) is not None
+    if (path / SPLITS).is_file():
+        return True
+    if (path / STATE).is_file():
+        return "_data_files" in read_object(path / STATE)
+    names = [p for p in path.iterdir() if p.suffix not in _BESIDE and p.name[0] not in "._"]
+    if not names or not all(p.suffix in SUFFIXES and p.is_file() for p in names):
+        return False
+    return kind_of(min(names, key=lambda p: natural(p.name))) is not None
+
+
+def _shards(folder: Path) -> list[Path]:
+    return [p for p in folder.iterdir() if p.suffix in SUFFIXES and p.name[0] not in "._"]

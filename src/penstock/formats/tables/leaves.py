@@ -1,0 +1,182 @@
+"""Columns of a table: from types and arrays of Arrow to fields and arrays of NumPy. Needs PyArrow.
+
+A struct has a column for each of its fields, under a path. A column keeps its storage as far as possible: numbers
+without missing values are views of Arrow's memory, booleans (bits in Arrow) are copied.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.core.ragged import Array, Ragged
+from penstock.core.spec import Field
+from penstock.errors import ArgumentError, FormatError, require
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+DEEPEST = 32  # levels of nested structs and lists
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column of numbers, text or lists: the field `names[1:]` of the table's column `names[0]`."""
+
+    names: tuple[str, ...]
+    field: Field
+
+
+def arrow() -> Any:
+    """Return PyArrow. Raises `MissingExtraError`."""
+    return require("pyarrow", "arrow")
+
+
+def leaves_of(schema: Any, shapes: Shapes, wanted: frozenset[str] | None, path: Path) -> dict[str, TableColumn]:
+    """Return the columns of a schema by path, of all of its columns or only the `wanted` ones.
+
+    Raises:
+        FormatError: Columns cannot be read, or have the same path.
+        ArgumentError: A wanted column or one of `shapes` does not exist, or is no list.
+    """
+    found: dict[str, TableColumn] = {}
+    unreadable: dict[str, str] = {}
+    for column in schema:
+        if wanted is not None and column.name not in wanted:
+            continue
+        for names, kind in _fields((column.name,), column.type, path):
+            name = "/".join(names)
+            if name in found or not all(names):
+                raise FormatError(f"expected distinct names of columns, got {name!r}", path=path)
+            try:
+                found[name] = TableColumn(names, _field(kind, shapes.get(name)))
+            except ArgumentError:
+                raise
+            except TypeError as error:
+                unreadable[name] = str(error)
+    if unreadable:
+        rest = sorted({leaf.names[0] for leaf in found.values()})
+        raise FormatError(
+            f"expected columns of numbers, text or lists of numbers, got {unreadable}; leave them out "
+            f"with `columns`, as columns={rest}",
+            path=path,
+        )
+    if missing := [name for name in (*shapes, *(wanted or ())) if name not in found and name not in schema.names]:
+        raise ArgumentError(f"expected columns among {schema.names}, got {missing}")
+    return found
+
+
+def _fields(names: tuple[str, ...], kind: Any, path: Path) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if len(names) > DEEPEST:
+        raise FormatError(f"expected at most {DEEPEST} nested structs", path=path, where="/".join(names)[:80])
+    if not arrow().types.is_struct(kind):
+        yield names, kind
+        return
+    for inner in kind:
+        yield from _fields((*names, inner.name), inner.type, path)
+
+
+def _field(kind: Any, shape: tuple[int, ...] | None) -> Field:
+    """Return the field of a type. Raises `TypeError` for types that no column has."""
+    types = arrow().types
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    if shape is not None:
+        inner = kind
+        for size in shape:
+            if not _is_list(inner) or getattr(inner, "list_size", size) != size:
+                raise ArgumentError(f"expected `shapes` that fit {kind}, got {shape}")
+            inner = inner.value_type
+        return Field(_dtype(inner), shape)
+    if types.is_string(kind) or types.is_large_string(kind):
+        return Field(np.dtype(np.uint8), kind="text")
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return Field(np.dtype(np.uint8), kind="ragged")
+    if types.is_list(kind) or types.is_large_list(kind):
+        inner, sizes = _fixed(kind.value_type)
+        return Field(_dtype(inner), sizes, kind="ragged")
+    inner, sizes = _fixed(kind)
+    return Field(_dtype(inner), sizes)
+
+
+def _fixed(kind: Any) -> tuple[Any, tuple[int, ...]]:
+    """Return the innermost type of fixed-size lists, and their sizes."""
+    sizes: list[int] = []
+    while arrow().types.is_fixed_size_list(kind):
+        sizes.append(int(kind.list_size))
+        kind = kind.value_type
+    return kind, tuple(sizes)
+
+
+def _is_list(kind: Any) -> bool:
+    types = arrow().types
+    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+
+
+def _dtype(kind: Any) -> np.dtype[Any]:
+    types = arrow().types
+    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
+        raise TypeError(str(kind))
+    return np.dtype(kind.to_pandas_dtype())
+
+
+def array_of(column: Any, leaf: TableColumn) -> Any:
+    """Return the Arrow array of a leaf in an array of its table's column. Missing structs have missing fields."""
+    for name in leaf.names[1:]:
+        column = column.flatten()[column.type.get_field_index(name)]
+    return column.dictionary_decode() if arrow().types.is_dictionary(column.type) else column
+
+
+def values_of(array: Any, field: Field) -> Array:
+    """Return the rows of an Arrow array as an array or `Ragged`.
+
+    Missing floats are NaN. Raises `FormatError` for other missing values and for lists of other lengths.
+    """
+    if field.kind == "text" or (field.ragged and not _is_list(array.type)):
+        return _bytes(array)
+    if not field.ragged:
+        return _numbers(array, len(array), field)
+    _no_nulls(array)
+    offsets = array.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    return Ragged(_numbers(array.flatten(), int(offsets[-1] - offsets[0]), field), offsets - offsets[0])
+
+
+def _numbers(array: Any, rows: int, field: Field) -> Any:
+    pa = arrow()
+    for size in field.shape:
+        _no_nulls(array)
+        if not pa.types.is_fixed_size_list(array.type):
+            lengths = np.diff(array.offsets.to_numpy(zero_copy_only=False))
+            if (lengths != size).any():
+                found = sorted({int(length) for length in lengths})[:8]
+                raise FormatError(f"expected lists of length {size}, got lengths {found}; `shapes` can name others")
+        array = array.flatten()
+    if field.dtype.kind != "f":
+        _no_nulls(array)
+    if math.prod(field.shape) == 0:
+        return np.empty((rows, *field.shape), field.dtype)
+    found = array.to_numpy(zero_copy_only=False).astype(field.dtype, copy=False)
+    return np.ascontiguousarray(found.reshape(rows, *field.shape))
+
+
+def _bytes(array: Any) -> Ragged:
+    _no_nulls(array)
+    rows = array.cast(arrow().large_binary())
+    if not len(rows):
+        return Ragged(np.zeros(0, np.uint8), np.zeros(1, np.int64))
+    _, begins, data = rows.buffers()
+    offsets = np.frombuffer(begins, np.int64, len(rows) + 1, rows.offset * 8)
+    values = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
+    return Ragged(values[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+
+def _no_nulls(array: Any) -> None:
+    if array.null_count:
+        raise FormatError(
+            f"expected a value in every row, got {array.null_count} missing in {len(array)} rows; fill them, or leave "
+            "the column out with `columns`"
+        )

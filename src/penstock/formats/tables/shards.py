@@ -1,0 +1,207 @@
+"""Files of a table, as blocks of rows that are decoded together.
+
+A block is a row group of a Parquet file, a record batch of an Arrow file, or all rows of JSON-lines files. Arrow files
+are mapped and stay in place. Parquet files are opened for each block, so that any number of shards keeps no file open;
+a file that changed since is an error. JSON lines are parsed once, when the table is opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.core.arrays import ByteArray
+from penstock.core.boundary import parsing
+from penstock.core.narrowing import is_dict
+from penstock.errors import FormatError, require
+from penstock.files.mapping import check_mapped, map_file
+from penstock.formats.tables.files import Kind, kind_of
+from penstock.formats.tables.leaves import arrow
+
+ENDS = 64 << 10  # bytes at the start and the end of a file that its identity has
+LINES = 4096  # lines of JSON that become Arrow arrays at a time
+
+
+def identity_of(path: Path) -> list[int | str]:
+    """Return size and time of a file, and the digest of its ends: files written in one clock tick have one time."""
+    with path.open("rb") as file:
+        found = os.fstat(file.fileno())
+        digest = hashlib.sha256(file.read(ENDS))
+        file.seek(max(found.st_size - ENDS, 0))
+        digest.update(file.read(ENDS))
+    return [found.st_size, found.st_mtime_ns, digest.hexdigest()]
+
+
+class TableShard(ABC):
+    """One file of a table: its schema, the rows of each block, and the columns of a block."""
+
+    schema: Any
+    rows: list[int]
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.identity = identity_of(path)
+
+    @abstractmethod
+    def column(self, block: int, name: str) -> Any:
+        """Return a column of a block as one Arrow array."""
+
+    def check(self) -> None:
+        """Raise `FormatError` if mapped bytes are no longer there."""
+
+
+class ParquetShard(TableShard):
+    """A Parquet file. Cost of opening: its footer."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        with require("pyarrow.parquet", "arrow").ParquetFile(path) as file:
+            self._footer = file.metadata
+            self.schema = file.schema_arrow
+        self.rows = [self._footer.row_group(i).num_rows for i in range(self._footer.num_row_groups)]
+
+    def column(self, block: int, name: str) -> Any:
+        """Decode a column of a row group."""
+        found = os.stat(self.path)
+        if [found.st_size, found.st_mtime_ns] != self.identity[:2]:
+            raise FormatError("expected the file that was opened, got a changed one; open the table again")
+        with require("pyarrow.parquet", "arrow").ParquetFile(self.path, metadata=self._footer) as file:
+            # The threads of Arrow do not survive a fork.
+            table = file.read_row_group(block, columns=[name], use_threads=False)
+        return _joined(table.column(name), self.rows[block])
+
+
+class ArrowShard(TableShard):
+    """An Arrow file or stream, mapped. Only compressed record batches are copied, when a column is read."""
+
+    def __init__(self, path: Path, *, stream: bool) -> None:
+        super().__init__(path)
+        pa = arrow()
+        self._raw: ByteArray = map_file(path)
+        if stream:
+            reader = pa.ipc.open_stream(pa.py_buffer(self._raw))
+            self._batches = list(reader)
+        else:
+            reader = pa.ipc.open_file(pa.py_buffer(self._raw))
+            self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        self.schema = reader.schema
+        self.rows = [batch.num_rows for batch in self._batches]
+
+    def check(self) -> None:
+        """Raise `FormatError` if the file was truncated."""
+        check_mapped(self._raw)
+
+    def column(self, block: int, name: str) -> Any:
+        """Return the column of a record batch, after a check of its offsets."""
+        self.check()
+        return _joined(self._batches[block].column(name), self.rows[block])
+
+
+class JsonShard(TableShard):
+    """Files of JSON lines, in memory as one Arrow table, because a column has one type in all files.
+
+    Lists that have the same length in every row become lists of a fixed size.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        super().__init__(paths[0])
+        self.identity = [entry for path in paths for entry in identity_of(path)]
+        pa = arrow()
+        tables: list[Any] = []
+        for path in paths:
+            with parsing(path):
+                tables += _json_tables(path)
+        with parsing(paths[0].parent):
+            table = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+            self._columns = {name: _regular(_joined(table.column(name), table.num_rows)) for name in table.column_names}
+        self.schema = pa.schema([(name, column.type) for name, column in self._columns.items()])
+        self.rows = [table.num_rows]
+
+    def column(self, block: int, name: str) -> Any:
+        """Return a column of all files."""
+        return self._columns[name]
+
+
+def _joined(column: Any, rows: int) -> Any:
+    """Return one valid array. Raises `FormatError` for another number of rows."""
+    pa = arrow()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+    column.validate(full=True)
+    if len(column) != rows:
+        raise FormatError(f"expected {rows} rows, got {len(column)}")
+    return column
+
+
+def _json_tables(path: Path) -> list[Any]:
+    """Return JSON lines as Arrow tables. Empty lines are skipped; a column that a line lacks is missing there.
+
+    Raises `FormatError` with the number of a broken line.
+    """
+    pa = arrow()
+    tables: list[Any] = []
+    with path.open("rb") as file:
+        lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+        while block := list(islice(lines, LINES)):
+            rows = [_object(line, path, number) for number, line in block]
+            names = dict.fromkeys(name for row in rows for name in row)
+            with parsing(path, f"lines {block[0][0]} to {block[-1][0]}"):
+                tables.append(pa.table({name: pa.array([row.get(name) for row in rows]) for name in names}))
+    if not tables:
+        raise FormatError("expected at least one line, got none", path=path)
+    return tables
+
+
+def _regular(array: Any) -> Any:
+    """Return an array with lists of a fixed size where all lists have one length, also in structs and lists."""
+    pa = arrow()
+    if array.null_count or not len(array):
+        return array
+    if pa.types.is_struct(array.type):
+        names = [field.name for field in array.type]
+        return pa.StructArray.from_arrays([_regular(inner) for inner in array.flatten()], names=names)
+    if not pa.types.is_list(array.type):
+        return array
+    values = _regular(array.flatten())
+    lengths = np.diff(array.offsets.to_numpy(zero_copy_only=False))
+    if lengths[0] > 0 and (lengths == lengths[0]).all():
+        return pa.FixedSizeListArray.from_arrays(values, int(lengths[0]))
+    return pa.ListArray.from_arrays(pa.array(np.cumsum([0, *lengths]), pa.int32()), values)
+
+
+def _object(line: bytes, path: Path, number: int) -> dict[str, Any]:
+    try:
+        row: Any = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"expected a JSON object in each line, got {error}", path=f"{path}:{number}") from error
+    if not is_dict(row):
+        raise FormatError(f"expected a JSON object in each line, got {str(row)[:80]}", path=f"{path}:{number}")
+    return row
+
+
+def open_shards(paths: Sequence[Path]) -> list[TableShard]:
+    """Open the files of a table. Raises `FormatError` if a file is damaged or no table, `MissingExtraError`."""
+    kinds: list[Kind | None] = [kind_of(path) for path in paths]
+    if paths and set(kinds) == {"json lines"}:
+        return [JsonShard(paths)]
+    return [_open(path, kind) for path, kind in zip(paths, kinds, strict=True)]
+
+
+def _open(path: Path, kind: Kind | None) -> TableShard:
+    with parsing(path):
+        if kind == "parquet":
+            return ParquetShard(path)
+        if kind in ("arrow", "arrow stream"):
+            return ArrowShard(path, stream=kind == "arrow stream")
+        other = "JSON lines next to other files" if kind else "another or an empty one"
+        raise FormatError(f"expected a file of a Parquet, Arrow or JSON-lines table, got {other}")
