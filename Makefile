@@ -9,13 +9,20 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # torch comes first and by its exact version, so that no later requirement can bring another build of it.
 TORCH := torch==2.13.0
 
-.PHONY: help demo test check fuzz bounds figures docs clean
+EXAMPLES := $(basename $(notdir $(shell grep -l -- --out examples/*.py)))
+
+.PHONY: help demo examples test check fuzz bounds figures docs clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
 
 demo: .venv/run.stamp ## record, train, stop, resume, compare: the whole road in a few minutes
 	$(BIN)/penstock demo --out out/demo
+
+examples: .venv/run.stamp ## the learners in examples/, in full, with their curves in out/examples: some minutes each
+	@mkdir -p out/examples
+	@set -e; for name in $(EXAMPLES); do echo "examples/$$name.py -> out/examples/$$name.png"; \
+		$(BIN)/python examples/$$name.py --out out/examples/$$name.png; done
 
 test: .venv/dev.stamp ## every test, the examples in docstrings, README and docs
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --doctest-modules src tests README.md CONTRIBUTING.md docs

@@ -78,3 +78,23 @@ def test_a_decision_transformer_learns_from_returns(tmp_path: Path) -> None:
     losses, reached = script["run"](tmp_path, recorded=8, updates=14, wanted=(20.0,), played=1)
     assert np.mean(losses[-4:]) < np.mean(losses[:4])
     assert reached[0] >= 1
+
+
+def test_a_language_model_learns_from_packed_rows_of_three_corpora() -> None:
+    script = runpy.run_path(str(EXAMPLES / "language_model.py"))
+    corpora = {name: some[:200] for name, some in script["texts"]().items()}
+    assert all(len(some) > 50 for some in corpora.values())
+    mixed, held_out = script["rows"](corpora)
+    assert np.bincount(mixed[:100]["source"]).tolist() == [50, 25, 25]
+    batch = mixed[:32]
+    model, losses = script["train"](mixed, 12)
+    assert np.mean(losses[-3:]) < np.mean(losses[:3]) - 1  # bits
+    assert max(script["test"](model, held_out, 8).values()) < 7  # 8 bits a byte are a guess
+
+    texts = {name: torch.from_numpy(batch[name].astype(np.int64)) for name in ("tokens", "positions", "segment_ids")}
+    first = texts["segment_ids"][:, :1] == texts["segment_ids"]
+    others = {**texts, "tokens": torch.where(first, texts["tokens"], 0)}
+    with torch.no_grad():
+        seen, changed = model(*texts.values()), model(*others.values())
+    torch.testing.assert_close(seen[first], changed[first])  # bytes of other texts change nothing
+    assert not torch.equal(seen, changed)
