@@ -104,7 +104,7 @@ def train(mixed: penstock.MapDataset, updates: int) -> tuple[LanguageModel, list
 
 
 def test(model: LanguageModel, held_out: dict[str, penstock.MapDataset], most: int) -> dict[str, float]:
-    """Loss of each corpus, on texts that were not trained on."""
+    """Loss of each corpus, on texts kept for the test. Functions that are trained on have some of its docstrings."""
     with torch.no_grad():
         return {name: loss_of(model, packs[: min(most, len(packs))]).item() for name, packs in held_out.items()}
 
@@ -128,7 +128,7 @@ def main() -> None:
     model, losses = train(mixed, updates=1500)
     tested = test(model, held_out, 64)
     for name, loss in tested.items():
-        print(f"{name}: {loss:.2f} bits a byte, on texts that it has not seen")
+        print(f"{name}: {loss:.2f} bits a byte, on texts kept for the test")
     print(write(model, "The ", 200))
     if out:
         import matplotlib.pyplot as plt
