@@ -44,7 +44,7 @@ def test_namespaces_have_metadata(tmp_path):
     assert root.namespaces(tmp_path) == ["ab", "ab/cd"]
     assert root.namespace_metadata("ab/cd", tmp_path) == {"description": "deep"}
     assert root.namespace_metadata("ab", tmp_path) == {}
-    with pytest.raises(DataError, match="empty namespace"):
+    with pytest.raises(DataError, match="is not empty"):
         root.delete_namespace("ab", tmp_path)
     root.delete_namespace("ab/cd", tmp_path)
     assert root.namespaces(tmp_path) == ["ab"]
