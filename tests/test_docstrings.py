@@ -25,6 +25,8 @@ MODULES = (
     "penstock.core.spaces",
     "penstock.core.spec",
     "penstock.core.turns",
+    "penstock.data.augment",
+    "penstock.data.column_paths",
     "penstock.data.dataset",
     "penstock.data.iter_dataset",
     "penstock.data.jigsaw",
@@ -117,6 +119,8 @@ NO_EXAMPLE = {
         (
             "penstock.core.blocks.BlockIterator",
             "penstock.core.blocks.BlockOrigin",
+            "penstock.data.augment.Augmentation",
+            "penstock.data.augment.PictureAugmentation",
             "penstock.load.batch_source.BatchSource",
             "penstock.load.pipeline_source.BatchPipeline",
             "penstock.load.pipeline_source.TicketedBatch",

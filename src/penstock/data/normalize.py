@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock.core.arrays import AnyArray, FloatArray
-from penstock.core.columns import Columns
+from penstock.data.column_paths import replace_columns
 from penstock.data.statistics import ColumnStatistics, Statistics
-from penstock.errors import ArgumentError, PlanError, SpecError
+from penstock.errors import ArgumentError, PlanError
 
 Mode = Literal["standard", "min_max", "quantile"]
 
@@ -57,30 +57,7 @@ class Normalize:
         Raises:
             SpecError: A column to scale is missing.
         """
-        if isinstance(columns, Columns):
-            scaled = {path: self._scaled(path, columns[path]) for path in self._present(columns.flat)}
-            return Columns.of_flat({**columns.flat, **scaled}, columns.n)
-        found = dict(columns)
-        for path in self.center:
-            self._replace(found, path, path)
-        return found
-
-    def _present(self, flat: Mapping[str, Any]) -> Sequence[str]:
-        for path in self.center:
-            if path not in flat:
-                raise SpecError(f"expected a column {path!r} to normalize, got {list(flat)}")
-        return list(self.center)
-
-    def _replace(self, columns: dict[str, Any], path: str, whole: str) -> None:
-        """Replace a column of a dict, which is this call's own copy, or of a dict within it, which is copied."""
-        if path in columns:
-            columns[path] = self._scaled(whole, columns[path])
-            return
-        head, _, rest = path.partition("/")
-        if not rest or not isinstance(columns.get(head), Mapping):
-            raise SpecError(f"expected a column {whole!r} to normalize, got {list(columns)}")
-        columns[head] = dict(columns[head])
-        self._replace(columns[head], rest, whole)
+        return replace_columns(columns, self.center, self._scaled, "normalize")
 
     def _scaled(self, path: str, x: Any) -> Any:
         if type(x).__module__.partition(".")[0] == "torch":
