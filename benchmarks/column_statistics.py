@@ -2,8 +2,7 @@
 
 Claim: `penstock.statistics` takes at most a fifth of the CPU time of NumPy's mean, standard deviation, least, greatest
 and five quantiles of the same arrays in memory. The goal was 70 % of the speed at which the same episodes are read. It
-is met where reading means decoding or a disk, and not in this table, where reading is a copy of memory: counting costs
-2 to 3 ns a number.
+is missed here, where reading is a copy of memory and counting costs several ns a number.
 
 Each dataset is a column store in the page cache. Reading copies all columns of all episodes, by ranges of 8 MB, on the
 same threads. The best of three runs counts for each.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import jax
 import numpy as np
 import pytest
 import torch
@@ -67,7 +68,6 @@ def test_outputs_of_other_names(data: penstock.EpisodeDataset) -> None:
 
 
 def test_torch_and_jax_get_the_same_values(data: penstock.EpisodeDataset) -> None:
-    jax = pytest.importorskip("jax")
     scale = penstock.normalize(penstock.statistics(data), ["observations/state", "observations/image", "actions"])
     rows = data.samples()[:16]
     expected = scale(rows)

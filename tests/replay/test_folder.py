@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -206,7 +207,6 @@ def test_impossible_ratios_are_refused(wrong: Any) -> None:
 
 
 def test_environments_record_into_a_replay(tmp_path: Path) -> None:
-    gymnasium = pytest.importorskip("gymnasium")
     replay = penstock.Replay(tmp_path / "store", 10_000, samples=penstock.Transitions(n_step=3))
     with penstock.VectorCollector(gymnasium.make_vec("CartPole-v1", 4), replay, seed=0) as envs:
         penstock.rollout_vector(envs, episodes=12, seed=1)

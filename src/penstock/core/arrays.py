@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 AnyArray: TypeAlias = npt.NDArray[Any]
-Integer: TypeAlias = int | np.int64  # a whole number in a compiled loop
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
-IntScalar: TypeAlias = int | np.int64  # a number, or an element of an array of them
+IntScalar: TypeAlias = int | np.int64  # in kernels: a whole number, or an element of an IntArray
 IntArray: TypeAlias = npt.NDArray[np.int64]  # positions, offsets, lengths, ids
 Int32Array: TypeAlias = npt.NDArray[np.int32]
 UInt32Array: TypeAlias = npt.NDArray[np.uint32]

@@ -64,7 +64,7 @@ class DerivedColumn:
         dtype: npt.DTypeLike | None = None,
         shape: tuple[int, ...] | None = None,
     ) -> DerivedColumn:
-        """Describe a new column of a source. The arguments are those of `EpisodeDataset.with_column`."""
+        """Describe a new column of a source. `EpisodeDataset.with_column` describes the arguments."""
         _check_name(name, source.spec)
         if align is not None and align not in ALIGNS:
             raise ArgumentError(f"expected align to be one of {ALIGNS}, got {align!r}")

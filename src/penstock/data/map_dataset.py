@@ -453,7 +453,7 @@ class MapDataset:
 
         With `draw="systematic"`, each sample has had its share of the draws at any time, to within 1.0 to 1.4 draws for
         most weights (`plan.bound`). Draws continue through all epochs, so samples with small weights get their turn in
-        a later epoch. Shuffle afterwards. `where` keeps only some samples, for example those of the best episodes.
+        a later epoch. Shuffle afterwards. `where` keeps only some samples, for example of the best episodes.
 
         Args:
             weights: Numbers of 0 or more in any scale: an array `[n]` for `n` samples, the name of a column with one

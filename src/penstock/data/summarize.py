@@ -68,8 +68,9 @@ def statistics(
         progress: Whether to show a progress bar. The default is None: on a terminal.
 
     Returns:
-        Statistics by column path. Text is left out; `skipped` says why a column has no statistics. Cost: one pass, 2 to
-        3 ns a number and core. Memory: 512 kB a number of a row and thread, at most 128 MB a column.
+        Statistics by column path. Text is left out; `skipped` says why a column has no statistics. Cost: one pass, 4 to
+        7 ns of CPU time a number and 1 ns a byte of a picture, reading included. Memory: 512 kB a number of a row and
+        thread, at most 128 MB a column.
 
     Raises:
         ArgumentError: `data` is neither, or `samples` is given for episodes.
@@ -424,8 +425,8 @@ def _sample_walk(
 
     def read(block: int, _: _Buffers) -> Iterator[tuple[Hashable, str, Array, IntArray]]:
         positions = np.arange(block * block_samples, min((block + 1) * block_samples, n))
-        batch = data.batch(positions).flat
         grids = data.resolve(positions)
+        batch = data.mapped(data.read(grids), positions).flat
         labels = None if by is None else _values(batch[by], by)
         for label, chosen in _groups(labels):
             for path in paths:

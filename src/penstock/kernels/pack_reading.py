@@ -137,7 +137,7 @@ def place_pieces(
     In a pack, each piece begins at the next multiple of `align` behind the piece before.
 
     Args:
-        pack: `[m]` int64, the pack of each piece, those of a pack next to each other.
+        pack: `[m]` int64, the pack of each piece; pieces of one pack are next to each other.
         total: `[m, A]` int64, the rows of the item.
         part: `[m]`, the part of each item for `PARTS`; empty for the first one.
         limit: `[A]` int64, the most rows of a piece.

@@ -168,7 +168,7 @@ def _close_leaf(
     low: FloatArray,
     high: FloatArray,
 ) -> None:
-    """Add the figures of a leaf to those of its column `d`: see the opening comment."""
+    """Add the figures of a leaf to the figures of column `d`: see the opening comment."""
     n = figures[0]
     if n == 0:
         return
@@ -245,7 +245,7 @@ def _summarize_run(x: FloatArray, m: int, figures: FloatArray, lane: FloatArray,
 @uncounted_helper
 def _gather(values: FloatingArray, first: int, m: int, column: int, columns: int, x: FloatArray) -> None:
     """Copy `m` rows of some columns to `x[columns, LANES]`, in the order of memory."""
-    if values.shape[1] == 1:
+    if values.shape[1] == 1:  # without a loop over columns, which would take half of the time
         for i in range(m):
             x[0, i] = values[first + i, 0]
         return

@@ -134,7 +134,7 @@ class UseCounts:
         return upper - self.base <= len(self._uses)
 
     def reach(self, lo: int, base: int, upper: int) -> None:
-        """Begin at `base`, which is at most `lo`, and have room for as many numbers again as `lo : upper`."""
+        """Begin at `base`, which is at most `lo`, and have room for twice the numbers `lo : upper`."""
         grown = np.zeros(max(upper - base, 2 * (upper - lo)), np.int32)
         held = self._uses[base - self.base : upper - self.base]
         grown[: len(held)] = held

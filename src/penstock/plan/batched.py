@@ -234,7 +234,7 @@ def check_unplanned(plan: Plan, batch_size: int | None, *, drop_last: bool) -> N
 
 
 def _cuts(widths: IntArray, size: int, tokens: int, positions: IntArray) -> IntArray:
-    """`[b + 1]` cuts of samples into batches, as many samples each as `size` and `tokens` allow."""
+    """`[b + 1]` cuts of samples into batches, each as large as `size` and `tokens` allow."""
     cuts, known = [0], widths.tolist()
     widest = 0
     for i, width in enumerate(known):

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import pytest
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import feather
 
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
@@ -20,9 +22,6 @@ from penstock.formats.base.source import Source
 from penstock.formats.tables import FORMAT
 from penstock.testing.examples import Example
 from penstock.testing.sources import SourceContract
-
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
 
 INDEX = "episode_index"
 
@@ -112,7 +111,7 @@ def write_stream(table: Any, path: Path) -> None:
 
 
 def write_feather(table: Any, path: Path) -> None:
-    pytest.importorskip("pyarrow.feather").write_feather(table, path, compression="lz4", chunksize=4)
+    feather.write_feather(table, path, compression="lz4", chunksize=4)
 
 
 def write_lines(table: Any, path: Path) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import penstock
@@ -19,9 +21,6 @@ from penstock.formats.base.format import recognise
 from penstock.formats.base.source import Source
 from penstock.formats.tables import FORMAT
 from penstock.formats.tables.source import TableSource
-
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
 
 OPTIONS = {"data_format": "parquet"}
 

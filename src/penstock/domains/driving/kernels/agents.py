@@ -17,7 +17,7 @@ from penstock.core.arrays import (
     FloatArray,
     Int32Array,
     IntArray,
-    Integer,
+    IntScalar,
     UInt32Array,
     UInt64Array,
 )
@@ -240,7 +240,7 @@ def _select_agents(
 
 
 @uncounted_helper
-def _slot(track: np.uint64, scene: int, mask: int, keys: UInt64Array, stamp: IntArray) -> Integer:
+def _slot(track: np.uint64, scene: int, mask: int, keys: UInt64Array, stamp: IntArray) -> IntScalar:
     """Return where the table holds a track of this scene; a slot of an earlier scene is free."""
     at = np.int64((track * _GOLDEN) >> _32) & mask
     while stamp[at] == scene and keys[at] != track:
@@ -361,7 +361,7 @@ def _nearest_agents(
 
 @uncounted_helper
 def _away(
-    row: Integer,
+    row: IntScalar,
     xy: FloatArray,
     track: Int32Array,
     wanted: BoolArray,
@@ -380,7 +380,14 @@ def _away(
 
 @uncounted_helper
 def _again(
-    row: Integer, far: float, out: IntArray, nearest: IntArray, i: int, first: int, track: Int32Array, close: FloatArray
+    row: IntScalar,
+    far: float,
+    out: IntArray,
+    nearest: IntArray,
+    i: int,
+    first: int,
+    track: Int32Array,
+    close: FloatArray,
 ) -> bool:
     """Whether an agent is among the first, which the last frame has; then the place where it was nearest is kept."""
     for k in range(first):
@@ -393,7 +400,7 @@ def _again(
 
 @uncounted_helper
 def _put(
-    row: Integer, far: float, track: Int32Array, out: IntArray, i: int, fars: FloatArray, begin: int, count: int
+    row: IntScalar, far: float, track: Int32Array, out: IntArray, i: int, fars: FloatArray, begin: int, count: int
 ) -> int:
     """Insert an agent into `out[i, begin : count]`, in the order of distance, once each; return how many there are."""
     end = count

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from penstock.core.arrays import AnyArray, Int32Array, IntArray, Integer
+from penstock.core.arrays import AnyArray, Int32Array, IntArray, IntScalar
 from penstock.core.ragged import offsets_of
 from penstock.kernels.intrinsics import Address, Builder, Value
 from penstock.kernels.jit import intrinsic, uncounted_helper, uncounted_kernel
@@ -131,7 +131,7 @@ def _blend_words(at: Address, across: int, weights: np.uint64, color: np.uint64)
 
 
 @uncounted_helper
-def _blend(image: AnyArray, at: Integer, color: np.uint64, alpha: np.uint64) -> None:
+def _blend(image: AnyArray, at: IntScalar, color: np.uint64, alpha: np.uint64) -> None:
     """Twice `alpha` / 256 of the way to `color`, all channels of a pixel at once: they are 16 bits apart."""
     rest, part = _FULL - alpha, color * alpha + _ROUND
     value = ((np.uint64(image[at]) * rest + part) >> _BITS) & _MASK
@@ -139,21 +139,21 @@ def _blend(image: AnyArray, at: Integer, color: np.uint64, alpha: np.uint64) -> 
 
 
 @uncounted_helper
-def _part(distance: Integer, run: Integer, rise: Integer) -> Integer:
+def _part(distance: IntScalar, run: IntScalar, rise: IntScalar) -> IntScalar:
     """`distance * run / rise`, in doubles, cut towards zero."""
     return np.int64(np.float64(distance) * np.float64(run) / np.float64(rise))
 
 
 @uncounted_helper
-def _beyond(a: Integer, b: Integer, last: int) -> bool | np.bool_:
+def _beyond(a: IntScalar, b: IntScalar, last: int) -> bool | np.bool_:
     """Return whether both are before 0, or both behind `last`."""
     return (a < 0 and b < 0) or (a > last and b > last)
 
 
 @uncounted_helper
 def _clip(
-    x0: Integer, y0: Integer, x1: Integer, y1: Integer, right: int, bottom: int
-) -> tuple[bool, Integer, Integer, Integer, Integer]:
+    x0: IntScalar, y0: IntScalar, x1: IntScalar, y1: IntScalar, right: int, bottom: int
+) -> tuple[bool, IntScalar, IntScalar, IntScalar, IntScalar]:
     """A segment cut at 0, `right` and `bottom`: its ends, and whether there is anything left of it."""
     if _beyond(x0, x1, right) or _beyond(y0, y1, bottom):
         return False, x0, y0, x1, y1
@@ -175,7 +175,9 @@ def _clip(
 
 
 @uncounted_helper
-def _weights(steps: Integer, into: Integer, out: Integer, tilt: Integer) -> tuple[Integer, Integer, Integer, Integer]:
+def _weights(
+    steps: IntScalar, into: IntScalar, out: IntScalar, tilt: IntScalar
+) -> tuple[IntScalar, IntScalar, IntScalar, IntScalar]:
     """The weights of the first two steps of a line and of its last two, which it covers in part."""
     first, last = (0x78 - into) | 4, out | 4
     second, before = first + 128, last + 128
@@ -188,7 +190,14 @@ def _weights(steps: Integer, into: Integer, out: Integer, tilt: Integer) -> tupl
 
 @uncounted_helper
 def _line(
-    image: AnyArray, width: int, height: int, x0: Integer, y0: Integer, x1: Integer, y1: Integer, color: np.uint64
+    image: AnyArray,
+    width: int,
+    height: int,
+    x0: IntScalar,
+    y0: IntScalar,
+    x1: IntScalar,
+    y1: IntScalar,
+    color: np.uint64,
 ) -> None:
     """One smoothed line: three pixels for every step along its longer axis."""
     seen, x0, y0, x1, y1 = _clip(x0, y0, x1, y1, width * ONE - 1, height * ONE - 1)
@@ -232,8 +241,14 @@ def _line(
 
 @uncounted_helper
 def _collect(
-    points: Int32Array, begin: int, end: int, height: int, edges: IntArray, heads: IntArray, known: tuple[int, Integer]
-) -> tuple[int, Integer]:
+    points: Int32Array,
+    begin: int,
+    end: int,
+    height: int,
+    edges: IntArray,
+    heads: IntArray,
+    known: tuple[int, IntScalar],
+) -> tuple[int, IntScalar]:
     """The edges of a contour that cross rows of pixels, each in the list of the first row it crosses.
 
     `known`, given and handed back, is how many edges there are and the first row of all.
@@ -264,7 +279,7 @@ def _sweep(
     width: int,
     height: int,
     edges: IntArray,
-    known: tuple[int, Integer],
+    known: tuple[int, IntScalar],
     heads: IntArray,
     active: IntArray,
     color: np.uint64,

@@ -21,7 +21,7 @@ from penstock.core.arrays import (
     ImageArray,
     Int32Array,
     IntArray,
-    Integer,
+    IntScalar,
     UInt32Array,
     read_only,
 )
@@ -208,7 +208,7 @@ def _turn(
     area: Area,
     start: Pair,
     ahead: Int32Array,
-    nearby: Integer,
+    nearby: IntScalar,
     place: IntArray,
     near: UInt32Array,
     parts: UInt32Array,
