@@ -182,10 +182,6 @@ def test_frozen_dataclasses_are_frozen() -> None:
     assert wrong == []
 
 
-# Packages whose lines still assign three or more unrelated values. Entries are only removed.
-CROWDED = {"kernels", "live", "load"}
-
-
 def is_crowded(node: ast.AST) -> bool:
     """Whether a statement assigns three or more values to as many names, other than an exchange of their values."""
     if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple) or len(node.value.elts) < 3:
@@ -199,7 +195,6 @@ def test_a_line_assigns_related_values_only() -> None:
     crowded = [
         f"{file.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}"
         for file in FILES
-        if package_of(module_of(file)) not in CROWDED and file.parent.name != "kernels"
         for node in ast.walk(parsed(file))
         if is_crowded(node)
     ]
@@ -304,12 +299,13 @@ def code_lines(tree: ast.AST, file: Path) -> int:
 
 
 def test_functions_and_files_are_short() -> None:
+    """A bound that shows what grows. Where it would make code dense, code is longer and the bound moves."""
     long_files = [f"{f.relative_to(ROOT)}: {n}" for f in FILES if (n := code_lines(parsed(f), f)) > 500]
     long_functions = [
         f"{file.relative_to(ROOT)}:{function.lineno} {function.name}"
         for file in FILES
         for function in functions(parsed(file))
-        if (function.end_lineno or 0) - function.lineno + 1 - docstring_lines(function) > 60
+        if (function.end_lineno or 0) - function.lineno + 1 - docstring_lines(function) > 80
     ]
     assert (long_files, long_functions) == ([], [])
 

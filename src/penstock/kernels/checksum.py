@@ -90,14 +90,18 @@ def _lookup3(words: UInt32Array, size: int) -> np.uint32:
         return c
     end = len(words) - 3
     for i in range(0, end, 3):
-        a, b, c = np.uint32(a + words[i]), np.uint32(b + words[i + 1]), np.uint32(c + words[i + 2])
+        a = np.uint32(a + words[i])
+        b = np.uint32(b + words[i + 1])
+        c = np.uint32(c + words[i + 2])
         a, c = _mixed(a, c, 4), np.uint32(c + b)
         b, a = _mixed(b, a, 6), np.uint32(a + c)
         c, b = _mixed(c, b, 8), np.uint32(b + a)
         a, c = _mixed(a, c, 16), np.uint32(c + b)
         b, a = _mixed(b, a, 19), np.uint32(a + c)
         c, b = _mixed(c, b, 4), np.uint32(b + a)
-    a, b, c = np.uint32(a + words[end]), np.uint32(b + words[end + 1]), np.uint32(c + words[end + 2])
+    a = np.uint32(a + words[end])
+    b = np.uint32(b + words[end + 1])
+    c = np.uint32(c + words[end + 2])
     c = _folded(c, b, 14)
     a = _folded(a, c, 11)
     b = _folded(b, a, 25)

@@ -108,27 +108,40 @@ def _concat_one(
     """The same for one axis, which is all in registers."""
     items, room = len(length), len(index)
     aside = np.empty(items if whole else 0, np.int64)
-    pieces, bins, held, kept, used = 0, 0, 0, 0, np.int64(0)
+    pieces = 0
+    bins = 0
+    held = 0
+    kept = 0
+    used = np.int64(0)
     for i in range(items + 1):
         total, done = length[i, 0] if i < items else np.int64(0), np.int64(0)
         apart = whole and i < items and total == capacity
         while True:
             if (i == items and held > 0) or held == most or used >= capacity:
-                bins, held, used = bins + 1, 0, 0
+                bins += 1
+                held = 0
+                used = 0
             if held == 0 and (i == items or (bins > 0 and kept > 0)):
                 for j in range(kept):
                     if pieces + j < room:
                         index[pieces + j, 0], index[pieces + j, 1] = bins + j, aside[j]
                         begin[pieces + j, 0], size[pieces + j, 0] = 0, capacity
-                pieces, bins, kept = pieces + kept, bins + kept, 0
+                pieces += kept
+                bins += kept
+                kept = 0
             if i == items or apart:
                 break
             reserved = head if 0 < done < total else 0
             take = min(total - done, capacity - used - reserved)
             used += aligned(take + reserved, align)
             if pieces < room:
-                index[pieces, 0], index[pieces, 1], begin[pieces, 0], size[pieces, 0] = bins, i, done, take
-            done, pieces, held = done + take, pieces + 1, held + 1
+                index[pieces, 0] = bins
+                index[pieces, 1] = i
+                begin[pieces, 0] = done
+                size[pieces, 0] = take
+            done += take
+            pieces += 1
+            held += 1
             if done == total:
                 break
         if apart:
@@ -152,9 +165,14 @@ def _concat(  # noqa: PLR0912 - one loop, no calls to pay for
     if length.shape[1] == 1:
         return _concat_one(length, capacity[0], align, most, head, whole, index, begin, size)
     items, axes = length.shape
-    used, done, take = np.zeros(axes, np.int64), np.zeros(axes, np.int64), np.zeros(axes, np.int64)
+    used = np.zeros(axes, np.int64)
+    done = np.zeros(axes, np.int64)
+    take = np.zeros(axes, np.int64)
     aside = np.empty(items if whole else 0, np.int64)
-    pieces, bins, held, kept = 0, 0, 0, 0
+    pieces = 0
+    bins = 0
+    held = 0
+    kept = 0
     for i in range(items + 1):
         left, apart = True, False
         if whole and i < items:
@@ -169,7 +187,9 @@ def _concat(  # noqa: PLR0912 - one loop, no calls to pay for
             if held == 0 and (i == items or (bins > 0 and kept > 0)):
                 for j in range(kept):
                     _note(index, begin, size, pieces + j, bins + j, aside[j], used, length[aside[j]])
-                pieces, bins, kept = pieces + kept, bins + kept, 0
+                pieces += kept
+                bins += kept
+                kept = 0
             if i == items or apart:
                 break
             left = False

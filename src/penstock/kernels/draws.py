@@ -99,7 +99,9 @@ def _draw_ranges(left: IntArray, key: np.uint64, counter: int, out: IntArray) ->
 
 @kernel("u8 i8 i8 i8 b1 i8[1C]")
 def _shuffle_places(key: np.uint64, number: int, n: int, begin: int, endless: bool, out: IntArray) -> None:
-    place, size, cycle = np.empty(len(out), np.int64), np.empty(len(out), np.int64), np.empty(len(out), np.int64)
+    place = np.empty(len(out), np.int64)
+    size = np.empty(len(out), np.int64)
+    cycle = np.empty(len(out), np.int64)
     for i in range(len(out)):
         place[i], size[i] = (begin + i) % n, n
         cycle[i] = (begin + i) // n if endless else 0

@@ -19,7 +19,9 @@ from penstock.core.arrays import Int32Array, IntArray, IntScalar, UInt64Array
 from penstock.kernels.intrinsics import lowest_bit
 from penstock.kernels.jit import helper, kernel
 
-_ALL, _ONE, _63 = np.uint64((1 << 64) - 1), np.uint64(1), np.int64(63)
+_ALL = np.uint64((1 << 64) - 1)
+_ONE = np.uint64(1)
+_63 = np.int64(63)
 
 Narrow: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 """Numbers of items of a window, in the narrowest integers that hold them."""
@@ -289,16 +291,22 @@ def _least(words: UInt64Array, tops: UInt64Array, length: IntScalar) -> IntScala
 def _count_decreasing(counts: Int32Array, capacity: int, most: int) -> tuple[IntScalar, IntScalar]:
     words, tops, head, tail = _queues(capacity)
     room = np.int64(counts.sum()) + 4
-    following, bins, held = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int32)
+    following = np.empty(room, np.int32)
+    bins = np.empty(room, np.int32)
+    held = np.empty(room, np.int32)
     free = np.full(1, -1, np.int32)  # the nodes to use again, linked; `fresh` is the first one never used
-    fresh, total, highest = 0, 0, 0
+    fresh = 0
+    total = 0
+    highest = 0
     for size in range(capacity, -1, -1):
         left = np.int64(counts[size])
         while left > 0:
             residual = _least(words, tops, size)
             if residual < 0:
                 each = most if size == 0 else min(capacity // size, most)
-                waiting, before, residual = (left + each - 1) // each, 0, capacity
+                waiting = (left + each - 1) // each
+                before = 0
+                residual = capacity
                 total += waiting
             else:
                 node = head[residual]
@@ -376,7 +384,9 @@ def _best_fit_in(  # noqa: PLR0912 - one loop, no calls to pay for
     still have room. So a run of equal lengths fills one bin of a queue after the other, and these move on together.
     """
     words, tops, head, tail = _queues(capacity)
-    bins, i, end = 0, 0, 0
+    bins = 0
+    i = 0
+    end = 0
     while i < len(length):
         size = np.int64(length[i])
         while end <= i or (end < len(length) and length[end] == size):
@@ -426,7 +436,10 @@ def _best_fit_in(  # noqa: PLR0912 - one loop, no calls to pay for
 def _plan_decreasing(
     length: IntArray, capacity: int, most: int, room: Int32Array, cut: Narrow, slot: Narrow, local: Narrow, run: Narrow
 ) -> tuple[int, int]:
-    ranked, following, held, bin_of = room[0], room[1], room[2], room[3]
+    ranked = room[0]
+    following = room[1]
+    held = room[2]
+    bin_of = room[3]
     items = len(length)
     runs = sort_into(length, capacity, local, run)
     if runs < 0:

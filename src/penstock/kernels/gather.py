@@ -307,7 +307,9 @@ def _place_in_tiles(
     slab: IntArray,
 ) -> tuple[int, int, int, int]:
     """Layout and first tile of a row, where in its tiles it begins, and how many rows from it on they hold."""
-    k, height, inside = layout[run], tile_shape[run, 0], row - first[run]
+    k = layout[run]
+    height = tile_shape[run, 0]
+    inside = row - first[run]
     down = inside // height
     inside -= down * height
     return k, tile_first[run] + down * across[k], inside * slab[k], min(height - inside, first[run + 1] - row)
@@ -335,7 +337,9 @@ def _copy_rows(
             _tiled_row(address, tile, tile + across, skip + i * slab, form, fill, place + i * row_bytes)
         return
     for i in range(across):
-        unit, to, source = min(slab, row_bytes - i * slab), place + i * slab, address[tile + i]
+        unit = min(slab, row_bytes - i * slab)
+        to = place + i * slab
+        source = address[tile + i]
         if source == -1:
             _fill_lines(to, row_bytes, fill, rows, unit)
         elif slab == row_bytes:
@@ -349,8 +353,14 @@ def _tiled_row(
     address: IntArray, tile: int, last: int, skip: int, form: IntArray, fill: ByteArray, place: IntScalar
 ) -> None:
     """Copy one row out of the tiles `tile : last` side by side; in each, the row begins at byte `skip`."""
-    n0, n1, n2, n3 = form[0, 0], form[1, 0], form[2, 0], form[3, 0]
-    c0, c1, c2, c3 = form[0, 1], form[1, 1], form[2, 1], form[3, 1]
+    n0 = form[0, 0]
+    n1 = form[1, 0]
+    n2 = form[2, 0]
+    n3 = form[3, 0]
+    c0 = form[0, 1]
+    c1 = form[1, 1]
+    c2 = form[2, 1]
+    c3 = form[3, 1]
     if c3 == 1 and 3 <= n3 <= 4 and _all_here(address, tile, last - tile):
         _woven_row(address, tile, last, skip, form, place)
         return
@@ -375,8 +385,13 @@ def _tiled_row(
 def _woven_row(address: IntArray, tile: int, last: int, skip: int, form: IntArray, place: IntScalar) -> None:
     """Copy one row whose last axis is 3 or 4 bytes, each in its own tile: weave these tiles together and prefetch the
     next ones."""
-    n0, n1, n2, n3 = form[0, 0], form[1, 0], form[2, 0], form[3, 0]
-    c0, c1, c2 = form[0, 1], form[1, 1], form[2, 1]
+    n0 = form[0, 0]
+    n1 = form[1, 0]
+    n2 = form[2, 0]
+    n3 = form[3, 0]
+    c0 = form[0, 1]
+    c1 = form[1, 1]
+    c2 = form[2, 1]
     for b0 in range(0, n0, c0):
         for b1 in range(0, n1, c1):
             for b2 in range(0, n2, c2):
@@ -431,7 +446,9 @@ def _copy_lines(to: IntScalar, to_step: int, source: int, source_step: int, coun
 @uncounted_helper
 def _weave(address: IntArray, tile: int, line: int, channels: int, count: int, to: IntScalar) -> None:
     """Weave `count` pixels of 3 or 4 one-byte channels; each channel is in its own tile, from byte `line` on."""
-    a, b, c = address[tile] + line, address[tile + 1] + line, address[tile + 2] + line
+    a = address[tile] + line
+    b = address[tile + 1] + line
+    c = address[tile + 2] + line
     d = address[tile + channels - 1] + line
     if count < 16:
         for i in range(count):

@@ -86,7 +86,9 @@ class Groups:
 
 @uncounted_kernel("i8[2C] i8[1C] i8 i8[1C] i8[2C]")
 def _locate(table: IntArray, guide: IntArray, shift: int, index: IntArray, out: IntArray) -> bool:
-    n, columns, end = len(index), table.shape[1], table[-1, 0]
+    n = len(index)
+    columns = table.shape[1]
+    end = table[-1, 0]
     for i in range(n):
         if not 0 <= index[i] < end:
             return False

@@ -12,7 +12,10 @@ import numpy as np
 from penstock.core.arrays import ByteArray, IntArray, IntScalar
 from penstock.kernels.jit import external, helper, kernel
 
-_BLANK, _DOT, _SLASH, _ZERO = 32, 46, 47, 48
+_BLANK = 32
+_DOT = 46
+_SLASH = 47
+_ZERO = 48
 _BLOCK, _NAME = 512, 100  # bytes of a header, and of the name in it
 
 

@@ -20,8 +20,14 @@ import numpy as np
 from penstock.core.arrays import IntArray, IntScalar, UInt32Array, UInt64Array
 from penstock.kernels.jit import helper, intrinsic, kernel
 
-BEGIN, LEFT, FRAC, SLOPE, END, CHILD, LAST = 0, 1, 2, 3, 4, 5, 7
-"""Columns of the pieces of a tree: eight, which is a line of the cache; two of them are children."""
+# Columns of the pieces of a tree: eight, which is a line of the cache.
+BEGIN = 0
+LEFT = 1
+FRAC = 2
+SLOPE = 3
+END = 4
+CHILD = 5  # and 6: two children
+LAST = 7
 
 SHARE, LOWER = 0, 1
 """Columns of the nodes of `deal`: the share of the lower child in 2^-63, and the two children."""
@@ -177,7 +183,11 @@ def _mix_table(
     rank: IntArray,
 ) -> int:
     """Search and divide only where a segment or its turn changes. Returns -1, or the first pick without a place."""
-    g, turn, begin, end, shift = 0, np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    g = 0
+    turn = np.int64(0)
+    begin = np.int64(0)
+    end = np.int64(0)
+    shift = np.int64(0)
     for i in range(len(k)):
         if k[i] < begin or k[i] >= end:
             g = np.searchsorted(segments[:, 0], int(k[i]), side="right") - 1 if len(segments) > 1 else 0
@@ -213,13 +223,17 @@ def _scaled(n: np.uint64, slope: np.uint64, frac: np.uint64) -> np.uint64:
 
 @kernel("i8[1C] u8[2C] i8[1C] i8[1C]")
 def _mix_tree(k: IntArray, pieces: UInt64Array, source: IntArray, rank: IntArray) -> int:
-    node, n, inner = np.empty(_CHUNK, np.int64), np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.int64)
+    node = np.empty(_CHUNK, np.int64)
+    n = np.empty(_CHUNK, np.uint64)
+    inner = np.empty(_CHUNK, np.int64)
     for base in range(0, len(k), _CHUNK):
         many = min(_CHUNK, len(k) - base)
         for i in range(many):
             if k[base + i] < 0:
                 return base + i
-            node[i], n[i], inner[i] = 0, np.uint64(k[base + i]), i
+            node[i] = 0
+            n[i] = np.uint64(k[base + i])
+            inner[i] = i
         count = many
         while count > 0:
             count = _descend(pieces, node, n, inner, count)
@@ -250,7 +264,9 @@ def _descend(pieces: UInt64Array, node: IntArray, n: UInt64Array, inner: IntArra
         q, here = node[i], n[i]
         if here >= pieces[q, END]:
             q = _piece_of(pieces, q + 1, np.int64(pieces[q, LAST]), here)
-        done, slope, frac = here - pieces[q, BEGIN], pieces[q, SLOPE], pieces[q, FRAC]
+        done = here - pieces[q, BEGIN]
+        slope = pieces[q, SLOPE]
+        frac = pieces[q, FRAC]
         left = pieces[q, LEFT] + _scaled(done, slope, frac)
         takes = np.int64(((done * slope + frac) & _LOW) + slope > _LOW)
         if here + _ONE == pieces[q, END]:
@@ -265,13 +281,17 @@ def _descend(pieces: UInt64Array, node: IntArray, n: UInt64Array, inner: IntArra
 
 @kernel("i8[1C] u8[2C] i8[1C] i8[1C]")
 def _deal(k: IntArray, nodes: UInt64Array, leaf: IntArray, rank: IntArray) -> int:
-    node, n, inner = np.empty(_CHUNK, np.int64), np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.int64)
+    node = np.empty(_CHUNK, np.int64)
+    n = np.empty(_CHUNK, np.uint64)
+    inner = np.empty(_CHUNK, np.int64)
     for base in range(0, len(k), _CHUNK):
         many = min(_CHUNK, len(k) - base)
         for i in range(many):
             if k[base + i] < 0:
                 return base + i
-            node[i], n[i], inner[i] = 0, np.uint64(k[base + i]), i
+            node[i] = 0
+            n[i] = np.uint64(k[base + i])
+            inner[i] = i
         count = many
         while count > 0:
             left_over = 0

@@ -120,9 +120,13 @@ def _open_fit(
     out: IntArray,
 ) -> int:
     items, axes = length.shape
-    used, held, bins = np.empty((keep + 1, axes), np.int64), np.empty(keep + 1, np.int64), np.empty(keep + 1, np.int64)
+    used = np.empty((keep + 1, axes), np.int64)
+    held = np.empty(keep + 1, np.int64)
+    bins = np.empty(keep + 1, np.int64)
     emitted = np.empty(items, np.int64)
-    opened, open_, done = 0, 0, 0
+    opened = 0
+    open_ = 0
+    done = 0
     for i in range(items):
         if open_ > keep:  # at most one: each item opens one bin
             done = _emit(bins, 0, 1, emitted, done)

@@ -18,8 +18,11 @@ from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 from penstock.kernels.permute import permute
 from penstock.kernels.views import read_only
 
-RIGHT, LEFT, PARTS, GIVEN = 1, 2, 3, 4
-"""What `place_pieces` takes of an item: all (0), what the limit leaves on one side, a part, or given rows."""
+# What `place_pieces` takes of an item; 0 is all of it.
+RIGHT = 1  # without what is over the limit on the right
+LEFT = 2  # without what is over the limit on the left
+PARTS = 3  # one part of `limit` rows
+GIVEN = 4  # given rows
 
 # Odd constants with their bits well spread keep epochs, windows and runs apart. They are part of the order.
 _OF_EPOCH, _OF_WINDOW, _OF_RUN = (
@@ -189,7 +192,9 @@ def _pack_slots(
         w = _last_at(pack_first, 0, len(pack_first), k)
         begin = np.int64(cut[k])
         end = np.int64(cut[k + 1]) if k + 1 < pack_first[w + 1] else slot_first[w + 1] - slot_first[w]
-        out[0, i], out[1, i], out[2, i] = w, begin, end - begin
+        out[0, i] = w
+        out[1, i] = begin
+        out[2, i] = end - begin
         total += end - begin
     return total
 
@@ -219,11 +224,15 @@ def _ranks(
     m = 0
     for i in range(extent.shape[1]):
         w: int = extent[0, i]
-        base, begin_run, end_run = slot_first[w], run_first[w], run_first[w + 1]
+        base = slot_first[w]
+        begin_run = run_first[w]
+        end_run = run_first[w + 1]
         key = np.uint64(epoch[i % len(epoch)]) * _OF_EPOCH + np.uint64(number + w) * _OF_WINDOW
         for j in range(base + extent[1, i], base + extent[1, i] + extent[2, i]):
             rank = np.int64(slot[j])
-            begin, end, which = rank, rank + 1, np.int64(0)
+            begin = rank
+            end = rank + 1
+            which = np.int64(0)
             if end_run > begin_run:
                 found = _last_at(run, begin_run, end_run, rank)
                 begin, which = np.int64(run[found]), found - begin_run
@@ -256,7 +265,9 @@ def _blocks(section: IntArray, block: int, room: IntArray, item: IntArray) -> No
     and their section, which names the permutation. Items become the first of their kind, one a block."""
     for i in range(len(item)):
         s = _last_at(section[0], 0, section.shape[1], item[i])
-        room[0, i], room[1, i], room[2, i] = -1, 1, section[0, s]
+        room[0, i] = -1
+        room[1, i] = 1
+        room[2, i] = section[0, s]
         if item[i] - section[0, s] < section[1, s] * block:
             room[0, i], room[1, i] = (item[i] - section[0, s]) // block, section[1, s]
             item[i] -= room[0, i] * block
@@ -294,5 +305,7 @@ def _place_pieces(
                 at += head
             if policy == GIVEN + LEFT:  # counted in what is left
                 begin += max(total[i, a] - limit[a], 0)
-            out[0, i, a], out[1, i, a], out[2, i, a] = begin, size, at
+            out[0, i, a] = begin
+            out[1, i, a] = size
+            out[2, i, a] = at
             at = (at + size + align - 1) // align * align

@@ -119,12 +119,16 @@ def _exchange(
 ) -> int:
     """Return the number of exchanged slots, or `~i` where slot or row `i` is outside its array."""
     size = pages.shape[1]
-    base, source, to = pages.ctypes.data, given.ctypes.data, taken.ctypes.data
+    base = pages.ctypes.data
+    source = given.ctypes.data
+    to = taken.ctypes.data
     for i in range(begin, len(slots)):
         slot: int = slots[i]
         if not 0 <= slot < len(head) or not 0 <= given_ends[i] <= given_ends[i + 1] <= len(given):
             return ~i
-        old, new, out = length[slot], given_ends[i + 1] - given_ends[i], taken_ends[i]
+        old = length[slot]
+        new = given_ends[i + 1] - given_ends[i]
+        out = taken_ends[i]
         spare, needed = (old + size - 1) // size + len(pages) - free[1], (new + size - 1) // size
         page = free[0]
         while page >= 0 and spare < needed:

@@ -54,7 +54,9 @@ def permute(x: IntArray, size: IntArray, stream: IntArray, seed: int, *, inverse
         >>> sorted(there.tolist()), permute(there, x * 0 + 5, x * 0, seed=7, inverse=True).tolist()
         ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4])
     """
-    x, size, stream = np.ascontiguousarray(x), np.ascontiguousarray(size), np.ascontiguousarray(stream)
+    x = np.ascontiguousarray(x)
+    size = np.ascontiguousarray(size)
+    stream = np.ascontiguousarray(stream)
     if not len(x) == len(size) == len(stream):
         raise ValueError(f"expected arrays of equal length, got {len(x)}, {len(size)} and {len(stream)}")
     out, room = np.empty(len(x), np.int64), np.empty((4, CHUNK), np.uint64)

@@ -163,7 +163,9 @@ def _copy_records(
 
 @uncounted_kernel("i8[1C] i8[1C] i8 i8 i8")
 def _slide_records(words: IntArray, where: IntArray, base: int, end: int, excess: int) -> tuple[int, int]:
-    at, to, dropped = 0, 0, 0
+    at = 0
+    to = 0
+    dropped = 0
     while at < end:
         slot, size = words[at] - base, words[at + 1]
         if 0 <= slot < len(where) and where[slot] == at:

@@ -22,13 +22,26 @@ from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 from penstock.kernels.permute import GOLDEN, mix
 
 # Columns of `table`, one row for each episode with anchors.
-FIRST, STEPS, SLOT, STEP_ROW = 0, 1, 2, 3  # first anchor; steps; segment; first step row in it,
+FIRST = 0  # first anchor
+STEPS = 1
+SLOT = 2  # segment
+STEP_ROW = 3  # first step row in the segment
 BOUNDARY_ROW, EPISODE_ROW = 4, 5  # first boundary row and episode row in the segment: `STEP_ROW + align`
-EPISODE, START, TABLE = 6, 7, 8  # number of the episode, and its first step row in the whole run
+EPISODE = 6  # number of the episode
+START = 7  # its first step row in the whole run
+TABLE = 8  # number of columns
 
 # Columns of `views`, one row for each output.
-ALIGN, LO, HI, EVERY, END = 0, 1, 2, 3, 4  # rows `lo : hi : every` from the anchor; `end` rows more than steps
-PAD, SHIFT, COLUMN, ROW_BYTES, VIEWS = 5, 6, 7, 8, 9
+ALIGN = 0
+LO = 1  # rows `lo : hi : every` from the anchor
+HI = 2
+EVERY = 3
+END = 4  # rows more than steps
+PAD = 5
+SHIFT = 6
+COLUMN = 7
+ROW_BYTES = 8
+VIEWS = 9  # number of columns
 REPEAT, MASK = 1, 2  # of `PAD`: copy the nearest row, or write which rows are real; otherwise zeros
 
 _GOLDEN, _11 = np.uint64(GOLDEN), np.uint64(11)
@@ -247,7 +260,10 @@ def _begin(place: int, steps: int, view: IntArray) -> int:
 
 @uncounted_helper
 def _gather(places: IntArray, table: IntArray, view: IntArray, address: IntArray, to: int) -> None:
-    n, row_bytes, align, width = len(places), view[ROW_BYTES], view[ALIGN], view[HI] - view[LO]
+    n = len(places)
+    row_bytes = view[ROW_BYTES]
+    align = view[ALIGN]
+    width = view[HI] - view[LO]
     soon = min(width * row_bytes, 512)
     for j in range(n):
         if j + _AHEAD < n:

@@ -36,8 +36,10 @@ TILE = 32
 """Columns that are transposed together: their scratch fits in a cache of 128 kB."""
 LARGEST = 2.0**500
 """Values of at least this size count as infinite: their squares have no room."""
-NANS, POSITIVE, NEGATIVE = 0, 1, 2
-"""Rows of `special`: how many values are NaN, and infinite with either sign."""
+# Rows of `special`: how many values are NaN, and infinite with either sign.
+NANS = 0
+POSITIVE = 1
+NEGATIVE = 2
 
 
 def summarize(

@@ -18,8 +18,10 @@ from penstock.core.arrays import ByteArray, IntArray, IntScalar, UInt64Array
 from penstock.kernels.intrinsics import lowest_bit
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 
-OUT, OPENED, FAR = 1, 2, 4
-"""Flags of a sequence: its pack is closed; it was the first of its pack; a key alone said that its pack has room."""
+# Flags of a sequence.
+OUT = 1  # its pack is closed
+OPENED = 2  # it was the first of its pack
+FAR = 4  # a key alone said that its pack has room
 PROBES = 64
 """Packs that are tested for one sequence; with one column of up to 65,536 places the first always has room."""
 
@@ -31,7 +33,11 @@ _FREE, _OPEN, _NUMBER, _OLDEST, _NEWEST = range(5)
 # Places in `bounds`.
 _MOST, _LIMIT, _AGE, _SCALE = range(4)
 
-_6, _63, _ALL, _ONE, _NONE = np.int64(6), np.int64(63), np.uint64(2**64 - 1), np.uint64(1), np.uint64(0)
+_6 = np.int64(6)
+_63 = np.int64(63)
+_ALL = np.uint64(2**64 - 1)
+_ONE = np.uint64(1)
+_NONE = np.uint64(0)
 
 
 class OpenPacks(NamedTuple):
@@ -184,7 +190,9 @@ def _key_from(bits: UInt64Array, top: UInt64Array, key: IntScalar) -> IntScalar:
 def _list_in(nodes: IntArray, heads: IntArray, bits: UInt64Array, top: UInt64Array, node: int, key: int) -> None:
     """Put a pack last among the packs of its key."""
     last = heads[key, 1]
-    nodes[node, _KEY], nodes[node, _PREV], nodes[node, _NEXT] = key, last, -1
+    nodes[node, _KEY] = key
+    nodes[node, _PREV] = last
+    nodes[node, _NEXT] = -1
     heads[key, 1] = node
     if last >= 0:
         nodes[last, _NEXT] = node
@@ -196,7 +204,9 @@ def _list_in(nodes: IntArray, heads: IntArray, bits: UInt64Array, top: UInt64Arr
 
 @uncounted_helper
 def _list_out(nodes: IntArray, heads: IntArray, bits: UInt64Array, top: UInt64Array, node: int) -> None:
-    key, before, after = nodes[node, _KEY], nodes[node, _PREV], nodes[node, _NEXT]
+    key = nodes[node, _KEY]
+    before = nodes[node, _PREV]
+    after = nodes[node, _NEXT]
     if before >= 0:
         nodes[before, _NEXT] = after
     else:
@@ -361,7 +371,9 @@ def _pack_stream(
     closed: IntArray,
 ) -> tuple[int, int]:
     """Return `~i` in place of the number of sequences where sequence `i` is longer than a pack."""
-    scale, taken, done = bounds[_SCALE], 0, 0
+    scale = bounds[_SCALE]
+    taken = 0
+    done = 0
     while True:
         node = _due(nodes, heads, bits, top, now, bounds)
         if node < 0 and taken == len(sizes):

@@ -174,7 +174,9 @@ def _draw_leaves(
     masses: FloatArray,
 ) -> None:
     """See `draw_leaves`; `masses` is room for `[n]` float64. Level by level, so that memory answers several draws."""
-    n, levels, mask = len(out), len(first), len(leaves) - 1
+    n = len(out)
+    levels = len(first)
+    mask = len(leaves) - 1
     total = sums[first[levels - 1]]
     for i in range(n):
         masses[i] = (i + unit(random_bits(key, number + i))) / n * total

@@ -192,10 +192,15 @@ class ChunkAccount:
         if outcomes.ndim != 1 or outcomes.max(initial=0) >= len(Outcome) or min(base, expired, *counts.tolist()) < 0:
             raise StateError("expected the state of a ChunkAccount, got unknown outcomes or negative counts")
         with self._lock:
-            self._outcomes, self._counts, self._torn, self._files = outcomes, counts, torn, files
+            self._outcomes = outcomes
+            self._counts = counts
+            self._torn = torn
+            self._files = files
             self._torn_chunks = sum(torn.values())
             self._file_counts = [list(files.values()).count(outcome) for outcome in Outcome]
-            self._base, self._upper, self._expired = base, base + len(outcomes), expired
+            self._base = base
+            self._upper = base + len(outcomes)
+            self._expired = expired
 
 
 def check_max_lost(max_lost: MaxLost) -> None:

@@ -77,7 +77,9 @@ class Part:
     __slots__ = ("block", "first", "last")
 
     def __init__(self, block: Block, first: int, last: int) -> None:
-        self.block, self.first, self.last = block, first, last
+        self.block = block
+        self.first = first
+        self.last = last
 
     def __len__(self) -> int:
         return self.last - self.first

@@ -75,7 +75,11 @@ class ChunkCatalog:
         events: EventLog | None = None,
         waits: bool = False,
     ) -> None:
-        self._intake, self._limit, self._part, self._events, self._waits = intake, limit, part, events, waits
+        self._intake = intake
+        self._limit = limit
+        self._part = part
+        self._events = events
+        self._waits = waits
         self._closed = False
         self._lock = threading.Lock()
         self._held: dict[int, _CatalogEntry] = {}

@@ -74,7 +74,10 @@ class ChunkLoader:
         *,
         weighs: bool = False,
     ) -> None:
-        self.hooks, self.metrics, self._catalog, self._weighs = hooks, metrics, catalog, weighs
+        self.hooks = hooks
+        self.metrics = metrics
+        self._catalog = catalog
+        self._weighs = weighs
         self._account, self._events = account, events
         self._weights: dict[int, float] = {}  # and NaN for what failed for good
         self._failed: set[int] = set()  # what was counted
@@ -130,7 +133,9 @@ class ChunkLoader:
 
     def choose(self, number: int, several: Callable[[int], tuple[Int, Int]]) -> ChosenFrames:
         """Return some frames of a chunk, and read only these. Raises `LostError` if they cannot be had."""
-        places, ends, read, there = *one_use(NO_PLACES), NO_PLACES, 0
+        places, ends = one_use(NO_PLACES)
+        read = NO_PLACES
+        there = 0
 
         def wanted(n: int) -> Int:
             nonlocal places, ends, read, there

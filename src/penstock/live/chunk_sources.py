@@ -116,7 +116,9 @@ class ChunkSourceLoader(Inlet):
     def __init__(
         self, provider: FilePathProvider, opener: Opener, threads: int = 1, metrics: StageMetrics | None = None
     ) -> None:
-        self.provider, self._opener, self._threads = provider, opener, threads
+        self.provider = provider
+        self._opener = opener
+        self._threads = threads
         self.metrics = metrics or StageMetrics("chunk_source_loader", max(threads, 1))
         self._names: dict[str, str] = {}  # of files that were renamed, by the name they were taken under
         self._gone: set[str] = set()
@@ -292,7 +294,9 @@ class _Checked(ChunkSource):
 
     def __init__(self, source: ChunkSource, path: Path, check: Callable[[os.stat_result], None]) -> None:
         self.key, self.torn = source.key, source.torn
-        self._source, self._path, self._check = source, path, check
+        self._source = source
+        self._path = path
+        self._check = check
         self._seen: tuple[int, int] | None = None
 
     def __len__(self) -> int:

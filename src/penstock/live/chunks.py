@@ -83,8 +83,13 @@ class ChunkReader:
         hanse: HanseSampling | None = None,
         store: PositionStore | None = None,
     ) -> None:
-        self._loader, self._unpacker, self._hanse, self._store = loader, unpacker, hanse, store
-        self._hooks, self.metrics, self._whole = loader.hooks, loader.metrics, loader.hooks.needs_whole
+        self._loader = loader
+        self._unpacker = unpacker
+        self._hanse = hanse
+        self._store = store
+        self._hooks = loader.hooks
+        self.metrics = loader.metrics
+        self._whole = loader.hooks.needs_whole
 
     def load(self, draws: Draws) -> Loaded:
         """Load the weights of open draws for hanse sampling, and frames if they are needed for it."""
@@ -155,7 +160,9 @@ class ChunkReader:
         for i in lacking:
             if held[begin] < held[i]:
                 yield Part(block, held[begin], held[i])
-            begin, use, number = i + 1, int(draws.use[i]), int(draws.number[i])
+            begin = i + 1
+            use = int(draws.use[i])
+            number = int(draws.number[i])
             if use == REJECTED:
                 is_lost = loaded.frames[i] is None and np.isnan(loaded.weights[i])
                 is_bad = self._loader.is_bad(number)

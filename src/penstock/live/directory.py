@@ -71,7 +71,11 @@ class FilePathProvider:
         if not self.directory.is_dir():
             raise FormatError("expected a directory of chunk files, got none; create it or correct it", path=directory)
         self.mode, self.why = watch, ""
-        self._settle, self._interval, self._rescan, self._clock, self._key = settle, interval, rescan, clock, key
+        self._settle = settle
+        self._interval = interval
+        self._rescan = rescan
+        self._clock = clock
+        self._key = key
         self.register = FileRegister(self.directory)
         self._passed_over: dict[str, tuple[int, int] | None] = {}  # not taken; size and time once seen
         self._looks: dict[str, tuple[int, int, float]] = {}  # size, time of change, when it was seen so first
@@ -82,7 +86,9 @@ class FilePathProvider:
         self._deleted: list[str] = []
         self._again: deque[str] = deque()  # files that could not be opened
         self._look_soon = False
-        self._away, self._was_away, self._available = "", False, threading.Event()
+        self._away = ""
+        self._was_away = False
+        self._available = threading.Event()
         self._available.set()
 
     @property
@@ -229,9 +235,13 @@ class FilePathProvider:
 
     def _relist(self, now: float) -> None:
         """List all files, and schedule a second check of new and changed files."""
-        self._listed_at, self._lost, self._look_soon = now, False, False
+        self._listed_at = now
+        self._lost = False
+        self._look_soon = False
         self.counts["rescans"] += 1
-        unread, names, inodes = list[str](), set[str](), set[tuple[int, int]]()
+        unread = list[str]()
+        names = set[str]()
+        inodes = set[tuple[int, int]]()
         for name in self._list(unread):
             names.add(name)
             stat = self._candidate(name, now)
@@ -321,7 +331,10 @@ class FilePathProvider:
             self._watch()
 
     def _fall_back(self, why: str) -> None:
-        self._observer, self.mode, self.why, self._lost = None, "poll", why, True
+        self._observer = None
+        self.mode = "poll"
+        self.why = why
+        self._lost = True
 
     def _heard(self, event: Any) -> None:
         """Handle an event of the system; called by its thread."""

@@ -31,7 +31,11 @@ class PassStats:
         barren = None
         if unpacked.epoch != self.epoch:
             barren = self.finish()
-            self.epoch, self.good, self.bad, self.unread, self.frames = unpacked.epoch, 0, 0, 0, 0
+            self.epoch = unpacked.epoch
+            self.good = 0
+            self.bad = 0
+            self.unread = 0
+            self.frames = 0
         self.good += unpacked.good
         self.bad += unpacked.bad
         self.unread += unpacked.unread

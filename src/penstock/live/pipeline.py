@@ -110,7 +110,9 @@ class LivePipeline(Iterator[Arrays]):
         self, decode: Decode | None
     ) -> OrderedMap[SampledBatch, Decoded] | LossyQueue[SampledBatch, Decoded]:
         """Return the last stage, which keeps batches ready, or drops batches when the consumer is slow."""
-        o, n, mixer = self.options, self._threads, self._mixer
+        o = self.options
+        n = self._threads
+        mixer = self._mixer
         metrics = self._metrics.stage("tensor_generator", max(n, 1))
         tensors = TensorGenerator(decode, references=o.references, buffers=o.prefetch + n + 1, metrics=metrics)
         if o.overflow == "block":
@@ -276,7 +278,9 @@ class LivePipeline(Iterator[Arrays]):
         check_seal(state)
         for stream, held in zip(self._streams, state["streams"], strict=True):
             stream.load_state_dict(held)
-        self._got, self._drops, self._mixer.pending = int(state["got"]), int(state["dropped"]), state
+        self._got = int(state["got"])
+        self._drops = int(state["dropped"])
+        self._mixer.pending = state
         self._mixer.update_references()
 
 

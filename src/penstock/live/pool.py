@@ -89,8 +89,12 @@ class ShufflingChunkPool:
     ) -> None:
         if size < 1 or (passes is not None and passes < 1):
             raise PlanError(f"expected a window of at least one chunk and at least one pass, got {size} and {passes}")
-        self.size, self.seed, self.passes = size, seed, passes
-        self._journal, self._replay, self._hanse = journal, replay, hanse
+        self.size = size
+        self.seed = seed
+        self.passes = passes
+        self._journal = journal
+        self._replay = replay
+        self._hanse = hanse
         self._changed = threading.Condition(threading.RLock())
         self._shuffler = StreamShuffler(seed)
         self._window, self._uses = ChunkWindow(size, events), UseCounts()

@@ -50,7 +50,9 @@ class Reservoir:
     def __init__(self, slots: int, seed: int = 0) -> None:
         if slots < 1:
             raise PlanError(f"expected a reservoir of at least one slot, got {slots}")
-        self._slots, self._seed, self._key = slots, seed, key(seed, "reservoir")
+        self._slots = slots
+        self._seed = seed
+        self._key = key(seed, "reservoir")
         self._filled = self._drawn = self._drained = 0
         self._absences = self._losses = 0
         self._chunk, self._place = np.zeros(slots, np.int64), np.zeros(slots, np.int32)
@@ -210,7 +212,9 @@ class Reservoir:
         filled, drained = counters["filled"], counters["drained"]
         if not len(chunk) == len(place) == filled <= self._slots or not 0 <= drained <= filled:
             raise StateError(f"expected references for {filled} slots, got {len(chunk)}")
-        self._filled, self._drawn, self._drained = filled, counters["drawn"], drained
+        self._filled = filled
+        self._drawn = counters["drawn"]
+        self._drained = drained
         self._chunk[:filled], self._place[:filled] = chunk, place
         self._forget_rows()
         self._absent[:] = np.arange(self._slots) < filled

@@ -41,7 +41,9 @@ class Restoring:
     """
 
     def __init__(self, reservoir: Reservoir, state: Mapping[str, Any], fetch: Fetch, together: int = 1024) -> None:
-        self._reservoir, self._fetch, self._together = reservoir, fetch, together
+        self._reservoir = reservoir
+        self._fetch = fetch
+        self._together = together
         slots = reservoir.load_state_dict(state)
         self._chunk, self._place = np.asarray(state["chunk"], np.int64), np.asarray(state["place"], np.int32)
         self._slots = slots[np.argsort(self._chunk[slots], kind="stable")]
@@ -63,7 +65,9 @@ class Restoring:
         turn = self._slots[self._at : self._at + BESIDE * n]
         self._at += len(turn)
         slots = self._with_their_chunks(np.concatenate([awaited, turn]))
-        missing, chunk, place = np.ones(len(slots), bool), self._chunk[slots], self._place[slots]
+        missing = np.ones(len(slots), bool)
+        chunk = self._chunk[slots]
+        place = self._place[slots]
         for index, block in self._fetch(chunk, place) if len(slots) else ():
             self._reservoir.restore(slots[index], block)
             missing[index] = False

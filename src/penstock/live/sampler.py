@@ -63,7 +63,10 @@ class ShufflingFrameSampler:
     ) -> None:
         if slots < 0 or batch_size < 1:
             raise PlanError(f"expected zero slots or more and batches of at least one, got {slots} and {batch_size}")
-        self._slots, self._batch_size, self._seed, self._drop_last = slots, batch_size, seed, drop_last
+        self._slots = slots
+        self._batch_size = batch_size
+        self._seed = seed
+        self._drop_last = drop_last
         self._reservoir = Reservoir(slots, seed) if slots else None
         self._metrics = metrics or StageMetrics("shuffling_frame_sampler")
         self._lock = threading.RLock()
@@ -201,7 +204,9 @@ class ShufflingFrameSampler:
                 self._restoring = Restoring(self._reservoir, state["reservoir"], fetch, self._batch_size)
         with self._lock:
             self._batches, self._taken, self._ended = counters
-            self._fetch, self._again, self._given = fetch, deque(given), deque(given)
+            self._fetch = fetch
+            self._again = deque(given)
+            self._given = deque(given)
             block = _restored(*left[1:], fetch)
             self._left = [block] if len(block) else []
         self._head = self._fetched()

@@ -135,7 +135,10 @@ def _range(arrival: Arrival) -> tuple[int, int]:
 
 class _EpisodeChunks(ChunkSource):
     def __init__(self, inlet: EpisodeInlet, first: int, count: int) -> None:
-        self.key, self._inlet, self._first, self._count = f"{first:012d}", inlet, first, count
+        self.key = f"{first:012d}"
+        self._inlet = inlet
+        self._first = first
+        self._count = count
         self.split_by = ("episodes", first)  # however they came together
 
     def __len__(self) -> int:

@@ -106,7 +106,11 @@ class ChunkSubset(ChunkSource):
     """Subset of the chunks of a source, with its number of lost chunks; closing it closes the source."""
 
     def __init__(self, source: ChunkSource, chosen: Int, lost: int = 0) -> None:
-        self.key, self.torn, self._source, self._chosen, self._lost = source.key, source.torn, source, chosen, lost
+        self.key = source.key
+        self.torn = source.torn
+        self._source = source
+        self._chosen = chosen
+        self._lost = lost
 
     def __len__(self) -> int:
         return len(self._chosen)

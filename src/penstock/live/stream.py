@@ -85,7 +85,9 @@ class LiveStream:
         failure: PipelineFailure,
     ) -> None:
         self.options, self._failure = options, failure
-        self._metrics, self._suffix, self._replays = metrics, suffix, stream.replay is not None
+        self._metrics = metrics
+        self._suffix = suffix
+        self._replays = stream.replay is not None
         self.part = stream.inlet if isinstance(stream.inlet, SplitPart) else None
         self.known: dict[str, Arrival] | None = None
         self.events = EventLog()

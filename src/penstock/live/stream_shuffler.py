@@ -201,5 +201,8 @@ class StreamShuffler:
             raise StateError(f"expected the state of seed {self._seed}, got seed {counters[0]}")
         if len(begins) != len(ends) or any(a >= b for a, b in zip(begins, ends, strict=True)):
             raise StateError(f"expected holes that begin and end, got {state['holes']}")
-        self._ranges, self._window, self._holes, self._table = ranges, window, (begins, ends), None
+        self._ranges = ranges
+        self._window = window
+        self._holes = (begins, ends)
+        self._table = None
         _, self._passes, self._streams, self._draws = counters

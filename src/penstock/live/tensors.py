@@ -60,7 +60,9 @@ class TensorGenerator:
         buffers: int = 8,
         metrics: StageMetrics | None = None,
     ) -> None:
-        self._decode, self._references, self._buffers = decode, references, buffers
+        self._decode = decode
+        self._references = references
+        self._buffers = buffers
         self._metrics = metrics or StageMetrics("tensor_generator")
         self._lock = threading.Lock()
         self._kept: list[tuple[int, Arrays]] = []

@@ -47,7 +47,9 @@ class ChunkUnpacker:
         self.rate = None if rate is None else Fraction(str(rate))
         if self.rate is not None and not 0 < self.rate <= 1:
             raise PlanError(f"expected a rate above 0 and at most 1, got {rate}")
-        self.count, self._key, self._starts = count, key(seed, "unpacker"), key(seed, "unpacker starts")
+        self.count = count
+        self._key = key(seed, "unpacker")
+        self._starts = key(seed, "unpacker starts")
 
     def places(self, number: int, use: int, n: int, weights: Float | None = None) -> Int:
         """Return `[k]` positions within `0 : n` for one use of chunk `number`; `weights` `[n]` go with `count` only.
@@ -97,7 +99,10 @@ class ChunkUnpacker:
         n, largest = len(weights), weights.max()
         if largest == 0:
             return np.zeros(0, np.int64)
-        found, have, cycle, chunk = [np.zeros(0, np.int64)], 0, 0, _of_chunk(self._key, number)
+        found = [np.zeros(0, np.int64)]
+        have = 0
+        cycle = 0
+        chunk = _of_chunk(self._key, number)
         while have < skipped + k:
             order = self._shuffled(number, n, cycle * n, n)
             chance = chances(chunk, np.arange(cycle * n, cycle * n + n))

@@ -158,7 +158,10 @@ class Cursor:
             raise StateError("expected a MapDataset to continue a mix with, got an IterDataset or a live pipeline")
         seams = (*records(rest.get("seams", [])), MixRecord.from_json(rest["mix"]))
         feed = replace(given, dataset=next_mix(given.dataset, seams), seams=seams)
-        self._whole, self.feed, self.state, self._last = feed, feed, feed.start(), None
+        self._whole = feed
+        self.feed = feed
+        self.state = feed.start()
+        self._last = None
 
     def skip(self, what: Skippable) -> None:
         """Leave out positions from here on.
@@ -222,7 +225,9 @@ class Cursor:
         epoch, begun = _next_epoch(feed, state["position"])
         self._whole = whole.skipping(Skips())  # positions name other samples now
         if begun and grown == "finish_epoch":
-            self.feed, self.state, self._last = feed, state, epoch
+            self.feed = feed
+            self.state = state
+            self._last = epoch
         else:
             self._begin(epoch + begun)
 
@@ -234,7 +239,9 @@ class Cursor:
     def _begin(self, epoch: int) -> None:
         whole = self._whole
         assert isinstance(whole, PositionSource)
-        self.feed, self.state, self._last = whole, {"position": whole.dataset.plan.start(epoch)}, None
+        self.feed = whole
+        self.state = {"position": whole.dataset.plan.start(epoch)}
+        self._last = None
 
 
 def saved(feed: BatchSource, state: State) -> State:

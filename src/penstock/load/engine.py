@@ -90,7 +90,10 @@ class LoaderIterator(Iterator[T]):
         ahead: int,
         metrics: Metrics,
     ) -> None:
-        self._cursor, self._limits, self._hand_over, self._ahead = cursor, limits, hand_over, ahead
+        self._cursor = cursor
+        self._limits = limits
+        self._hand_over = hand_over
+        self._ahead = ahead
         self._metrics, self._consumer = metrics, metrics.consumer()
         self._turns = Turns("iterator of a loader")
         self._jobs: OrderedMap[Job, Batches] | None = None  # the jobs under way, in their order

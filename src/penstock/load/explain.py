@@ -254,7 +254,9 @@ def _together(
     cursor: Cursor, limits: PrefetchLimits, batches: int, hand_over: Callable[[Batch], object] | None, clock: Clock
 ) -> tuple[float | None, int]:
     """Samples a second of the whole loader, None if too little was measured; and its jobs in flight at the end."""
-    metrics, first, begin = Metrics(), LoaderStats(), None
+    metrics = Metrics()
+    first = LoaderStats()
+    begin = None
     with closing(_endless(cursor, limits, metrics, hand_over or _nothing)) as given:
         for _ in given:
             stats = LoaderStats.of(metrics)

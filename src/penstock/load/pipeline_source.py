@@ -208,7 +208,9 @@ class PipelineSource:
             PlanError: There are no batches.
         """
         stage = StageMetrics("hand_over")
-        before, samples, nbytes = self._snapshot(stage), 0, 0
+        before = self._snapshot(stage)
+        samples = 0
+        nbytes = 0
         for _ in range(batches):
             if nbytes > memory or (taken := self.take()) is None:
                 break

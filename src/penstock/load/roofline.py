@@ -49,7 +49,9 @@ def _gather(row_bytes: int, out: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> 
     n = min(COPIED // row_bytes, ROWS)
     rows = RowMap.of(table)
     start = np.random.default_rng(0).integers(0, len(table), n)
-    one, at, room = np.ones(n, np.int64), np.arange(n), out[: n * row_bytes]
+    one = np.ones(n, np.int64)
+    at = np.arange(n)
+    room = out[: n * row_bytes]
     return len(room) / _best(lambda: rows.gather(start, one, at, room))
 
 

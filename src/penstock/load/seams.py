@@ -94,7 +94,9 @@ class MixRecord:
             StateError: The value is something else.
         """
         given = value if is_dict(value) else {}
-        position, parts, course = given.get("position"), given.get("parts"), given.get("course")
+        position = given.get("position")
+        parts = given.get("parts")
+        course = given.get("course")
         if type(position) is not int or not is_dict(parts):
             raise StateError(f"expected the parts and the course of a mix in a state, got {value!r}")
         counts = {str(name): _part(part) for name, part in parts.items()}

@@ -117,7 +117,9 @@ class Batch(Columns):
             ticket: The ticket, or None if the rows have no positions.
         """
         batch = cls.__new__(cls)
-        batch.flat, batch.n, batch._ticket = columns.flat, columns.n, ticket
+        batch.flat = columns.flat
+        batch.n = columns.n
+        batch._ticket = ticket
         return batch
 
     @property

@@ -359,14 +359,18 @@ class TorchStreamIterator(Iterator[Tensors]):
     """
 
     def __init__(self, stream: TorchStream, worker: int, workers: int) -> None:
-        self._stream, self._worker, self._workers = stream, worker, workers
+        self._stream = stream
+        self._worker = worker
+        self._workers = workers
         self._turns = Turns("iterator of a TorchStream")
         position = stream.cursor.state["position"]
         epoch_slice = stream.feed.epoch_slice(position)
         self._begin(epoch_slice or EpochSlice(0, 0, 0, position), worker * stream.feed.step)
 
     def _begin(self, epoch_slice: EpochSlice, ahead: int) -> None:
-        self._feed, self._epoch_slice, self._next = self._stream.feed, epoch_slice, epoch_slice.lo + ahead
+        self._feed = self._stream.feed
+        self._epoch_slice = epoch_slice
+        self._next = epoch_slice.lo + ahead
         self._stream.cursor.move({"position": epoch_slice.after})  # where the next epoch begins
 
     def __next__(self) -> Tensors:

@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.core.arrays import BoolArray, ByteArray, IntArray
 from penstock.domains.chess.kernels import games
-from penstock.domains.chess.kernels.games import BLACK, CASTLE, CLOCK, EN_PASSANT, INDEX, SEEN, TOLD
+from penstock.domains.chess.kernels.games import BLACK, CASTLE, CLOCK, EN_PASSANT, INDEX, SEEN, TRANSFORM
 from penstock.domains.chess.moves import Transposition, policy_index, squares
 from penstock.errors import DataError, require
 from penstock.formats.lc0.records import FRAME
@@ -90,7 +90,7 @@ class Game:
     @property
     def transforms(self) -> IntArray:
         """`[n]` int64 how each frame turns its board, bits `FLIP`, `MIRROR`, `TRANSPOSE`."""
-        return self.states[:, TOLD]
+        return self.states[:, TRANSFORM]
 
     def fen(self, i: int) -> str:
         """Board `i` in letters, as its side to move sees it: ranks from the last to the first.

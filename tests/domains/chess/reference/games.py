@@ -22,7 +22,7 @@ from penstock.domains.chess.kernels.games import (
     SEEN,
     STATE,
     TO,
-    TOLD,
+    TRANSFORM,
 )
 
 
@@ -378,7 +378,7 @@ def move_index(state: Any, index: Any, turns: Any) -> int:
     """The index in the policy of the move of a state; see `trace`."""
     promotes = state[PROMOTES]
     row = 6 - promotes if promotes > 2 else 0
-    return index[row, turns[state[TOLD], state[FROM]], turns[state[TOLD], state[TO]]]
+    return index[row, turns[state[TRANSFORM], state[FROM]], turns[state[TRANSFORM], state[TO]]]
 
 
 def check_index(row: Any, policy: Any, state: Any) -> int:
@@ -422,8 +422,8 @@ def play(
 def read_frame(rows: Any, back: Any, boards: Any, states: Any, faults: Any, i: int) -> None:
     """Read the board of frame `i`, and forget its state."""
     states[i, :] = -1
-    states[i, TOLD] = rows[i, _INFO_AT] & 7 if format_of(rows[i]) >= 3 else 0
-    if not read_board(rows[i], back, states[i, TOLD], boards[i]):
+    states[i, TRANSFORM] = rows[i, _INFO_AT] & 7 if format_of(rows[i]) >= 3 else 0
+    if not read_board(rows[i], back, states[i, TRANSFORM], boards[i]):
         faults[i] |= _BOARD
 
 
@@ -436,11 +436,11 @@ def replay_frame(
     if faults[i] & _BOARD:
         return i + 1
     if i == start:
-        faults[i] |= begin(row, boards[i], state[TOLD], form, state)
+        faults[i] |= begin(row, boards[i], state[TRANSFORM], form, state)
     else:
         state[SEEN] = occurrences(boards, states, i, start)
-        faults[i] |= differs(row, state[TOLD], form, state, i - start)
-    if form >= 3 and transform_for(boards[i], state, back) != state[TOLD]:
+        faults[i] |= differs(row, state[TRANSFORM], form, state, i - start)
+    if form >= 3 and transform_for(boards[i], state, back) != state[TRANSFORM]:
         faults[i] |= _TURNED
     if i + 1 == len(rows) or faults[i + 1] & _BOARD:
         return start

@@ -15,7 +15,7 @@ from penstock.core.arrays import ByteArray, IntArray, UInt64Array
 from penstock.domains.chess.kernels.lanes import lowest
 from penstock.kernels.jit import uncounted_helper
 
-PAWN, KNIGHT, BISHOP, ROOK, QUEEN, KING, THEIRS = 0, 1, 2, 3, 4, 5, 6
+PAWN, KNIGHT, BISHOP, ROOK, QUEEN, KING, THEIRS = range(7)
 """Words of our pieces, and the first word of the other side's."""
 
 BETWEEN = 6

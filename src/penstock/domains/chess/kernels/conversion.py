@@ -18,7 +18,10 @@ from penstock.domains.chess.kernels.layout import BEST, INFO, PLAYED, POLICY, RI
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 
 _HISTORY, _PLANES = 8, 7440 // 4  # positions; where planes begin, in words of 4 bytes
-_1, _32, _ALL, _LOW = np.uint64(1), np.uint64(32), np.uint64(2**64 - 1), np.uint64(2**32 - 1)
+_1 = np.uint64(1)
+_32 = np.uint64(32)
+_ALL = np.uint64(2**64 - 1)
+_LOW = np.uint64(2**32 - 1)
 
 
 def _require_frames(rows: ByteArray, **columns: IntArray) -> None:
@@ -164,7 +167,9 @@ def _encode_planes(
     for i in range(len(boards)):
         for k in range(_PLANES, _PLANES + 2 * STORED):
             bits[i, k] = 0
-        h, step, turned = i, 0, False
+        h = i
+        step = 0
+        turned = False
         while step < _HISTORY:
             at = h if h > 0 else 0
             passing, again = states[at, EN_PASSANT], states[at, SEEN] > 0
@@ -193,7 +198,10 @@ def _encode_planes(
 @uncounted_kernel("i8[2C] i8 i8[1C] u1[2C]")
 def _encode_rest(states: IntArray, form: int, transforms: IntArray, rows: ByteArray) -> None:
     for i in range(len(rows)):
-        rows[i, 4], rows[i, 5], rows[i, 6], rows[i, 7] = form, 0, 0, 0
+        rows[i, 4] = form
+        rows[i, 5] = 0
+        rows[i, 6] = 0
+        rows[i, 7] = 0
         for side in range(4):
             file = states[i, CASTLE + side]
             rows[i, RIGHTS + side] = 0 if file < 0 else 1 if form == 1 else 1 << file

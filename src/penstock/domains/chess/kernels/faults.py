@@ -67,12 +67,11 @@ _NO_BEST, _NO_PLAYED = _bit("best_illegal"), _bit("played_illegal")
 
 _ROOT_Q, _BEST_Q, _ROOT_D, _BEST_D, _ROOT_M, _BEST_M, _LEFT, _RESULT_Q, _RESULT_D = list(FIELDS.values())[:9]
 _PLAYED_Q, _PLAYED_D, _PLAYED_M, _ORIG_Q, _ORIG_D, _ORIG_M = list(FIELDS.values())[9:]
-_ILLEGAL, _ONE, _NONE = np.uint32(0xBF800000), np.uint32(0x3F800000), np.uint32(0)  # the bits of -1.0, 1.0 and 0.0
-_PLANES, _TAIL, _NEWEST = (
-    7440,
-    832,
-    2,
-)  # bytes from the policy's end; lines of memory that hold the newest, and the rest
+_ILLEGAL = np.uint32(0xBF800000)  # the bits of -1.0
+_ONE = np.uint32(0x3F800000)  # the bits of 1.0
+_NONE = np.uint32(0)  # the bits of 0.0
+_TAIL = 832  # bytes from the policy's end to the small fields
+_NEWEST = 2  # lines of memory that hold the newest position, and the same number the small fields
 _ROUNDED = 1e-4  # more than float32 loses in a sum of all moves
 
 
@@ -126,7 +125,9 @@ def _bad_search(values: Float32Array, i: int, searched: bool) -> int:
         faults |= _RESULT
     if searched and not _within(values[i, _PLAYED_Q], values[i, _PLAYED_D]):
         faults |= _PLAYED
-    orig_q, orig_d, result = values[i, _ORIG_Q], values[i, _ORIG_D], values[i, _RESULT_Q]
+    orig_q = values[i, _ORIG_Q]
+    orig_d = values[i, _ORIG_D]
+    result = values[i, _RESULT_Q]
     if orig_q < -1 or orig_q > 1 or orig_d < 0 or orig_d > 1:  # NaN is none of these
         faults |= _ORIG
     if result != 0 and result != 1 and result != -1:

@@ -47,8 +47,18 @@ from penstock.domains.chess.kernels.lanes import lowest, ones
 from penstock.domains.chess.kernels.layout import INFO, PLAYED, RIGHTS, RULE50, SHORT, SIDE, VISITS, WIDTH
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 
-STATE = 13
-CASTLE, EN_PASSANT, CLOCK, SEEN, BLACK, TOLD, FROM, TO, PROMOTES, INDEX = 0, 4, 5, 6, 7, 8, 9, 10, 11, 12
+# Columns of a state, see above.
+CASTLE = 0
+EN_PASSANT = 4
+CLOCK = 5
+SEEN = 6
+BLACK = 7
+TRANSFORM = 8
+FROM = 9
+TO = 10
+PROMOTES = 11
+INDEX = 12
+STATE = 13  # number of columns
 
 
 def _bit(name: str) -> int:
@@ -56,13 +66,20 @@ def _bit(name: str) -> int:
 
 
 _CASTLING, _BOARD, _CONTINUITY, _UNKNOWN = (_bit(name) for name in ("castling", "board", "continuity", "move_unknown"))
-_ILLEGAL, _OTHER, _UNMARKED = _bit("move_illegal"), _bit("move_other"), _bit("move_unmarked")
-_RIGHTS, _CLOCK, _TURN, _PASSING = _bit("rights"), _bit("clock"), _bit("turn"), _bit("en_passant")
+_ILLEGAL = _bit("move_illegal")
+_OTHER = _bit("move_other")
+_UNMARKED = _bit("move_unmarked")
+_RIGHTS = _bit("rights")
+_CLOCK = _bit("clock")
+_TURN = _bit("turn")
+_PASSING = _bit("en_passant")
 _AGAIN, _TURNED = _bit("repetition"), _bit("transform")
 
 _POSITION, _BEFORE = 7440 // 4, 7440 // 4 + 2 * 13  # words of 4 bytes: the newest position and the one before it
 _0, _1, _8, _16, _32 = (np.uint64(k) for k in (0, 1, 8, 16, 32))
-_ENDS, _SECOND, _SIXTH = np.uint64(0xFF000000000000FF), np.uint64(0xFF00), np.uint64(0xFF0000000000)
+_ENDS = np.uint64(0xFF000000000000FF)
+_SECOND = np.uint64(0xFF00)
+_SIXTH = np.uint64(0xFF0000000000)
 _SEVENTH, _LAST = np.uint64(0xFF000000000000), np.uint64(0xFF00000000000000)
 _FIRST_FILE, _LAST_FILE = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 
@@ -90,7 +107,9 @@ def inspect(
     n = len(rows)
     rows = read_only(rows)
     bits = rows.view(np.uint32)
-    boards, states, faults = np.empty((n, 64), np.uint8), np.empty((n, STATE), np.int64), np.zeros(n, np.int64)
+    boards = np.empty((n, 64), np.uint8)
+    states = np.empty((n, STATE), np.int64)
+    faults = np.zeros(n, np.int64)
     words = np.empty((n + 2, 12), np.uint64)
     index, back, turns = tables
     if _inspect(rows, rows.view(np.float32), bits, index, back, turns, reach(), values, words, boards, states, faults):
@@ -140,8 +159,8 @@ def _inspect(
                 faults[i] |= bad_values(rows, values, bits, i)
             for k in range(STATE):
                 states[i, k] = -1
-            states[i, TOLD] = rows[i, INFO] & 7 if form >= 3 else 0
-            if not _read(bits, i, back, states[i, TOLD], words):
+            states[i, TRANSFORM] = rows[i, INFO] & 7 if form >= 3 else 0
+            if not _read(bits, i, back, states[i, TRANSFORM], words):
                 faults[i] |= _BOARD
             board_of_words(words, i, boards)
         if i > 0:  # the frame before: its move needs this one's board
@@ -189,7 +208,9 @@ def _occupied(words: UInt64Array, i: int) -> np.uint64:
 def _check(rows: ByteArray, bits: UInt32Array, i: int, start: int, words: UInt64Array, states: IntArray) -> int:
     """Return the faults of the state of frame `i` of a game that begins with frame `start`. The first frame tells its
     state; each later state follows from the frame before, and is compared."""
-    form, side, faults = bits[i, 1], np.int64(rows[i, SIDE]), 0
+    form = bits[i, 1]
+    side = np.int64(rows[i, SIDE])
+    faults = 0
     canonical, classical = 3 <= form < 256, form == 1
     black = np.int64(rows[i, INFO]) >> 7 if canonical else side
     if i == start:
@@ -198,7 +219,7 @@ def _check(rows: ByteArray, bits: UInt32Array, i: int, start: int, words: UInt64
             states[i, CASTLE + k] = _rook_of(words, i, k, right, classical) if right else -1
             if right and states[i, CASTLE + k] < 0:
                 faults |= _CASTLING
-        states[i, EN_PASSANT] = _passing_of(bits, i, words, side, states[i, TOLD], canonical)
+        states[i, EN_PASSANT] = _passing_of(bits, i, words, side, states[i, TRANSFORM], canonical)
         if canonical and states[i, EN_PASSANT] < 0 and side:
             faults |= _PASSING
         states[i, CLOCK], states[i, SEEN] = rows[i, RULE50], 0
@@ -215,7 +236,7 @@ def _check(rows: ByteArray, bits: UInt32Array, i: int, start: int, words: UInt64
     if black != states[i, BLACK]:
         faults |= _TURN
     file = states[i, EN_PASSANT]
-    if file >= 0 and states[i, TOLD] & 1:
+    if file >= 0 and states[i, TRANSFORM] & 1:
         file = 7 - file
     if canonical and side != (0 if file < 0 else 1 << file):
         faults |= _PASSING
@@ -288,11 +309,15 @@ def _occurrences(words: UInt64Array, states: IntArray, i: int, start: int) -> in
 @uncounted_helper
 def _attacked(square: int, words: UInt64Array, i: int, reached: UInt64Array) -> bool:
     """Whether a piece of the other side attacks a square, given as the number of its bit."""
-    pawns, knights, kings = words[i, THEIRS + PAWN], words[i, THEIRS + KNIGHT], words[i, THEIRS + KING]
+    pawns = words[i, THEIRS + PAWN]
+    knights = words[i, THEIRS + KNIGHT]
+    kings = words[i, THEIRS + KING]
     near = reached[PAWN, square] & pawns | reached[KNIGHT, square] & knights | reached[KING, square] & kings
     if near:
         return True
-    bishops, rooks, queens = words[i, THEIRS + BISHOP], words[i, THEIRS + ROOK], words[i, THEIRS + QUEEN]
+    bishops = words[i, THEIRS + BISHOP]
+    rooks = words[i, THEIRS + ROOK]
+    queens = words[i, THEIRS + QUEEN]
     far = reached[BISHOP, square] & (bishops | queens) | reached[ROOK, square] & (rooks | queens)
     occupied = _occupied(words, i)
     while far:
@@ -307,7 +332,9 @@ def _castles(words: UInt64Array, i: int, after: int, states: IntArray) -> int:
     """Return the file of the rook with which castling makes the board `after`, or -1."""
     king, occupied = lowest(words[i, KING]) ^ 7, _occupied(words, i)
     for side in range(2):
-        rook, king_to, rook_to = states[i, CASTLE + side], 6 if side else 2, 5 if side else 3
+        rook = states[i, CASTLE + side]
+        king_to = 6 if side else 2
+        rook_to = 5 if side else 3
         if rook < 0 or king >= 8:
             continue
         if not words[after, KING] >> np.uint64(king_to ^ 7) & words[after, ROOK] >> np.uint64(rook_to ^ 7) & _1:
@@ -347,7 +374,9 @@ def _moves_so(
 ) -> bool:
     """Whether a piece may go from bit `source` to bit `to`, but for checks and castling. `passing` is the file that may
     be taken en passant."""
-    come, occupied, ours = _1 << np.uint64(to), _occupied(words, i), _0
+    come = _1 << np.uint64(to)
+    occupied = _occupied(words, i)
+    ours = _0
     for k in range(6):
         ours |= words[i, k]
     if come & (ours | words[i, THEIRS + KING]) or promotes != (piece == PAWN and come & _LAST != _0):
@@ -382,7 +411,9 @@ def _play(
         if k < THEIRS:
             ours |= words[i, k]
             mine |= word
-    gone, come, rook = ours & changed & ~mine, mine & changed, _castles(words, i, after, states)
+    gone = ours & changed & ~mine
+    come = mine & changed
+    rook = _castles(words, i, after, states)
     states[i, PROMOTES] = 0
     piece = becomes = KING
     if rook >= 0:
@@ -397,7 +428,9 @@ def _play(
             states[i, PROMOTES] = becomes + 1 if piece == PAWN else 0
             if piece != PAWN or becomes == KING:
                 return _UNKNOWN
-    source, to, promotes = lowest(gone), lowest(come), piece != becomes
+    source = lowest(gone)
+    to = lowest(come)
+    promotes = piece != becomes
     states[i, FROM], states[i, TO] = source ^ 7, to ^ 7
     castling = piece == KING and words[i, ROOK] & come != _0
     takes = not castling and _occupied(words, i) & come != _0
@@ -417,7 +450,7 @@ def _play(
     for k in range(12):
         different |= words[moved, k] ^ words[after, k]
     promoted = states[i, PROMOTES]
-    transform = states[i, TOLD]
+    transform = states[i, TRANSFORM]
     states[i, INDEX] = index[
         6 - promoted if promoted > 2 else 0, turns[transform, source ^ 7], turns[transform, to ^ 7]
     ]
@@ -448,7 +481,9 @@ def _castle(words: UInt64Array, i: int, gone: np.uint64, kings_side: bool) -> No
 def _follow(states: IntArray, i: int, piece: int, takes: bool, beside: bool) -> None:
     """Write the state after the move of state `i`; `beside` says whether one of their pawns stands on a neighbouring
     square of the destination."""
-    after, source, to = i + 1, states[i, FROM], states[i, TO]
+    after = i + 1
+    source = states[i, FROM]
+    to = states[i, TO]
     for side in range(2):
         ours, theirs = states[i, CASTLE + side], states[i, CASTLE + 2 + side]
         states[after, CASTLE + 2 + side] = -1 if piece == KING or source == ours else ours
@@ -482,7 +517,7 @@ def _check_transforms(bits: UInt32Array, boards: ByteArray, states: IntArray, ba
         if (
             3 <= bits[i, 1] < 256
             and not faults[i] & _BOARD
-            and _transform_of(boards, states, i, back) != states[i, TOLD]
+            and _transform_of(boards, states, i, back) != states[i, TRANSFORM]
         ):
             faults[i] |= _TURNED
 
@@ -490,7 +525,9 @@ def _check_transforms(bits: UInt32Array, boards: ByteArray, states: IntArray, ba
 @uncounted_helper
 def _transform_of(boards: ByteArray, states: IntArray, i: int, back: IntArray) -> int:
     """Return the transform that canonical formats give position `i`."""
-    transform, pawns, king = 0, False, -1
+    transform = 0
+    pawns = False
+    king = -1
     for k in range(4):
         if states[i, CASTLE + k] >= 0:
             return 0

@@ -10,14 +10,29 @@ from __future__ import annotations
 WIDTH, SHORT = 8396, 8356
 """Bytes of a frame, and of a record of version 6."""
 
-POLICY, STORED, PLANES, STEP = 1858, 104, 112, 13
-"""Moves in a policy; planes of a record, of a tensor, and of a position of the history."""
+POLICY = 1858
+"""Moves in a policy."""
+STORED = 104
+"""Planes of a record."""
+PLANES = 112
+"""Planes of a tensor."""
+STEP = 13
+"""Planes of a position of the history."""
 
-PROBS, WORDS, TAIL, SPARE = 8, 7440, 8272, 8364
-"""Where a frame has its policy, its planes, the small fields behind them, and its 32 reserved bytes."""
+# The first bytes of the parts of a frame.
+PROBS = 8  # the policy
+WORDS = 7440  # the planes
+TAIL = 8272  # the small fields
+SPARE = 8364  # 32 reserved bytes
 
-RIGHTS, SIDE, RULE50, INFO, VISITS, PLAYED, BEST = 8272, 8276, 8277, 8278, 8340, 8344, 8346
-"""Bytes of castling rights (4), side to move or en passant, plies since a capture, transform; the search and moves."""
+# The first bytes of the small fields of a frame.
+RIGHTS = 8272  # castling rights, 4 bytes
+SIDE = 8276  # side to move, or en passant
+RULE50 = 8277  # plies since a capture
+INFO = 8278  # transform
+VISITS = 8340  # of the search
+PLAYED = 8344  # the move played
+BEST = 8346  # the best move
 
 FIELDS = {
     name: 2070 + k
@@ -30,8 +45,14 @@ FIELDS = {
 }
 """Which word of 4 bytes of a frame is which float32."""
 
-HEADER, LAYOUT, DENSE, RESERVED = 120, 1, 1, 2
-"""Bytes before the planes of a compact row, the number of this layout, and the two flags."""
+HEADER = 120
+"""Bytes before the planes of a compact row."""
+LAYOUT = 1
+"""Number of the layout of compact rows."""
+DENSE = 1
+"""Flag of a compact row: all moves are stored."""
+RESERVED = 2
+"""Flag of a compact row: the reserved bytes are stored."""
 
 SPARSE_MOVES = (4 * POLICY - 1) // 6
 """The most moves that are stored with their indices: beyond, all 1858 values take less."""
@@ -39,8 +60,12 @@ SPARSE_MOVES = (4 * POLICY - 1) // 6
 LARGEST = HEADER + 8 * STORED + (WIDTH - SPARE) + 4 * POLICY
 """The bytes of the longest row."""
 
-ILLEGAL, NAN, NUMBERED = 0xBF800000, 0x7FC00000, 1
-"""The bits of -1, of NaN, and the input format whose castling and side bytes are numbers that fill planes."""
+ILLEGAL = 0xBF800000
+"""The bits of -1.0, the probability of an illegal move."""
+NAN = 0x7FC00000
+"""The bits of NaN."""
+NUMBERED = 1
+"""The input format whose castling and side bytes are numbers that fill planes."""
 
 TARGETS = (36, 40, 32, 12, 20, 28, 44, 48, 52, 56, 60, 64, 8, 16, 24, 80, 84, -1)
 """Where, from `TAIL` on, the 6 x 3 targets are: q, d, moves left of result, best, played, orig, root, st; -1 is NaN."""

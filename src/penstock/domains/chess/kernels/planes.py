@@ -44,7 +44,9 @@ from penstock.kernels.intrinsics import Address, memcpy, move4
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 
 _ILLEGAL, _NAN = np.uint32(ILLEGAL), np.uint32(NAN)
-_0, _56, _ALL = np.uint64(0), np.uint64(56), np.uint64(2**64 - 1)
+_0 = np.uint64(0)
+_56 = np.uint64(56)
+_ALL = np.uint64(2**64 - 1)
 
 _AROUND_CACHE = 1 << 23
 """Bytes of planes from which on they are written around the cache."""
@@ -117,7 +119,9 @@ def expand_rows(
         ValueError: The arrays are others.
     """
     _require_tensors(len(offsets) - 1, table, planes, lane, fill, policy, targets)
-    words, levels, blank = np.empty(PLANES, np.uint64), np.empty(8, np.uint32), np.empty(POLICY, np.uint32)
+    words = np.empty(PLANES, np.uint64)
+    levels = np.empty(8, np.uint32)
+    blank = np.empty(POLICY, np.uint32)
     values, offsets = read_only(values), read_only(offsets)
     return _expand_rows(values, offsets, table, forced, planes, lane, fill, policy, targets, words, levels, blank)
 

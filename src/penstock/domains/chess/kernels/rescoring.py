@@ -21,7 +21,9 @@ SMALL = 124
 
 _ILLEGAL = np.uint32(ILLEGAL)
 # Within the small fields: the move played, the moves of the next two frames, `invariance_info`.
-_PLAYED, _AHEAD, _INFO = PLAYED - TAIL, 8360 - TAIL, INFO - TAIL
+_PLAYED = PLAYED - TAIL
+_AHEAD = 8360 - TAIL
+_INFO = INFO - TAIL
 # Floats, counted in fours.
 _ROOT_Q, _ROOT_D, _BEST_Q, _BEST_D, _BEST_M, _LEFT, _RESULT_Q, _RESULT_D, _PLAYED_Q = (
     FIELDS[name] - TAIL // 4
@@ -149,7 +151,10 @@ def _complete(small: ByteArray, values: Float32Array, first: int, states: IntArr
 
 @uncounted_kernel("u1[2C] f4[2C] i8 f4")
 def _fill_short_term(small: ByteArray, values: Float32Array, first: int, theta: np.float32) -> None:
-    one, beta, end, word = np.float32(1), np.float32(1) - theta, len(small) - 1, first // 4
+    one = np.float32(1)
+    beta = np.float32(1) - theta
+    end = len(small) - 1
+    word = first // 4
     mean_q, mean_d = np.float32(0), np.float32(0)
     for i in range(end, -1, -1):
         sign = -one if i & 1 else one
@@ -167,8 +172,13 @@ def _fill_short_term(small: ByteArray, values: Float32Array, first: int, theta: 
 def _deblunder(
     small: ByteArray, values: Float32Array, first: int, last: int, threshold: np.float32, width: np.float32
 ) -> None:
-    one, half, end, word = np.float32(1), np.float32(0.5), len(small) - 1, first // 4
-    z_q, z_d, z_m = values[end, word + _RESULT_Q], values[end, word + _RESULT_D], values[end, word + _LEFT]
+    one = np.float32(1)
+    half = np.float32(0.5)
+    end = len(small) - 1
+    word = first // 4
+    z_q = values[end, word + _RESULT_Q]
+    z_d = values[end, word + _RESULT_D]
+    z_m = values[end, word + _LEFT]
     trigger, begun = np.float64(threshold) - np.float64(width) / 2, False
     for i in range(last, -1, -1):
         best, played = values[i, word + _BEST_Q], values[i, word + _PLAYED_Q]

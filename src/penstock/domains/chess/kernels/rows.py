@@ -134,7 +134,9 @@ def _encode_rows(
     offsets: IntArray,
     moves: npt.NDArray[np.uint16],
 ) -> int:
-    base, to, width = np.int64(frames.ctypes.data), np.int64(out.ctypes.data), frames.shape[1]
+    base = np.int64(frames.ctypes.data)
+    to = np.int64(out.ctypes.data)
+    width = frames.shape[1]
     for i in range(begin, len(places)):
         at = offsets[i]
         if not 0 <= places[i] < len(frames):
@@ -235,8 +237,12 @@ def parts(row: Address, begin: int, end: int, limit: int) -> tuple[Address, Addr
     size = end - begin
     if begin < 0 or end > limit or size < HEADER:
         return 0, 0, -1, 0
-    low, high, head = load8(row + 8), load8(row + 16), load4(row + 116)
-    stored, moves, flags = load1(row + 21), load2(row + 22), head & 255
+    low = load8(row + 8)
+    high = load8(row + 16)
+    head = load4(row + 116)
+    stored = load1(row + 21)
+    moves = load2(row + 22)
+    flags = head & 255
     dense = flags & DENSE != 0
     spare = HEADER + 8 * stored
     policy = spare + (WIDTH - SPARE if flags & RESERVED else 0)
@@ -260,7 +266,9 @@ def parts(row: Address, begin: int, end: int, limit: int) -> tuple[Address, Addr
 @uncounted_helper
 def unpack_words(row: Address, words: UInt64Array) -> None:
     """Write the 104 stored planes of a row: each is stored, or is the plane of one position before."""
-    low, high, at = load8(row + 8), load8(row + 16), row + HEADER
+    low = load8(row + 8)
+    high = load8(row + 16)
+    at = row + HEADER
     for p in range(STORED):
         bit = (low >> np.uint64(p)) if p < 64 else (high >> np.uint64(p - 64))
         if bit & _1:

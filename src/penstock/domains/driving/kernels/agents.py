@@ -78,7 +78,9 @@ def select_agents(
         raise ValueError(f"expected slots as a power of two, got {slots}")
     out.fill(0)
     keys, stamp = np.empty(slots, np.uint64), np.full(slots, -1, np.int64)
-    last, seen, before = np.empty(slots, np.int64), np.empty(slots, np.int64), np.full(n, -1, np.int64)
+    last = np.empty(slots, np.int64)
+    seen = np.empty(slots, np.int64)
+    before = np.full(n, -1, np.int64)
     columns = centroid, yaw, extent, labels, track
     if not _select_agents(scenes, agents, ego, *columns, limits, out, keys, stamp, last, seen, before):
         raise ValueError(f"expected fewer tracks in each scene than {slots} slots")
@@ -123,7 +125,9 @@ def relative_poses(
     Raises:
         ValueError: The arrays do not fit together, or a track has rows outside.
     """
-    n, rows, length = len(there), len(frame), there.shape[1]
+    n = len(there)
+    rows = len(frame)
+    length = there.shape[1]
     if not len(xy) == len(yaw) == len(extent) == rows or step not in (1, -1):
         raise ValueError(f"expected columns of {rows} observations and a step of 1 or -1, got {len(xy)} and {step}")
     if not len(bounds) == len(place) == len(anchor) == len(origin) == n:
@@ -280,12 +284,16 @@ def _relative_poses(
 ) -> int:
     n, length = there.shape
     for i in range(n):
-        row, lo, hi = place[i], bounds[i, 0], bounds[i, 1]
+        row = place[i]
+        lo = bounds[i, 0]
+        hi = bounds[i, 1]
         if row < 0:
             continue
         if lo < 0 or hi > len(frame):
             return i
-        x, y, turn = origin[i, 0], origin[i, 1], np.float32(origin[i, 2])
+        x = origin[i, 0]
+        y = origin[i, 1]
+        turn = np.float32(origin[i, 2])
         cos, sin = np.cos(origin[i, 2]), np.sin(origin[i, 2])
         start = anchor[i] + step * first
         while lo <= row - step < hi and (frame[row - step] - start) * step >= 0:
@@ -333,7 +341,10 @@ def _nearest_agents(
 ) -> int:
     most = out.shape[1]
     for i in range(len(frames) if most else 0):
-        lo, hi, x, y = frames[i, 0], frames[i, 1], centre[i, 0], centre[i, 1]
+        lo = frames[i, 0]
+        hi = frames[i, 1]
+        x = centre[i, 0]
+        y = centre[i, 1]
         count = first = 0
         if lo < hi and (lo < 0 or hi > len(agents)):
             return i

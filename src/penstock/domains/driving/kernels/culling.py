@@ -91,16 +91,25 @@ def _place_shapes(
     out: Int32Array,
     kept: IntArray,
 ) -> int:
-    width, height, pixel, margin = frame[0], frame[1], frame[2], frame[3]
+    width = frame[0]
+    height = frame[1]
+    pixel = frame[2]
+    margin = frame[3]
     scale = np.float64(1 << POINT)
     count = 0
     for i in range(len(which)):
         shape, matrix = which[i], view[i]
         if not 0 <= shape < len(shapes) or not 0 <= matrix < len(matrices):
             return -1
-        a, b, c = matrices[matrix, 0, 0], matrices[matrix, 0, 1], matrices[matrix, 0, 2]
-        d, e, f = matrices[matrix, 1, 0], matrices[matrix, 1, 1], matrices[matrix, 1, 2]
-        x, y, reach = center[shape, 0], center[shape, 1], radius[shape] / pixel + margin
+        a = matrices[matrix, 0, 0]
+        b = matrices[matrix, 0, 1]
+        c = matrices[matrix, 0, 2]
+        d = matrices[matrix, 1, 0]
+        e = matrices[matrix, 1, 1]
+        f = matrices[matrix, 1, 2]
+        x = center[shape, 0]
+        y = center[shape, 1]
+        reach = radius[shape] / pixel + margin
         column, row = x * a + y * b + c, x * d + y * e + f
         if not (-reach < column < reach + width and -reach < row < reach + height):
             continue

@@ -111,8 +111,12 @@ def _move_lines(
     there: BoolArray,
 ) -> int:
     for i in range(out.shape[0]):
-        a, b, c = matrix[i, 0, 0], matrix[i, 0, 1], matrix[i, 0, 2]
-        d, e, f = matrix[i, 1, 0], matrix[i, 1, 1], matrix[i, 1, 2]
+        a = matrix[i, 0, 0]
+        b = matrix[i, 0, 1]
+        c = matrix[i, 0, 2]
+        d = matrix[i, 1, 0]
+        e = matrix[i, 1, 1]
+        f = matrix[i, 1, 2]
         for k in range(out.shape[1]):
             line = which[i, k]
             if line < 0:
@@ -122,6 +126,8 @@ def _move_lines(
             for p in range(lengths[line]):
                 x, y = lines[line, p, 0], lines[line, p, 1]
                 u, v = np.float32(x * a + y * b + c), np.float32(x * d + y * e + f)
-                out[i, k, p, 0], out[i, k, p, 1], out[i, k, p, 2] = u, v, third[i, k]
+                out[i, k, p, 0] = u
+                out[i, k, p, 1] = v
+                out[i, k, p, 2] = third[i, k]
                 there[i, k, p] = np.sqrt(np.float32(u * u + v * v)) < reach
     return -1

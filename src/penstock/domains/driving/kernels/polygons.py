@@ -20,8 +20,11 @@ from penstock.core.ragged import offsets_of
 from penstock.kernels.intrinsics import Address, Builder, Value
 from penstock.kernels.jit import intrinsic, uncounted_helper, uncounted_kernel
 
-FILLED, OPEN, CLOSED = 0, 1, 2
-"""What a call does with its contours."""
+# What a call does with its contours.
+FILLED = 0
+OPEN = 1
+CLOSED = 2
+
 POINT, SHIFT = 9, 16
 """Digits behind the point: of coordinates handed in, and of those that lines are walked with."""
 FINER, HALF_POINT = SHIFT - POINT, 1 << POINT >> 1
@@ -47,7 +50,9 @@ _WEIGHTS = np.array(
     [sum(ACROSS[at] << 16 * k for k, at in enumerate((32 + i, i, 63 - i))) for i in range(32)], np.uint64
 )
 """Of the pixel before a line's, of its own and of the one behind it, 16 bits each, by where it lies between two."""
-_FULL, _BITS, _ALPHA = np.uint64(256), np.uint64(8), np.uint64(255)
+_FULL = np.uint64(256)
+_BITS = np.uint64(8)
+_ALPHA = np.uint64(255)
 _ROUND, _MASK = np.uint64(ROUND), np.uint64(MASK)
 
 
@@ -90,7 +95,9 @@ def _emit_blend(bits: int) -> Callable[..., None]:
         from llvmlite import ir
 
         channels = max(bits // 16, 1)
-        word, pixel, short = ir.IntType(32), ir.IntType(bits), ir.IntType(16)
+        word = ir.IntType(32)
+        pixel = ir.IntType(bits)
+        short = ir.IntType(16)
         wide = ir.IntType(16 * channels)  # a pixel in lanes of 16 bits
         four, lanes = ir.VectorType(short, 4), ir.VectorType(short, 4 * channels)
 
@@ -204,9 +211,23 @@ def _line(
     if not seen:
         return
     if abs(x1 - x0) > abs(y1 - y0):
-        u0, v0, u1, v1, along, across, length, breadth = x0, y0, x1, y1, 1, width, width, height
+        u0 = x0
+        v0 = y0
+        u1 = x1
+        v1 = y1
+        along = 1
+        across = width
+        length = width
+        breadth = height
     else:
-        u0, v0, u1, v1, along, across, length, breadth = y0, x0, y1, x1, width, 1, height, width
+        u0 = y0
+        v0 = x0
+        u1 = y1
+        v1 = x1
+        along = width
+        across = 1
+        length = height
+        breadth = width
     if u1 < u0:
         u0, v0, u1, v1 = u1, v1, u0, v0
     slope = np.int64(np.float64((v1 - v0) << SHIFT) / np.float64((u1 - u0) | 1))
@@ -256,7 +277,9 @@ def _collect(
     count, highest = known
     before = end - 1
     for now in range(begin, end):
-        a, b, before = before, now, now
+        a = before
+        b = now
+        before = now
         if points[a, 1] > points[b, 1]:
             a, b = b, a
         top, bottom = (np.int64(points[a, 1]) + HALF_POINT) >> POINT, (np.int64(points[b, 1]) + HALF_POINT) >> POINT
@@ -267,7 +290,10 @@ def _collect(
         step = np.int64(np.float64(run) / np.float64(bottom - top))
         if top < 0:
             x, top = x - top * step, 0
-        edges[count, 0], edges[count, 1], edges[count, 2], edges[count, 3] = x, step, bottom, heads[top]
+        edges[count, 0] = x
+        edges[count, 1] = step
+        edges[count, 2] = bottom
+        edges[count, 3] = heads[top]
         heads[top] = count
         count, highest = count + 1, top if top < highest else highest
     return count, highest
@@ -358,13 +384,17 @@ def _draw(
         for at in range(len(layer)):
             layer[at] = np.uint64(background)
     for call in range(len(calls)):
-        first, last, what = calls[call, 0], calls[call, 1], calls[call, 3]
+        first = calls[call, 0]
+        last = calls[call, 1]
+        what = calls[call, 3]
         if not 0 <= calls[call, 2] < len(image) or first < 0 or last > len(spans):
             return call
         for span in range(first, last):
             if not 0 <= spans[span, 0] <= spans[span, 1] <= len(points):
                 return call
-        layer, paint, known = image[calls[call, 2]], np.uint64(calls[call, 4]), (0, height)
+        layer = image[calls[call, 2]]
+        paint = np.uint64(calls[call, 4])
+        known = (0, height)
         if what == FILLED:  # first, for what is drawn over a colour in that colour changes nothing
             for span in range(first, last):
                 known = _collect(points, spans[span, 0], spans[span, 1], height, edges, heads, known)

@@ -71,8 +71,12 @@ def warp(
         raise ValueError(f"expected an image [R, C, 3] and room [3, H, W], got {list(image.shape)}, {list(out.shape)}")
     if len(left) != width or across.shape != (width, 2) or rows.shape != down.shape or rows.shape != (height, 2):
         raise ValueError(f"expected columns and weights of {width} x {height} pixels, got {len(left)} and {len(rows)}")
-    place, near, parts = np.empty(count, np.int64), np.empty((4, count), np.uint32), np.empty((2, count), np.uint32)
-    ahead, line, shown = np.empty((2, count), np.int32), np.zeros(count, np.uint32), np.empty(width, np.uint32)
+    place = np.empty(count, np.int64)
+    near = np.empty((4, count), np.uint32)
+    parts = np.empty((2, count), np.uint32)
+    ahead = np.empty((2, count), np.int32)
+    line = np.zeros(count, np.uint32)
+    shown = np.empty(width, np.uint32)
     mixed, cached = np.empty((2, 4 * width), np.int16), np.full(2, -1, np.int64)
     room = place, near, parts, ahead, line, shown, shown.view(np.uint8), mixed, cached
     if not _warp(read_only(image), box, matrix, columns, left, across, rows, down, out, *room):
@@ -82,8 +86,12 @@ def warp(
 def _emit_mix_two(builder: Builder, dst: Value, src: Value, first: Value, second: Value) -> None:
     from llvmlite import ir
 
-    byte, short, word = ir.IntType(8), ir.IntType(16), ir.IntType(32)
-    pair, wide, narrow = ir.VectorType(byte, 8), ir.VectorType(word, 4), ir.VectorType(short, 4)
+    byte = ir.IntType(8)
+    short = ir.IntType(16)
+    word = ir.IntType(32)
+    pair = ir.VectorType(byte, 8)
+    wide = ir.VectorType(word, 4)
+    narrow = ir.VectorType(short, 4)
     both = builder.load(builder.inttoptr(src, pair.as_pointer()), align=1)
 
     def lanes(first_lane: int) -> Value:
@@ -180,7 +188,10 @@ def _turn_at_edges(
     """`line[first:last]`: pixels of the turned cut-out of which some or all neighbours are outside, hence black."""
     for k in range(first, last):
         x, y = (start[0] + ahead[0, k]) >> 5, (start[1] + ahead[1, k]) >> 5
-        right, lower, x, y = x & 31, y & 31, x >> 5, y >> 5
+        right = x & 31
+        lower = y & 31
+        x >>= 5
+        y >>= 5
         line[k] = 0
         if x + 1 < area[0] or x >= area[1] or y + 1 < area[2] or y >= area[3]:
             continue
@@ -230,7 +241,9 @@ def _turn(
     base = np.int64(image.ctypes.data) + box[0] * stride + box[1] * 3
     right, lower = parts[0], parts[1]
     words, row = np.int64(near.ctypes.data), 4 * near.shape[1]
-    along, down, within = ahead[0, first:last], ahead[1, first:last], slice(0, last - first)
+    along = ahead[0, first:last]
+    down = ahead[1, first:last]
+    within = slice(0, last - first)
     _places(np.int32(start[0]), np.int32(start[1]), along, down, base, stride, place[within], right, lower)
     for k in range(last - first):
         at = place[k]
@@ -279,8 +292,14 @@ def _mix_four(
     for k in range(len(line)):
         u, v = np.float32(right[k]), np.float32(lower[k])
         s, t = np.float32(32) - u, np.float32(32) - v
-        w0, w1, w2, w3 = s * t, u * t, s * v, u * v
-        p, p2, q, q2 = top[k], top2[k], bottom[k], bottom2[k]
+        w0 = s * t
+        w1 = u * t
+        w2 = s * v
+        w3 = u * v
+        p = top[k]
+        p2 = top2[k]
+        q = bottom[k]
+        q2 = bottom2[k]
         red = _weighed(p, 0, w0) + _weighed(p, 24, w1) + _weighed(q, 0, w2) + _weighed(q, 24, w3)
         green = _weighed(p, 8, w0) + _weighed(p2, 16, w1) + _weighed(q, 8, w2) + _weighed(q2, 16, w3)
         blue = _weighed(p, 16, w0) + _weighed(p2, 24, w1) + _weighed(q, 16, w2) + _weighed(q2, 24, w3)
@@ -319,4 +338,6 @@ def _mix_rows(
 def _split(pixels: UInt32Array, red: ByteArray, green: ByteArray, blue: ByteArray) -> None:
     """Pixels of four bytes as rows of the three colours."""
     for x in range(len(pixels)):
-        red[x], green[x], blue[x] = pixels[x] & 255, (pixels[x] >> 8) & 255, (pixels[x] >> 16) & 255
+        red[x] = pixels[x] & 255
+        green[x] = (pixels[x] >> 8) & 255
+        blue[x] = (pixels[x] >> 16) & 255
