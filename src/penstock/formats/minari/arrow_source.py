@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
+from penstock.containers.images import decode_rows
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
@@ -25,7 +26,7 @@ from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, StateError
 from penstock.formats.base.pieces import RowPieces, cut, spread
 from penstock.formats.base.state import SourceState, StateSource
-from penstock.formats.minari import arrow_table, columns, images, index_cache, metadata, spaces
+from penstock.formats.minari import arrow_table, columns, index_cache, metadata, spaces
 from penstock.formats.minari.arrow_table import ArrowColumn
 from penstock.formats.minari.columns import ColumnStorage, Infos, SpecColumn
 
@@ -166,9 +167,9 @@ class ArrowSource(StateSource[_FolderState]):
             rows[(slice(None), *map(slice, leaf.shape))] = held[start:stop]
             return rows
         if leaf.images and isinstance(held, Ragged):
-            nbytes = int(np.prod(leaf.shape, dtype=np.int64))
-            frames = [images.decode(blob, nbytes) for blob in held[start:stop].blobs()]
-            return np.stack(frames).reshape(-1, *leaf.shape)
+            frames = np.empty((stop - start, *leaf.shape), np.uint8)
+            decode_rows(held[start:stop].blobs(), frames, where=column, first=start)
+            return frames
         return held[start:stop]
 
     @override

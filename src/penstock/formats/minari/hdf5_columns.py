@@ -10,13 +10,14 @@ import numpy as np
 
 from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import File
+from penstock.containers.images import JPEG_START, ImageRows, is_jpeg, read_header
 from penstock.core.arrays import IntArray
 from penstock.core.ragged import offsets_of
 from penstock.core.spaces import Box, Space
 from penstock.core.spec import Align, Spec
 from penstock.errors import FormatError
 from penstock.formats.base.pieces import RowReader
-from penstock.formats.minari import columns, images
+from penstock.formats.minari import columns
 from penstock.formats.minari.columns import ColumnStorage, Infos, SpecColumn
 from penstock.formats.minari.hdf5_index import ColumnRuns, HDF5Index, by_column
 from penstock.formats.minari.ragged_rows import BlankRows, JoinedRagged, RaggedRows, RawBlobs, StringRows, VlenRows
@@ -143,16 +144,16 @@ class _Assembly:
         if isinstance(ragged, VlenRows) and part.kind == "vlen":
             blobs = ragged.blobs
         elif rows is not None and part.kind == "array" and len(part.shape) == 1 and isinstance(leaf, Box):
-            if leaf.shape == part.shape or part.shape[0] < len(images.MAGIC):
+            if leaf.shape == part.shape or part.shape[0] < len(JPEG_START):
                 return None
             blobs = RawBlobs(rows, part.shape[0]).blobs
         else:
             return None
         first = next(blobs(0, 1))
-        if not images.is_jpeg(first):
+        if not is_jpeg(first):
             return None
-        shape = leaf.shape if isinstance(leaf, Box) else images.shape_of(first)
-        return images.ImageRows(blobs, math.prod(shape), part.column), shape
+        shape = leaf.shape if isinstance(leaf, Box) else _squeezed(read_header(first).shape)
+        return ImageRows(blobs, shape, part.column), shape
 
     def join(self, found: Sequence[SpecColumn], lengths: IntArray) -> HDF5Columns:
         offsets = offsets_of(lengths)
@@ -174,7 +175,7 @@ class _Assembly:
             if column.shapes is not None:
                 rows[f"{columns.SHAPES}/{column.path}"] = RowMap.of(column.shapes)
         spec = Spec(fields, self._spaces["observations"], self._spaces["actions"])
-        frames = {c.path for c in found if any(isinstance(p.rows, images.ImageRows) for p in self.pieces[c.path])}
+        frames = {c.path for c in found if any(isinstance(p.rows, ImageRows) for p in self.pieces[c.path])}
         return HDF5Columns(spec, offsets, rows, ragged, self._blocks(found, lengths, offsets), frozenset(frames))
 
     def _blocks(self, found: Sequence[SpecColumn], lengths: IntArray, offsets: IntArray) -> IntArray | None:
@@ -201,6 +202,10 @@ def _need(rows: RowReader | None) -> RowReader:
 
 def _takes_frames(leaf: Space) -> bool:
     return isinstance(leaf, Box) and leaf.dtype == np.uint8 and len(leaf.shape) > 0
+
+
+def _squeezed(shape: tuple[int, int, int]) -> tuple[int, ...]:
+    return shape[:2] if shape[2] == 1 else shape
 
 
 def _count(align: Align, lengths: IntArray) -> IntArray:

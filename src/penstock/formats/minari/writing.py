@@ -13,14 +13,16 @@ from typing import Any, Literal
 import numpy as np
 from typing_extensions import override
 
+from penstock.containers.images import encode
 from penstock.core.episode import Episode
 from penstock.core.narrowing import is_integer
 from penstock.core.ragged import Array, Ragged
+from penstock.core.spaces import Box
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError, SpecError
 from penstock.files import atomic_path, sync
 from penstock.formats.base.writer import Writer
-from penstock.formats.minari import images, metadata
+from penstock.formats.minari import metadata
 from penstock.formats.minari.spaces import is_image, of_spec
 
 Images = Literal["raw", "jpeg"]
@@ -112,7 +114,8 @@ class WritePlan:
         """Raises `SpecError` for images that JPEG cannot hold."""
         spaces = of_spec(spec) if encoding == "jpeg" else {}
         for path, space in spaces.items():
-            images.check_encodable(path, space)
+            if is_image(space) and isinstance(space, Box) and len(space.shape) == 3 and space.shape[2] != 3:
+                raise SpecError(f"expected 3 channels to encode {path} as JPEG, got {space.shape}; use images='raw'")
         return cls(spec, frozenset(path for path, space in spaces.items() if is_image(space)), statistics)
 
     def check(self, episode: Episode) -> Episode:
@@ -141,7 +144,7 @@ class WritePlan:
         """A column's rows as JPEG frames, or None where it is stored as it is."""
         if path not in self.jpeg:
             return None
-        return [images.encode(frame) for frame in np.asarray(array)]
+        return [encode(frame, "jpeg") for frame in np.asarray(array)]
 
 
 def seed_of(seed: Any) -> int:

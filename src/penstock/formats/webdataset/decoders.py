@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from penstock.containers.images import decode as decode_image
 from penstock.containers.npy import array_of
 from penstock.containers.pickle import load, loads
 from penstock.errors import DataError, FormatError, UnsafeDataError, require
@@ -180,17 +181,11 @@ def _cbor(member: MemberBytes) -> Any:
 
 
 def _image(member: MemberBytes, mode: str) -> Any:
-    image: Any = require("PIL.Image", "images")
     try:
-        with image.open(io.BytesIO(member.raw), formats=("JPEG", "PNG", "PPM", "WEBP")) as picture:
-            if picture.width * picture.height > UNPACKED // 4:
-                message = f"expected an image of at most {UNPACKED // 4} pixels, got {picture.size}"
-                raise UnsafeDataError(message, path=member.path, where=member.where)
-            return np.asarray(picture.convert(mode))
-    except (OSError, ValueError, SyntaxError, EOFError, image.DecompressionBombError) as error:
-        if isinstance(error, FormatError):
-            raise
-        raise member.error(f"expected an image, got {error}") from error
+        return decode_image(member.raw, mode, most_pixels=UNPACKED // 4)
+    except FormatError as error:
+        error.locate(member.path, member.where)
+        raise
 
 
 _BY_KIND: dict[str, Decode] = {
