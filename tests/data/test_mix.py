@@ -335,3 +335,33 @@ def test_ragged_columns_of_windows_through_functions_and_blocks():
     blocks = list(mixed.iterate(3).rebatch(4))
     assert [block["words"].shape for block in blocks] == [(4, 2), (4, 2), (4, 2)]
     assert [v for block in blocks for v in block["words"].values.tolist()] == words.values.tolist()
+
+
+def test_a_part_leaves_after_its_passes() -> None:
+    parts = {"web": numbers(100, 0), "books": numbers(6, 100), "wiki": numbers(4, 200)}
+    run = mix(parts, [2, 1, 1], stop=80, max_repeats={"books": 1.5, "wiki": 2})
+    seen = run[:]["x"]
+    assert np.bincount(seen)[100:106].tolist() == [2, 2, 2, 1, 1, 1]
+    assert np.bincount(seen)[200:].tolist() == [2] * 4
+    assert (seen < 100).sum() == 80 - 9 - 8
+    assert run.batch(np.array([79, 3]))["x"].tolist() == [seen[79], seen[3]]
+    assert run.fingerprint != mix(parts, [2, 1, 1], stop=80).fingerprint
+    every = mix(parts, [2, 1, 1], stop="drain", max_repeats=3)
+    assert np.bincount(every[:]["x"])[np.r_[0:106, 200:204]].tolist() == [3] * 100 + [3] * 6 + [3] * 4
+
+
+@pytest.mark.parametrize(
+    ("repeats", "stop", "message"),
+    [
+        ({"other": 1}, 10, "some of"),
+        ({"books": 0}, 10, "above 0"),
+        ({"books": "two"}, 10, "above 0"),
+        (2, 300, "at most 212 samples"),
+        (2, "never", "at most 212 samples"),
+        (2, "first_exhausted", "use stop='drain'"),
+    ],
+)
+def test_limits_that_cannot_be_kept(repeats: Any, stop: Any, message: str) -> None:
+    parts = {"web": numbers(100, 0), "books": numbers(6, 100)}
+    with pytest.raises(PlanError, match=message):
+        mix(parts, [1, 1], stop=stop, max_repeats=repeats)

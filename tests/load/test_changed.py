@@ -207,3 +207,20 @@ def test_what_cannot_be_continued_is_refused() -> None:
     with pytest.raises(StateError):
         loader.load_state_dict({**state, "seams": 3})
     assert stored(loader) == state
+
+
+def test_passes_count_over_a_change_of_weights() -> None:
+    """A part that may be read twice gives the rest of both passes after the change, and tickets stay explainable."""
+    few, many = (penstock.from_arrays({"x": np.arange(n) + first}, [n]).samples() for n, first in ((10, 0), (500, 100)))
+    parts = {"few": few, "many": many}
+    loader = penstock.Loader(penstock.mix(parts, [1, 1], stop=100, max_repeats={"few": 2}), batch_size=30)
+    first = next(iter(loader))
+    state = json.loads(json.dumps(loader.state_dict()))
+    later = penstock.Loader(penstock.mix(parts, [3, 1], stop=60, max_repeats={"few": 2}), batch_size=30)
+    later.load_state_dict(state, changed="continue")
+    seen = np.concatenate([first["x"], *(batch["x"] for batch in later)])
+    assert np.bincount(seen)[:10].tolist() == [2] * 10
+    assert np.bincount(seen)[100:].max() == 1
+    again = penstock.Loader(penstock.mix(parts, [3, 1], stop=60, max_repeats={"few": 2}), batch_size=30)
+    again.load_state_dict(later.state_dict())
+    assert len(again.why(first.ticket)) == 30

@@ -87,7 +87,7 @@ def test_drain_gives_every_sample_once(mix: tuple[list[int], list[int]]) -> None
     assert counted(source, len(sizes)).tolist() == wanted
     assert len(set(zip(source.tolist(), rank.tolist(), strict=True))) == sum(wanted)
     assert np.all(rank < np.array(wanted)[source])
-    assert_near(course, PickTargets.draining(shares(weights), wanted))
+    assert_near(course, PickTargets.limited([(0, shares(weights))], wanted))
 
 
 @settings(deadline=None)
@@ -108,6 +108,80 @@ def test_changing_weights_follow_their_integral(data: st.DataObject) -> None:
     weights = st.lists(st.integers(0, 9), min_size=count, max_size=count).filter(any)
     stretches = [(at, shares(data.draw(weights))) for at in positions]
     assert_near(MixSchedule.of(stretches, [None] * count, 600), PickTargets.of(stretches))
+
+
+def limited_targets(stretches: Any, limits: list[int | None], picks: int) -> list[list[Fraction]]:
+    """The integrated shares after each pick, by small exact steps from event to event."""
+    counts, now = [Fraction(0)] * len(limits), Fraction(0)
+    out = [list(counts)]
+    while len(out) <= picks:
+        given = [part for at, part in stretches if at <= now][-1]
+        left = [i for i, n in enumerate(limits) if given[i] and (n is None or counts[i] < n)]
+        total = sum(given[i] for i in left)
+        if not total:
+            break
+        ends = [(limits[i] - counts[i]) * total / given[i] for i in left if limits[i] is not None]
+        step = min([*ends, len(out) - now, *(at - now for at, _ in stretches if at > now)])
+        now += step
+        for i in left:
+            counts[i] += step * given[i] / total
+        if now == len(out):
+            out.append(list(counts))
+    return out
+
+
+@st.composite
+def limited(draw: st.DrawFn) -> tuple[Any, list[int | None]]:
+    count = draw(st.integers(1, 7))
+    positions = [0, *sorted(draw(st.sets(st.integers(1, 150), max_size=3)))]
+    weights = st.lists(st.integers(0, 9), min_size=count, max_size=count).filter(any)
+    limits = draw(st.lists(st.none() | st.integers(0, 40), min_size=count, max_size=count))
+    return [(at, shares(draw(weights))) for at in positions], limits
+
+
+@settings(deadline=None)
+@given(limited(), st.integers(0, 300))
+def test_a_source_leaves_at_its_limit_and_the_others_share_its_part(mix: Any, length: int) -> None:
+    stretches, limits = mix
+    wanted = limited_targets(stretches, limits, length)
+    if len(wanted) <= length:
+        with pytest.raises(PlanError, match=f"at most {len(wanted) - 1} samples"):
+            MixSchedule.of(stretches, [None] * len(limits), length, limits)
+        return
+    course = MixSchedule.of(stretches, [None] * len(limits), length, limits)
+    source, rank = epoch(course)
+    counts = np.cumsum(source[:, None] == np.arange(len(limits)), axis=0)
+    for i, limit in enumerate(limits):
+        assert limit is None or np.all(counts[:, i] <= limit)
+        assert rank[source == i].tolist() == list(range(int(np.sum(source == i))))
+        near = [abs(int(n) - targets[i]) for n, targets in zip(counts[:, i], wanted[1:], strict=True)]
+        assert max(near, default=0) < 1
+    assert course.picks(np.arange(length)[::-1])[0].tolist() == source[::-1].tolist()
+
+
+def test_limits_in_long_runs_and_trees() -> None:
+    limits = [None, 3 * 10**9, 7, None, 10**6]
+    for weights in ([5, 3, 1, 1, 2], [0.123456789, 0.2, 0.0271828, 1e-5, 0.3333333]):
+        course = MixSchedule.of(shares(weights), [None] * 5, "never", limits)
+        counts = course.counts(10**15)
+        assert counts[[1, 2, 4]].tolist() == [3 * 10**9, 7, 10**6]
+        assert counts.sum() == 10**15
+        wanted = 10**15 - 3 * 10**9 - 7 - 10**6
+        assert abs(int(counts[0]) - wanted * Fraction(str(weights[0])) / Fraction(str(weights[0] + weights[3]))) < 2
+        later = 10**15 + np.arange(1000)
+        source, rank = course.picks(later)
+        assert set(source.tolist()) <= {0, 3}
+        assert rank[source == 0].tolist()[0] == counts[0]
+
+
+@pytest.mark.parametrize(
+    ("stop", "counts"),
+    [("first_exhausted", [60, 10, 12]), ("all_exhausted", [60, 10, 12]), ("drain", [60, 10, 12]), (50, [28, 10, 12])],
+)
+def test_where_an_epoch_ends_with_limits(stop: Any, counts: list[int]) -> None:
+    course = MixSchedule.of(shares([1, 1, 1]), [60, 5, 8], stop, [None, 10, 12])
+    assert course.counts(course.length or 0).tolist() == counts
+    assert course.offset(2).tolist() == [2 * n for n in counts]
 
 
 def test_changing_weights_and_ends() -> None:
@@ -200,7 +274,7 @@ def test_a_thousand_sources_drain() -> None:
 def test_a_tree_drains_exactly(sources: list[tuple[int, int]]) -> None:
     """As it does for mixes that no table holds."""
     weights, sizes = zip(*sources, strict=True)
-    targets = PickTargets.draining(shares(weights), sizes)
+    targets = PickTargets.limited([(0, shares(weights))], sizes)
     if len(targets.picked) > 1:
         assert SplitTree(targets).counts(sum(sizes)).tolist() == list(sizes)
 

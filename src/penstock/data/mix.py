@@ -23,6 +23,7 @@ from penstock.plan.weights import Weight, per_sample, shares
 
 Weights = Mapping[str, Weight] | Sequence[Weight]
 Unit = Literal["samples", "packs", "steps", "tokens"]
+Repeats = Weight | Mapping[str, Weight]
 
 
 def mix(
@@ -31,6 +32,7 @@ def mix(
     *,
     unit: Unit = "samples",
     stop: Stop = "first_exhausted",
+    max_repeats: Repeats | None = None,
     label: str | None = "source",
     union: bool = False,
 ) -> MapDataset:
@@ -54,6 +56,10 @@ def mix(
             dataset was used up once; shorter ones start over. `"drain"`: a used-up dataset leaves, and the others
             continue in their proportions until all are used up once. `"never"`: no end. An integer: after so many
             samples. All epochs have the length of the first, and each dataset continues where the last epoch ended.
+        max_repeats: Passes over a dataset after which it leaves the mix, and the others continue in their proportions:
+            one number for all, or numbers by name. A pass need not be whole: 2.5 are two and a half. Counted in an
+            epoch of the mix, so over a run of one epoch (an integer as `stop`). `"first_exhausted"` then means the
+            datasets without a limit. The default is None: no limit.
         label: Name of an `[n]` int32 column with the number of each sample's dataset, or None to leave it out.
         union: Whether datasets may lack outputs of others, and may have different widths. Missing values are padded,
             and `<output>_present` is True for samples that have the output. The default is False.
@@ -63,7 +69,8 @@ def mix(
 
     Raises:
         ArgumentError: A dataset is not a `MapDataset`.
-        PlanError: A weight is negative, an empty dataset has a weight, or the datasets have different outputs.
+        PlanError: A weight is negative, an empty dataset has a weight, or the datasets have different outputs. Or
+            `max_repeats` names no dataset, is 0 or less, or uses up all datasets before `stop`.
 
     Example:
         >>> import numpy as np, penstock
@@ -72,6 +79,13 @@ def mix(
         >>> both = mix({"zeros": one, "ones": two}, {"zeros": 0.7, "ones": 0.3})
         >>> len(both), int(both[:20]["x"].sum()), both[:4]["source"].tolist()
         (86, 6, [0, 1, 0, 0])
+
+        A small dataset is read twice, then the other alone:
+
+        >>> few = penstock.from_arrays({"x": np.ones(5)}, lengths=[5]).samples()
+        >>> run = mix({"large": one, "small": few}, [1, 1], stop=40, max_repeats={"small": 2})
+        >>> [int(run[lo : lo + 10]["x"].sum()) for lo in (0, 10, 20, 30)]
+        [5, 5, 0, 0]
     """
     named = dict(datasets) if isinstance(datasets, Mapping) else {str(i): d for i, d in enumerate(datasets)}
     held = list(named.values())
@@ -80,8 +94,16 @@ def mix(
     if not held:
         raise PlanError("expected at least one dataset to mix, got none")
     given = [len(d) for d in held] if weights is None else weights
-    course = MixSchedule.of(_changes(given, list(named), held, unit), [len(d) for d in held], stop)
-    options = {"weights": weights, "unit": unit, "stop": stop, "label": label, "union": union}
+    changes = _changes(given, list(named), held, unit)
+    course = MixSchedule.of(changes, [len(d) for d in held], stop, _limits(max_repeats, named))
+    options = {
+        "weights": weights,
+        "unit": unit,
+        "stop": stop,
+        "max_repeats": max_repeats,
+        "label": label,
+        "union": union,
+    }
     return _assembled(named, course, _Mix(named, options), [])
 
 
@@ -144,10 +166,12 @@ def continued(dataset: MapDataset, begin: Mapping[str, int], course: MixCourse |
             return None
         named = {name: origin.datasets[name] for name in (origin.datasets if course is None else begin)}
         counts = [begin.get(name, 0) for name in named]
-        schedule, options = plan.course, origin.options
+        options = origin.options
         if course is not None:
-            schedule = MixSchedule.of(course.stretches, [len(d) for d in named.values()], course.stop)
             options = {**options, "label": course.label, "union": course.union}
+        used = MixCourse.of(plan) if course is None else course
+        left = [None if most is None else max(most - begun, 0) for most, begun in zip(used.limits, counts, strict=True)]
+        schedule = MixSchedule.of(used.stretches, [len(d) for d in named.values()], used.stop, left)
         return _assembled(named, schedule, _Mix(named, options, tuple(counts)), counts)
 
     return dataset.remade(made)
@@ -162,6 +186,7 @@ class MixCourse:
         stop: Where an epoch ends, as in `mix`.
         label: Name of the column with the number of the part, or None.
         union: Whether parts may lack outputs.
+        limits: Most samples of each part, with the samples before the mix began, or None.
 
     Example:
         >>> import penstock
@@ -174,6 +199,7 @@ class MixCourse:
     stop: Stop
     label: str | None
     union: bool
+    limits: tuple[int | None, ...]
 
     @classmethod
     def of(cls, plan: MixedPlan) -> MixCourse:
@@ -182,12 +208,15 @@ class MixCourse:
         Args:
             plan: The plan of a mix.
         """
-        return cls(plan.course.stretches, plan.course.stop, plan.label, plan.union)
+        most = plan.course.limits or (None,) * len(plan.parts)
+        limits = (None if n is None else n + begin for n, begin in zip(most, plan.begin.tolist(), strict=True))
+        return cls(plan.course.stretches, plan.course.stop, plan.label, plan.union, tuple(limits))
 
     def to_json(self) -> list[Any]:
         """Return plain values."""
         stretches = [[position, [str(share) for share in shares]] for position, shares in self.stretches]
-        return [stretches, self.stop, self.label, self.union]
+        limits = [] if all(limit is None for limit in self.limits) else [list(self.limits)]
+        return [stretches, self.stop, self.label, self.union, *limits]
 
     @classmethod
     def from_json(cls, value: Any) -> MixCourse:
@@ -200,10 +229,14 @@ class MixCourse:
             StateError: The value is something else.
         """
         try:
-            stretches, stop, label, union = value
+            stretches, stop, label, union, *limited = value
             shares_at = tuple((int(k), tuple(Fraction(share) for share in shares)) for k, shares in stretches)
-            return cls(shares_at, stop, label, bool(union))
-        except (TypeError, ValueError, ZeroDivisionError) as error:
+            (limits,) = limited or [[None] * len(shares_at[0][1])]
+            most = tuple(None if limit is None else int(limit) for limit in limits)
+            if len(most) != len(shares_at[0][1]):
+                raise ValueError("other parts")
+            return cls(shares_at, stop, label, bool(union), most)
+        except (IndexError, TypeError, ValueError, ZeroDivisionError) as error:
             raise StateError(f"expected the course of a mix in a state, got {value!r}") from error
 
 
@@ -221,6 +254,28 @@ def _changes(
         changes.append((int(position), wanted if rows is None else per_sample(wanted, rows)))
     _check_samples(names, datasets, changes)
     return changes
+
+
+def _limits(repeats: Repeats | None, datasets: Mapping[str, MapDataset]) -> list[int | None]:
+    """Most samples of each dataset in an epoch of the mix."""
+    named = dict(repeats) if is_mapping(repeats) else dict.fromkeys(datasets, repeats)
+    if unknown := set(named) - set(datasets):
+        raise PlanError(f"expected max_repeats for some of {list(datasets)}, got {sorted(unknown)}")
+    limits: list[int | None] = []
+    for name, dataset in datasets.items():
+        passes = named.get(name)
+        limits.append(None if passes is None else int(_passes(passes, name) * len(dataset)))
+    return limits
+
+
+def _passes(value: Any, name: str) -> Fraction:
+    try:
+        exact = Fraction(str(value))
+    except (ValueError, ZeroDivisionError):
+        exact = Fraction(0)
+    if exact <= 0:
+        raise PlanError(f"expected max_repeats above 0, got {value!r} for {name!r}; to leave it out, give it weight 0")
+    return exact
 
 
 def _check_samples(

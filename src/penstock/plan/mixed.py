@@ -66,6 +66,8 @@ class MixedPlan(Plan):
         digest = [(part.name, part.plan.fingerprint) for part in parts]
         changes = [(at, [str(share) for share in shares]) for at, shares in course.stretches]
         self.fingerprint = chained(f"mix until {course.stop}", (digest, changes, label, union))
+        if course.limits:
+            self.fingerprint = chained(self.fingerprint, f"limits {course.limits}")
         if self.begin.any():
             self.fingerprint = chained(self.fingerprint, f"begin {self.begin.tolist()}")
         # What each part has given when an epoch of the mix ends; endless mixes have one epoch.

@@ -56,7 +56,7 @@ class Schedule:
     @classmethod
     def of(cls, shares: Sequence[Fraction]) -> Schedule:
         """The schedule of `[D]` shares that add up to one; see `penstock.plan.weights`. Raises `PlanError`."""
-        return cls(tuple(shares), _order(_checked([(0, shares)]), None))
+        return cls(tuple(shares), _order(PickTargets.of(_checked([(0, shares)])), None))
 
     @property
     def bound(self) -> float:
@@ -103,6 +103,9 @@ class MixSchedule:
     that repeat soon, and for any course of at most 2^20 samples; the bound is then below one. Elsewhere it is the bound
     of `SplitTree`: at most one for four sources that have shares throughout, and for others, in practice, below two.
 
+    With `limits`, a source leaves after so many picks in an epoch, and the others share its part. `"first_exhausted"`
+    then ends the epoch for a source without a limit, and `"all_exhausted"` expects no more than its limit of a source.
+
     Sources without a share are left out of all this. Built through `MixSchedule.of`.
 
     >>> from penstock.plan.weights import shares
@@ -120,6 +123,7 @@ class MixSchedule:
     stop: Stop
     length: int | None
     order: Order = field(repr=False)
+    limits: tuple[int | None, ...] = ()
 
     @classmethod
     def of(
@@ -127,27 +131,30 @@ class MixSchedule:
         shares: Sequence[Fraction] | Stretches,
         sizes: Sequence[int | None],
         stop: Stop = "first_exhausted",
+        limits: Sequence[int | None] = (),
     ) -> MixSchedule:
         """The course of constant `shares[D]`, or of `(position, shares)` pairs from position 0 on.
 
-        `sizes[D]` are samples in each source, None where it does not end. Raises `PlanError` where shares or sizes do
-        not fit, or where the stop rule never comes to an end.
+        `sizes[D]` are samples in each source, None where it does not end. `limits[D]` are the most picks of each source
+        in an epoch, None for any number. Raises `PlanError` where shares, sizes or limits do not fit, or where the stop
+        rule never comes to an end.
         """
         stretches = _checked(_stretches(shares))
         sizes = tuple(None if size is None else index(size) for size in sizes)
         stop = stop if isinstance(stop, str) else index(stop)
         used = [any(part[i] > 0 for _, part in stretches) for i in range(len(stretches[0][1]))]
         _check_sizes(used, sizes, stop)
+        most = _limits(limits, len(used))
         finite = {i: size for i, size in enumerate(sizes) if used[i] and size is not None}
         if stop == "drain":
-            order, length = _drained(stretches, [finite.get(i, 0) for i in range(len(used))])
-        elif stop == "never":
-            order, length = _order(stretches, None), None
-        elif isinstance(stop, int):
-            order, length = _order(stretches, stop), stop
+            drained = [finite.get(i, 0) if limit is None else limit for i, limit in enumerate(most)]
+            order, length = _drained(stretches, [n if used[i] else 0 for i, n in enumerate(drained)])
+        elif stop == "never" or isinstance(stop, int):
+            length = None if stop == "never" else stop
+            order = _endless(stretches, most, length)
         else:
-            order, length = _until(stretches, finite, stop)
-        return cls(stretches, sizes, stop, length, order)
+            order, length = _until(stretches, most, finite, stop)
+        return cls(stretches, sizes, stop, length, order, most if any(n is not None for n in most) else ())
 
     @property
     def bound(self) -> float:
@@ -198,41 +205,67 @@ def _picks(order: Order, k: IntArray, end: int) -> tuple[IntArray, IntArray]:
     return source, rank
 
 
-def _order(stretches: Stretches, length: int | None) -> Order:
+def _targets(stretches: Stretches, limits: Sequence[int | None]) -> PickTargets:
+    if all(limit is None for limit in limits):
+        return PickTargets.of(stretches)
+    return PickTargets.limited(stretches, limits)
+
+
+def _order(targets: PickTargets, length: int | None) -> Order:
     """The order of the first `length` picks: a table if one holds it, else a tree."""
-    targets = PickTargets.of(stretches)
-    if len(targets.weights) == 1 and sum(targets.weights[0]) <= LIMIT:
+    if len(targets.weights) == 1 and sum(targets.weights[0]) <= LIMIT and targets.end is None:
         return FairTable.repeating(targets.weights[0])
     return _held(targets, length)
 
 
+def _endless(stretches: Stretches, limits: Sequence[int | None], length: int | None) -> Order:
+    """The order of a given number of picks, or of all."""
+    targets = _targets(stretches, limits)
+    if targets.end is not None and (length is None or length > targets.end):
+        raise PlanError(
+            f"expected a mix of at most {targets.end} samples, after which all sources have given max_repeats, got "
+            f"{'one that never stops' if length is None else length}; stop there, or leave a source without a limit"
+        )
+    return _order(targets, length)
+
+
 def _held(targets: PickTargets, length: int | None) -> Order:
-    if len(targets.picked) == 1:
-        return FairTable.repeating([int(i in targets.picked) for i in range(targets.counts.shape[1])])
+    picked = targets.picked or [0]  # nothing is picked of a mix without samples
+    if len(picked) == 1:
+        return FairTable.repeating([int(i in picked) for i in range(targets.counts.shape[1])])
     return FairTable.of(targets, length) or SplitTree(targets)
 
 
 def _drained(stretches: Stretches, sizes: list[int]) -> tuple[Order, int]:
     if len(stretches) > 1:
         raise PlanError("expected constant shares for a mix that drains its sources, got shares that change")
-    if sum(sizes) == 0:
-        return FairTable.repeating([1, *(0 for _ in sizes[1:])]), 0
-    targets = PickTargets.draining(stretches[0][1], sizes)
+    targets = PickTargets.limited(stretches, sizes)
     return _held(targets, sum(sizes)), sum(sizes)
 
 
-def _until(stretches: Stretches, sizes: dict[int, int], stop: str) -> tuple[Order, int]:
+def _until(stretches: Stretches, limits: Sequence[int | None], sizes: dict[int, int], stop: str) -> tuple[Order, int]:
     """The order up to where one source, or all, are used up, and how long that is: its counts say it exactly."""
+    if stop == "first_exhausted":
+        sizes = {i: size for i, size in sizes.items() if limits[i] is None}
+        if not sizes:
+            raise PlanError(
+                "expected a source that ends and has no limit for a mix that stops by 'first_exhausted', got "
+                "max_repeats for all; use stop='drain'"
+            )
+    else:
+        sizes = {i: size if (limit := limits[i]) is None else min(size, limit) for i, size in sizes.items()}
     some, numbers = list(sizes), np.array(list(sizes.values()))
-    horizon = _horizon(PickTargets.of(stretches), sizes, stop)
-    order = _order(stretches, horizon)
+    targets = _targets(stretches, limits)
+    horizon = _horizon(targets, sizes, stop)
+    horizon = horizon if targets.end is None else min(horizon, targets.end)
+    order = _order(targets, horizon)
     over: Callable[[int], bool]
     if stop == "first_exhausted":
-        over = lambda k: bool((order.counts(k + 1)[some] > numbers).any())  # noqa: E731
+        over = lambda k: bool((order.counts(min(k + 1, horizon))[some] > numbers).any())  # noqa: E731
     else:
         over = lambda k: bool((order.counts(k)[some] >= numbers).all())  # noqa: E731
-    length = bisect_left(range(horizon), True, key=over)
-    if length == horizon:
+    length = bisect_left(range(horizon + 1), True, key=over)
+    if length > horizon:
         raise PlanError(f"expected every source to be used up, got weights that end at zero before that; sizes {sizes}")
     return order, length
 
@@ -279,6 +312,14 @@ def _checked(stretches: Stretches) -> tuple[tuple[int, tuple[Fraction, ...]], ..
 
 def _is_exact(share: object) -> bool:
     return isinstance(share, Rational)
+
+
+def _limits(limits: Sequence[int | None], sources: int) -> tuple[int | None, ...]:
+    """A limit for each source; one above the longest mix is none."""
+    most = tuple(None if limit is None or limit > LONGEST else index(limit) for limit in limits) or (None,) * sources
+    if len(most) != sources or any(limit is not None and limit < 0 for limit in most):
+        raise PlanError(f"expected limits of 0 or more for {sources} sources, got {list(limits)}")
+    return most
 
 
 def _check_sizes(used: Sequence[bool], sizes: Sequence[int | None], stop: Stop) -> None:

@@ -50,23 +50,51 @@ class PickTargets:
         return cls(tuple(knots), table, rates[-1], np.ones(table.shape, np.bool_), weights)
 
     @classmethod
-    def draining(cls, shares: Sequence[Fraction], sizes: Sequence[int]) -> PickTargets:
-        """Every source falls out of the mix when its size is reached, and the others share its part.
+    def limited(cls, stretches: Sequence[tuple[int, Sequence[Fraction]]], limits: Sequence[int | None]) -> PickTargets:
+        """Shares that hold from a position on; a source leaves the mix at its limit, and the others share its part.
 
-        On a clock that runs by `1 / (sum of the shares left)` a pick, each source keeps its own pace to its end. Then
-        the knots are the ends, and need not be whole picks.
+        On a clock that runs by `1 / (sum of the shares left)` a pick, each source keeps its own pace to its end or to
+        the end of the stretch. Then the knots are the ends, and need not be whole picks. Where all sources with a share
+        have left, the mix ends.
+
+        >>> half = Fraction(1, 2)
+        >>> (PickTargets.limited([(0, (half, half))], [3, None]).at(10) // ONE).tolist()
+        [3, 7]
         """
-        paces = [max((share.numerator << 128) // share.denominator, share > 0) for share in shares]
-        whole = [size if pace else 0 for size, pace in zip(sizes, paces, strict=True)]
-        ends = [Fraction(size, pace) if pace else Fraction(0) for size, pace in zip(whole, paces, strict=True)]
-        clock = sorted({Fraction(0), *ends})
-        last = np.searchsorted(np.array(clock, object), np.array(ends, object))
-        now = np.arange(len(clock))[:, None]
-        counts = np.stack([np.array(paces, object) * (t.numerator * ONE) // t.denominator for t in clock])
-        counts = np.where(now >= last, np.array(whole, object) * ONE, counts)
-        parts = _whole(shares)
-        weights = tuple(_reduced(np.where(row < last, parts, 0).tolist()) for row in now)
-        return cls(tuple(counts.sum(axis=1).tolist()), counts, counts[0] * 0, now == last, weights)
+        knots: list[int] = []
+        rows: list[AnyArray] = []
+        touched: list[BoolArray] = []
+        weights: list[tuple[int, ...]] = []
+        base = np.array([0] * len(limits), object)
+        rates = base * 0
+        for (_, shares), cut in zip(stretches, [*(at for at, _ in stretches[1:]), None], strict=True):
+            exact = ((share.numerator << 128) // share.denominator for share in shares)
+            paces = np.array([max(pace, share > 0) for pace, share in zip(exact, shares, strict=True)], object)
+            ends = _ends(base, paces, limits)
+            clock = sorted({Fraction(0), *(end for end in ends if end is not None)})
+            place: dict[Fraction | None, int] = {**{time: m for m, time in enumerate(clock)}, None: len(clock)}
+            last = np.array([place[end] for end in ends])
+            full = np.array([0 if limit is None else limit for limit in limits], object) * ONE
+            for m, time in enumerate(clock):
+                counts = base + paces * (time.numerator * ONE) // time.denominator
+                counts = np.where((m >= last) & (paces > 0), full, np.where(paces > 0, counts, base))
+                if cut is not None and counts.sum() >= cut * ONE:
+                    break
+                left = np.where(m < last, paces, 0)
+                knots.append(int(counts.sum()))
+                rows.append(counts)
+                touched.append((last == m) | (m == 0 and len(stretches) > 1))
+                weights.append(_reduced(np.where(left > 0, _whole(shares), 0).tolist()))
+                rates = left
+            if cut is None or not rates.any():
+                break
+            base = rows[-1] + _parts(rates, cut * ONE - knots[-1])
+        return cls(tuple(knots), np.stack(rows), _parts(rates, ONE), np.stack(touched), tuple(weights))
+
+    @property
+    def end(self) -> int | None:
+        """Number of whole picks after which all sources have left, or None."""
+        return None if self.rates.any() else self.knots[-1] // ONE
 
     @property
     def picked(self) -> list[int]:
@@ -96,6 +124,27 @@ class PickTargets:
         if m + 1 == len(self.knots):
             return self.rates * since // ONE
         return (self.counts[m + 1] - self.counts[m]) * since // (self.knots[m + 1] - self.knots[m])
+
+
+def _ends(base: AnyArray, paces: AnyArray, limits: Sequence[int | None]) -> list[Fraction | None]:
+    """When each source reaches its limit on the clock of its pace: at once without a pace, None without a limit."""
+    ends: list[Fraction | None] = []
+    for begin, pace, limit in zip(base.tolist(), paces.tolist(), limits, strict=True):
+        if not pace:
+            ends.append(Fraction(0))
+        else:
+            ends.append(None if limit is None else Fraction(max(limit * ONE - begin, 0), pace * ONE))
+    return ends
+
+
+def _parts(paces: AnyArray, total: int) -> AnyArray:
+    """`total` in whole parts in the ratio of the paces: those that lose most by rounding get one more."""
+    among = int(paces.sum())
+    if not among:
+        return paces * 0
+    parts = paces * total // among
+    parts[np.argsort(parts * among - paces * total, kind="stable")[: total - int(parts.sum())]] += 1
+    return parts
 
 
 def _scaled(shares: Sequence[Fraction]) -> AnyArray:
