@@ -32,6 +32,7 @@ from .data.returns import timesteps as timesteps
 from .data.statistics import Statistics as Statistics
 from .data.summarize import statistics as statistics
 from .errors import ArgumentError as ArgumentError
+from .errors import ChangedObjectError as ChangedObjectError
 from .errors import ChecksumError as ChecksumError
 from .errors import DataError as DataError
 from .errors import ExpiredRowError as ExpiredRowError
@@ -40,6 +41,7 @@ from .errors import LockedError as LockedError
 from .errors import MissingExtraError as MissingExtraError
 from .errors import PenstockError as PenstockError
 from .errors import PlanError as PlanError
+from .errors import RemoteError as RemoteError
 from .errors import SpecError as SpecError
 from .errors import StateError as StateError
 from .errors import UnknownFormatError as UnknownFormatError

@@ -12,6 +12,8 @@
     +-- StateError      (ValueError)        a saved state belongs to another dataset, plan or version
     +-- ExpiredRowError (IndexError)        a growing source dropped a row before it was read
     +-- LockedError     (OSError)           another process or object uses a file that needs exclusive access
+    +-- RemoteError     (OSError)           an object store does not answer or refuses
+    |   +-- ChangedObjectError              a remote object changed since it was opened
     +-- MissingExtraError (ImportError)     an optional library is missing; the message names the extra
     +-- WorkerError     (RuntimeError)      a loader thread failed (the cause is chained), or a forked process has none
 
@@ -100,6 +102,21 @@ class ExpiredRowError(PenstockError, IndexError):
 
 class LockedError(PenstockError, OSError):
     """Another process or object uses a file that needs exclusive access."""
+
+
+class RemoteError(PenstockError, OSError):
+    """An object store does not answer, or refuses what was asked for. The message has no credentials."""
+
+
+class ChangedObjectError(RemoteError):
+    """A remote object is not the one that was opened.
+
+    Args:
+        place: URL of the object, without credentials.
+    """
+
+    def __init__(self, place: str) -> None:
+        super().__init__(f"{place} changed since it was opened; open the dataset again")
 
 
 class MissingExtraError(PenstockError, ImportError):

@@ -1,0 +1,1 @@
+"""Where data is: the grammar of locations, and objects behind URLs."""

@@ -1,0 +1,153 @@
+"""Objects of any scheme that fsspec knows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from typing_extensions import override
+
+from penstock.errors import DataError, MissingExtraError, RemoteError, require
+from penstock.locations.objects import ObjectInfo, ObjectStore, TransientError, joined, scheme_of, shown
+
+_VERSIONS = ("ETag", "etag", "md5Hash", "md5", "sha256", "sha", "blob_id", "generation", "version_id", "VersionId")
+_TIMES = ("LastModified", "last_modified", "last_commit", "mtime", "updated", "created")
+_EXTRAS = {"hf": "hf", "gs": "gcp", "gcs": "gcp"}
+
+
+class FsspecStore(ObjectStore):
+    """A store of any scheme that fsspec knows."""
+
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
+        super().__init__(shown(url))
+        self._url = url
+        self._options = dict(options or {})
+        self._opened: tuple[int, Any, str] | None = None
+        self._system()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FsspecStore, (self._url, self._options)
+
+    def _system(self) -> tuple[Any, str]:
+        """The file system and the path in it. File systems with an event loop do not survive a fork."""
+        if self._opened is None or self._opened[0] != os.getpid():
+            fsspec: Any = require("fsspec", "remote")
+            scheme = scheme_of(self._url)
+            try:
+                system, root = fsspec.core.url_to_fs(self._url, **self._options)
+            except ImportError as error:
+                install = f"; install it with: pip install 'penstock[{_EXTRAS[scheme]}]'" if scheme in _EXTRAS else ""
+                raise MissingExtraError(f"{self.url} needs a library: {error}{install}") from error
+            except ValueError as error:
+                raise DataError(f"expected a URL that fsspec knows, got {self.url}: {_plain(error, self)}") from error
+            self._opened = os.getpid(), system, str(root).rstrip("/")
+        return self._opened[1], self._opened[2]
+
+    def _place(self, name: str) -> tuple[Any, str]:
+        system, root = self._system()
+        return system, f"{root}/{name}" if name and root else name or root
+
+    @override
+    def list(self, prefix: str = "") -> list[ObjectInfo]:
+        system, place = self._place(prefix)
+        with _translated(self, prefix):
+            system.invalidate_cache()
+            found: Any = system.find(place, detail=True)
+            if not found:
+                found = {place: system.info(place)}
+            _, root = self._system()
+            infos = [_info_of(_below(path, root), entry) for path, entry in found.items() if entry["type"] == "file"]
+        if not infos:
+            raise FileNotFoundError(f"nothing at {self.url}")
+        return sorted(infos, key=lambda info: info.name)
+
+    @override
+    def stat(self, name: str) -> ObjectInfo:
+        system, place = self._place(name)
+        with _translated(self, name):
+            system.invalidate_cache()
+            entry = system.info(place)
+        if entry["type"] != "file":
+            raise FileNotFoundError(f"no object at {joined(self.url, name)}")
+        return _info_of(name, entry)
+
+    @override
+    def read(self, name: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[bytes]:
+        system, place = self._place(name)
+        with _translated(self, name):
+            found = [bytes(system.cat_file(place, start=begin, end=end)) for begin, end in ranges]
+        for raw, (begin, end) in zip(found, ranges, strict=True):
+            if len(raw) != end - begin:
+                message = f"expected {end - begin} bytes from byte {begin} on, got {len(raw)}"
+                raise TransientError(f"{message} - at {joined(self.url, name)}")
+        return found
+
+    @override
+    def put(self, name: str, path: Path) -> None:
+        system, place = self._place(name)
+        with _translated(self, name):
+            system.makedirs(place.rpartition("/")[0], exist_ok=True)
+            system.put_file(os.fspath(path), place)
+
+
+class _translated:
+    """Turn errors of fsspec and the libraries below it into ours; they may name URLs with credentials."""
+
+    def __init__(self, store: FsspecStore, name: str) -> None:
+        self._store, self._name = store, name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        place = joined(self._store.url, self._name)
+        if error is None or not isinstance(error, Exception) or isinstance(error, RemoteError):
+            return
+        if isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)):
+            raise FileNotFoundError(f"nothing at {place}") from None
+        text = f"{type(error).__name__}: {_plain(error, self._store)}"
+        if isinstance(error, PermissionError):
+            message = f"{place} refuses access ({text}); give credentials by the environment or as options"
+            raise RemoteError(message) from None
+        if isinstance(error, (ImportError, MemoryError)):
+            return
+        raise TransientError(f"{place} could not be read or written ({text})") from None
+
+
+def _plain(error: Exception, store: FsspecStore) -> str:
+    """The first line of an error, without the values of the caller's options and the credentials of the URL."""
+    text = str(error).split("\n", 1)[0][:300]
+    secrets = [str(value) for value in _leaves(store._options)]  # pyright: ignore[reportPrivateUsage]
+    for part in store._url.split("::"):  # pyright: ignore[reportPrivateUsage]
+        split = urlsplit(part)
+        secrets += [split.netloc.rpartition("@")[0], split.query, split.password or ""]
+    for secret in sorted((s for s in secrets if len(s) > 3), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, Mapping):
+        return [leaf for inner in value.values() for leaf in _leaves(inner)]  # pyright: ignore[reportUnknownVariableType]
+    return [value]
+
+
+def _info_of(name: str, entry: Mapping[str, Any]) -> ObjectInfo:
+    if entry.get("size") is None:
+        raise RemoteError(f"expected the size of {name or 'the object'}, the store does not tell it")
+    versions = [str(entry[key]) for key in _VERSIONS if entry.get(key)]
+    times = [_seconds(entry[key]) for key in _TIMES if entry.get(key)]
+    return ObjectInfo(name, int(entry["size"]), (versions or times or [""])[0])
+
+
+def _seconds(time: Any) -> str:
+    """A time of change in one form: file systems tell it differently in listings and for one object."""
+    return str(time.timestamp() if isinstance(time, datetime) else time)
+
+
+def _below(path: str, root: str) -> str:
+    return path.lstrip("/").removeprefix(root.lstrip("/")).lstrip("/")

@@ -1,0 +1,130 @@
+"""`ObjectStore`: objects behind a URL; list them, read ranges of their bytes, upload files.
+
+A store does not keep or retry anything: `mirror.py` does, above it. Errors that may pass are `TransientError`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from penstock.errors import RemoteError
+
+
+class TransientError(RemoteError):
+    """A request failed in a way that may pass: it is worth another try."""
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """One object of a store.
+
+    Args:
+        name: Name below the store's URL, with `/`; the empty name is the object at the URL itself.
+        size: Bytes.
+        version: What changes when the bytes do: an ETag, a checksum or a time of change. Empty if there is none.
+    """
+
+    name: str
+    size: int
+    version: str
+
+
+class ObjectStore(ABC):
+    """Objects below one URL.
+
+    Args:
+        url: The URL without credentials, for messages.
+    """
+
+    verifies = False  # whether `read` checks the version of the object
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    @abstractmethod
+    def list(self, prefix: str = "") -> list[ObjectInfo]:
+        """Return all objects below a folder, sorted by name; one with an empty name if the URL is an object.
+
+        Args:
+            prefix: Name of the folder. The default is the URL itself.
+
+        Raises:
+            FileNotFoundError: The URL leads to nothing.
+            RemoteError: The store does not answer or cannot list.
+        """
+
+    @abstractmethod
+    def stat(self, name: str) -> ObjectInfo:
+        """Return the size and version of one object.
+
+        Raises:
+            FileNotFoundError: There is no such object.
+            RemoteError: The store does not answer.
+        """
+
+    @abstractmethod
+    def read(self, name: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[bytes]:
+        """Return the bytes of ranges of one object.
+
+        Args:
+            name: The object.
+            ranges: `(begin, end)` of each range.
+            version: The version that the object should have. It is checked where `verifies` is True.
+
+        Raises:
+            FileNotFoundError: There is no such object.
+            ChangedObjectError: The object has another version.
+            TransientError: The store does not answer, or the answer is cut short.
+        """
+
+    @abstractmethod
+    def put(self, name: str, path: Path) -> None:
+        """Upload a local file as an object, which replaces one of that name.
+
+        Raises:
+            RemoteError: The store does not take it.
+        """
+
+
+class NoRangesError(RemoteError):
+    """The server sends whole objects only."""
+
+
+def scheme_of(url: str) -> str:
+    """Return the scheme of a URL; of a chain such as `zip::s3://b/a.zip`, the first one.
+
+    >>> scheme_of("s3://bucket/a"), scheme_of("zip::s3://bucket/a.zip"), scheme_of("pipe:cat a")
+    ('s3', 'zip', 'pipe')
+    """
+    head = url.split("::", 1)[0]
+    return head.split(":", 1)[0].lower()
+
+
+def shown(url: str) -> str:
+    """Return a URL for messages: without user, password and query, which may be a signature.
+
+    >>> shown("https://me:secret@host:8080/a.tar?X-Amz-Signature=abc"), shown("zip::s3://b/a.zip")
+    ('https://host:8080/a.tar', 'zip::s3://b/a.zip')
+    """
+    parts: list[str] = []
+    for part in url.split("::"):
+        split = urlsplit(part)
+        cleaned = urlunsplit((split.scheme, split.netloc.rpartition("@")[2], split.path, "", ""))
+        parts.append(cleaned if split.netloc else part.split("?", 1)[0])
+    return "::".join(parts)
+
+
+def joined(url: str, name: str) -> str:
+    """Return the URL of an object, for messages.
+
+    >>> joined("s3://bucket/folder", "a.tar")
+    's3://bucket/folder/a.tar'
+    """
+    return f"{url.rstrip('/')}/{name}" if name else url
