@@ -14,7 +14,8 @@ from penstock.core.selection import Selection
 from penstock.data import EpisodeDataset, MapDataset, from_arrays
 from penstock.data.fetch import Fetch
 from penstock.errors import PlanError, SpecError
-from penstock.plan.base import DerivedOutput, Plan, Read, View
+from penstock.plan.base import Plan
+from penstock.plan.outputs import DerivedOutput, Read, View
 
 LENGTHS = [3, 1, 5, 2]
 STEPS = sum(LENGTHS)

@@ -31,8 +31,8 @@ from penstock.plan import (
     Windows,
     apply,
 )
-from penstock.plan.base import require_int
 from penstock.plan.mixed import MixedPlan, MixPart
+from penstock.plan.transform import require_int
 from penstock.plan.weights import shares
 from penstock.testing.plans import PlanContract, TransformContract, episodes_of, samples_of
 

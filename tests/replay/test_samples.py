@@ -9,7 +9,7 @@ import pytest
 
 import penstock
 from penstock.core.columns import Columns
-from penstock.plan.base import SampleTransform
+from penstock.plan.transform import SampleTransform
 from penstock.replay.segments import live_range
 from tests.replay.runs import SPEC, episode, episodes, filled, lengths_of
 

@@ -27,13 +27,13 @@ from penstock.errors import ArgumentError, SpecError, StateError
 from penstock.formats.base.source import Source
 from penstock.formats.memory import MemorySource
 from penstock.plan.anchored import Pad
-from penstock.plan.base import EpisodeTransform, SampleTransform
 from penstock.plan.episodes import Episodes
 from penstock.plan.pairs import Pairs
 from penstock.plan.sequences import Sequences
 from penstock.plan.split import Split
 from penstock.plan.steps import Steps
 from penstock.plan.target_pairs import PairKind, TargetPairs
+from penstock.plan.transform import EpisodeTransform, SampleTransform
 from penstock.plan.where import TakeEpisodes, Where
 from penstock.plan.windows import Windows
 

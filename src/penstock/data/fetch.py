@@ -16,7 +16,8 @@ from penstock.data.marks import Empty, marked
 from penstock.errors import SpecError
 from penstock.formats.base.source import Source
 from penstock.kernels.spans import zero_gaps
-from penstock.plan.base import Plan, Read
+from penstock.plan.base import Plan
+from penstock.plan.outputs import Read
 
 
 class Fetch:

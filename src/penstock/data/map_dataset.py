@@ -24,10 +24,11 @@ from penstock.data.relabel import GoalChoice, Relabelled
 from penstock.data.scan import By, WeightFn, sample_weights, scan
 from penstock.errors import ArgumentError, PlanError, SpecError, StateError
 from penstock.formats.base.source import Source
-from penstock.plan.base import MarkKind, Plan, PlanTransform, chained
+from penstock.plan.base import Plan, chained
 from penstock.plan.batched import Batches, Ramp
 from penstock.plan.goals import Goals, Strategy
 from penstock.plan.nominal import Nominal
+from penstock.plan.outputs import MarkKind
 from penstock.plan.pack import Pack
 from penstock.plan.packing.index import Keep
 from penstock.plan.packing.rule import Flush, Method, Overlong
@@ -36,6 +37,7 @@ from penstock.plan.row_numbers import RowNumbers
 from penstock.plan.select import Select, Take
 from penstock.plan.shard import Shard
 from penstock.plan.shuffle import Shuffle
+from penstock.plan.transform import PlanTransform
 from penstock.plan.weighted import Draw, Weighted
 
 LONGEST_SEARCH = 1000  # epochs of unequal lengths among which one with a whole block is looked for

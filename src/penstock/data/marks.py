@@ -11,7 +11,7 @@ from penstock.core.arrays import AnyArray, Int32Array, IntArray
 from penstock.core.selection import Selection
 from penstock.errors import PlanError
 from penstock.kernels.spans import paint
-from penstock.plan.base import DerivedOutput, MarkKind
+from penstock.plan.outputs import DerivedOutput, MarkKind
 
 Empty = Callable[[tuple[int, ...], np.dtype[Any]], AnyArray]
 Begins = Callable[[int], IntArray]

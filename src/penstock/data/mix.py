@@ -16,8 +16,9 @@ from penstock.core.narrowing import is_mapping
 from penstock.data.map_dataset import ColumnFunction, MapDataset, require_samples
 from penstock.data.marks import part_of
 from penstock.errors import PlanError, SpecError, StateError
-from penstock.plan.base import DerivedOutput, DerivedPlan, Plan
+from penstock.plan.base import DerivedPlan, Plan
 from penstock.plan.mixed import ORIGIN, MixedPlan, MixPart
+from penstock.plan.outputs import DerivedOutput
 from penstock.plan.schedule import MixSchedule, Stop
 from penstock.plan.weights import Weight, per_sample, shares
 

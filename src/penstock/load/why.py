@@ -20,7 +20,7 @@ from penstock.load.printed import printed
 from penstock.load.shares import shares_of
 from penstock.load.skips import Skips
 from penstock.load.ticket import Ticket
-from penstock.plan.base import View
+from penstock.plan.outputs import View
 
 Int = npt.NDArray[np.int64]
 

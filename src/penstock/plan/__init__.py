@@ -1,21 +1,11 @@
 """Plans: which rows make up each sample, and in which order, from integers and without values."""
 
-from penstock.plan.base import (
-    DerivedOutput,
-    DerivedPlan,
-    EpisodeTransform,
-    Plan,
-    PlanTransform,
-    Read,
-    Reordered,
-    SampleTransform,
-    View,
-    apply,
-)
+from penstock.plan.base import DerivedPlan, Plan, Reordered
 from penstock.plan.batched import Batches
 from penstock.plan.episodes import Episodes
 from penstock.plan.goals import Goals
 from penstock.plan.nominal import Nominal
+from penstock.plan.outputs import DerivedOutput, Read, View
 from penstock.plan.pack import Pack
 from penstock.plan.packing import PackIndex, PackReport, Rule, lower_bound
 from penstock.plan.pairs import Pairs
@@ -29,6 +19,12 @@ from penstock.plan.shuffle import Shuffle
 from penstock.plan.split import Split
 from penstock.plan.steps import Steps
 from penstock.plan.target_pairs import TargetPairs
+from penstock.plan.transform import (
+    EpisodeTransform,
+    PlanTransform,
+    SampleTransform,
+    apply,
+)
 from penstock.plan.weighted import Weighted
 from penstock.plan.weights import MixReport, nested, proportional, shares
 from penstock.plan.where import Where

@@ -15,8 +15,14 @@ from penstock.core.columns import under
 from penstock.core.selection import Selection
 from penstock.errors import PlanError
 from penstock.kernels.locate import Groups
-from penstock.plan.base import DerivedOutput, Plan, Read, RowSpace, View, chained, checked
+from penstock.plan.base import Plan, chained, checked
 from penstock.plan.episodes import Episodes
+from penstock.plan.outputs import (
+    DerivedOutput,
+    Read,
+    RowSpace,
+    View,
+)
 
 Pad = Literal["drop", "zero", "repeat"]
 Output = tuple[str, str, View]

@@ -1,167 +1,38 @@
-"""`Plan`: positions to selections of rows, by arithmetic; and the base classes of transforms."""
+"""`Plan`: a function from positions to selections of rows, and the base classes of plans over plans.
+
+A plan is arithmetic on integers. It reads no value and keeps no state of an iteration, so any thread, worker or rank
+may resolve any positions, in any order, and gets the same rows.
+
+Invariants, which `penstock.testing.plans` tests for every transform:
+
+* `resolve` works position by position: `resolve(a ++ b) = resolve(a) ++ resolve(b)`.
+* Epochs follow each other without gaps: epoch `e` has the positions `start(e) : start(e) + sizes(e)`, `start(e + 1)` is
+  the end of that range, and `locate` is the inverse.
+* `lengths` equals the rows that `resolve` selects, and `even` is set only if they are equal for all samples.
+* `fingerprint` covers everything that the selections depend on: the plan below and the `repr` of the transform.
+
+A position is an int64 below 2^62 (`ENDLESS`), so that sums and differences of two positions do not overflow.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from typing_extensions import override
 
 from penstock.core.arrays import IntArray
-from penstock.core.frozen import set_fields
 from penstock.core.html import page, table
-from penstock.core.narrowing import is_integer
 from penstock.core.selection import Selection
-from penstock.core.spec import Align
 from penstock.errors import PlanError
-from penstock.plan.episodes import Episodes
+from penstock.plan.outputs import DerivedOutput, Read, View
 
 BLOCK = 1 << 16  # samples whose lengths are looked at together
 ENDLESS = 1 << 62
 """The length of a plan that never ends, and the most samples of any epoch."""
 EPOCHS = frozenset({"__len__", "start", "sizes", "locate", "set_epoch_start", "uneven", "empty"})
 """What describes the epochs of a plan; see `Plan`."""
-RowSpace = Align | Literal["values"]
-MarkKind = Literal[
-    "mask",
-    "segment_ids",
-    "positions",
-    "lengths",
-    "cu_seqlens",
-    "sources",
-    "source",
-    "origin",
-    "present",
-    "place",
-    "drawn",
-    "step_numbers",
-    "episode_numbers",
-    "source_numbers",
-]
-
-
-@dataclass(frozen=True)
-class View:
-    """Rows of a sample that a read needs: `range(lo, hi, every)`, counted from the anchor step.
-
-    Rows stay inside their episode, `0 : T + end`.
-
-    Args:
-        align: Row space. `"episode"` is the one row of the episode, with `lo, hi` 0 and 1. `"values"` is the values of
-            one ragged `column`, concatenated.
-        lo: First row, relative to the anchor.
-        hi: Row after the last, relative to the anchor.
-        every: Step from row to row. The default is 1.
-        end: 1 if boundary rows may be the observation after the last step, and otherwise 0. The default is 0.
-        column: Ragged column of a `"values"` view. The default is `""`.
-        whole: Whether the view is as wide as the longest sample. The default is False.
-        drawn: Name of the goal whose row is drawn for each sample, instead of counted from the anchor. The default is
-            `""`: the row is not drawn.
-
-    Example:
-        >>> View("step", -1, 3, every=2).steps
-        range(-1, 3, 2)
-    """
-
-    align: RowSpace
-    lo: int
-    hi: int
-    every: int = 1
-    end: int = 0
-    column: str = ""
-    whole: bool = False
-    drawn: str = ""
-
-    @property
-    def steps(self) -> range:
-        """Rows, relative to the anchor."""
-        return range(self.lo, self.hi, self.every)
-
-    @property
-    def axis(self) -> tuple[int, int, int, int, str, str]:
-        """Key of the axis. Views with equal keys have equal numbers of rows in every sample."""
-        return self.lo, self.hi, self.every, self.end, self.column, self.drawn
-
-
-@dataclass(frozen=True)
-class Read:
-    """One output column.
-
-    Args:
-        name: Name in the batch.
-        column: Column of the source.
-        view: Number of the view to read through.
-        squeeze: Whether to drop the step axis of a view of one row. The default is False.
-        fill: Value of padding. The default is 0.
-        head: Value of a start row, see `Pack`. The default is 0.
-        columns: Column of each source, None for a source without it. The default is empty: all have `column`.
-
-    Example:
-        >>> Read("next_observations", "observations", 1).of(0)
-        'observations'
-    """
-
-    name: str
-    column: str
-    view: int
-    squeeze: bool = False
-    fill: int | float = 0
-    head: int | float = 0
-    columns: tuple[str | None, ...] = ()
-
-    def of(self, source: int) -> str | None:
-        """Return the column of one source, or None.
-
-        Args:
-            source: Number of the source.
-        """
-        return self.columns[source] if self.columns else self.column
-
-
-@dataclass(frozen=True)
-class DerivedOutput:
-    """Output that is derived from the spans of a view, without values.
-
-    Kinds:
-
-    * `"mask"` `[n, L]` bool: True for real rows.
-    * `"segment_ids"` `[n, L]` int32: number of the row's sequence in its pack, from 1; 0 in padding.
-    * `"positions"` `[n, L]` int32: position of the row in its sequence; 0 in padding.
-    * `"lengths"` `[n, width]` int32: rows of each sequence.
-    * `"cu_seqlens"` `[n, width + 1]` int32: running sum of the lengths, from 0.
-    * `"sources"` `[n, width]` int32: source of each sequence, -1 without a sequence.
-    * `"source"` `[n]` int32: the part of a mix that each sample is from. `having` has the first source of each part.
-    * `"origin"` `[n]` int64: the first source of that part. In a mix of mixes, of the innermost part.
-    * `"present"` `[n]` bool: whether the sample's source is in `having`.
-    * `"place"` `[n, 2]` int64: number of the sample's episode in its source, and the step of its first row; -1 without
-      rows. The view must be one of boundary rows, which tell the end of an episode from the start of the next.
-    * `"drawn"` `[n]` bool: whether the sample has a row in the view. In a view of goals: whether its goal was drawn.
-    * `"step_numbers"` `[n, L]` int32: number of each row in its episode; -1 in padding.
-    * `"episode_numbers"` `[n, L]` int32: number of each row's episode in its source; -1 in padding.
-    * `"source_numbers"` `[n, L]` int32: number of each row's source; -1 in padding.
-
-    Args:
-        name: Name in the batch.
-        view: Number of the view.
-        kind: One of the kinds above. The default is `"mask"`.
-        width: Most sequences of a pack. The default is 0.
-        having: Numbers of sources. The default is empty.
-        squeeze: Whether to drop the step axis. The default is False.
-
-    Example:
-        >>> DerivedOutput("actions_mask", view=1).kind
-        'mask'
-    """
-
-    name: str
-    view: int
-    kind: MarkKind = "mask"
-    width: int = 0
-    having: tuple[int, ...] = ()
-    squeeze: bool = False
 
 
 class Plan(ABC):
@@ -441,72 +312,6 @@ class Reordered(DerivedPlan):
         return self.upstream.locate(k)
 
 
-class EpisodeTransform(ABC):
-    """Transform from episodes to episodes: `Where`, `Split`. A frozen dataclass.
-
-    Example:
-        >>> from penstock.plan import EpisodeTransform, Split
-        >>> isinstance(Split((0.9, 0.1)), EpisodeTransform)
-        True
-    """
-
-    @abstractmethod
-    def choose(self, episodes: Episodes) -> Episodes:
-        """Return the chosen episodes.
-
-        Args:
-            episodes: Table of episodes.
-
-        Raises:
-            PlanError: The transform does not fit the episodes.
-        """
-
-
-class SampleTransform(ABC):
-    """Transform from episodes to samples: `Steps`, `Windows`, `Pairs`, `TargetPairs`, `Sequences`. A frozen dataclass.
-
-    Example:
-        >>> from penstock.plan import SampleTransform, Windows
-        >>> isinstance(Windows(16), SampleTransform)
-        True
-    """
-
-    @abstractmethod
-    def plan(self, episodes: Episodes) -> Plan:
-        """Return the plan of the samples.
-
-        Args:
-            episodes: Table of episodes.
-
-        Raises:
-            PlanError: The transform does not fit the columns.
-        """
-
-
-class PlanTransform(ABC):
-    """Transform from plan to plan: `Shuffle`, `Repeat`, `Nominal`, `Shard`, `Pack`. A frozen dataclass.
-
-    Example:
-        >>> from penstock.plan import PlanTransform, Shuffle
-        >>> isinstance(Shuffle(seed=3), PlanTransform)
-        True
-    """
-
-    @abstractmethod
-    def reorder(self, plan: Plan) -> Plan:
-        """Return the transformed plan.
-
-        Args:
-            plan: Plan to transform.
-
-        Raises:
-            PlanError: The plan does not allow the transform.
-        """
-
-
-Transform = EpisodeTransform | SampleTransform | PlanTransform
-
-
 def chained(fingerprint: str, transform: object) -> str:
     """Return the fingerprint of a transformed object.
 
@@ -597,70 +402,3 @@ def epochs(k: IntArray, n: int) -> tuple[IntArray, IntArray]:
     if place.min() >= 0 and place.max() < n:
         return np.full(len(k), first), place
     return np.divmod(k, n)
-
-
-def apply(start: Episodes | Plan, *transforms: Transform) -> Episodes | Plan:
-    """Apply transforms in order.
-
-    Args:
-        start: Episodes or a plan.
-        transforms: Transforms. Episode transforms come first, then one sample transform, then plan transforms.
-
-    Raises:
-        PlanError: A transform is in a wrong place. The message names it and the one before.
-
-    Example:
-        >>> import penstock
-        >>> from penstock.plan import Shuffle, Windows, apply
-        >>> episodes = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).episodes
-        >>> len(apply(episodes, Windows(2), Shuffle()))
-        2
-    """
-    stage: Episodes | Plan = start
-    before: object = type(start).__name__
-    for transform in transforms:
-        stage = _step(stage, transform, before)
-        before = transform
-    return stage
-
-
-def _step(stage: Episodes | Plan, transform: Transform, before: object) -> Episodes | Plan:
-    if isinstance(stage, Episodes):
-        if isinstance(transform, EpisodeTransform):
-            return transform.choose(stage)
-        if isinstance(transform, SampleTransform):
-            return transform.plan(stage)
-        _known(transform, before)
-        raise PlanError(
-            f"expected {transform!r} after Steps, Windows, Pairs or Sequences, got it after {before!r}, "
-            "which has no samples yet"
-        )
-    if isinstance(transform, PlanTransform):
-        return transform.reorder(stage)
-    _known(transform, before)
-    raise PlanError(f"expected {transform!r} before the samples are cut, got it after {before!r}")
-
-
-def _known(transform: object, before: object) -> None:
-    if not isinstance(transform, EpisodeTransform | SampleTransform | PlanTransform):
-        raise PlanError(f"expected a transform such as Windows or Shuffle after {before!r}, got {transform!r}")
-
-
-def require_int(transform: object, name: str, least: int, most: int | None = None) -> None:
-    """Convert a field of a frozen dataclass to a plain `int`, because its repr is part of fingerprints.
-
-    Args:
-        transform: The dataclass.
-        name: Name of the field.
-        least: Smallest value.
-        most: Largest value. The default is None: no limit.
-
-    Raises:
-        PlanError: The value is not an integer, or is out of range.
-    """
-    value = getattr(transform, name)
-    whole = is_integer(value) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):
-        limit = f"of at least {least}" if most is None else f"within {least} to {most}"
-        raise PlanError(f"expected {type(transform).__name__} {name} to be an integer {limit}, got {value!r}")
-    set_fields(transform, **{name: int(value)})

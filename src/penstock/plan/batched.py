@@ -31,7 +31,13 @@ from penstock.core.narrowing import is_integer
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import PlanError
 from penstock.kernels.permute import permute
-from penstock.plan.base import ENDLESS, Plan, PlanTransform, Reordered, check_ends, require_int
+from penstock.plan.base import (
+    ENDLESS,
+    Plan,
+    Reordered,
+    check_ends,
+)
+from penstock.plan.transform import PlanTransform, require_int
 
 Ramp = int | Sequence[tuple[int, int]]
 KEPT = 4  # windows that are kept planned

@@ -27,17 +27,14 @@ from penstock.errors import PlanError, suggestion
 from penstock.kernels.locate import Groups
 from penstock.plan.anchored import AnchoredPlan, Anchors
 from penstock.plan.base import (
-    DerivedOutput,
     DerivedPlan,
     Plan,
-    PlanTransform,
-    Read,
     Reordered,
-    View,
     checked,
-    require_int,
 )
 from penstock.plan.keys import keys
+from penstock.plan.outputs import DerivedOutput, Read, View
+from penstock.plan.transform import PlanTransform, require_int
 
 Strategy = Literal["future", "final", "episode", "geometric", "random"]
 STRATEGIES = ("future", "final", "episode", "geometric", "random")

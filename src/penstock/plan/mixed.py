@@ -12,7 +12,13 @@ from typing_extensions import override
 from penstock.core.arrays import IntArray
 from penstock.core.selection import Selection
 from penstock.errors import PlanError
-from penstock.plan.base import ENDLESS, DerivedOutput, Plan, Read, View, chained, checked
+from penstock.plan.base import (
+    ENDLESS,
+    Plan,
+    chained,
+    checked,
+)
+from penstock.plan.outputs import DerivedOutput, Read, View
 from penstock.plan.schedule import MixSchedule
 from penstock.plan.weights import MixReport
 

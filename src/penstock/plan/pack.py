@@ -13,10 +13,12 @@ from penstock.core.columns import under
 from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_mapping, is_tuple
 from penstock.errors import PlanError, suggestion
-from penstock.plan.base import MarkKind, Plan, PlanTransform, require_int
+from penstock.plan.base import Plan
+from penstock.plan.outputs import MarkKind
 from penstock.plan.packed import PackedPlan
 from penstock.plan.packing.index import Keep
 from penstock.plan.packing.rule import Flush, Method, Overlong, Rule
+from penstock.plan.transform import PlanTransform, require_int
 
 SEGMENTS: tuple[MarkKind, ...] = ("segment_ids", "positions", "lengths", "cu_seqlens", "sources")
 

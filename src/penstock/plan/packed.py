@@ -22,7 +22,13 @@ from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, PlanError, StateError
 from penstock.files import read_checked, write_checked
 from penstock.flow.limits import cores
-from penstock.plan.base import DerivedOutput, Plan, Read, View, chained, check_ends, checked
+from penstock.plan.base import (
+    Plan,
+    chained,
+    check_ends,
+    checked,
+)
+from penstock.plan.outputs import DerivedOutput, Read, View
 from penstock.plan.packing.even import EvenIndex
 from penstock.plan.packing.index import PackIndex, PackPieces, PackReport
 from penstock.plan.packing.layout import Lengths

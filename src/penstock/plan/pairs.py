@@ -9,8 +9,10 @@ from typing_extensions import override
 from penstock.core.spec import Align
 from penstock.errors import PlanError
 from penstock.plan.anchored import EPISODE, AnchoredPlan, Output
-from penstock.plan.base import Plan, SampleTransform, View, require_int
+from penstock.plan.base import Plan
 from penstock.plan.episodes import Episodes
+from penstock.plan.outputs import View
+from penstock.plan.transform import SampleTransform, require_int
 
 
 @dataclass(frozen=True)

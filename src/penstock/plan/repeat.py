@@ -9,7 +9,8 @@ from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
-from penstock.plan.base import ENDLESS, DerivedPlan, Plan, PlanTransform, require_int
+from penstock.plan.base import ENDLESS, DerivedPlan, Plan
+from penstock.plan.transform import PlanTransform, require_int
 
 MOST_PLANNED = 1000
 """Epochs that a plan of unequal ones is asked to have as one: their lengths are found by planning each."""

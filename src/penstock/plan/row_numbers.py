@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from penstock.core.arrays import IntArray
 from penstock.errors import PlanError, suggestion
-from penstock.plan.base import DerivedOutput, MarkKind, Plan, PlanTransform, Read, Reordered
+from penstock.plan.base import Plan, Reordered
+from penstock.plan.outputs import DerivedOutput, MarkKind, Read
+from penstock.plan.transform import PlanTransform
 
 
 @dataclass(frozen=True)

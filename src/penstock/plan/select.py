@@ -12,7 +12,8 @@ from penstock.core.arrays import IntArray
 from penstock.core.columns import under
 from penstock.core.frozen import set_fields
 from penstock.errors import PlanError, SpecError, suggestion
-from penstock.plan.base import DerivedPlan, Plan, PlanTransform, Reordered
+from penstock.plan.base import DerivedPlan, Plan, Reordered
+from penstock.plan.transform import PlanTransform
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,10 @@ from penstock.core.arrays import IntArray
 from penstock.core.selection import Selection
 from penstock.core.spec import Align
 from penstock.plan.anchored import EPISODE
-from penstock.plan.base import DerivedOutput, Plan, Read, SampleTransform, View, chained, checked
+from penstock.plan.base import Plan, chained, checked
 from penstock.plan.episodes import Episodes
+from penstock.plan.outputs import DerivedOutput, Read, View
+from penstock.plan.transform import SampleTransform
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
-from penstock.plan.base import DerivedPlan, Plan, PlanTransform, require_int
+from penstock.plan.base import DerivedPlan, Plan
+from penstock.plan.transform import PlanTransform, require_int
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from typing_extensions import override
 from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
 from penstock.kernels.permute import LARGEST, permute
-from penstock.plan.base import Plan, PlanTransform, Reordered, epochs, require_int
+from penstock.plan.base import Plan, Reordered, epochs
+from penstock.plan.transform import PlanTransform, require_int
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from typing_extensions import override
 from penstock.core.frozen import set_fields
 from penstock.errors import PlanError
 from penstock.kernels.permute import permute
-from penstock.plan.base import EpisodeTransform, require_int
 from penstock.plan.episodes import Episodes
+from penstock.plan.transform import EpisodeTransform, require_int
 
 
 @dataclass(frozen=True)

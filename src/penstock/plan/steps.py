@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from penstock.plan.anchored import EPISODE, AnchoredPlan, Output
-from penstock.plan.base import Plan, SampleTransform, View
+from penstock.plan.base import Plan
 from penstock.plan.episodes import Episodes
+from penstock.plan.outputs import View
+from penstock.plan.transform import SampleTransform
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,10 @@ from typing_extensions import override
 from penstock.core.spec import Align
 from penstock.errors import PlanError, suggestion
 from penstock.plan.anchored import AnchoredPlan, Output
-from penstock.plan.base import Plan, SampleTransform, View, require_int
+from penstock.plan.base import Plan
 from penstock.plan.episodes import Episodes
+from penstock.plan.outputs import View
+from penstock.plan.transform import SampleTransform, require_int
 
 PairKind = Literal["identity", "temporal", "dynamics", "inverse_dynamics", "action_prediction", "reward_prediction"]
 Role = Literal["context", "target", "extra_context"]

@@ -36,9 +36,10 @@ from penstock.core.frozen import set_fields
 from penstock.errors import PlanError
 from penstock.kernels.mixing import deal
 from penstock.kernels.permute import permute
-from penstock.plan.base import ENDLESS, DerivedPlan, Plan, PlanTransform, require_int
+from penstock.plan.base import ENDLESS, DerivedPlan, Plan
 from penstock.plan.keys import keys
 from penstock.plan.select import check_takable
+from penstock.plan.transform import PlanTransform, require_int
 
 Draw = Literal["systematic", "random"]
 TOP = float(1 << 63)

@@ -15,8 +15,8 @@ from typing_extensions import override
 from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.columns import Columns
 from penstock.errors import PlanError
-from penstock.plan.base import EpisodeTransform
 from penstock.plan.episodes import Episodes
+from penstock.plan.transform import EpisodeTransform
 
 
 @dataclass(frozen=True)

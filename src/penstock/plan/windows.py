@@ -12,8 +12,10 @@ from typing_extensions import override
 from penstock.core.frozen import set_fields
 from penstock.errors import PlanError
 from penstock.plan.anchored import EPISODE, AnchoredPlan, Output, Pad
-from penstock.plan.base import Plan, SampleTransform, View, require_int
+from penstock.plan.base import Plan
 from penstock.plan.episodes import Episodes
+from penstock.plan.outputs import View
+from penstock.plan.transform import SampleTransform, require_int
 
 Range = tuple[str, str, int, int]
 """Output prefix, column prefix, and the rows `lo : hi` counted from the anchor."""

@@ -34,7 +34,7 @@ from penstock.formats.columns.tail import EpisodeTail
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.kernels.replay import EPISODE, START
 from penstock.load.ticket import Batch, Ticket
-from penstock.plan.base import SampleTransform
+from penstock.plan.transform import SampleTransform
 from penstock.replay.batches import ReplayBatches
 from penstock.replay.draw import Draw
 from penstock.replay.journal import ARRIVAL, BY_ANCHOR, BY_TICKET, JournalEntry, ReplayJournal, read_entries

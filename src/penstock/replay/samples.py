@@ -18,8 +18,8 @@ from penstock.core.spec import ALIGNS, Align, Spec
 from penstock.errors import ArgumentError, PlanError, SpecError
 from penstock.kernels.replay import ALIGN, COLUMN, END, EVERY, HI, LO, MASK, PAD, REPEAT, ROW_BYTES, SHIFT, VIEWS
 from penstock.plan.anchored import AnchoredPlan
-from penstock.plan.base import SampleTransform, require_int
 from penstock.plan.episodes import Episodes
+from penstock.plan.transform import SampleTransform, require_int
 
 Arrays = dict[str, Any]
 

@@ -13,12 +13,13 @@ from penstock.core.columns import under
 from penstock.core.selection import Selection
 from penstock.core.spec import Align
 from penstock.errors import PlanError
-from penstock.plan.base import Plan, PlanTransform
+from penstock.plan.base import Plan
 from penstock.plan.episodes import Episodes
 from penstock.plan.pack import Pack
 from penstock.plan.sequences import Sequences
 from penstock.plan.shuffle import Shuffle
 from penstock.plan.steps import Steps
+from penstock.plan.transform import PlanTransform
 
 
 class PlanContract(ABC):

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_array, is_integer, is_listed
 from penstock.errors import PlanError
-from penstock.plan.base import require_int
+from penstock.plan.transform import require_int
 
 Method = Literal["best_fit_decreasing", "best_fit", "first_fit", "next_fit", "random_fit", "concat_split"]
 Overlong = Literal["error", "truncate_left", "truncate_right", "split", "drop", "own_pack"]

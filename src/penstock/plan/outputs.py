@@ -1,0 +1,154 @@
+"""Outputs of a plan: the rows that they need, the columns that they are read from, and what is derived from rows alone.
+
+A plan has three tuples of these frozen dataclasses. A `View` is a range of rows around the anchor step of a sample, and
+`Plan.resolve` returns one selection for each view. A `Read` is a column that is read through a view. A `DerivedOutput`,
+such as a mask, is computed from the selection of a view without reading values. Their `repr` is part of fingerprints.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock.core.spec import Align
+
+RowSpace = Align | Literal["values"]
+
+
+MarkKind = Literal[
+    "mask",
+    "segment_ids",
+    "positions",
+    "lengths",
+    "cu_seqlens",
+    "sources",
+    "source",
+    "origin",
+    "present",
+    "place",
+    "drawn",
+    "step_numbers",
+    "episode_numbers",
+    "source_numbers",
+]
+
+
+@dataclass(frozen=True)
+class View:
+    """Rows of a sample that a read needs: `range(lo, hi, every)`, counted from the anchor step.
+
+    Rows stay inside their episode, `0 : T + end`.
+
+    Args:
+        align: Row space. `"episode"` is the one row of the episode, with `lo, hi` 0 and 1. `"values"` is the values of
+            one ragged `column`, concatenated.
+        lo: First row, relative to the anchor.
+        hi: Row after the last, relative to the anchor.
+        every: Step from row to row. The default is 1.
+        end: 1 if boundary rows may be the observation after the last step, and otherwise 0. The default is 0.
+        column: Ragged column of a `"values"` view. The default is `""`.
+        whole: Whether the view is as wide as the longest sample. The default is False.
+        drawn: Name of the goal whose row is drawn for each sample, instead of counted from the anchor. The default is
+            `""`: the row is not drawn.
+
+    Example:
+        >>> View("step", -1, 3, every=2).steps
+        range(-1, 3, 2)
+    """
+
+    align: RowSpace
+    lo: int
+    hi: int
+    every: int = 1
+    end: int = 0
+    column: str = ""
+    whole: bool = False
+    drawn: str = ""
+
+    @property
+    def steps(self) -> range:
+        """Rows, relative to the anchor."""
+        return range(self.lo, self.hi, self.every)
+
+    @property
+    def axis(self) -> tuple[int, int, int, int, str, str]:
+        """Key of the axis. Views with equal keys have equal numbers of rows in every sample."""
+        return self.lo, self.hi, self.every, self.end, self.column, self.drawn
+
+
+@dataclass(frozen=True)
+class Read:
+    """One output column.
+
+    Args:
+        name: Name in the batch.
+        column: Column of the source.
+        view: Number of the view to read through.
+        squeeze: Whether to drop the step axis of a view of one row. The default is False.
+        fill: Value of padding. The default is 0.
+        head: Value of a start row, see `Pack`. The default is 0.
+        columns: Column of each source, None for a source without it. The default is empty: all have `column`.
+
+    Example:
+        >>> Read("next_observations", "observations", 1).of(0)
+        'observations'
+    """
+
+    name: str
+    column: str
+    view: int
+    squeeze: bool = False
+    fill: int | float = 0
+    head: int | float = 0
+    columns: tuple[str | None, ...] = ()
+
+    def of(self, source: int) -> str | None:
+        """Return the column of one source, or None.
+
+        Args:
+            source: Number of the source.
+        """
+        return self.columns[source] if self.columns else self.column
+
+
+@dataclass(frozen=True)
+class DerivedOutput:
+    """Output that is derived from the spans of a view, without values.
+
+    Kinds:
+
+    * `"mask"` `[n, L]` bool: True for real rows.
+    * `"segment_ids"` `[n, L]` int32: number of the row's sequence in its pack, from 1; 0 in padding.
+    * `"positions"` `[n, L]` int32: position of the row in its sequence; 0 in padding.
+    * `"lengths"` `[n, width]` int32: rows of each sequence.
+    * `"cu_seqlens"` `[n, width + 1]` int32: running sum of the lengths, from 0.
+    * `"sources"` `[n, width]` int32: source of each sequence, -1 without a sequence.
+    * `"source"` `[n]` int32: the part of a mix that each sample is from. `having` has the first source of each part.
+    * `"origin"` `[n]` int64: the first source of that part. In a mix of mixes, of the innermost part.
+    * `"present"` `[n]` bool: whether the sample's source is in `having`.
+    * `"place"` `[n, 2]` int64: number of the sample's episode in its source, and the step of its first row; -1 without
+      rows. The view must be one of boundary rows, which tell the end of an episode from the start of the next.
+    * `"drawn"` `[n]` bool: whether the sample has a row in the view. In a view of goals: whether its goal was drawn.
+    * `"step_numbers"` `[n, L]` int32: number of each row in its episode; -1 in padding.
+    * `"episode_numbers"` `[n, L]` int32: number of each row's episode in its source; -1 in padding.
+    * `"source_numbers"` `[n, L]` int32: number of each row's source; -1 in padding.
+
+    Args:
+        name: Name in the batch.
+        view: Number of the view.
+        kind: One of the kinds above. The default is `"mask"`.
+        width: Most sequences of a pack. The default is 0.
+        having: Numbers of sources. The default is empty.
+        squeeze: Whether to drop the step axis. The default is False.
+
+    Example:
+        >>> DerivedOutput("actions_mask", view=1).kind
+        'mask'
+    """
+
+    name: str
+    view: int
+    kind: MarkKind = "mask"
+    width: int = 0
+    having: tuple[int, ...] = ()
+    squeeze: bool = False

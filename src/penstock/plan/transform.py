@@ -1,0 +1,149 @@
+"""Base classes of transforms, and their application in order.
+
+Episodes are chosen first (`EpisodeTransform`), then cut into samples (`SampleTransform`), then ordered and combined
+(`PlanTransform`). All transforms are frozen dataclasses: their `repr` is part of fingerprints, so `require_int` makes
+plain `int` of NumPy's integers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from penstock.core.frozen import set_fields
+from penstock.core.narrowing import is_integer
+from penstock.errors import PlanError
+from penstock.plan.base import Plan
+from penstock.plan.episodes import Episodes
+
+
+class EpisodeTransform(ABC):
+    """Transform from episodes to episodes: `Where`, `Split`. A frozen dataclass.
+
+    Example:
+        >>> from penstock.plan import EpisodeTransform, Split
+        >>> isinstance(Split((0.9, 0.1)), EpisodeTransform)
+        True
+    """
+
+    @abstractmethod
+    def choose(self, episodes: Episodes) -> Episodes:
+        """Return the chosen episodes.
+
+        Args:
+            episodes: Table of episodes.
+
+        Raises:
+            PlanError: The transform does not fit the episodes.
+        """
+
+
+class SampleTransform(ABC):
+    """Transform from episodes to samples: `Steps`, `Windows`, `Pairs`, `TargetPairs`, `Sequences`. A frozen dataclass.
+
+    Example:
+        >>> from penstock.plan import SampleTransform, Windows
+        >>> isinstance(Windows(16), SampleTransform)
+        True
+    """
+
+    @abstractmethod
+    def plan(self, episodes: Episodes) -> Plan:
+        """Return the plan of the samples.
+
+        Args:
+            episodes: Table of episodes.
+
+        Raises:
+            PlanError: The transform does not fit the columns.
+        """
+
+
+class PlanTransform(ABC):
+    """Transform from plan to plan: `Shuffle`, `Repeat`, `Nominal`, `Shard`, `Pack`. A frozen dataclass.
+
+    Example:
+        >>> from penstock.plan import PlanTransform, Shuffle
+        >>> isinstance(Shuffle(seed=3), PlanTransform)
+        True
+    """
+
+    @abstractmethod
+    def reorder(self, plan: Plan) -> Plan:
+        """Return the transformed plan.
+
+        Args:
+            plan: Plan to transform.
+
+        Raises:
+            PlanError: The plan does not allow the transform.
+        """
+
+
+Transform = EpisodeTransform | SampleTransform | PlanTransform
+
+
+def apply(start: Episodes | Plan, *transforms: Transform) -> Episodes | Plan:
+    """Apply transforms in order.
+
+    Args:
+        start: Episodes or a plan.
+        transforms: Transforms. Episode transforms come first, then one sample transform, then plan transforms.
+
+    Raises:
+        PlanError: A transform is in a wrong place. The message names it and the one before.
+
+    Example:
+        >>> import penstock
+        >>> from penstock.plan import Shuffle, Windows, apply
+        >>> episodes = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).episodes
+        >>> len(apply(episodes, Windows(2), Shuffle()))
+        2
+    """
+    stage: Episodes | Plan = start
+    before: object = type(start).__name__
+    for transform in transforms:
+        stage = _step(stage, transform, before)
+        before = transform
+    return stage
+
+
+def _step(stage: Episodes | Plan, transform: Transform, before: object) -> Episodes | Plan:
+    if isinstance(stage, Episodes):
+        if isinstance(transform, EpisodeTransform):
+            return transform.choose(stage)
+        if isinstance(transform, SampleTransform):
+            return transform.plan(stage)
+        _known(transform, before)
+        raise PlanError(
+            f"expected {transform!r} after Steps, Windows, Pairs or Sequences, got it after {before!r}, "
+            "which has no samples yet"
+        )
+    if isinstance(transform, PlanTransform):
+        return transform.reorder(stage)
+    _known(transform, before)
+    raise PlanError(f"expected {transform!r} before the samples are cut, got it after {before!r}")
+
+
+def _known(transform: object, before: object) -> None:
+    if not isinstance(transform, EpisodeTransform | SampleTransform | PlanTransform):
+        raise PlanError(f"expected a transform such as Windows or Shuffle after {before!r}, got {transform!r}")
+
+
+def require_int(transform: object, name: str, least: int, most: int | None = None) -> None:
+    """Convert a field of a frozen dataclass to a plain `int`, because its repr is part of fingerprints.
+
+    Args:
+        transform: The dataclass.
+        name: Name of the field.
+        least: Smallest value.
+        most: Largest value. The default is None: no limit.
+
+    Raises:
+        PlanError: The value is not an integer, or is out of range.
+    """
+    value = getattr(transform, name)
+    whole = is_integer(value) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):
+        limit = f"of at least {least}" if most is None else f"within {least} to {most}"
+        raise PlanError(f"expected {type(transform).__name__} {name} to be an integer {limit}, got {value!r}")
+    set_fields(transform, **{name: int(value)})
