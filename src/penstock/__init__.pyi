@@ -9,9 +9,9 @@ from .core.selection import Selection as Selection
 from .core.spec import Field as Field
 from .core.spec import Spec as Spec
 from .data.dataset import EpisodeDataset as EpisodeDataset
-from .data.dataset import from_arrays as from_arrays
 from .data.episode_function import EpisodeFunction as EpisodeFunction
 from .data.episode_function import EpisodeRows as EpisodeRows
+from .data.from_arrays import from_arrays as from_arrays
 from .data.iter_dataset import IterDataset as IterDataset
 from .data.jigsaw import Jigsaw as Jigsaw
 from .data.lengths import read_lengths as read_lengths

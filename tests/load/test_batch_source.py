@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import penstock
-from penstock.load.batch_source import PositionSource
+from penstock.load.position_source import PositionSource
 
 
 def numbers(n: int, start: int = 0) -> penstock.EpisodeDataset:

@@ -17,7 +17,7 @@ from penstock.errors import WorkerError
 from penstock.flow import limits as limits_module
 from penstock.flow.limits import PrefetchLimits
 from penstock.load import Loader
-from penstock.load.batch_source import TINY_BLOCK
+from penstock.load.position_source import TINY_BLOCK
 from penstock.load.ticket import Batch
 
 

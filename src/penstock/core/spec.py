@@ -14,7 +14,8 @@ import numpy as np
 from penstock.core.columns import under
 from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_mapping
-from penstock.core.spaces import Space, json_object, json_text
+from penstock.core.space_json import json_object, json_text
+from penstock.core.spaces import Space
 from penstock.errors import SpecError, suggestion
 
 Align = Literal["step", "boundary", "episode"]

@@ -1,4 +1,4 @@
-"""`EpisodeDataset`: choose episodes and cut them into samples. `from_arrays`: a dataset from arrays."""
+"""`EpisodeDataset`: choose episodes and cut them into samples."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.arrays import BoolArray, IntArray
-from penstock.core.columns import Columns, flatten
+from penstock.core.columns import Columns
 from penstock.core.episode import Episode
 from penstock.core.html import page, steps, table
-from penstock.core.ragged import Array, Ragged, offsets_of
-from penstock.core.spec import Align, Field, Spec
+from penstock.core.spec import Align, Spec
 from penstock.core.text import counted
 from penstock.data.derived import DerivedSource
 from penstock.data.derived_column import DerivedColumn
 from penstock.data.episode_function import EpisodeFunction
 from penstock.data.map_dataset import MapDataset
 from penstock.data.names import source_text, step_text
-from penstock.errors import ArgumentError, SpecError, StateError
+from penstock.errors import ArgumentError, StateError
 from penstock.formats.base.source import Source
-from penstock.formats.memory import MemorySource
 from penstock.plan.anchored import Pad
 from penstock.plan.episodes import Episodes
 from penstock.plan.pairs import Pairs
@@ -498,59 +496,3 @@ class _Cut:
 
     def remade(self, make: Callable[[object], MapDataset | None]) -> MapDataset | None:
         return make(self)
-
-
-def from_arrays(
-    columns: Mapping[str, Any],
-    lengths: Sequence[int],
-    *,
-    align: Mapping[str, Align] | None = None,
-    metadata: Mapping[str, Any] | None = None,
-) -> EpisodeDataset:
-    """Make a dataset from arrays in memory.
-
-    The number of rows tells how a column is aligned: `sum(lengths)` rows are steps, and `sum(lengths) + len(lengths)`
-    rows are boundaries, one row more for each episode: observations before the first step and after every step.
-    `len(lengths)` rows are episodes, one row for each.
-
-    Args:
-        columns: Arrays `[rows, ...]` or `Ragged`, in a nested dict or by path. Each has the rows of all episodes in
-            order. Arrays are not copied if they are C-contiguous.
-        lengths: Number of steps of each episode.
-        align: `"step"`, `"boundary"` or `"episode"` by path, where the number of rows fits several. The default is
-            None: steps before boundaries before episodes.
-        metadata: Metadata of the dataset. The default is none.
-
-    Raises:
-        SpecError: The rows of a column fit neither alignment.
-
-    Example:
-        >>> import numpy as np
-        >>> data = from_arrays({"observations": np.zeros((7, 2)), "actions": np.zeros(5)}, lengths=[2, 3])
-        >>> data.spec["observations"].align, data[0].observations.shape
-        ('boundary', (3, 2))
-    """
-    flat = flatten(columns)
-    offsets = offsets_of(lengths)
-    given: dict[str, Align] = dict(align or {})
-    if unknown := given.keys() - flat.keys():
-        raise SpecError(f"expected align= of columns among {list(flat)}, got {sorted(unknown)}")
-    steps, episodes = int(offsets[-1]), len(lengths)
-    spec = Spec(
-        {path: _field(array, given.get(path) or _align(len(array), steps, episodes)) for path, array in flat.items()}
-    )
-    return EpisodeDataset(MemorySource(spec, flat, offsets, metadata))
-
-
-def _align(rows: int, steps: int, episodes: int) -> Align:
-    if rows == steps:
-        return "step"
-    if rows == steps + episodes:
-        return "boundary"
-    return "episode" if rows == episodes else "step"  # which the source refuses
-
-
-def _field(array: Array, align: Align) -> Field:
-    if isinstance(array, Ragged):
-        return Field(array.dtype, array.values.shape[1:], align, "ragged")
-    return Field(array.dtype, array.shape[1:], align)

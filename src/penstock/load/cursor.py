@@ -13,8 +13,10 @@ from penstock.core.turns import ForkSafeLock
 from penstock.data.map_dataset import check_batches
 from penstock.data.mix import mix_below
 from penstock.errors import PlanError, StateError
-from penstock.load.batch_source import BatchSource, BlockSource, PositionSource, State
+from penstock.load.batch_source import BatchSource, State
+from penstock.load.block_source import BlockSource
 from penstock.load.pipeline_source import PipelineSource
+from penstock.load.position_source import PositionSource
 from penstock.load.seams import MixRecord, next_mix, records
 from penstock.load.skips import Skips
 from penstock.load.ticket import Ticket

@@ -11,11 +11,13 @@ from penstock.data.map_dataset import MapDataset, require_samples
 from penstock.errors import PlanError
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.metrics import Metrics
-from penstock.load.batch_source import BatchSource, BlockSource, PositionSource, State
+from penstock.load.batch_source import BatchSource, State
+from penstock.load.block_source import BlockSource
 from penstock.load.cursor import Changed, Cursor, Grown, Skippable
 from penstock.load.engine import LoaderIterator, LoaderStats
 from penstock.load.explain import Explanation, explain
 from penstock.load.pipeline_source import BatchPipeline, LiveExplanation, PipelineSource
+from penstock.load.position_source import PositionSource
 from penstock.load.ranks import Ranks, check_ranks, ranks
 from penstock.load.ticket import Batch, Ticket
 from penstock.load.why import Why, why

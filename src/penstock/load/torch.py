@@ -15,9 +15,10 @@ from penstock.core.turns import Turns
 from penstock.data.map_dataset import MapDataset, check_batches
 from penstock.errors import PlanError, StateError, require
 from penstock.load.adapter import Adapter
-from penstock.load.batch_source import EpochSlice, PositionSource, State
+from penstock.load.batch_source import State
 from penstock.load.cursor import Changed, Cursor, Grown, saved
 from penstock.load.loader import Loader
+from penstock.load.position_source import EpochSlice, PositionSource
 from penstock.load.ranks import check_ranks, ranks
 from penstock.load.staging import Staging
 from penstock.load.ticket import Batch, Ticket

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.narrowing import is_array, is_scalar
-from penstock.core.spaces import compact
+from penstock.core.space_json import compact
 from penstock.core.spec import Field, Spec
 from penstock.errors import DataError
 from penstock.formats.webdataset.places import Places

@@ -1,0 +1,91 @@
+"""JSON of spaces that is short or fast to write, for spaces of pictures.
+
+`Space.to_json` has a number for every channel of every pixel. `compact` writes one number for equal bounds, and
+`json_text` writes the same text as `json.dumps` of the standard's JSON, but formats equal bounds once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.core.arrays import AnyArray
+from penstock.core.spaces import Box, Dict, Space, Tuple
+
+
+def compact(space: Space) -> dict[str, Any]:
+    """Return short JSON of a space for `Space.from_json`.
+
+    A bound is one number if it is equal in all cells, and otherwise an array. The JSON of the standard has a number for
+    every channel of every pixel of an image space.
+
+    Args:
+        space: Any space.
+
+    Example:
+        >>> compact(Box(np.zeros((384, 384, 3)), np.ones((384, 384, 3)), np.dtype("uint8")))
+        {'type': 'Box', 'dtype': 'uint8', 'shape': [384, 384, 3], 'low': 0, 'high': 1}
+    """
+    match space:
+        case Box(low, high, dtype):
+            bounds = {"low": _one_number(low), "high": _one_number(high)}
+            return {"type": "Box", "dtype": str(dtype), "shape": list(low.shape), **bounds}
+        case Tuple(spaces):
+            return {"type": "Tuple", "subspaces": [compact(inner) for inner in spaces]}
+        case Dict(spaces):
+            return {"type": "Dict", "subspaces": {name: compact(inner) for name, inner in spaces.items()}}
+        case _:
+            return space.to_json()
+
+
+def json_text(space: Space) -> str:
+    """Return `json.dumps(space.to_json(), sort_keys=True)`, in milliseconds instead of seconds for image spaces.
+
+    Args:
+        space: Any space.
+
+    Example:
+        >>> json_text(Box(np.zeros((1, 2)), np.ones((1, 2)), np.dtype("uint8")))
+        '{"dtype": "uint8", "high": [[1, 1]], "low": [[0, 0]], "shape": [1, 2], "type": "Box"}'
+    """
+    match space:
+        case Box(low, high, dtype):
+            told = {"dtype": json.dumps(str(dtype)), "shape": json.dumps(list(low.shape)), "type": '"Box"'}
+            return json_object({**told, "low": _cells(low), "high": _cells(high)})
+        case Tuple(spaces):
+            return json_object({"type": '"Tuple"', "subspaces": f"[{', '.join(map(json_text, spaces))}]"})
+        case Dict(spaces):
+            inner = json_object({name: json_text(each) for name, each in spaces.items()})
+            return json_object({"type": '"Dict"', "subspaces": inner})
+        case _:
+            return json.dumps(space.to_json(), sort_keys=True)
+
+
+def json_object(parts: Mapping[str, str]) -> str:
+    """Return the JSON of an object with sorted keys, from the JSON of its values.
+
+    Args:
+        parts: JSON text of each value.
+
+    Example:
+        >>> json_object({"b": "1", "a": "[]"})
+        '{"a": [], "b": 1}'
+    """
+    return "{" + ", ".join(f"{json.dumps(name)}: {parts[name]}" for name in sorted(parts)) + "}"
+
+
+def _one_number(bound: AnyArray) -> Any:
+    """The common number of all cells, or the cells."""
+    return bound.flat[0].item() if bound.size and (bound == bound.flat[0]).all() else bound
+
+
+def _cells(bound: AnyArray) -> str:
+    """JSON of a bound. If all cells have equal bits, the number is formatted once."""
+    one = bound.reshape(-1)[:1]
+    if not bound.size or bound.tobytes() != one.tobytes() * bound.size:
+        return json.dumps(bound.tolist())
+    text = json.dumps(one[0].item())
+    for side in reversed(bound.shape):
+        text = f"[{', '.join([text] * side)}]"
+    return text

@@ -1,0 +1,85 @@
+"""`BlockSource`: the blocks of an `IterDataset` as batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from penstock.core.blocks import BlockIterator
+from penstock.data.iter_dataset import IterDataset
+from penstock.errors import WorkerError
+from penstock.load.batch_source import Batches, Job, State
+from penstock.load.ticket import Batch
+
+
+@dataclass(frozen=True)
+class BlockSource:
+    """Batches of an `IterDataset`, block by block, on one thread. Its state is the state of the iterator.
+
+    Args:
+        dataset: The dataset.
+    """
+
+    dataset: IterDataset
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the dataset."""
+        return self.dataset.fingerprint
+
+    def start(self) -> State:
+        """Return the state of a new iterator."""
+        return iter(self.dataset).state_dict()
+
+    def epoch(self, state: State) -> None:
+        """Return None: epochs are not counted.
+
+        Args:
+            state: A state.
+        """
+
+    def jobs(self, state: State) -> Iterator[Job]:
+        """Yield one job for each block.
+
+        Args:
+            state: A state.
+        """
+        iterator = iter(self.dataset)
+        iterator.load_state_dict(state)
+        while True:
+            yield Job(lambda timed: timed("blocks", lambda: _next_block(iterator)))
+
+    def received(self, state: State) -> None:
+        """Do nothing: the state says all.
+
+        Args:
+            state: A state.
+        """
+
+    def metadata(self, state: State) -> State:
+        """Return no fields.
+
+        Args:
+            state: A state.
+        """
+        return {}
+
+    def resumed(self, saved: State) -> tuple[BlockSource, State]:
+        """Return this feed, and the state after a new iterator has accepted it.
+
+        Args:
+            saved: The saved state.
+
+        Raises:
+            StateError: The state belongs to another feed.
+        """
+        iter(self.dataset).load_state_dict(saved)
+        return self, saved
+
+
+def _next_block(iterator: BlockIterator) -> Batches:
+    try:
+        block = next(iterator, None)
+        return [] if block is None else [(Batch.of(block, None), iterator.state_dict())]
+    except Exception as error:
+        raise WorkerError(f"a block could not be loaded: {type(error).__name__}: {error}") from error
