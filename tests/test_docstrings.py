@@ -102,8 +102,8 @@ MODULES = (
 NO_EXAMPLE = {
     **dict.fromkeys(
         (
-            "penstock.data.map_dataset.DatasetOrigin",
-            "penstock.data.map_dataset.ColumnFunction",
+            "penstock.data.origin.DatasetOrigin",
+            "penstock.data.map_function.ColumnFunction",
             "penstock.data.measure.MeasuredSource",
             "penstock.formats.base.source.LazyMetadata",
         ),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, overload
+from functools import partial
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray, IntArray
-from penstock.core.blocks import BlockIterator, IteratorState
 from penstock.core.columns import Columns
 from penstock.core.html import page, steps, table
 from penstock.core.selection import Selection
@@ -18,11 +17,13 @@ from penstock.core.text import counted
 from penstock.data.fetch import Empty, Fetch
 from penstock.data.function_digest import FunctionDigest
 from penstock.data.iter_dataset import IterDataset
-from penstock.data.map_function import MapFn, Mapped
-from penstock.data.names import source_text, step_text
+from penstock.data.map_function import ColumnFunction, MapFn, Mapped
+from penstock.data.names import source_text
+from penstock.data.origin import DatasetOrigin, DerivedOrigin
 from penstock.data.relabel import GoalChoice, Relabelled
+from penstock.data.sample_blocks import SampleBlocks, check_batches
 from penstock.data.scan import By, WeightFn, sample_weights, scan
-from penstock.errors import ArgumentError, PlanError, SpecError, StateError
+from penstock.errors import ArgumentError, PlanError, SpecError
 from penstock.formats.base.source import Source
 from penstock.plan.base import Plan, chained
 from penstock.plan.batched import Batches, Ramp
@@ -40,51 +41,7 @@ from penstock.plan.shuffle import Shuffle
 from penstock.plan.transform import PlanTransform
 from penstock.plan.weighted import Draw, Weighted
 
-LONGEST_SEARCH = 1000  # epochs of unequal lengths among which one with a whole block is looked for
 LONGEST_SLICE = 1 << 40  # samples: no memory holds more, and a mix that never ends has 2^62
-
-
-class ColumnFunction(Protocol):
-    """A function that turns columns into columns, row by row."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest that differs between functions that compute different values."""
-        ...
-
-    def __call__(self, columns: Columns, positions: IntArray) -> Columns:
-        """Return the new columns.
-
-        Args:
-            columns: Columns as read, `n` rows.
-            positions: `[n]` int64 position of each row.
-        """
-        ...
-
-
-class DatasetOrigin(Protocol):
-    """Protocol for rebuilding a dataset over fewer episodes."""
-
-    @property
-    def chain(self) -> tuple[str, ...]:
-        """The source, and the transforms that were applied, in order, as text."""
-        ...
-
-    def as_of(self, episodes: Sequence[int]) -> MapDataset | None:
-        """Return the dataset over earlier sources, or None if a source does not know its earlier fingerprint.
-
-        Args:
-            episodes: Number of episodes to use of each source.
-        """
-        ...
-
-    def remade(self, make: Callable[[object], MapDataset | None]) -> MapDataset | None:
-        """Return the dataset over another root, with the same transforms and functions, or None.
-
-        Args:
-            make: Called with the origin of the root; returns the new root, or None.
-        """
-        ...
 
 
 class MapDataset:
@@ -274,7 +231,8 @@ class MapDataset:
             >>> len(data.apply(penstock.Repeat(3)))
             6
         """
-        return MapDataset(self.sources, transform.reorder(self.plan), self.maps, _Derived(self, transform))
+        origin = DerivedOrigin(self, transform, partial(MapDataset.apply, transform=transform))
+        return MapDataset(self.sources, transform.reorder(self.plan), self.maps, origin)
 
     def as_of(self, episodes: Sequence[int]) -> MapDataset | None:
         """Return this dataset as it was when its sources had fewer episodes, with the same transforms.
@@ -723,19 +681,21 @@ class MapDataset:
             >>> [block["x"].tolist() for block in data.iterate(2)]
             [[1, 2], [3]]
         """
-        walk = _BatchRange(self, batch_size, epochs, drop_last)
+        walk = SampleBlocks(self, batch_size, epochs, drop_last)
         if not allow_empty:
             check_batches(self.plan, batch_size, drop_last=drop_last)
         return IterDataset(walk, (*self.chain, f"iterate({batch_size})"))
 
 
 def _with_function(dataset: MapDataset, stage: Mapped) -> MapDataset:
-    return MapDataset(dataset.sources, dataset.plan, (*dataset.maps, stage), _Derived(dataset, stage))
+    origin = DerivedOrigin(dataset, stage, partial(_with_function, stage=stage))
+    return MapDataset(dataset.sources, dataset.plan, (*dataset.maps, stage), origin)
 
 
 def _with_goals(dataset: MapDataset, goals: Goals) -> MapDataset:
     stages = () if goals.original is None else (GoalChoice(goals.name),)
-    return MapDataset(dataset.sources, goals.reorder(dataset.plan), (*dataset.maps, *stages), _Derived(dataset, goals))
+    origin = DerivedOrigin(dataset, goals, partial(_with_goals, goals=goals))
+    return MapDataset(dataset.sources, goals.reorder(dataset.plan), (*dataset.maps, *stages), origin)
 
 
 def _kept(condition: Callable[[Columns], BoolArray], columns: Columns) -> BoolArray:
@@ -771,109 +731,3 @@ def _positions(chosen: range) -> IntArray:
     if len(chosen) > LONGEST_SLICE:
         raise PlanError(f"expected a slice of at most {LONGEST_SLICE} samples, got {len(chosen)}; read it in parts")
     return np.arange(len(chosen)) * (chosen.step if len(chosen) > 1 else 1) + (chosen.start if chosen else 0)
-
-
-def check_batches(plan: Plan, batch_size: int, *, drop_last: bool) -> None:
-    """Raise `PlanError` with the reason if no epoch of a plan has a batch.
-
-    Args:
-        plan: The plan to check.
-        batch_size: Samples of a batch.
-        drop_last: Whether short batches are dropped.
-
-    Raises:
-        PlanError: No epoch has a batch.
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> check_batches(penstock.from_arrays({"x": np.arange(3)}, lengths=[3]).windows(9).plan, 1, drop_last=False)
-        Traceback (most recent call last):
-        penstock.errors.PlanError: ... no episode is as long as 9 steps; the longest has 3; ...
-    """
-    samples, reason = len(plan), None
-    if plan.empty:
-        reason = plan.why_empty()
-    elif drop_last and samples < batch_size and not plan.uneven:
-        reason = f"an epoch has {samples:,} samples, fewer than one batch of {batch_size:,}, and drop_last is set"
-    if reason is not None:
-        raise PlanError(f"expected at least one batch, got none: {reason}; allow_empty=True allows that")
-
-
-@dataclass(frozen=True)
-class _Derived:
-    """The parent of a dataset, and the transform or function that was applied to it."""
-
-    parent: MapDataset
-    step: PlanTransform | Mapped
-
-    @property
-    def chain(self) -> tuple[str, ...]:
-        return *self.parent.chain, step_text(self.step)
-
-    def as_of(self, episodes: Sequence[int]) -> MapDataset | None:
-        return self._again(self.parent.as_of(episodes))
-
-    def remade(self, make: Callable[[object], MapDataset | None]) -> MapDataset | None:
-        return self._again(self.parent.remade(make))
-
-    def _again(self, parent: MapDataset | None) -> MapDataset | None:
-        if parent is None or isinstance(self.step, Take | Weighted):  # a table of samples fits only these samples
-            return None
-        if isinstance(self.step, Mapped):
-            return _with_function(parent, self.step)
-        return _with_goals(parent, self.step) if isinstance(self.step, Goals) else parent.apply(self.step)
-
-
-@dataclass(frozen=True)
-class _BatchRange:
-    dataset: MapDataset
-    batch_size: int
-    epochs: int | None
-    drop_last: bool
-
-    def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise PlanError(f"expected a batch size of at least 1, got {self.batch_size}")
-
-    @property
-    def fingerprint(self) -> str:
-        return chained(self.dataset.fingerprint, (self.batch_size, self.epochs, self.drop_last))
-
-    def __call__(self) -> BlockIterator:
-        return _BatchIterator(self)
-
-
-class _BatchIterator(BlockIterator):
-    """Iterator over the blocks of a dataset. Its state is the next position."""
-
-    def __init__(self, walk: _BatchRange) -> None:
-        self.walk = walk
-        self.position = 0
-
-    def __next__(self) -> Columns:
-        plan = self.walk.dataset.plan
-        step = self.walk.batch_size
-        last = self.walk.drop_last
-        if plan.empty or (last and not plan.uneven and len(plan) < step):
-            raise StopIteration
-        for _ in range(LONGEST_SEARCH):
-            epoch = int(plan.locate(np.array([self.position]))[0][0])
-            if self.walk.epochs is not None and epoch >= self.walk.epochs:
-                raise StopIteration
-            end = plan.start(epoch + 1)
-            if not last or end - self.position >= step:
-                break
-            self.position = end
-        else:
-            raise StopIteration
-        positions = np.arange(self.position, min(self.position + step, end))
-        self.position += len(positions)
-        return self.walk.dataset.batch(positions)
-
-    def state_dict(self) -> IteratorState:
-        return {"position": self.position}
-
-    def load_state_dict(self, state: IteratorState) -> None:
-        if set(state) != {"position"} or not isinstance(state["position"], int) or state["position"] < 0:
-            raise StateError(f"expected a state with a position >= 0, got {state}")
-        self.position = state["position"]

@@ -1,10 +1,10 @@
-"""`Mapped`: a map function with the seed of its keys and a digest of its code."""
+"""Functions from columns to columns: what a `MapDataset` applies, and `Mapped`, one with a seed and a digest."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns
@@ -14,6 +14,24 @@ from penstock.errors import SpecError
 from penstock.plan.keys import keys
 
 MapFn = Callable[..., Mapping[str, Any]]
+
+
+class ColumnFunction(Protocol):
+    """A function that turns columns into columns, row by row."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest that differs between functions that compute different values."""
+        ...
+
+    def __call__(self, columns: Columns, positions: IntArray) -> Columns:
+        """Return the new columns.
+
+        Args:
+            columns: Columns as read, `n` rows.
+            positions: `[n]` int64 position of each row.
+        """
+        ...
 
 
 @dataclass(frozen=True)

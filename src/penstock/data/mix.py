@@ -13,7 +13,8 @@ from penstock.core.arrays import IntArray
 from penstock.core.blocks import concatenated
 from penstock.core.columns import Columns
 from penstock.core.narrowing import is_mapping
-from penstock.data.map_dataset import ColumnFunction, MapDataset, require_samples
+from penstock.data.map_dataset import MapDataset, require_samples
+from penstock.data.map_function import ColumnFunction
 from penstock.data.marks import part_of
 from penstock.errors import PlanError, SpecError, StateError
 from penstock.plan.base import DerivedPlan, Plan

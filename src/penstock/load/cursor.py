@@ -10,8 +10,8 @@ import numpy as np
 
 from penstock.core.narrowing import is_list
 from penstock.core.turns import ForkSafeLock
-from penstock.data.map_dataset import check_batches
 from penstock.data.mix import mix_below
+from penstock.data.sample_blocks import check_batches
 from penstock.errors import PlanError, StateError
 from penstock.load.batch_source import BatchSource, State
 from penstock.load.block_source import BlockSource

@@ -23,8 +23,9 @@ import numpy as np
 from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns
 from penstock.core.selection import Selection
-from penstock.data.map_dataset import LONGEST_SEARCH, MapDataset
+from penstock.data.map_dataset import MapDataset
 from penstock.data.recycler import Recycler
+from penstock.data.sample_blocks import LONGEST_SEARCH
 from penstock.errors import StateError, WorkerError
 from penstock.load.batch_source import Batches, Job, State, Timed, untimed
 from penstock.load.ranks import Ranks

@@ -12,7 +12,8 @@ from penstock.core.columns import Columns, nest
 from penstock.core.narrowing import is_mapping
 from penstock.core.ragged import Array, Ragged
 from penstock.core.turns import Turns
-from penstock.data.map_dataset import MapDataset, check_batches
+from penstock.data.map_dataset import MapDataset
+from penstock.data.sample_blocks import check_batches
 from penstock.errors import PlanError, StateError, require
 from penstock.load.adapter import Adapter
 from penstock.load.batch_source import State
