@@ -1,8 +1,8 @@
 """How a dataset was made, so that it can be made again over other episodes.
 
 An origin is a chain: each `DerivedOrigin` has the dataset before and one transform or function, and the first origin
-has the episodes or the mix. `as_of` makes the dataset again over the first episodes of its sources, for states that were
-saved before the sources grew. `remade` makes it again over another root, for a mix that changes in mid-run.
+has the episodes or the mix. `as_of` makes the dataset again over the first episodes of its sources, for states that
+were saved before the sources grew. `remade` makes it again over another root, for a mix that changes in mid-run.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from typing_extensions import override
 
 from penstock.data.map_function import Mapped
 from penstock.data.names import step_text
@@ -47,7 +49,7 @@ class DatasetOrigin(Protocol):
 
 
 @dataclass(frozen=True)
-class DerivedOrigin:
+class DerivedOrigin(DatasetOrigin):
     """The dataset before, and the transform or function that was applied to it.
 
     Args:
@@ -61,16 +63,16 @@ class DerivedOrigin:
     repeat: Callable[[MapDataset], MapDataset] = field(repr=False, compare=False)
 
     @property
+    @override
     def chain(self) -> tuple[str, ...]:
-        """The chain of the dataset before, and the step."""
         return *self.parent.chain, step_text(self.step)
 
+    @override
     def as_of(self, episodes: Sequence[int]) -> MapDataset | None:
-        """Return the dataset over earlier sources, or None."""
         return self._repeated(self.parent.as_of(episodes))
 
+    @override
     def remade(self, make: Callable[[object], MapDataset | None]) -> MapDataset | None:
-        """Return the dataset over another root, or None."""
         return self._repeated(self.parent.remade(make))
 
     def _repeated(self, parent: MapDataset | None) -> MapDataset | None:

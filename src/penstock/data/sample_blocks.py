@@ -84,7 +84,11 @@ class SampleBlocks:
 
 
 class SampleBlockIterator(BlockIterator):
-    """Iterator over the blocks of a dataset. Its state is the next position."""
+    """Iterator over the blocks of a dataset. Its state is the next position.
+
+    Args:
+        blocks: The dataset and the options.
+    """
 
     def __init__(self, blocks: SampleBlocks) -> None:
         self.blocks = blocks

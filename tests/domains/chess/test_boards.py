@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from penstock.domains.chess.boards import as_frames, chess_board, replay
-from penstock.domains.chess.kernels.games import FROM, PROMOTES, TO
+from penstock.domains.chess.kernels.state import FROM, PROMOTES, TO
 from penstock.domains.chess.moves import MOVES
 from penstock.domains.chess.validate import EVERY, validate
 from penstock.errors import DataError

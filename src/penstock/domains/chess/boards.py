@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.core.arrays import BoolArray, ByteArray, IntArray
 from penstock.domains.chess.kernels import games
-from penstock.domains.chess.kernels.games import BLACK, CASTLE, CLOCK, EN_PASSANT, INDEX, SEEN, TRANSFORM
+from penstock.domains.chess.kernels.state import BLACK, CASTLE, CLOCK, EN_PASSANT, INDEX, SEEN, TRANSFORM
 from penstock.domains.chess.moves import Transposition, policy_index, squares
 from penstock.errors import DataError, require
 from penstock.formats.lc0.records import FRAME
@@ -47,7 +47,7 @@ class Game:
 
     `boards` `[n, 64]` uint8, square `8 * rank + file`: 0 empty, 1 to 6 pawn, knight, bishop, rook, queen and king of
     the side to move, 7 to 12 the pieces of the other. `states[n, 13]` and `faults[n]` int64 are the rows and bits that
-    `kernels.games` describes.
+    `kernels.state` describes.
     """
 
     boards: ByteArray

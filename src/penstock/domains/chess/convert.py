@@ -7,7 +7,7 @@ import numpy as np
 from penstock.core.arrays import ByteArray
 from penstock.domains.chess.boards import Game, as_frames, inspect, undone
 from penstock.domains.chess.kernels.conversion import encode_planes, encode_rest, turn_policies
-from penstock.domains.chess.kernels.games import transforms
+from penstock.domains.chess.kernels.transforms import transforms
 from penstock.domains.chess.moves import Transposition, squares, turned
 from penstock.domains.chess.validate import STRUCTURE, ChunkFaults
 from penstock.errors import DataError, FormatError

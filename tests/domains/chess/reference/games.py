@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from penstock.domains.chess.kernels.faults import FAULTS
-from penstock.domains.chess.kernels.games import (
+from penstock.domains.chess.kernels.state import (
     BLACK,
     CASTLE,
     CLOCK,

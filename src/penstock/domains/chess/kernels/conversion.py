@@ -13,8 +13,8 @@ import numpy as np
 
 from penstock.core.arrays import ByteArray, Float32Array, IntArray, UInt32Array, UInt64Array
 from penstock.domains.chess.kernels.bitboards import THEIRS, other_side, turned_word, words_of_board
-from penstock.domains.chess.kernels.games import BLACK, CASTLE, CLOCK, EN_PASSANT, SEEN, STATE
 from penstock.domains.chess.kernels.layout import BEST, INFO, PLAYED, POLICY, RIGHTS, SIDE, STEP, STORED, WIDTH
+from penstock.domains.chess.kernels.state import BLACK, CASTLE, CLOCK, EN_PASSANT, SEEN, STATE
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 
 _HISTORY, _PLANES = 8, 7440 // 4  # positions; where planes begin, in words of 4 bytes

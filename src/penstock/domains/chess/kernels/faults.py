@@ -55,15 +55,20 @@ SUM_BELOW, SUM_ABOVE = 0.99, 1.01
 """The limits of the sum of a policy's probabilities."""
 
 
-def _bit(name: str) -> int:
+def fault_bit(name: str) -> int:
+    """Return the bit of a fault.
+
+    Args:
+        name: One of `FAULTS`.
+    """
     return 1 << FAULTS.index(name)
 
 
-_FORMAT, _ROOT, _BEST, _PLAYED, _ORIG = (_bit(name) for name in ("input_format", "root", "best", "played", "orig"))
-_RESULT, _FRACTION, _PLIES = (_bit(name) for name in ("result", "result_fraction", "plies"))
-_CASTLING, _SIDE, _RULE50 = (_bit(name) for name in ("castling", "side", "rule50"))
-_PROBABILITY, _SUM, _INDEX = (_bit(name) for name in ("probability", "probability_sum", "index"))
-_NO_BEST, _NO_PLAYED = _bit("best_illegal"), _bit("played_illegal")
+_FORMAT, _ROOT, _BEST, _PLAYED, _ORIG = (fault_bit(name) for name in ("input_format", "root", "best", "played", "orig"))
+_RESULT, _FRACTION, _PLIES = (fault_bit(name) for name in ("result", "result_fraction", "plies"))
+_CASTLING, _SIDE, _RULE50 = (fault_bit(name) for name in ("castling", "side", "rule50"))
+_PROBABILITY, _SUM, _INDEX = (fault_bit(name) for name in ("probability", "probability_sum", "index"))
+_NO_BEST, _NO_PLAYED = fault_bit("best_illegal"), fault_bit("played_illegal")
 
 _ROOT_Q, _BEST_Q, _ROOT_D, _BEST_D, _ROOT_M, _BEST_M, _LEFT, _RESULT_Q, _RESULT_D = list(FIELDS.values())[:9]
 _PLAYED_Q, _PLAYED_D, _PLAYED_M, _ORIG_Q, _ORIG_D, _ORIG_M = list(FIELDS.values())[9:]

@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import ByteArray, Float32Array, IntArray
-from penstock.domains.chess.kernels.games import INDEX
 from penstock.domains.chess.kernels.lanes import differing16, lowest
 from penstock.domains.chess.kernels.layout import FIELDS, ILLEGAL, INFO, PLAYED, POLICY, TAIL
+from penstock.domains.chess.kernels.state import INDEX
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 
 SMALL = 124
