@@ -24,6 +24,7 @@ def compact(space: Space) -> dict[str, Any]:
         space: Any space.
 
     Example:
+        >>> import numpy as np
         >>> compact(Box(np.zeros((384, 384, 3)), np.ones((384, 384, 3)), np.dtype("uint8")))
         {'type': 'Box', 'dtype': 'uint8', 'shape': [384, 384, 3], 'low': 0, 'high': 1}
     """
@@ -46,6 +47,7 @@ def json_text(space: Space) -> str:
         space: Any space.
 
     Example:
+        >>> import numpy as np
         >>> json_text(Box(np.zeros((1, 2)), np.ones((1, 2)), np.dtype("uint8")))
         '{"dtype": "uint8", "high": [[1, 1]], "low": [[0, 0]], "shape": [1, 2], "type": "Box"}'
     """
