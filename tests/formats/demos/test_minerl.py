@@ -27,6 +27,11 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "ilr" / "native" / "minecraft" /
 STREAM = GOLDEN / "v3_synth_stream-00"
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
 def frames_of(path: Path) -> np.ndarray[Any, Any]:
     """`[n, H, W, 3]` all frames of a video."""
     import av

@@ -20,7 +20,7 @@ from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.members import names_of
 from penstock.formats.demos.trajectories import NUMBERS, Track, source_of
 from penstock.formats.demos.unpack import MAX_BYTES
-from penstock.formats.demos.video import CACHE_BYTES, Clip, Video, size_of
+from penstock.formats.demos.video import CACHE_BYTES, Clip, ClipFrames
 
 ARRAYS = "rendered.npz"
 VIDEO = "recording.mp4"
@@ -74,9 +74,9 @@ def read_minerl(
     terminated.
 
     Raises `FormatError` for damaged streams, `UnsafeDataError` for arrays or frames of more than `max_bytes` in a
-    stream, `MissingExtraError` without PyAV. Cost: the arrays of all streams. A video is decoded whole when one of its
-    frames is read, and at most `cache_bytes` of frames are kept (or one video): where there are more, read stream
-    after stream, or with `shuffle(pool=...)`.
+    stream, `MissingExtraError` without PyAV. Cost: the arrays of all streams, and at first one pass over the videos. A
+    read decodes from the last key frame on, and keeps at most `cache_bytes` of decoded frames: where there are more,
+    read stream after stream, or with `shuffle(pool=...)`.
     """
     streams = sorted(_streams(path), key=lambda stream: natural(stream.name))
     if not streams:
@@ -88,9 +88,14 @@ def read_minerl(
     told |= {"env_name": environment} if environment.startswith("MineRL") else {}
     if not video:
         return source_of(tracks, told, path=path)
-    clips = [_clip(stream, track, max_bytes) for stream, track in zip(streams, tracks, strict=True)]
+    clips = [_clip(stream, track) for stream, track in zip(streams, tracks, strict=True)]
+    frames = ClipFrames(clips, cache_bytes)
+    for number, clip in enumerate(clips):
+        if (size := frames.nbytes(number)) > max_bytes:
+            message = f"expected at most {max_bytes} bytes of frames, got {size}; `max_bytes` allows them"
+            raise UnsafeDataError(message, path=clip.path)
     blocks = offsets_of([track.steps for track in tracks])
-    return source_of(tracks, told, path=path, frames={"pov": Video(clips, cache_bytes)}, blocks=blocks)
+    return source_of(tracks, told, path=path, frames={"pov": frames}, blocks=blocks)
 
 
 def _streams(path: Path) -> Iterator[Path]:
@@ -151,7 +156,7 @@ def _metadata(stream: Path) -> Mapping[str, Any]:
     return found
 
 
-def _clip(stream: Path, track: Track, max_bytes: int) -> Clip:
+def _clip(stream: Path, track: Track) -> Clip:
     """Where the frames of a stream are."""
     path = stream / VIDEO
     states = track.steps + 1
@@ -161,8 +166,4 @@ def _clip(stream: Path, track: Track, max_bytes: int) -> Clip:
     if type(total) is not int or total < states:
         message = f"expected {FRAMES} of at least {states}, as many as there are states, got {total!r}"
         raise FormatError(message, path=stream / METADATA)
-    clip = Clip(path, total - states, states, *size_of(path))
-    if clip.nbytes > max_bytes:
-        message = f"expected at most {max_bytes} bytes of frames, got {clip.nbytes}; `max_bytes` allows them"
-        raise UnsafeDataError(message, path=path)
-    return clip
+    return Clip(path, total - states, states)

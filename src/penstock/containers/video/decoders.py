@@ -1,0 +1,147 @@
+"""Decoders of PyAV, shared by all video files of a process that were encoded alike.
+
+A decoder holds the reference frames of its codec, some megabytes for each, so decoders are few: at most `cores()` work
+at a time, and idle ones are kept up to `IDLE` decoders and `IDLE_BYTES` bytes, those used last. A thread that wants a
+decoder while `cores()` of them work waits. So several loader threads that read at
+once do not start more work than there are cores.
+
+Each decoder runs in one thread (`thread_count=1`). Groups of pictures are independent, so decoding several of them at
+once uses all cores, without the delay and the memory of threads within a decoder.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from penstock.core.arrays import ByteArray
+from penstock.errors import require
+from penstock.flow import cores
+
+IDLE = 16  # most decoders that wait for work, at least one for each core
+IDLE_BYTES = 1 << 28
+_REFERENCES = 12  # frames that a decoder holds, about: AV1 and HEVC have 8 to 16 reference frames and some in work
+_HIDDEN = 1 << 40  # first timestamp of frames that are not shown
+
+
+class Decoder:
+    """One decoder, used by one thread at a time.
+
+    Args:
+        context: Codec context of PyAV.
+    """
+
+    def __init__(self, context: Any) -> None:
+        av = require("av", "video")
+        self._context = context
+        self._packet = av.Packet
+        self._reformatter = av.video.reformatter.VideoReformatter()  # keeps the tables of a conversion for the next
+        self.nbytes = int(context.width) * int(context.height) * 3 * _REFERENCES
+
+    def frames(self, packets: Iterable[tuple[memoryview, int]]) -> Generator[tuple[int, Any]]:
+        """Decode packets, beginning at a key frame, and yield what comes out of them.
+
+        Args:
+            packets: Bytes and frame number of each packet, in decoding order; -1 for a frame that is not shown.
+
+        Yields:
+            Frame number and frame of PyAV, in presentation order.
+        """
+        self._context.flush_buffers()  # forgets the end of the packets before, and their reference frames
+        for i, (raw, number) in enumerate(packets):
+            # A packet made of bytes would refer to them, and decoders read a little behind the end of a packet. One
+            # made of a size owns padded memory.
+            packet = self._packet(len(raw))
+            packet.update(raw)
+            packet.pts = number if number >= 0 else _HIDDEN + i
+            packet.dts = i
+            yield from self._numbered(packet)
+        yield from self._numbered(None)
+
+    def _numbered(self, packet: Any) -> Generator[tuple[int, Any]]:
+        for frame in self._context.decode(packet):
+            if frame.pts < _HIDDEN:
+                yield frame.pts, frame
+
+    def rgb(self, frame: Any, width: int, height: int) -> ByteArray:
+        """Convert a frame.
+
+        Args:
+            frame: Frame of PyAV.
+            width: Pixels of the result; the frame is scaled if it has others.
+            height: Pixels of the result.
+
+        Returns:
+            `[height, width, 3]` uint8, RGB, equal to `frame.to_ndarray(format="rgb24", width=width, height=height)`.
+        """
+        plane = self._reformatter.reformat(frame, width, height, "rgb24", **_ONE_THREAD).planes[0]
+        rows = np.frombuffer(plane, np.uint8).reshape(height, plane.line_size)
+        return rows[:, : 3 * width].reshape(height, width, 3)
+
+
+class DecoderPool:
+    """Decoders by encoding, as the comment at the top says. Used by any number of threads."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Forget all decoders, in a forked process: threads of the parent may have been at work with them."""
+        self._lock = threading.Condition()
+        self._idle: OrderedDict[tuple[str, int], Decoder] = OrderedDict()  # those used longest ago come first
+        self._busy = self._number = 0
+
+    @contextmanager
+    def decoder(self, encoding: str, make: Callable[[], Decoder]) -> Generator[Decoder]:
+        """Use a decoder for the block, an idle one of the same encoding if there is any.
+
+        A decoder that raised an error is not used again.
+
+        Args:
+            encoding: Digest of the parameters.
+            make: Makes a new decoder.
+        """
+        with self._lock:
+            while self._busy >= cores():
+                self._lock.wait()
+            self._busy += 1
+            key = next((key for key in reversed(self._idle) if key[0] == encoding), None)
+            decoder = None if key is None else self._idle.pop(key)
+        try:
+            decoder = decoder or make()
+            yield decoder
+            self._put_back(encoding, decoder)
+        finally:
+            with self._lock:
+                self._busy -= 1
+                self._lock.notify()
+
+    def clear(self) -> None:
+        """Free all idle decoders."""
+        with self._lock:
+            self._idle.clear()
+
+    def stats(self) -> dict[str, int]:
+        """Return the numbers `busy` and `idle`, and `nbytes` of the idle decoders as they are estimated."""
+        with self._lock:
+            nbytes = sum(decoder.nbytes for decoder in self._idle.values())
+            return {"busy": self._busy, "idle": len(self._idle), "nbytes": nbytes}
+
+    def _put_back(self, encoding: str, decoder: Decoder) -> None:
+        with self._lock:
+            self._number += 1
+            self._idle[encoding, self._number] = decoder
+            nbytes = sum(each.nbytes for each in self._idle.values())
+            while self._idle and (len(self._idle) > max(IDLE, cores()) or nbytes > IDLE_BYTES):
+                nbytes -= self._idle.popitem(last=False)[1].nbytes
+
+
+POOL = DecoderPool()
+os.register_at_fork(after_in_child=POOL.renew)
+_ONE_THREAD = {"threads": 1}

@@ -1,0 +1,452 @@
+"""Frames of many video files, read in batches.
+
+A read gets any number of frames in any order, with the place of each in the caller's buffer:
+
+1. Equal frames are read once. The rest are sorted by file and frame.
+2. They are grouped into *runs*: packets of one file that are decoded one behind the other, from a key frame to the last
+   frame wanted. A run goes on into the next group of pictures if its wanted frames continue there, up to `RUN` packets.
+   So no packet is decoded twice, and no group of pictures without wanted frames is decoded at all.
+3. Runs are decoded in parallel (`OrderedMap`). Each wanted frame is converted to RGB once, at the wanted size, and
+   copied to its places.
+
+A frame that does not come out of its run (a decoder that wants more frames before a recovery point) is tried again from
+earlier key frames, up to the start of the file, before the file counts as damaged.
+
+The buffer belongs to the caller. Rows that are not among `places` are not written. After an error, rows of some frames
+may have been written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from penstock.containers.cache import Cache
+from penstock.containers.video.decoders import POOL, Decoder
+from penstock.containers.video.index import EXTRA, FileIdentity, PacketIndex, demuxer, packet_index
+from penstock.core.arrays import AnyArray, ByteArray, IntArray
+from penstock.core.ragged import Ragged, offsets_of
+from penstock.core.spec import Align, Field
+from penstock.errors import ArgumentError, FormatError, require
+from penstock.files.descriptors import PooledFile, open_regular, opened
+from penstock.flow import OrderedMap, PrefetchLimits, cores
+
+Layout = Literal["hwc", "chw"]
+
+RUN = 48  # packets of a run, about, so that the runs of a batch can be divided among threads
+INDEX_BYTES = 64 << 20  # of the indexes in memory; others are read again from the user's cache
+PIECE = 1 << 22  # bytes, about, that are read from a file at a time
+_SAMPLE = 1 << 16  # bytes at both ends of a file that are part of its digest
+
+
+class _Wanted(NamedTuple):
+    """Different frames, sorted by file and frame, and the rows of the buffer that each of them has."""
+
+    files: IntArray
+    frames: IntArray
+    places: IntArray
+    first: IntArray  # places of frame i are places[first[i] : first[i + 1]]
+
+    @classmethod
+    def of(cls, files: Any, frames: Any, places: Any) -> _Wanted:
+        """Sort frames and merge equal ones."""
+        wide = [np.asarray(each, np.int64).reshape(-1) for each in np.broadcast_arrays(files, frames, places)]
+        order = np.lexsort((wide[1], wide[0]))
+        file, frame, place = (each[order] for each in wide)
+        new = np.ones(len(order), np.bool_)
+        new[1:] = (file[1:] != file[:-1]) | (frame[1:] != frame[:-1])
+        first = np.flatnonzero(new)
+        return cls(file[first], frame[first], place, np.append(first, len(order)))
+
+    def places_of(self, row: int) -> IntArray:
+        """Rows of the buffer for frame `row`."""
+        return self.places[self.first[row] : self.first[row + 1]]
+
+    def by_file(self, rows: IntArray) -> Iterator[tuple[int, IntArray]]:
+        """Some of the frames, grouped by file."""
+        files = self.files[rows]
+        edges = np.flatnonzero(files[1:] != files[:-1]) + 1
+        for part in np.split(rows, edges):
+            if len(part):
+                yield int(self.files[part[0]]), part
+
+
+class _Run(NamedTuple):
+    """Wanted frames of one file that are decoded together."""
+
+    file: int
+    frames: IntArray  # increasing
+    rows: IntArray  # numbers of these frames among all different frames of the read
+
+
+class VideoFiles:
+    """RGB frames of video files, by number or by timestamp.
+
+    Frames of different files have one size. Frames are as PyAV's `to_ndarray(format="rgb24")` returns them, to the
+    last bit, in any order of access. Rotation that players apply is not applied (`index(file).rotation` tells it).
+
+    Reads may be called from any number of threads, also in forked processes. Pickled files are opened again where they
+    are unpickled.
+
+    Args:
+        paths: Files in MP4, QuickTime, Matroska, WebM or AVI, in any codec that PyAV decodes. Links are followed.
+        stream: Number of the stream among the video streams of each file. The default is 0.
+        size: `(height, width)` to which frames are scaled (bilinear). The default None takes the size of the first
+            file, and refuses files of other sizes.
+        layout: `"hwc"` for rows of `[height, width, 3]`, `"chw"` for `[3, height, width]`.
+        threads: Most threads of a read. 0 decodes in the calling thread. The default None is the number of cores.
+            All reads of a process together use as many decoders at a time as there are cores.
+        cache_bytes: Decoded frames kept in memory, those used last. The default 0 keeps none. With a cache, all frames
+            that are decoded on the way to a wanted one are kept too.
+        keep_index: Whether packet indexes are kept in the user's cache (`PENSTOCK_CACHE`). The default is True.
+
+    Raises:
+        ArgumentError: There are no paths, or an option has no such value.
+        MissingExtraError: PyAV is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> from penstock.containers.video import VideoFiles, VideoWriter
+        >>> path = tempfile.mkdtemp() + "/film.mp4"
+        >>> with VideoWriter(path, fps=10) as writer:
+        ...     writer.append(np.zeros((4, 32, 48, 3), np.uint8))
+        >>> files = VideoFiles([path])
+        >>> out = np.empty((2, 32, 48, 3), np.uint8)
+        >>> frames = files.frame_numbers(0, [0.3, 0.1], tolerance=0.01)
+        >>> files.read([0, 0], frames, [0, 1], out)
+        >>> frames.tolist(), int(out.max()) < 5
+        ([3, 1], True)
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | os.PathLike[str]],
+        *,
+        stream: int = 0,
+        size: tuple[int, int] | None = None,
+        layout: Layout = "hwc",
+        threads: int | None = None,
+        cache_bytes: int = 0,
+        keep_index: bool = True,
+    ) -> None:
+        if not paths:
+            raise ArgumentError("expected at least one video file, got none")
+        require("av", EXTRA)
+        if layout not in ("hwc", "chw"):
+            raise ArgumentError(f"expected layout 'hwc' or 'chw', got {layout!r}")
+        if size is not None and (len(size) != 2 or min(size) < 1):
+            raise ArgumentError(f"expected size=(height, width) of positive numbers, got {size!r}")
+        self.paths = [Path(os.path.realpath(path)) for path in paths]
+        self.layout: Layout = layout
+        self._options: dict[str, Any] = {
+            "stream": stream,
+            "size": size,
+            "layout": layout,
+            "threads": threads,
+            "cache_bytes": cache_bytes,
+            "keep_index": keep_index,
+        }
+        self._stream = stream
+        self._size = size
+        self._keep_index = keep_index
+        self._threads = cores() if threads is None else threads
+        self._indexes = Cache(INDEX_BYTES)
+        self._frames = Cache(cache_bytes) if cache_bytes else None
+        self._open = [PooledFile(path, os.O_RDONLY) for path in self.paths]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (self.paths, self._options)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """`(height, width)` of all frames. Without the option `size`, this makes the index of the first file."""
+        if self._size is None:
+            first = self.index(0)
+            self._size = first.height, first.width
+        return self._size
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape of a row."""
+        return (*self.size, 3) if self.layout == "hwc" else (3, *self.size)
+
+    def field(self, align: Align = "step") -> Field:
+        """Return the field of a column of these frames: uint8, `shape`."""
+        return Field(np.dtype(np.uint8), self.shape, align)
+
+    def index(self, file: int) -> PacketIndex:
+        """Return the packet index of a file. Cost at first: one pass over the file, or 0.2 ms from the user's cache.
+
+        Raises:
+            FormatError: The file is missing, damaged or no video that is known.
+            MissingExtraError: PyAV is not installed.
+        """
+
+        def sized() -> tuple[PacketIndex, int]:
+            index = packet_index(self.paths[file], self._stream, keep=self._keep_index)
+            return index, index.nbytes
+
+        return self._indexes.get(file, sized)
+
+    def frame_count(self, file: int) -> int:
+        """Return the number of frames of a file that can be read."""
+        return len(self.index(file))
+
+    def timestamps(self, file: int) -> AnyArray:
+        """Return `[F]` float64, the presentation times of the frames of a file in seconds, increasing."""
+        return self.index(file).seconds
+
+    def frame_numbers(self, files: Any, timestamps: Any, tolerance: float) -> IntArray:
+        """Find the frames at some times.
+
+        Args:
+            files: Number of the file, or `[n]` numbers.
+            timestamps: `[n]` seconds, as the files count them.
+            tolerance: Most seconds between a time and the nearest frame.
+
+        Returns:
+            `[n]` int64 numbers of the nearest frames.
+
+        Raises:
+            FormatError: No frame is within `tolerance` of a time.
+        """
+        times = np.asarray(timestamps, np.float64)
+        numbers = np.broadcast_to(np.asarray(files, np.int64), times.shape)
+        frames = np.empty(times.shape, np.int64)
+        for file in np.unique(numbers).tolist():
+            chosen = numbers == file
+            frames[chosen], distance = self.index(file).nearest(times[chosen])
+            if (far := distance > tolerance).any():
+                self._refuse_times(file, times[chosen][far], distance[far], tolerance)
+        return frames
+
+    def _refuse_times(self, file: int, times: AnyArray, distance: AnyArray, tolerance: float) -> None:
+        worst = int(distance.argmax())
+        index = self.index(file)
+        last = f"; its last frame is at {index.seconds[-1]:.6g} s" if len(index) else ""
+        cut = f" (it claims {index.claimed} frames and has {len(index)})" if index.claimed > len(index) else ""
+        raise FormatError(
+            f"expected a frame within {tolerance:g} s of {times[worst]:.6g} s, got one {distance[worst]:.6g} s away: "
+            f"{len(times)} of the wanted times have no frame{last}{cut}",
+            path=self.paths[file],
+        )
+
+    def read(self, file_numbers: Any, frame_numbers: Any, places: Any, out: AnyArray) -> None:
+        """Decode frames into rows of a buffer.
+
+        Args:
+            file_numbers: `[n]` number of each frame's file.
+            frame_numbers: `[n]` number of each frame in its file, in presentation order.
+            places: `[n]` row of `out` for each frame.
+            out: `[rows, *shape]` uint8.
+
+        Raises:
+            FormatError: A file has no such frame, is damaged, was cut, or changed since it was opened.
+        """
+        wanted = _Wanted.of(file_numbers, frame_numbers, places)
+        if out.dtype != np.uint8 or out.shape[1:] != self.shape:
+            raise ArgumentError(f"expected out of [rows, {self.shape}] uint8, got {out.dtype} {out.shape}")
+        left = self._from_cache(wanted, out)
+        runs = [run for file, rows in wanted.by_file(left) for run in self._runs(file, wanted.frames, rows)]
+
+        def decode(run: _Run) -> None:
+            self._decode(run, wanted, out)
+
+        threads = min(self._threads, len(runs))
+        if threads < 2:
+            for run in runs:
+                decode(run)
+            return
+        with OrderedMap(decode, runs, PrefetchLimits(threads, prefetch=2 * threads), name="penstock-video") as decoded:
+            for _ in decoded:
+                pass
+
+    def packets(self, file_numbers: Any, frame_numbers: Any) -> Ragged:
+        """Return the encoded packets of frames, as they are in the files.
+
+        Args:
+            file_numbers: `[n]` number of each frame's file.
+            frame_numbers: `[n]` number of each frame in its file.
+
+        Returns:
+            `n` rows of uint8. A packet can be decoded only after the packets from its key frame on.
+
+        Raises:
+            FormatError: As `read`.
+        """
+        rows: list[bytes] = []
+        for file, frame in zip(np.asarray(file_numbers).tolist(), np.asarray(frame_numbers).tolist(), strict=True):
+            index = self.index(file)
+            self._check_frames(file, index, np.array([frame]))
+            packet = int(index.packet[frame])
+            rows += [bytes(raw) for raw, _ in self._packets(file, index, packet, packet + 1)]
+        return Ragged(np.frombuffer(b"".join(rows), np.uint8), offsets_of([len(row) for row in rows]))
+
+    def digest(self) -> bytes:
+        """Return a digest of the files: sizes, and 64 KiB at both ends, where containers have their tables of packets.
+
+        Cost: two reads a file.
+        """
+        digest = hashlib.sha256(repr((self._stream, self._size, self.layout)).encode())
+        for path in self.paths:
+            with opened(path, follow=True) as fd:
+                size = os.fstat(fd).st_size
+                ends = os.pread(fd, _SAMPLE, 0), os.pread(fd, _SAMPLE, max(size - _SAMPLE, 0))
+            digest.update(f"{size} ".encode() + b"".join(ends))
+        return digest.digest()
+
+    def close(self) -> None:
+        """Close files and forget cached indexes and frames. They are opened again when they are read."""
+        for file in self._open:
+            file.close()
+        self._indexes.clear()
+        if self._frames is not None:
+            self._frames.clear()
+
+    def _from_cache(self, wanted: _Wanted, out: AnyArray) -> IntArray:
+        """Copy cached frames. Returns the numbers of the other frames."""
+        if self._frames is None:
+            return np.arange(len(wanted.frames))
+        missing: list[int] = []
+        for row in range(len(wanted.frames)):
+            rgb = self._frames.peek((int(wanted.files[row]), int(wanted.frames[row])))
+            if rgb is None:
+                missing.append(row)
+            else:
+                self._place(rgb, wanted.places_of(row), out)
+        return np.array(missing, np.int64)
+
+    def _place(self, rgb: ByteArray, places: IntArray, out: AnyArray) -> None:
+        """Copy a frame `[height, width, 3]` to rows of the buffer."""
+        for place in places.tolist():
+            out[place] = rgb if self.layout == "hwc" else rgb.transpose(2, 0, 1)
+
+    def _runs(self, file: int, frames: IntArray, rows: IntArray) -> Iterator[_Run]:
+        """Divide the wanted frames of a file into runs. `rows` are in the order of increasing frames."""
+        index = self.index(file)
+        self._check_size(file, index)
+        numbers = frames[rows]
+        self._check_frames(file, index, numbers)
+        start, packet = index.start[numbers], index.packet[numbers]
+        begin, last = 0, int(packet[0])
+        for i in range(1, len(rows)):
+            # A frame continues the run if its group of pictures is the one in work, or the next one.
+            if start[i] > last + 1 or (start[i] > start[begin] and last - start[begin] >= RUN):
+                yield _Run(file, numbers[begin:i], rows[begin:i])
+                begin, last = i, int(packet[i])
+            last = max(last, int(packet[i]))
+        yield _Run(file, numbers[begin:], rows[begin:])
+
+    def _check_size(self, file: int, index: PacketIndex) -> None:
+        if self._options["size"] is None and (index.height, index.width) != self.size:
+            height, width = self.size
+            raise FormatError(
+                f"expected frames of {width} x {height} as in {self.paths[0].name}, got {index.width} x "
+                f"{index.height}; size=({height}, {width}) scales all frames",
+                path=self.paths[file],
+            )
+
+    def _check_frames(self, file: int, index: PacketIndex, frames: IntArray) -> None:
+        low, high = int(frames.min()), int(frames.max())
+        if low < 0 or high >= len(index):
+            cut = f"; it claims {index.claimed} and was cut" if index.claimed > len(index) else ""
+            frame = low if low < 0 else high
+            raise FormatError(f"expected frame {frame}, got a video of {len(index)} frames{cut}", path=self.paths[file])
+
+    def _decode(self, run: _Run, wanted: _Wanted, out: AnyArray) -> None:
+        """Decode a run, again from earlier key frames as long as frames are missing."""
+        index = self.index(run.file)
+        rows = dict(zip(run.frames.tolist(), run.rows.tolist(), strict=True))
+        first = int(index.start[run.frames].min())
+        end = int(index.packet[run.frames].max()) + 1
+        step = 1
+        while True:
+            self._decode_packets(run.file, index, first, end, rows, wanted, out)
+            if not rows:
+                return
+            if first == 0:
+                message = f"expected {len(rows)} frames more, got none: their packets are damaged"
+                raise FormatError(message, path=self.paths[run.file], where=f"frame {min(rows)}")
+            key = int(np.searchsorted(index.keys, first)) - step
+            first = int(index.keys[key]) if key >= 0 else 0
+            step *= 2
+
+    def _decode_packets(
+        self,
+        file: int,
+        index: PacketIndex,
+        first: int,
+        end: int,
+        rows: dict[int, int],
+        wanted: _Wanted,
+        out: AnyArray,
+    ) -> None:
+        """Decode packets `first` to `end - 1` of a file; frames that come out leave `rows`."""
+        height, width = self.size
+        path = self.paths[file]
+        with (
+            closing(self._packets(file, index, first, end)) as packets,
+            _located(path, first),
+            POOL.decoder(index.encoding, lambda: self._made(path)) as decoder,
+        ):
+            for number, frame in decoder.frames(packets):
+                if number not in rows and self._frames is None:
+                    continue
+                if self._options["size"] is None and (frame.height, frame.width) != (height, width):
+                    message = f"expected frames of {width} x {height}, got {frame.width} x {frame.height}"
+                    raise FormatError(message, path=path, where=f"frame {number}")
+                rgb = decoder.rgb(frame, width, height)
+                if self._frames is not None:
+                    rgb = self._frames.array((file, number), rgb.copy)
+                if (row := rows.pop(number, None)) is not None:
+                    self._place(rgb, wanted.places_of(row), out)
+                if not rows:
+                    return
+
+    def _made(self, path: Path) -> Decoder:
+        with open(open_regular(path), "rb") as file, demuxer(file, path, self._stream) as (_, stream):
+            return Decoder(stream.codec_context)
+
+    def _packets(self, file: int, index: PacketIndex, first: int, end: int) -> Generator[tuple[memoryview, int]]:
+        """Bytes and frame number of packets, read from the file in pieces of neighbouring packets."""
+        offset, size = index.offset[first:end], index.size[first:end]
+        parts = np.cumsum(size, dtype=np.int64) // PIECE
+        edges = np.flatnonzero((offset[1:] != offset[:-1] + size[:-1]) | (parts[1:] != parts[:-1])) + 1
+        path = self.paths[file]
+        with self._open[file] as fd:
+            if FileIdentity.of(fd) != index.identity:
+                message = "expected the file as it was, got one that was replaced or changed; open the dataset again"
+                raise FormatError(message, path=path)
+            for a, b in zip([0, *edges.tolist()], [*edges.tolist(), len(offset)], strict=True):
+                begin, length = int(offset[a]), int(offset[b - 1] + size[b - 1] - offset[a])
+                raw = memoryview(os.pread(fd, length, begin))
+                if len(raw) < length:
+                    message = f"expected {length} bytes, got {len(raw)}: the file was cut; restore it"
+                    raise FormatError(message, path=path, where=f"byte {begin}")
+                for p in range(a, b):
+                    at = int(offset[p]) - begin
+                    yield raw[at : at + int(size[p])], int(index.rank[first + p])
+
+
+@contextmanager
+def _located(path: Path, packet: int) -> Generator[None]:
+    """Turn errors of a decoder into a `FormatError` that names the file."""
+    av = require("av", EXTRA)
+    try:
+        yield
+    except av.FFmpegError as error:
+        message = f"expected packets that can be decoded, got {error}"
+        raise FormatError(message, path=path, where=f"packets from {packet} on") from error
+
+
+def _reopened(paths: list[Path], options: dict[str, Any]) -> VideoFiles:
+    return VideoFiles(paths, **options)

@@ -1,0 +1,306 @@
+"""The packet index of a video file: where each packet is, and which packets a frame needs.
+
+A file is demuxed once. The index keeps the offset, size, timestamp and key-frame flag of each packet of one stream, and
+numbers the frames in presentation order. Reading a frame then needs no demuxer: its packets are read from the file by
+offset and go to a decoder. A decoder then belongs to an encoding (codec, parameters) and not to a file: thousands of
+files that were encoded alike share a few decoders.
+
+Invariants:
+
+* The bytes of every packet are in the file at `offset`, `size` long. Building compares them with the packets of the
+  demuxer, because containers may store packets in pieces (MPEG-TS) or put a header before them (Matroska, AVI). A
+  stream with other packets is refused.
+* `rank[p]` is the frame number of packet `p`, or -1 if the container says that its frame is not shown (edit lists).
+  The decoder gets `rank` as timestamp and returns it with the frame, so odd time bases and equal timestamps are no
+  special cases.
+* Decoding from packet `start[f]` yields frame `f`. That is the last key frame at or before its packet; if `f` is shown
+  before that key frame (an open group of pictures), it refers to the group before, and decoding starts there.
+
+The index is kept in the user's cache, under the path, size and modification time of the file. It never comes with the
+data: its author could make any bytes of the file look like packets, and frames would differ from what a player shows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from penstock.core.arrays import AnyArray, IntArray
+from penstock.errors import FormatError, UnsafeDataError, require
+from penstock.files.arrays import read_arrays, write_arrays
+from penstock.files.descriptors import open_regular
+from penstock.files.user_cache import make_room, user_cache
+
+EXTRA = "video"
+SIDE = 1 << 13  # most pixels of a side of a frame
+MAGIC = b"penstock video index 1\n"
+CACHE_BYTES = 1 << 30  # of the indexes of all files together
+_HEADER = 64  # most bytes between the position that a demuxer gives and the first byte of the packet
+_SEARCHED = 4096  # bytes of a file that say which container it is
+_KEY, _HIDDEN = 1, 2
+
+
+class FileIdentity(NamedTuple):
+    """What changes when a file is replaced or written to."""
+
+    device: int
+    inode: int
+    size: int
+    modified: int
+
+    @classmethod
+    def of(cls, fd: int) -> FileIdentity:
+        """Return the identity of an open file. Cost: 1 µs."""
+        found = os.fstat(fd)
+        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+@dataclass(frozen=True, eq=False)
+class PacketIndex:
+    """Packets of one video stream in decoding order, and its `F` frames in presentation order.
+
+    Args:
+        identity: The file when the index was made.
+        offset: `[P]` int64 first byte of each packet.
+        size: `[P]` int32 bytes of each packet.
+        rank: `[P]` int32 frame number of each packet, -1 for frames that are not shown.
+        keys: `[K]` int32 increasing numbers of the packets that hold key frames.
+        ticks: `[F]` int64 increasing timestamps of the frames, in units of `time_base`.
+        time_base: Seconds of one tick.
+        width: Pixels of a frame.
+        height: Pixels of a frame.
+        codec: Name of the decoder, such as `"h264"`.
+        encoding: Digest of all parameters that a decoder needs. Files with equal digests can share decoders.
+        rotation: Degrees, counterclockwise, by which a player turns the frames. Frames are read as they are stored.
+        claimed: Frames that the file claims to have; 0 if it claims nothing.
+    """
+
+    identity: FileIdentity
+    offset: IntArray
+    size: AnyArray
+    rank: AnyArray
+    keys: AnyArray
+    ticks: IntArray
+    time_base: Fraction
+    width: int
+    height: int
+    codec: str
+    encoding: str
+    rotation: int
+    claimed: int
+
+    def __len__(self) -> int:
+        return len(self.ticks)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays, with the derived ones."""
+        return sum(a.nbytes for a in (self.offset, self.size, self.rank, self.keys, self.ticks)) + 8 * len(self.ticks)
+
+    @cached_property
+    def packet(self) -> AnyArray:
+        """`[F]` int32 packet of each frame."""
+        shown = np.flatnonzero(self.rank >= 0)
+        packet = np.empty(len(self.ticks), np.int32)
+        packet[self.rank[shown]] = shown
+        return packet
+
+    @cached_property
+    def start(self) -> AnyArray:
+        """`[F]` int32 packet from which decoding yields each frame."""
+        frames = np.arange(len(self.ticks))
+        if not len(self.keys):
+            return np.zeros(len(frames), np.int32)
+        key = np.searchsorted(self.keys, self.packet, side="right") - 1
+        while (early := (key > 0) & (self.rank[self.keys[key]] > frames)).any():
+            key = key - early
+        return np.where(key >= 0, self.keys[key], 0).astype(np.int32)
+
+    @property
+    def seconds(self) -> AnyArray:
+        """`[F]` float64 presentation time of each frame in seconds, as the container gives it."""
+        return self.ticks * (self.time_base.numerator / self.time_base.denominator)
+
+    def nearest(self, seconds: AnyArray) -> tuple[IntArray, AnyArray]:
+        """Find the frames whose timestamps are nearest to the given times.
+
+        Args:
+            seconds: `[n]` float64 times.
+
+        Returns:
+            `[n]` int64 frame numbers, and `[n]` float64 distances in seconds.
+        """
+        times = self.seconds
+        if not len(times):
+            return np.zeros(len(seconds), np.int64), np.full(len(seconds), np.inf)
+        right = np.clip(np.searchsorted(times, seconds), 1, max(len(times) - 1, 1))
+        left = right - 1
+        right = np.minimum(right, len(times) - 1)
+        frames = np.where(np.abs(times[right] - seconds) < np.abs(seconds - times[left]), right, left)
+        return frames.astype(np.int64), np.abs(times[frames] - seconds)
+
+
+def packet_index(path: Path, stream: int = 0, *, keep: bool = True) -> PacketIndex:
+    """Return the packet index of a file, from the user's cache or by demuxing the file.
+
+    Args:
+        path: The file.
+        stream: Number of the stream among the video streams of the file.
+        keep: Whether to use the user's cache.
+
+    Raises:
+        FormatError: The file is missing, empty, damaged, no video in a container that is known, or it has no such
+            stream.
+        MissingExtraError: PyAV is not installed.
+    """
+    fd = open_regular(path, follow=True)
+    with open(fd, "rb") as file:
+        identity = FileIdentity.of(fd)
+        if not identity.size:
+            raise FormatError("expected a video, got an empty file", path=path)
+        place = _place(path, stream) if keep else None
+        key = f"{path} {stream} {identity}"
+        if place is not None and (kept := read_arrays(place, MAGIC, key)) is not None:
+            return _index(identity, *kept)
+        header, arrays = _demuxed(file, path, stream)
+        if FileIdentity.of(fd) != identity:
+            raise FormatError("expected a file that stays as it is, got one that changed while it was read", path=path)
+        if place is not None:
+            _keep(place, key, header, arrays)
+        return _index(identity, header, arrays)
+
+
+@contextmanager
+def demuxer(file: IO[bytes], path: Path, stream: int) -> Generator[tuple[Any, Any]]:
+    """Open the container in a file, and one of its video streams. Errors of PyAV become `FormatError`."""
+    av = require("av", EXTRA)
+    try:
+        # The demuxer is named, and reads an open file: FFmpeg gets no address or playlist to follow.
+        with av.open(file, format=_container(file, path), metadata_errors="replace") as container:
+            streams = [each for each in container.streams.video if each.codec_context is not None]
+            if stream >= len(streams):
+                message = f"expected a video stream {stream} that can be decoded, got {len(streams)} streams"
+                raise FormatError(message, path=path)
+            chosen = streams[stream]
+            chosen.codec_context.thread_count = 1  # groups of pictures are decoded in parallel instead
+            yield container, chosen
+    except FormatError:
+        raise
+    except (OSError, ValueError, av.FFmpegError) as error:
+        raise FormatError(f"expected a video, got one that is damaged or cut: {error}", path=path) from error
+
+
+def _container(file: IO[bytes], path: Path) -> str:
+    """Name of the demuxer, by content. Whatever the file is called, playlists and image lists are never opened."""
+    head = os.pread(file.fileno(), _SEARCHED, 0)
+    if head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"styp"):
+        return "mp4"
+    if head[:4] == b"\x1aE\xdf\xa3":
+        return "matroska"
+    if head[:4] == b"RIFF" and head[8:11] == b"AVI":
+        return "avi"
+    raise FormatError(f"expected a video in MP4, QuickTime, Matroska, WebM or AVI, got {head[:16]!r}", path=path)
+
+
+def _demuxed(file: IO[bytes], path: Path, stream: int) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+    """Header and arrays of the index of a file. Cost: one pass over the file; only the first frame is decoded."""
+    rows: list[tuple[int, int, int, int]] = []
+    first: Any = None  # the first frame knows how players turn it
+    with demuxer(file, path, stream) as (container, chosen):
+        context = chosen.codec_context
+        _check_size(context, path)
+        for packet in container.demux(chosen):
+            if not packet.size:
+                continue  # the flush packet after the last one
+            if packet.has_sidedata("new_extradata"):
+                message = "expected one encoding in a stream, got packets with new parameters; encode the video again"
+                raise FormatError(message, path=path, where=f"packet {len(rows)}")
+            tick = packet.dts if packet.pts is None and not context.has_b_frames else packet.pts
+            if tick is None:
+                raise FormatError("expected a timestamp, got none", path=path, where=f"packet {len(rows)}")
+            offset = _offset(file.fileno(), packet)
+            if offset is None:
+                message = "expected packets that are stored in one piece; copy the video into an MP4 file"
+                raise FormatError(message, path=path, where=f"packet {len(rows)}")
+            rows.append((offset, packet.size, tick, _KEY * packet.is_keyframe + _HIDDEN * packet.is_discard))
+            if first is None:
+                first = next(iter(context.decode(packet)), None)
+        if first is None:
+            first = next(iter(context.decode(None)), None)
+        if first is None:
+            raise FormatError("expected frames, got none: the file is cut or empty", path=path)
+        header = {**_described(context), "rotation": first.rotation, "claimed": chosen.frames}
+        header |= {"time_base": [chosen.time_base.numerator, chosen.time_base.denominator]}
+    columns = np.array(rows, np.int64).T
+    return header, {"offset": columns[0], "size": columns[1], "ticks": columns[2], "flags": columns[3].astype(np.uint8)}
+
+
+def _offset(fd: int, packet: Any) -> int | None:
+    """First byte of a packet in its file, or None if the file has it in pieces."""
+    if packet.pos is None or packet.pos < 0:
+        return None
+    raw = bytes(packet)
+    found = os.pread(fd, len(raw) + _HEADER, packet.pos).find(raw)
+    return None if found < 0 else packet.pos + found
+
+
+def _check_size(context: Any, path: Path) -> None:
+    width, height = int(context.width), int(context.height)
+    if not (0 < height <= SIDE and 0 < width <= SIDE):
+        raise UnsafeDataError(f"expected frames of at most {SIDE} x {SIDE}, got {width} x {height}", path=path)
+
+
+def _described(context: Any) -> dict[str, Any]:
+    """Size, codec, and the digest of all parameters of a decoder."""
+    colours = (context.color_range, context.colorspace, context.color_primaries, context.color_trc)
+    numbers = [context.width, context.height, context.bits_per_coded_sample, *map(int, colours)]
+    names = [context.name, context.codec_tag, context.pix_fmt, context.profile]
+    digest = hashlib.sha256(repr((numbers, names)).encode() + (context.extradata or b""))
+    told = {"width": context.width, "height": context.height, "codec": context.name}
+    return {**told, "encoding": digest.hexdigest()}
+
+
+def _index(identity: FileIdentity, header: dict[str, Any], arrays: dict[str, AnyArray]) -> PacketIndex:
+    ticks, flags = arrays["ticks"], arrays["flags"]
+    shown = np.flatnonzero(flags & _HIDDEN == 0)
+    order = shown[np.argsort(ticks[shown], kind="stable")]
+    rank = np.full(len(ticks), -1, np.int32)
+    rank[order] = np.arange(len(order))
+    return PacketIndex(
+        identity=identity,
+        offset=arrays["offset"],
+        size=arrays["size"].astype(np.int32),
+        rank=rank,
+        keys=np.flatnonzero(flags & _KEY).astype(np.int32),
+        ticks=ticks[order],
+        time_base=Fraction(*header["time_base"]),
+        width=header["width"],
+        height=header["height"],
+        codec=header["codec"],
+        encoding=header["encoding"],
+        rotation=header["rotation"],
+        claimed=header["claimed"],
+    )
+
+
+def _place(path: Path, stream: int) -> Path | None:
+    with suppress(OSError):
+        return user_cache("videos") / hashlib.sha256(f"{path} {stream}".encode()).hexdigest()[:32]
+    return None  # neither a home folder nor PENSTOCK_CACHE
+
+
+def _keep(place: Path, key: str, header: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
+    """Store an index; a cache that cannot be written costs time later, and nothing else."""
+    with suppress(OSError):
+        write_arrays(place, MAGIC, key, header, arrays)
+        if place.name.startswith("00"):  # looking at all files takes time: after one index of 256
+            make_room(place.parent, "*", CACHE_BYTES)

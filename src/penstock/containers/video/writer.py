@@ -1,0 +1,235 @@
+"""Write a video file from frames, encoded by a thread of its own.
+
+The encoder works behind the caller: `append` copies frames into a queue of at most `QUEUE_BYTES` bytes and returns. One
+thread for each writer encodes them in order, so several cameras use several cores. The file is written under a hidden
+name and takes its own when the writer is closed; a killed writer leaves the old file, or none.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from collections.abc import Mapping
+from contextlib import ExitStack
+from fractions import Fraction
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from penstock.core.arrays import AnyArray, ByteArray
+from penstock.core.turns import HomeProcess
+from penstock.errors import ArgumentError, DataError, require
+from penstock.files.replace import Durability, atomic_file
+from penstock.flow import BlockQueue, QueueClosed
+
+QUEUE_BYTES = 1 << 26
+CONTAINERS = {".mp4": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".avi": "avi"}
+PIXELS = {"ffv1": "bgr0"}  # RGB with a byte to spare: lossless
+_EXIT_SECONDS = 10.0
+
+
+class VideoWriter:
+    """Encoder of one video file. Use it in a `with` block: an error in the block discards the file.
+
+    Args:
+        path: The file. Its suffix chooses the container: `.mp4`, `.mov`, `.mkv`, `.webm` or `.avi`.
+        fps: Frames a second, a number or a fraction.
+        codec: Encoder of PyAV: `"libsvtav1"` (AV1), `"libx264"` (H.264), `"libx265"` (HEVC), `"libvpx-vp9"`, or
+            `"ffv1"` for frames that are read again to the last bit (in `.mkv`). The default is `"libsvtav1"`.
+        g: Frames from one key frame to the next. The default 2 makes random access cheap; 250 makes small files.
+        crf: Quality, lower is better. The default is 30 for AV1 and 23 for H.264; lossless codecs have none.
+        pix_fmt: Format of the encoded pixels. The default is `"yuv420p"`, and `"bgr0"` (RGB) for FFV1.
+        options: More options of the encoder, such as `{"preset": "8"}`.
+        overwrite: Whether an existing file is replaced. The default is False.
+        durable: What is flushed to the disk before the file gets its name: `"none"` (the default), `"file"`, or
+            `"folder"`, so that the file survives a loss of power.
+
+    Raises:
+        ArgumentError: The suffix or the encoder is unknown, or a number is out of range.
+        FileExistsError: The file exists and `overwrite` is False.
+        MissingExtraError: PyAV is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/film.mp4"
+        >>> with VideoWriter(path, fps=30, codec="libx264", g=10) as writer:
+        ...     writer.append(np.zeros((5, 48, 64, 3), np.uint8))
+        >>> writer.frames
+        5
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        fps: float | Fraction,
+        *,
+        codec: str = "libsvtav1",
+        g: int = 2,
+        crf: int | None = None,
+        pix_fmt: str | None = None,
+        options: Mapping[str, str] | None = None,
+        overwrite: bool = False,
+        durable: Durability = "none",
+    ) -> None:
+        self.path = Path(path)
+        self.frames = 0
+        self._rate = Fraction(fps).limit_denominator(1001)
+        self._codec = codec
+        self._pix_fmt = pix_fmt or PIXELS.get(codec, "yuv420p")
+        if self._rate <= 0 or g < 1:
+            raise ArgumentError(f"expected fps above 0 and g of at least 1, got {fps} and {g}")
+        container = CONTAINERS.get(self.path.suffix.lower())
+        if container is None:
+            raise ArgumentError(
+                f"expected a file with one of the suffixes {sorted(CONTAINERS)}, got {self.path.name!r}"
+            )
+        av = require("av", "video")
+        if codec not in av.codecs_available:
+            raise ArgumentError(f"expected an encoder of this PyAV, got {codec!r}")
+        # The encoder of AV1 prints to the terminal unless this variable allows errors only.
+        os.environ.setdefault("SVT_LOG", "1")
+        if not overwrite and self.path.exists():
+            raise FileExistsError(f"{self.path} exists; overwrite=True replaces it")
+        quality = {} if crf is None else {"crf": str(crf)}
+        if crf is None and codec == "libsvtav1":
+            quality = {"crf": "30"}
+        self._settings = {"g": str(g), **quality, **(options or {})}
+        self._av = av
+        self._home = HomeProcess("video writer")
+        self._shape: tuple[int, int] | None = None
+        self._queue: BlockQueue[ByteArray] = BlockQueue(1 << 20, QUEUE_BYTES)
+        self._error: BaseException | None = None
+        self._file = (container, overwrite, durable)
+        self._thread = threading.Thread(target=self._run, name="penstock-video-writer", daemon=True)
+        self._aborted = False
+        self._closed = False
+        _OPEN.add(self)
+        self._thread.start()
+
+    def append(self, frames: AnyArray) -> None:
+        """Add frames.
+
+        Args:
+            frames: `[n, height, width, 3]` or `[height, width, 3]` uint8, RGB. They are copied.
+
+        Raises:
+            DataError: The array is none of these, or has another size than the frames before.
+            OSError: The file cannot be written.
+        """
+        self._home.check()
+        if self._closed:
+            raise DataError(f"expected an open writer, got one that was closed - in {self.path}")
+        frames = np.asarray(frames)
+        if frames.ndim == 3:
+            frames = frames[None]
+        if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[3] != 3:
+            message = f"expected frames of [n, height, width, 3] uint8, got {frames.dtype} {list(frames.shape)}"
+            raise DataError(f"{message} - in {self.path}")
+        size = frames.shape[1:3]
+        if self._shape is None:
+            self._check_size(size)
+            self._shape = size
+        if size != self._shape:
+            raise DataError(f"expected frames of {list(self._shape)} pixels, got {list(size)} - in {self.path}")
+        for frame in frames:
+            try:
+                self._queue.put(np.array(frame, order="C"))
+            except QueueClosed:
+                self._stop()
+            self.frames += 1
+
+    def close(self) -> None:
+        """Encode what waits, and give the file its name. Without any frame there is no file.
+
+        Raises:
+            DataError: The encoder refused the frames.
+            OSError: The file cannot be written.
+        """
+        self._home.check()
+        if not self._closed:
+            self._closed = True
+            self._queue.close()
+            self._stop()
+
+    def abort(self) -> None:
+        """Discard the file. An existing file stays as it is."""
+        if self._home.is_here and not self._closed:
+            self._closed = self._aborted = True
+            self._queue.close()
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.abort()
+
+    def _check_size(self, size: tuple[int, int]) -> None:
+        if "420" in self._pix_fmt and (size[0] % 2 or size[1] % 2):
+            message = f"expected an even height and width for {self._pix_fmt}, got {list(size)}"
+            raise DataError(f"{message}; pix_fmt='yuv444p' takes any size - in {self.path}")
+
+    def _stop(self) -> None:
+        """Wait for the thread and raise its error."""
+        self._closed = True
+        self._thread.join()
+        error = self._error
+        if isinstance(error, self._av.FFmpegError) and not isinstance(error, OSError):
+            raise DataError(f"expected frames that {self._codec} encodes, got {error} - in {self.path}") from error
+        if error is not None:
+            raise error
+
+    def _run(self) -> None:
+        try:
+            first = next(iter(self._queue), None)
+            if first is not None:
+                self._encode(first)
+        except _AbortedError:
+            pass
+        except BaseException as error:  # noqa: BLE001  raised by `append` and `close`
+            self._error = error
+            self._queue.close()
+
+    def _encode(self, first: ByteArray) -> None:
+        """Encode the first frame and all others."""
+        av, (container, overwrite, durable) = self._av, self._file
+        height, width = first.shape[:2]
+        with ExitStack() as stack:
+            file = stack.enter_context(atomic_file(self.path, overwrite=overwrite, durable=durable))
+            output = stack.enter_context(av.open(file, "w", format=container))
+            stream = output.add_stream(self._codec, rate=self._rate, options=self._settings)
+            stream.width, stream.height = width, height
+            stream.pix_fmt = self._pix_fmt
+            number, frame = 0, first
+            while frame is not None:
+                picture = av.VideoFrame.from_ndarray(frame, format="rgb24")
+                picture.pts = number
+                picture.time_base = 1 / self._rate
+                output.mux(stream.encode(picture))
+                number += 1
+                frame = next(iter(self._queue), None)
+                if self._aborted:
+                    raise _AbortedError
+            output.mux(stream.encode(None))
+
+
+class _AbortedError(Exception):
+    """Leaves the blocks of an encoder, so that the file is discarded."""
+
+
+_OPEN: weakref.WeakSet[VideoWriter] = weakref.WeakSet()
+
+
+def _discard_open() -> None:
+    """Discard unfinished files when the interpreter exits: a thread that is stopped within an encoder may crash."""
+    for writer in list(_OPEN):
+        writer.abort()
+
+
+atexit.register(_discard_open)
