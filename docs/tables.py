@@ -1,4 +1,4 @@
-"""Tables of the site that follow from the code: mkdocs replaces the marker `<!-- formats -->` in a page."""
+"""Tables of the site that follow from the code, in place of the markers `<!-- formats -->` and `<!-- findings -->`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cli.formats import describe
+from penstock.formats.base.findings import FINDINGS
 from penstock.formats.base.format import Format, available
 
-MARKER = "<!-- formats -->"
 PAGES = Path(__file__).parent / "formats"
 
 
@@ -27,6 +27,19 @@ def _row(entry: Format) -> str:
     return " | ".join([f"| `{entry.name}`", data, "yes", *abilities, extras]) + " |"
 
 
+def findings_table() -> str:
+    """A row for each kind of finding."""
+    header = "| name | level | meaning | what to do |\n|---|---|---|---|\n"
+    rows = (f"| `{name}` | {kind.level} | {kind.meaning} | {kind.remedy} |" for name, kind in FINDINGS.items())
+    return header + "\n".join(rows)
+
+
+TABLES = {"<!-- formats -->": formats_table, "<!-- findings -->": findings_table}
+
+
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by mkdocs with the text of every page."""
-    return markdown.replace(MARKER, formats_table()) if MARKER in markdown else markdown
+    for marker, table in TABLES.items():
+        if marker in markdown:
+            markdown = markdown.replace(marker, table())
+    return markdown

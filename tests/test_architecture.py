@@ -66,6 +66,7 @@ SEES: dict[str, tuple[str, ...]] = {
     "load": (*GROUND, "flow", "kernels", "plan", "formats.base", "data"),
     "replay": (*GROUND, "flow", "kernels", "plan", "formats.base", "formats.columns", "data", "load"),
     "conversion": (*GROUND, "formats.base", "data"),
+    "doctor": (*GROUND, "flow", "formats.base", "data", "conversion"),
     "testing": (*GROUND, "kernels", "plan", "formats.base", "formats.memory", "data"),
 }
 # Any other folder of `formats` is a file format. No file format imports another one.

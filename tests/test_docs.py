@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 import penstock
 from penstock.cli.formats import describe
 from penstock.cli.main import COMMANDS
+from penstock.formats.base.findings import FINDINGS
 from penstock.formats.base.format import available
 
 ROOT = Path(__file__).parents[1]
@@ -96,11 +97,17 @@ def rows_of(table: str) -> dict[str, list[str]]:
 def test_the_site_has_a_row_for_every_format() -> None:
     page = text("docs/formats/index.md")
     rows = rows_of(tables.on_page_markdown(page))
-    assert page.count(tables.MARKER) == 1
+    assert page.count("<!-- formats -->") == 1
     assert list(rows) == list(available())
     assert rows["demos"][1:] == ["yes", "no", "no", "`video`"]
     assert rows["columns"][0].endswith("](columns.md)")
     assert tables.on_page_markdown("no marker") == "no marker"
+
+
+def test_the_site_has_a_row_for_every_finding() -> None:
+    rows = rows_of(tables.on_page_markdown(text("docs/reference/findings.md")))
+    assert list(rows) == list(FINDINGS)
+    assert {len(cells) for cells in rows.values()} == {3}
 
 
 def test_the_readme_says_what_formats_can_do() -> None:

@@ -31,6 +31,8 @@ from .data.returns import steps_to_end as steps_to_end
 from .data.returns import timesteps as timesteps
 from .data.statistics import Statistics as Statistics
 from .data.summarize import statistics as statistics
+from .doctor.check import check as check
+from .doctor.thresholds import CheckThresholds as CheckThresholds
 from .errors import ArgumentError as ArgumentError
 from .errors import ChangedObjectError as ChangedObjectError
 from .errors import ChecksumError as ChecksumError
@@ -47,6 +49,7 @@ from .errors import StateError as StateError
 from .errors import UnknownFormatError as UnknownFormatError
 from .errors import UnsafeDataError as UnsafeDataError
 from .errors import WorkerError as WorkerError
+from .formats.base.findings import Finding as Finding
 from .formats.base.format import Format as Format
 from .formats.base.source import Source as Source
 from .formats.base.writer import Writer as Writer

@@ -11,7 +11,8 @@ import pytest
 
 import penstock
 from penstock.core.spaces import Box
-from penstock.formats.base.format import Finding, Format, named
+from penstock.formats.base.findings import Finding
+from penstock.formats.base.format import Format, named
 from penstock.formats.demos.atari import AtariKind
 from tests.cli.conftest import Call
 
@@ -45,7 +46,7 @@ def test_a_flipped_byte_is_found(call: Call, recording: Path, tmp_path: Path) ->
 
 def test_warnings_alone_are_no_failure(call: Call, recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def warned(self: object, path: Path) -> Iterator[Finding]:
-        yield Finding("warning", "spec.json", "expected nothing, got something")
+        yield Finding("unknown-layout", "spec.json", "expected nothing, got something")
 
     monkeypatch.setattr(type(named("columns")), "check", warned)
     answer = call("check", recording)
@@ -60,7 +61,8 @@ def test_no_episodes_are_told(call: Call, tmp_path: Path) -> None:
         pass
     answer = call("check", path, "--json")
     assert answer.code == 0
-    assert [(f["level"], f["message"][:11]) for f in answer.json["findings"]] == [("warning", "no episodes")]
+    assert [(f["name"], f["message"][:11]) for f in answer.json["findings"]] == [("no-episodes", "no episodes")]
+    assert call("check", path, "--fail-on", "warning").code == 1
 
 
 def test_values_of_any_format(call: Call, tmp_path: Path) -> None:
@@ -86,12 +88,13 @@ def test_values_of_any_format(call: Call, tmp_path: Path) -> None:
             writer.write(penstock.Episode(spec, columns))
     answer = call("check", tmp_path / "data", "--json")
     assert answer.code == 0
-    messages = sorted(finding["message"] for finding in answer.json["findings"])
+    messages = sorted(finding["message"] for finding in answer.json["findings"] if finding["level"] != "note")
     assert messages == [
         "infinite values in 3 rows of rewards, 3 episodes",
         "next_observations is not the observation of the next step, in 3 steps of 3 episodes",
         "terminations set before the last step, 3 times in 3 episodes",
         "the last step is neither terminated nor truncated, in 3 episodes",
+        "the same values as an earlier episode, in 2 episodes",
         "values outside their space in 3 rows of observations, 3 episodes",
     ]
     columns["rewards"] = np.array([np.nan, 0])

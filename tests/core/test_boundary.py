@@ -160,7 +160,7 @@ class BrokenFormat(Format):
         raise self.error
 
     def check(self, path: Path) -> Any:
-        yield registry.Finding("warning", "here", "one")
+        yield registry.Finding("torn-tail", "here", "one")
         raise self.error
 
 

@@ -1,85 +1,82 @@
-"""`penstock check`: look for damage."""
+"""`penstock check`: look for damage and mistakes."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterator
-from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from penstock.cli.findings import findings as of_any
 from penstock.cli.fitted import Fitted
-from penstock.cli.options import From, Opening, opened, pairs, placed, refuse
+from penstock.cli.options import From, Opening, pairs, placed
 from penstock.cli.show import Json, print_json
-from penstock.errors import FormatError
-from penstock.formats.base.format import Finding, Format
+from penstock.doctor.check import check as checked
+from penstock.doctor.examine import Report, leaks
+from penstock.formats.base.findings import Finding
 
-STYLES = {"error": "red", "warning": "yellow"}
+STYLES = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
 def check(
-    location: Annotated[str, typer.Argument(metavar="PATH_OR_ID", help="A path, or an id that a format knows.")],
+    locations: Annotated[list[str], typer.Argument(metavar="PATH_OR_ID...", help="Datasets, by path or id.")],
     deep: Annotated[
         bool, typer.Option("--deep", help="Check the values of all episodes, however large the data are.")
     ] = False,
+    thresholds: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A threshold, such as gap_factor=4; can be repeated."),
+    ] = None,
+    fail_on: Annotated[
+        Literal["error", "warning", "note"], typer.Option("--fail-on", help="Lowest level that makes the exit code 1.")
+    ] = "error",
     source: From = None,
     opening: Opening = None,
     as_json: Json = False,
 ) -> None:
-    """Look for damage in a dataset; exit code 1 if there is any.
+    """Look for damage and mistakes in datasets; exit code 1 if there are errors.
 
-    Runs the format's own check, then looks for misplaced or missing episode ends, NaNs, values outside their spaces,
-    and mismatched next observations. The exit code is 0 if there are only warnings, and 2 if the dataset cannot be
-    opened.
+    Runs the check of the format, then looks at the values: episode ends, NaN, values outside their spaces, timestamps,
+    frozen sensors and pictures, actions, duplicate episodes. With several datasets and --deep, also for episodes that
+    are in more than one. Each finding has a name, which the page "Findings" explains. The exit code is 2 if a dataset
+    cannot be opened.
 
-    Example: penstock check ./cartpole --deep
+    Example: penstock check ./train ./test --deep --set frozen_steps=30
     """
-    found, path = placed(location, source)
-    findings = list(of_the_format(found, path, pairs(opening, "--open")))
-    if all(finding.level != "error" for finding in findings):
-        findings += values(location, opening, source, deep=deep)
-    sound = all(finding.level != "error" for finding in findings)
+    limits = pairs(thresholds, "--set")
+    options = pairs(opening, "--open")
+    reports: dict[str, Report] = {}
+    shown: list[dict[str, Any]] = []
+    tables: list[RenderableType] = []
+    found: dict[str, list[Finding]] = {}
+    for location in locations:
+        reports[location] = checked(location, deep=deep, format=source, thresholds=limits, **options)
+        found[location] = list(reports[location].findings)
+    for location, finding in leaks(reports):
+        found[location].append(finding)
+    for location, findings in found.items():
+        format, path = placed(location, source)
+        listed = [finding.to_json() for finding in findings]
+        sound = reports[location].sound
+        shown.append({"path": str(path), "format": format.name, "sound": sound, "findings": listed})
+        tables.append(render(format.name, str(path), findings))
     if as_json:
-        listed = [asdict(finding) for finding in findings]
-        print_json({"path": str(path), "format": found.name, "sound": sound, "findings": listed})
+        print_json(shown[0] if len(shown) == 1 else shown)
     else:
-        Console(soft_wrap=not findings).print(render(found.name, path, findings))
-    if not sound:
+        Console(soft_wrap=not any(found.values())).print(Group(*tables))
+    failing = list(STYLES)[: list(STYLES).index(fail_on) + 1]
+    if any(finding.level in failing for findings in found.values() for finding in findings):
         raise typer.Exit(1)
 
 
-def of_the_format(found: Format, path: Path, options: dict[str, Any]) -> Iterator[Finding]:
-    """Run the format's own check, with the options if it takes them; skip it if opening the data checks the same."""
-    takes = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(found.check).parameters.values())
-    given = options if takes else {}
-    try:
-        if not found.opening_checks(path, **given):
-            yield from found.check(path, **given)
-    except TypeError as error:
-        refuse(found, given, error)
-
-
-def values(location: str, opening: list[str] | None, format: str | None, *, deep: bool) -> list[Finding]:
-    """Return the findings in the values, which are checked in the same way for every format."""
-    try:
-        found, _, source = opened(location, opening, format)
-        with source:
-            return list(of_any(source, found.name, deep=deep))
-    except FormatError as error:
-        return [Finding("error", error.where or str(error.path or location), str(error))]
-
-
-def render(name: str, path: Path, findings: list[Finding]) -> RenderableType:
+def render(name: str, path: str, findings: list[Finding]) -> RenderableType:
     """Return the findings as a table for people, or as one line if there are none."""
     if not findings:
         return Text(f"{path} is sound ({name})", style="green")
-    table = Table(Column("where", overflow="fold"), "level", "message", title=f"{path} ({name})", title_justify="left")
+    columns = (Column("where", overflow="fold"), "level", "name", "message")
+    table = Table(*columns, title=f"{path} ({name})", title_justify="left")
     for finding in findings:
-        table.add_row(Text(finding.where), Text(finding.level, style=STYLES[finding.level]), Text(finding.message))
+        level = Text(finding.level, style=STYLES[finding.level])
+        table.add_row(Text(finding.where), level, Text(finding.name), Text(finding.message))
     return Fitted(table)

@@ -16,7 +16,7 @@ from penstock.cli.failure import reported
 
 COMMANDS = {
     "info": ("penstock.cli.info:info", "Show a dataset's columns, spaces, episodes, returns and metadata."),
-    "check": ("penstock.cli.check:check", "Look for damage in a dataset; exit code 1 if there is any."),
+    "check": ("penstock.cli.check:check", "Look for damage and mistakes in datasets; exit code 1 if there are errors."),
     "stats": (
         "penstock.cli.stats:stats",
         "Show means, deviations, quantiles and histograms of a dataset's columns.",

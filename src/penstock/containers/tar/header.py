@@ -54,7 +54,7 @@ def parse(block: bytes, path: object, position: int) -> TarHeader:
     Traceback (most recent call last):
     penstock.errors.FormatError: expected a tar header, got a checksum that is no octal number: b'xxxxxxxx' - ...
     """
-    told = number(block[148:156], "checksum", path, position)
+    told = octal(block[148:156], "checksum", path, position)
     total = sum(block) - sum(block[148:156]) + 8 * 32  # the checksum's own field counts as blanks
     if told != total and told != total - 256 * sum(byte > 127 for byte in block):  # some old writers sum signed bytes
         raise FormatError(
@@ -85,6 +85,15 @@ def number(field: bytes, what: str, path: object, position: int) -> int:
         if value < 0 or value >> 62:
             raise UnsafeDataError(f"expected a {what} from 0 on, got {value}", path=path, where=f"byte {position}")
         return value
+    return octal(field, what, path, position)
+
+
+def octal(field: bytes, what: str, path: object, position: int) -> int:
+    """An octal field, padded by blanks or NULs. Raises `FormatError`.
+
+    >>> octal(b" 644 \\0", "mode", None, 0)
+    420
+    """
     digits = cut(field).strip(b" ")
     if not all(48 <= digit < 56 for digit in digits):
         raise FormatError(

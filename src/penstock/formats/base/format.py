@@ -10,36 +10,17 @@ import pkgutil
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args, get_type_hints
+from typing import Any, ClassVar, get_args, get_type_hints
 
 from penstock import formats
 from penstock.core.boundary import is_of_call, parsing, refusal
 from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, FormatError, UnknownFormatError, suggestion
+from penstock.formats.base.findings import Finding
 from penstock.formats.base.source import Source
 from penstock.formats.base.writer import Writer
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One result of a check.
-
-    Args:
-        level: `"error"` or `"warning"`.
-        where: Place in the dataset.
-        message: The expected and the actual content.
-
-    Example:
-        >>> Finding("warning", "episode 3", "expected finite rewards, got NaN").level
-        'warning'
-    """
-
-    level: Literal["error", "warning"]
-    where: str
-    message: str
 
 
 class Format(ABC):

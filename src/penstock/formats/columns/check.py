@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.errors import FormatError
-from penstock.formats.base.format import Finding
+from penstock.formats.base.findings import Finding
 from penstock.formats.columns import table
 from penstock.formats.columns.files import read_json
 from penstock.formats.columns.layout import METADATA
@@ -21,7 +21,7 @@ def findings(path: Path) -> Iterator[Finding]:
         read_json(path / METADATA)
         snapshot = Snapshot.open(path)
     except FormatError as error:
-        yield Finding("error", str(path), str(error))
+        yield Finding("unreadable", str(path), str(error))
         return
     yield from _episodes(snapshot)
     yield from _table(snapshot)
@@ -33,10 +33,10 @@ def _episodes(snapshot: Snapshot) -> Iterator[Finding]:
         try:
             found, expected = snapshot.payload_check(e), int(snapshot.entries[e]["payload"])
             if found != expected:
-                yield Finding("error", f"episode {e}", f"expected the checksum {expected:08x}, got {found:08x}")
+                yield Finding("checksum", f"episode {e}", f"expected the checksum {expected:08x}, got {found:08x}")
             snapshot.episode_metadata([e])
         except FormatError as error:
-            yield Finding("error", f"episode {e}", str(error))
+            yield Finding("unreadable", f"episode {e}", str(error))
 
 
 def _table(snapshot: Snapshot) -> Iterator[Finding]:
@@ -45,9 +45,9 @@ def _table(snapshot: Snapshot) -> Iterator[Finding]:
         message = (
             f"expected the table to end here, got {left} bytes that are no entry: torn by a power loss, or damaged"
         )
-        yield Finding("error", f"entry {len(snapshot.entries)}", message)
+        yield Finding("unreadable", f"entry {len(snapshot.entries)}", message)
     elif left:
-        yield Finding("warning", "episodes", f"the last {left} bytes are a torn entry; the next writer removes them")
+        yield Finding("torn-tail", "episodes", f"the last {left} bytes are a torn entry; the next writer removes them")
 
 
 def _orphans(snapshot: Snapshot) -> Iterator[Finding]:
@@ -59,5 +59,5 @@ def _orphans(snapshot: Snapshot) -> Iterator[Finding]:
             if (left := size - used.get(path, 0)) > 0:
                 where = str(path.relative_to(snapshot.layout.root))
                 yield Finding(
-                    "warning", where, f"the last {left} bytes belong to no episode; the next writer removes them"
+                    "torn-tail", where, f"the last {left} bytes belong to no episode; the next writer removes them"
                 )

@@ -12,7 +12,7 @@ import numpy as np
 from penstock.core.episode import Episode
 from penstock.errors import ChecksumError, DataError, FormatError
 from penstock.files import atomic_path
-from penstock.formats.base.format import Finding
+from penstock.formats.base.findings import Finding
 from penstock.formats.columns import table
 from penstock.formats.columns.files import read_json
 from penstock.formats.columns.layout import METADATA, StoreLayout
@@ -55,7 +55,7 @@ def _metadata(layout: StoreLayout, lost: list[Finding], skip: bool) -> dict[str,
     except FormatError as error:
         if not skip:
             raise
-        lost.append(Finding("error", METADATA, str(error)))
+        lost.append(Finding("unreadable", METADATA, str(error)))
         return {}
 
 
@@ -76,7 +76,7 @@ def _saved(layout: StoreLayout, lost: list[Finding]) -> Iterator[Episode]:
             table.check_limits(entries[e : e + 1], layout.table)
             yield _checked(Snapshot.of(layout, entries[e : e + 1], maps), 0)
         except FormatError as error:
-            lost.append(Finding("error", f"episode {e}", str(error)))
+            lost.append(Finding("unreadable", f"episode {e}", str(error)))
 
 
 def _checked(snapshot: Snapshot, e: int) -> Episode:

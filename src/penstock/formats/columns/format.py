@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from penstock.core.spec import Spec
 from penstock.errors import FormatError
-from penstock.formats.base.format import Finding, Format
+from penstock.formats.base.findings import Finding
+from penstock.formats.base.format import Format
 from penstock.formats.columns.check import findings
 from penstock.formats.columns.files import read_json
 from penstock.formats.columns.layout import MARKER, SPEC

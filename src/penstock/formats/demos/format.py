@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock.errors import FormatError, UnknownFormatError
-from penstock.formats.base.format import Finding, Format, unknown_option
+from penstock.formats.base.findings import Finding
+from penstock.formats.base.format import Format, unknown_option
 from penstock.formats.base.source import Source
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.kinds import KINDS

@@ -23,7 +23,7 @@ from penstock.core.narrowing import is_array, is_list
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
-from penstock.formats.base.format import Finding
+from penstock.formats.base.findings import Finding
 from penstock.formats.base.infos import plain
 from penstock.formats.base.pieces import RowReader, cut, expand
 from penstock.formats.demos.kind import Kind
@@ -76,7 +76,7 @@ class HDF5Kind(Kind):
         with self.open(path, **options) as source:
             unreadable = source.metadata.get("unreadable", {})
         for name, reason in unreadable.items():
-            yield Finding("warning", name, reason)
+            yield Finding("damaged-part", name, reason)
 
 
 def rows_of(file: File, segments: Segments, cache: Cache) -> RowReader:

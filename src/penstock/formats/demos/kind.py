@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from penstock.formats.base.format import Finding
+from penstock.formats.base.findings import Finding
 from penstock.formats.base.source import Source
 
 

@@ -13,7 +13,7 @@ from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
-from penstock.formats.base.format import Finding
+from penstock.formats.base.findings import Finding
 from penstock.formats.demos.archive import MAX_BYTES, NpzArchive, npz_names
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.source import DemoColumn, DemoSource, continues, held, left_out_of, nameable
@@ -55,7 +55,7 @@ class PlainKind(Kind):
     def check(self, path: Path, **options: Any) -> Iterator[Finding]:
         """Look for members whose bytes are not what was written."""
         for name in NpzArchive(path, options.get("max_bytes", MAX_BYTES)).damaged():
-            yield Finding("error", name, "checksum of the member is wrong")
+            yield Finding("checksum", name, "checksum of the member is wrong")
         self.open(path, **options).close()
 
 

@@ -12,7 +12,7 @@ from penstock.containers.cache import Cache
 from penstock.containers.zarr import CACHE_BYTES, ZarrArray
 from penstock.core.arrays import IntArray
 from penstock.errors import FormatError
-from penstock.formats.base.format import Finding
+from penstock.formats.base.findings import Finding
 from penstock.formats.l5kit.columns import NESTED
 from penstock.formats.l5kit.dtypes import DTYPES, LABELS
 from penstock.formats.l5kit.source import offsets_in
@@ -30,7 +30,7 @@ def findings(path: Path) -> Iterator[Finding]:
     try:
         tables = open_tables(path, Cache(CACHE_BYTES))
     except (FormatError, OSError) as error:
-        yield Finding("error", str(path), str(error))
+        yield Finding("unreadable", str(path), str(error))
         return
     try:
         yield from _tables(tables, str(path))
@@ -41,7 +41,8 @@ def findings(path: Path) -> Iterator[Finding]:
 def _tables(tables: Tables, path: str) -> Iterator[Finding]:
     labels = tables.attributes.get("labels")
     if labels is not None and labels != list(LABELS):
-        yield Finding("warning", f"labels in {path}", f"expected the {len(LABELS)} labels of the format, got others")
+        message = f"expected the {len(LABELS)} labels of the format, got others"
+        yield Finding("unknown-layout", f"labels in {path}", message)
     damaged = list(_damage(tables))
     yield from damaged
     if damaged:
@@ -55,7 +56,7 @@ def _tables(tables: Tables, path: str) -> Iterator[Finding]:
     if offsets is not None:
         yield from _times(scenes, frames, offsets, path)
         if offsets[-1] < len(frames):
-            yield Finding("warning", f"frames in {path}", f"{len(frames) - offsets[-1]} frames are in no scene")
+            yield Finding("unused-rows", f"frames in {path}", f"{len(frames) - offsets[-1]} frames are in no scene")
     yield from _poses(frames, path)
     if nested["agents"] is not None:
         yield from _agents(tables, nested["agents"], path)
@@ -72,9 +73,10 @@ def _damage(tables: Tables) -> Iterator[Finding]:
                 rows.read(a, min(a + step, len(rows)))
             except FormatError as error:
                 bad += 1
-                yield Finding("error", error.where or name, str(error))
+                yield Finding("unreadable", error.where or name, str(error))
             if bad == _MOST:
-                yield Finding("error", name, f"the first {_MOST} chunks that cannot be read; others were not looked at")
+                message = f"the first {_MOST} chunks that cannot be read; others were not looked at"
+                yield Finding("unreadable", name, message)
                 break
 
 
@@ -83,7 +85,7 @@ def _cut(intervals: IntArray, rows: int, where: str, path: str) -> Generator[Fin
     try:
         return offsets_in(intervals, rows, where, path)
     except FormatError as error:
-        yield Finding("error", error.where or where, str(error))
+        yield Finding("numbering", error.where or where, str(error))
         return None
 
 
@@ -92,11 +94,12 @@ def _times(scenes: Any, frames: Any, offsets: IntArray, path: str) -> Iterator[F
     falls = falls[~np.isin(falls, offsets)]  # a scene may begin whenever it likes
     if len(falls):
         where = f"frames.timestamp[{falls[0]}] in {path}"
-        yield Finding("warning", where, f"{len(falls)} frames are not later than the one before them in their scene")
+        message = f"{len(falls)} frames are not later than the one before them in their scene"
+        yield Finding("time-backward", where, message)
     early = np.flatnonzero(scenes["end_time"] < scenes["start_time"])
     if len(early):
         where = f"scenes.end_time[{early[0]}] in {path}"
-        yield Finding("warning", where, f"{len(early)} scenes end before they start")
+        yield Finding("time-backward", where, f"{len(early)} scenes end before they start")
 
 
 def _poses(frames: Any, path: str) -> Iterator[Finding]:
@@ -107,7 +110,7 @@ def _poses(frames: Any, path: str) -> Iterator[Finding]:
     wrong = np.flatnonzero(~sound)
     if len(wrong):
         where = f"frames[{wrong[0]}] in {path}"
-        yield Finding("warning", where, f"{len(wrong)} frames have a pose that is no rotation, or not finite")
+        yield Finding("invalid-value", where, f"{len(wrong)} frames have a pose that is no rotation, or not finite")
 
 
 def _agents(tables: Tables, offsets: IntArray, path: str) -> Iterator[Finding]:
@@ -123,11 +126,12 @@ def _agents(tables: Tables, offsets: IntArray, path: str) -> Iterator[Finding]:
         twice = np.flatnonzero((np.diff(tracks) == 0) & (np.diff(owners) == 0)) if len(order) > 1 else order[:0]
         if len(twice):
             where = f"frames[{owners[twice[0]]}] in {path}"
-            yield Finding("warning", where, f"track {tracks[twice[0]]} is there twice ({len(twice)} such agents near)")
+            message = f"track {tracks[twice[0]]} is there twice ({len(twice)} such agents near)"
+            yield Finding("duplicate-key", where, message)
         wrong = np.flatnonzero(~np.all(np.isfinite(rows["centroid"]), 1) | ~np.isfinite(rows["yaw"]))
         if len(wrong):
             where = f"agents[{int(offsets[first]) + wrong[0]}] in {path}"
-            yield Finding("warning", where, f"{len(wrong)} agents near have a place or yaw that is not finite")
+            yield Finding("invalid-value", where, f"{len(wrong)} agents near have a place or yaw that is not finite")
         first = last
     if offsets[-1] < len(tables.agents):
-        yield Finding("warning", f"agents in {path}", f"{len(tables.agents) - offsets[-1]} agents are in no frame")
+        yield Finding("unused-rows", f"agents in {path}", f"{len(tables.agents) - offsets[-1]} agents are in no frame")

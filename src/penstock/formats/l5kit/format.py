@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock.core.spec import Spec
-from penstock.formats.base.format import Finding, Format
+from penstock.formats.base.findings import Finding
+from penstock.formats.base.format import Format
 from penstock.formats.l5kit.check import findings
 from penstock.formats.l5kit.source import L5KitSource
 from penstock.formats.l5kit.tables import has_tables

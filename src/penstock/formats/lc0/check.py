@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.core.arrays import BoolArray, ByteArray, StructArray
-from penstock.formats.base.format import Finding
+from penstock.formats.base.findings import Finding
 from penstock.formats.lc0.chunks import LIMIT, ChunkFile
 from penstock.formats.lc0.errors import ChunkError
 from penstock.formats.lc0.files import files_at, opened
@@ -28,30 +28,30 @@ def findings(path: Path) -> Iterator[Finding]:
             held = opened(file, "zero", LIMIT)
         except OSError as error:
             held = None
-            yield Finding("error", str(file), f"io: {error}")
+            yield Finding("unreadable", str(file), f"io: {error}")
         if isinstance(held, ChunkError):
-            yield Finding("error", str(file), f"{held.reason}: {held}")
+            yield Finding("unreadable", str(file), f"{held.reason}: {held}")
         elif held is not None:
             found += len(held)
             yield from _file(held)
             held.close()
     if not found:
-        yield Finding("warning", str(path), "there are no chunks here")
+        yield Finding("no-episodes", str(path), "there are no chunks here")
 
 
 def _file(file: ChunkFile) -> Iterator[Finding]:
     if file.torn is not None:
-        yield Finding("error", str(file.path), f"truncated: {file.torn}")
+        yield Finding("truncated", str(file.path), f"truncated: {file.torn}")
     for i in range(len(file)):
         name = file.name(i)
         where = str(file.path) if name is None else f"{name} in {file.path}"
         try:
             frames = file.load(i)
         except ChunkError as error:
-            yield Finding("error", where, f"{error.reason}: {error}")
+            yield Finding("unreadable", where, f"{error.reason}: {error}")
             continue
         for message in oddities(frames):
-            yield Finding("warning", where, message)
+            yield Finding("invalid-value", where, message)
 
 
 def oddities(frames: ByteArray) -> Iterator[str]:

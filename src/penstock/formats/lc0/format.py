@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock.core.spec import Spec
-from penstock.formats.base.format import Finding, Format
+from penstock.formats.base.findings import Finding
+from penstock.formats.base.format import Format
 from penstock.formats.lc0.check import findings
 from penstock.formats.lc0.files import has_games
 from penstock.formats.lc0.source import Lc0Source

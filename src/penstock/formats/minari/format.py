@@ -17,7 +17,8 @@ from penstock.errors import (
     UnknownFormatError,
     suggestion,
 )
-from penstock.formats.base.format import Finding, Format
+from penstock.formats.base.findings import Finding
+from penstock.formats.base.format import Format
 from penstock.formats.minari import arrow_writer, check, hdf5_writer, ids, metadata, root, spaces, writing
 from penstock.formats.minari.arrow_source import ArrowSource, episode_directories
 from penstock.formats.minari.columns import MODES, Infos
@@ -151,9 +152,9 @@ class MinariFormat(Format):
             return None
         return path if (path / root.DATA).is_dir() else None
 
-    def check(self, path: Path) -> Iterator[Finding]:
-        """Look for damage in detail: structure, lengths, NaN, values outside their space, totals, flags, checksums."""
-        return check.findings(path, self.open)
+    def check(self, path: Path, *, infos: Infos = "strict") -> Iterator[Finding]:
+        """Look for damage in the structure, the totals and the metadata of episodes. `infos` is an option of `open`."""
+        return check.findings(path, self.open, infos)
 
 
 def _look(folder: Path, main: str | None) -> Hdf5Source | ArrowSource:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock.errors import PenstockError
-from penstock.formats.base.format import Finding, Format
+from penstock.formats.base.findings import Finding
+from penstock.formats.base.format import Format
 from penstock.formats.tables.files import has_table
 from penstock.formats.tables.source import TableSource
 
@@ -38,4 +39,4 @@ class TablesFormat(Format):
         """Read every value once. Raises `FormatError` if the table cannot be opened."""
         with TableSource(path, **options) as source:
             for column, error in source.damage():
-                yield Finding("error", column, str(error))
+                yield Finding("unreadable", column, str(error))

@@ -11,7 +11,7 @@ import numpy as np
 from penstock.containers.tar import walk
 from penstock.errors import DamageWarning, PenstockError
 from penstock.files.mapping import map_file
-from penstock.formats.base.format import Finding
+from penstock.formats.base.findings import Finding
 from penstock.formats.webdataset.samples import META
 from penstock.formats.webdataset.source import ShardSource
 
@@ -27,26 +27,26 @@ def findings(path: Path) -> Iterator[Finding]:
         with source:
             yield from _read(source)
     except (PenstockError, OSError) as error:
-        yield Finding("error", str(path), str(error))
+        yield Finding("unreadable", str(path), str(error))
 
 
 def _read(source: ShardSource) -> Iterator[Finding]:
     for shard, message in source.torn.items():
-        yield Finding("error", shard, f"cut off: {message}")
+        yield Finding("truncated", shard, f"cut off: {message}")
     for shard in source.shards:
         if shard.suffix == ".tar" and (left := _behind(shard)):
             message = f"the last {left} bytes belong to no member; the next writer removes them"
-            yield Finding("warning", str(shard), message)
+            yield Finding("torn-tail", str(shard), message)
     keys = source.samples.keys
     different, first, count = np.unique(keys, return_index=True, return_counts=True)
     for i in np.flatnonzero((count > 1) & (different != META.encode())).tolist():
         where = str(source.shards[int(source.samples.shard[first[i]])])
-        yield Finding("warning", where, f"the key {source.samples.key(int(first[i]))!r} is used {count[i]} times")
+        yield Finding("duplicate-key", where, f"the key {source.samples.key(int(first[i]))!r} is used {count[i]} times")
     if (steps := source.metadata.get("discontinuous_steps")) and source.layout == "seed":
-        yield Finding("warning", str(source.path), f"in {steps} steps next_obs is not the next observation")
+        yield Finding("next-observation", str(source.path), f"in {steps} steps next_obs is not the next observation")
     for name in source.metadata.get("left_out", ()) if source.layout != "npy" else ():
         yield Finding(
-            "warning", str(source.path), f"{name} is no column: not every sample has values that fit together"
+            "damaged-part", str(source.path), f"{name} is no column: not every sample has values that fit together"
         )
     yield from _values(source)
 
@@ -62,4 +62,4 @@ def _values(source: ShardSource) -> Iterator[Finding]:
     """Every value read once; and episodes of the seed's layout that do not end with a done."""
     for episode in source.episodes():
         if source.layout == "seed" and "dones" in source.spec and not np.asarray(episode.columns["dones"])[-1]:
-            yield Finding("warning", f"episode {episode.id}", "the last step is not done: the archive ends before it")
+            yield Finding("no-end", f"episode {episode.id}", "the last step is not done: the archive ends before it")

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError
-from penstock.formats.base.format import Finding, Format
+from penstock.formats.base.findings import Finding
+from penstock.formats.base.format import Format
 from penstock.formats.webdataset.check import findings
 from penstock.formats.webdataset.seed_writer import SeedWriter
 from penstock.formats.webdataset.shards import has_shards, shards_of

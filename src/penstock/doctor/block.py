@@ -1,0 +1,225 @@
+"""`EpisodeBlock`: consecutive episodes in memory, and the results of checks on them.
+
+Checks are array operations on all rows of a block, because a loop over episodes in Python would take longer than
+reading them. A row check returns a mask `[rows]`; `EpisodeBlock.by_row` turns it into `Hits`, one entry for each
+episode.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from penstock.core.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from penstock.core.columns import under
+from penstock.core.frames import is_picture
+from penstock.core.ragged import Array, Ragged
+from penstock.core.selection import Selection
+from penstock.core.spec import Align, Field, Spec
+from penstock.formats.base.source import Source
+
+FLAGS = ("terminations", "truncations", "dones")
+NEXT = "next_observations"
+CLOCKS = frozenset(("timestamp", "timestamps", "time", "times"))
+
+
+@dataclass(frozen=True, eq=False)
+class Hits:
+    """Rows of one column to which one kind of finding applies, in one block.
+
+    Args:
+        name: Kind of the finding.
+        column: Path of the column, or `""`.
+        episodes: `[k]` int64 numbers of the episodes, each once.
+        rows: `[k]` int64 first row in the episode.
+        counts: `[k]` int64 number of rows.
+    """
+
+    name: str
+    column: str
+    episodes: IntArray
+    rows: IntArray
+    counts: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeBlock:
+    """Consecutive episodes.
+
+    Args:
+        spec: Columns and spaces of the dataset.
+        first: Number of the first episode.
+        lengths: `[n]` int64 steps of the episodes.
+        columns: Rows of all episodes, end to end, by path. Columns that were not read are missing.
+    """
+
+    spec: Spec
+    first: int
+    lengths: IntArray
+    columns: Mapping[str, Array]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @cached_property
+    def numbers(self) -> IntArray:
+        """`[n]` numbers of the episodes."""
+        return np.arange(self.first, self.first + len(self.lengths))
+
+    def bounds(self, align: Align) -> IntArray:
+        """`[n + 1]` first row of each episode in the columns of an alignment, and the end."""
+        return self._bounds[align]
+
+    @cached_property
+    def _bounds(self) -> dict[Align, IntArray]:
+        n = np.arange(len(self.lengths) + 1)
+        steps = np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int64)
+        return {"step": steps, "boundary": steps + n, "episode": n}
+
+    def owners(self, align: Align) -> IntArray:
+        """`[rows]` which episode of the block each row belongs to."""
+        return np.repeat(np.arange(len(self.lengths)), np.diff(self.bounds(align)))
+
+    def arrays(self, prefix: str | None = None) -> list[tuple[str, Field, AnyArray]]:
+        """Columns of numbers at or below a path with their fields, that have a row for each step or more."""
+        return [
+            (path, self.spec[path], rows)
+            for path, rows in self.columns.items()
+            if not isinstance(rows, Ragged)
+            and self.spec[path].align != "episode"
+            and (prefix is None or under(prefix, path))
+        ]
+
+    def clocks(self) -> list[tuple[str, Field, AnyArray]]:
+        """Columns of timestamps, by the last part of their path: one number a row, `[rows]`."""
+        return [
+            (path, field, rows.reshape(-1))
+            for path, field, rows in self.arrays()
+            if path.rsplit("/", 1)[-1] in CLOCKS and rows.dtype.kind in "iuf" and field.shape in ((), (1,))
+        ]
+
+    def unchanged(self, path: str) -> BoolArray:
+        """`[rows]` whether a row has the same bits as the row before it in its episode. The result is computed once."""
+        known = self._unchanged.get(path)
+        if known is None:
+            rows = self.columns[path]
+            bounds = self.bounds(self.spec[path].align)
+            known = self._unchanged[path] = _repeated(np.asarray(rows), bounds)
+        return known
+
+    @cached_property
+    def _unchanged(self) -> dict[str, BoolArray]:
+        return {}
+
+    def by_row(self, name: str, column: str, align: Align, bad: BoolArray) -> list[Hits]:
+        """Return the hits of a mask `[rows]`: one entry if any is true, else none."""
+        places = np.flatnonzero(bad)
+        if not len(places):
+            return []
+        bounds = self.bounds(align)
+        owner = np.searchsorted(bounds, places, side="right") - 1
+        episodes, begin, counts = np.unique(owner, return_index=True, return_counts=True)
+        return [Hits(name, column, episodes + self.first, places[begin] - bounds[episodes], counts)]
+
+    def by_episode(self, name: str, column: str, bad: BoolArray, row: IntArray | int = 0) -> list[Hits]:
+        """Return the hits of a mask `[n]` of episodes, with the row to look at."""
+        episodes = np.flatnonzero(bad)
+        if not len(episodes):
+            return []
+        rows = np.broadcast_to(np.asarray(row, np.int64), bad.shape)[episodes]
+        return [Hits(name, column, episodes + self.first, rows, np.ones_like(episodes))]
+
+
+def read_block(source: Source, first: int, last: int, paths: Sequence[str]) -> EpisodeBlock:
+    """Read episodes `first` to `last - 1`.
+
+    Args:
+        source: The dataset.
+        first: Number of the first episode.
+        last: Number of the episode after the last.
+        paths: Columns to read.
+
+    Raises:
+        FormatError: Values cannot be read.
+    """
+    columns: dict[str, Array] = {}
+    one = np.ones(1, np.int64)
+    for path in paths:
+        bounds = source.rows_between(source.spec[path].align, first, last)
+        begin, count = int(bounds[0]), int(bounds[-1] - bounds[0])
+        selection = Selection(one * 0, one * begin, one * count, one * 0, (1, count))
+        rows: Any = source.read([path], selection)[path]
+        columns[path] = rows.reshape(count) if isinstance(rows, Ragged) else rows[0]
+    lengths = np.diff(source.offsets[first : last + 1])
+    return EpisodeBlock(source.spec, first, lengths, columns)
+
+
+def is_camera(field: Field) -> bool:
+    """Whether rows of a column are pictures."""
+    return field.kind == "array" and field.dtype == np.uint8 and is_picture(field.shape)
+
+
+def flattened(rows: AnyArray) -> AnyArray:
+    """`[n, values of a row]`, also without rows, for which `reshape(0, -1)` is an error."""
+    return rows.reshape(len(rows), math.prod(rows.shape[1:]))
+
+
+def any_value(bad: BoolArray) -> BoolArray:
+    """`[n]` whether any value of a row is true."""
+    return np.asarray(flattened(bad).any(axis=1))
+
+
+def runs(same: BoolArray, bounds: IntArray, least: int) -> tuple[IntArray, IntArray]:
+    """Return runs of at least `least` rows, the first included, that have the same values.
+
+    Args:
+        same: `[rows]` whether a row equals the one before it in its episode.
+        bounds: `[n + 1]` first row of each episode.
+        least: Fewest rows of a run.
+
+    Returns:
+        First row and number of rows of each run.
+
+    Example:
+        >>> same = np.array([False, True, True, False, True])
+        >>> [part.tolist() for part in runs(same, np.array([0, 5]), 3)]
+        [[0], [3]]
+    """
+    starts = np.flatnonzero(~same)
+    sizes = np.diff(np.append(starts, int(bounds[-1])))
+    long = sizes >= least
+    return starts[long], sizes[long]
+
+
+def sums(values: AnyArray, bounds: IntArray) -> FloatArray:
+    """`[n, ...]` float64 sum over the rows of each episode; zero for an episode without rows."""
+    total = np.zeros((len(bounds) - 1, *values.shape[1:]))
+    some = np.flatnonzero(np.diff(bounds) > 0)
+    if len(some):
+        total[some] = np.add.reduceat(values, bounds[some], axis=0, dtype=np.float64)
+    return total
+
+
+def extremes(values: FloatArray, bounds: IntArray) -> tuple[FloatArray, FloatArray]:
+    """`[n, ...]` smallest and largest value of each episode; NaN for an episode without rows."""
+    low = np.full((len(bounds) - 1, *values.shape[1:]), np.nan)
+    high = low.copy()
+    some = np.flatnonzero(np.diff(bounds) > 0)
+    if len(some):
+        low[some] = np.minimum.reduceat(values, bounds[some], axis=0)
+        high[some] = np.maximum.reduceat(values, bounds[some], axis=0)
+    return low, high
+
+
+def _repeated(rows: AnyArray, bounds: IntArray) -> BoolArray:
+    same = np.zeros(len(rows), np.bool_)
+    if len(rows) > 1 and rows.dtype.itemsize:
+        raw = np.ascontiguousarray(flattened(rows)).view(np.uint8)
+        same[1:] = (raw[1:] == raw[:-1]).all(axis=1)
+    same[bounds[:-1][np.diff(bounds) > 0]] = False
+    return same

@@ -1,0 +1,287 @@
+"""`examine`: run all checks on the episodes of a dataset, by blocks, on threads; and `Report`, the result.
+
+Blocks are some MB of consecutive episodes. Threads read and check them, and the results are added in the order of the
+blocks, so findings do not depend on threads. Memory: a few blocks, and some hundred bytes an episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from penstock.core.arrays import FloatArray, IntArray
+from penstock.core.columns import Columns
+from penstock.core.narrowing import is_scalar
+from penstock.core.text import counted
+from penstock.data.progress import tracked
+from penstock.doctor.block import Hits, is_camera, read_block
+from penstock.doctor.measures import BlockMeasures, Measures, first_of_equals, judge, measured, novelty
+from penstock.doctor.rows import ROW_CHECKS
+from penstock.doctor.thresholds import CheckThresholds
+from penstock.errors import PenstockError
+from penstock.flow.limits import PrefetchLimits
+from penstock.flow.ordered_map import OrderedMap
+from penstock.formats.base.findings import Finding
+from penstock.formats.base.source import Source
+
+SAMPLED = 1 << 28  # bytes of columns that are looked at by default
+BLOCK_BYTES = 4 << 20
+SHOWN = 256  # episodes of a finding
+LEVELS = ("error", "warning", "note")
+RETURNS = ("total_reward", "episode_return", "return", "rewards_total")
+
+MESSAGES = {
+    "nan": "NaN in {rows} of {column}, {episodes}",
+    "infinite": "infinite values in {rows} of {column}, {episodes}",
+    "outside-space": "values outside their space in {rows} of {column}, {episodes}",
+    "early-end": "{column} set before the last step, {times} in {episodes}",
+    "no-end": "the last step is neither terminated nor truncated, in {episodes}",
+    "no-steps": "no steps, in {episodes}",
+    "one-step": "one step, in {episodes}",
+    "next-observation": "{column} is not the observation of the next step, in {steps} of {episodes}",
+    "time-backward": "{column} goes back, {times} in {episodes}",
+    "time-repeats": "{column} repeats a value, {times} in {episodes}",
+    "time-gap": "{column} jumps ahead, {times} in {episodes}",
+    "time-rate": "steps of {column} have another rate than expected, in {episodes}",
+    "time-precision": "{column} has too few digits for its steps, in {rows} of {episodes}",
+    "frozen-sensor": "{column} does not change while actions do, in {rows} of {episodes}",
+    "frozen-picture": "{column} repeats a picture while actions change, in {rows} of {episodes}",
+    "blank-picture": "{column} has one colour in {rows}, {episodes}",
+    "constant-actions": "{column} never change, in {episodes}",
+    "clipped-actions": "{column} are mostly at a bound of their space, in {episodes}",
+    "action-jump": "{column} jump, compared with other episodes, in {episodes}",
+    "idle-start": "nothing changes in the first steps, in {episodes}",
+    "idle-end": "nothing changes in the last steps, in {episodes}",
+    "wrong-return": "the stored {column} is not the sum of rewards, in {episodes}",
+    "duplicate-episode": "the same values as an earlier episode, in {episodes}",
+    "near-duplicate": "nearly the values of another episode, in {episodes}",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """Result of a check.
+
+    Args:
+        findings: Findings, errors first.
+        measures: A row for each episode: `length`, `return`, `stillness`, `jerk`, `novelty` and others, float64, NaN
+            for episodes that were not read.
+        digests: `[E, 16]` uint8 digests of the episodes; zeros for episodes that were not read whole.
+    """
+
+    findings: tuple[Finding, ...]
+    measures: Columns
+    digests: Any = field(repr=False)
+
+    @property
+    def sound(self) -> bool:
+        """Whether no finding is an error."""
+        return all(finding.level != "error" for finding in self.findings)
+
+
+@dataclass
+class _Total:
+    """Hits of one kind and column in all blocks so far."""
+
+    rows: int = 0
+    episodes: list[IntArray] = field(default_factory=list[IntArray])
+    first: list[IntArray] = field(default_factory=list[IntArray])
+    counts: list[IntArray] = field(default_factory=list[IntArray])
+
+    def add(self, hits: Hits) -> None:
+        self.rows += int(hits.counts.sum())
+        self.episodes.append(hits.episodes)
+        self.first.append(hits.rows)
+        self.counts.append(hits.counts)
+
+    def finding(self, name: str, column: str) -> Finding:
+        """The finding of all: the episodes with most rows first, the message with the first place."""
+        episodes = np.concatenate(self.episodes)
+        rows = np.concatenate(self.first)
+        worst = np.argsort(-np.concatenate(self.counts), kind="stable")[:SHOWN]
+        numbers = {f"{noun}s": counted(self.rows, noun) for noun in ("row", "step", "time")}
+        message = MESSAGES[name].format(column=column, episodes=counted(len(episodes), "episode"), **numbers)
+        place = f"episode {episodes[0]}/{column} row {rows[0]}" if column else f"episode {episodes[0]}"
+        worst_rows = tuple(rows[worst].tolist())
+        return Finding(name, place, message, column or None, tuple(episodes[worst].tolist()), worst_rows)
+
+
+@dataclass(frozen=True, eq=False)
+class _Checked:
+    """Results of one block: hits, measures, and the episodes that cannot be read."""
+
+    hits: list[Hits]
+    measures: list[BlockMeasures]
+    unreadable: list[tuple[int, PenstockError]]
+
+
+def examine(
+    source: Source,
+    *,
+    deep: bool = False,
+    thresholds: CheckThresholds | None = None,
+    threads: int | None = None,
+    progress: bool | None = None,
+) -> Report:
+    """Check the values of a dataset.
+
+    Args:
+        source: The dataset.
+        deep: Whether to read everything. The default is False: at most 256 MiB, evenly spread over the episodes,
+            without pictures and ragged columns.
+        thresholds: What to report. The default is None: `CheckThresholds()`.
+        threads: Threads that read and check. 0 works in the caller. The default is None: the number of cores.
+        progress: Whether to show a progress bar. The default is None: on a terminal.
+
+    Returns:
+        The report. Cost: one pass over the columns that are read, 2 to 10 ns a value.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> rewards = np.array([0.0, np.nan, 1.0])
+        >>> report = examine(penstock.from_arrays({"rewards": rewards}, lengths=[2, 1]).source)
+        >>> report.sound, report.findings[0].name, report.findings[0].episodes
+        (False, 'nan', (0,))
+    """
+    thresholds = thresholds or CheckThresholds()
+    if len(source) == 0:
+        message = "no episodes: there is nothing to check; is this the format of the data?"
+        return Report((Finding("no-episodes", "dataset", message),), Columns({}), np.zeros((0, 16), np.uint8))
+    spec = source.spec
+    paths = [path for path, f in spec.items() if deep or not (f.ragged or is_camera(f))]
+    width = max(sum(spec[path].row_bytes for path in paths), 64)
+    chosen = _chosen(source, width, deep=deep)
+    blocks = _blocks(source, chosen, width)
+    findings: list[Finding] = []
+    if len(chosen) < len(source):
+        looked = f"looked at {len(chosen):,} of {counted(len(source), 'episode')}; --deep looks at all"
+        findings.append(Finding("partial", "dataset", looked))
+    elif left_out := [path for path in spec if path not in paths]:
+        message = f"did not read {', '.join(left_out)}; --deep reads all columns"
+        findings.append(Finding("partial", "dataset", message))
+    totals: dict[tuple[str, str], _Total] = {}
+    measures = Measures(len(source))
+    unreadable: list[tuple[int, PenstockError]] = []
+
+    def work(number: int) -> _Checked:
+        return _check_block(source, *blocks[number], paths, thresholds)
+
+    with OrderedMap(work, range(len(blocks)), PrefetchLimits(threads, prefetch=None)) as done:
+        for _ in tracked(range(len(blocks)), "checking", progress):
+            checked = done.get()
+            for hits in checked.hits:
+                totals.setdefault((hits.name, hits.column), _Total()).add(hits)
+            for each in checked.measures:
+                measures.add(each)
+            unreadable += checked.unreadable
+    found = measures.values.get("return")
+    outliers = judge(measures, _rate(source.metadata), thresholds)
+    for hits in (*outliers, *_wrong_returns(source, chosen, found, thresholds)):
+        totals.setdefault((hits.name, hits.column), _Total()).add(hits)
+    findings += _unreadable(unreadable)
+    findings += [total.finding(name, column) for (name, column), total in totals.items()]
+    table = Columns({**measures.values, "novelty": novelty(measures)})
+    return Report(tuple(sorted(findings, key=lambda f: LEVELS.index(f.level))), table, measures.digests)
+
+
+def leaks(reports: Mapping[str, Report]) -> Iterator[tuple[str, Finding]]:
+    """Yield findings of episodes that are in several datasets, with the name of the later dataset.
+
+    Args:
+        reports: Deep reports by name of the dataset.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> rewards = np.arange(4.0)
+        >>> train = examine(penstock.from_arrays({"rewards": rewards}, lengths=[2, 2]).source, deep=True)
+        >>> test = examine(penstock.from_arrays({"rewards": rewards[2:]}, lengths=[2]).source, deep=True)
+        >>> [(name, finding.message) for name, finding in leaks({"train": train, "test": test})]
+        [('test', '1 episode is also in train: episode 0 is its episode 1')]
+    """
+    names = list(reports)
+    for i, name in enumerate(names):
+        mine = reports[name].digests
+        for other in names[:i]:
+            theirs = reports[other].digests
+            first = first_of_equals(np.concatenate([theirs, mine]))[len(theirs) :]
+            shared = np.flatnonzero((first < len(theirs)) & mine.any(axis=1))
+            if len(shared):
+                verb = "is" if len(shared) == 1 else "are"
+                example = f"episode {shared[0]} is its episode {first[shared[0]]}"
+                message = f"{counted(len(shared), 'episode')} {verb} also in {other}: {example}"
+                episodes = tuple(shared[:SHOWN].tolist())
+                yield name, Finding("leak", f"episode {shared[0]}", message, None, episodes, (0,) * len(episodes))
+
+
+def _chosen(source: Source, width: int, *, deep: bool) -> IntArray:
+    """`[k]` episodes to check, ascending."""
+    everything = np.arange(len(source))
+    if deep or source.steps * width <= SAMPLED or len(source) < 2:
+        return everything
+    count = max(int(len(source) * SAMPLED / (source.steps * width)), 1)
+    return np.unique(np.linspace(0, len(source) - 1, count).astype(np.int64))
+
+
+def _blocks(source: Source, chosen: IntArray, width: int) -> list[tuple[int, int]]:
+    """Runs of consecutive chosen episodes of about `BLOCK_BYTES`: first episode, and the one after the last."""
+    size = np.cumsum((np.diff(source.offsets)[chosen] + 1) * width) // BLOCK_BYTES
+    cuts = np.flatnonzero((np.diff(chosen) != 1) | (np.diff(size) > 0)) + 1
+    begins = np.concatenate([[0], cuts, [len(chosen)]]).tolist()
+    return [(int(chosen[a]), int(chosen[b - 1]) + 1) for a, b in pairwise(begins)]
+
+
+def _check_block(source: Source, first: int, last: int, paths: Sequence[str], thresholds: CheckThresholds) -> _Checked:
+    """Check episodes `first` to `last - 1`; where they cannot be read together, each alone."""
+    try:
+        block = read_block(source, first, last, paths)
+    except PenstockError as error:
+        if last - first == 1:
+            return _Checked([], [], [(first, error)])
+        parts = [_check_block(source, e, e + 1, paths, thresholds) for e in range(first, last)]
+        return _Checked(
+            [hits for part in parts for hits in part.hits],
+            [each for part in parts for each in part.measures],
+            [each for part in parts for each in part.unreadable],
+        )
+    hits = [hits for check in ROW_CHECKS for hits in check(block, thresholds)]
+    complete = len(paths) == len(source.spec)
+    return _Checked(hits, [measured(block, thresholds, complete=complete)], [])
+
+
+def _unreadable(errors: Sequence[tuple[int, PenstockError]]) -> Iterator[Finding]:
+    """One finding for each message."""
+    by_message: dict[str, list[int]] = {}
+    for episode, error in errors:
+        by_message.setdefault(str(error), []).append(episode)
+    for message, episodes in by_message.items():
+        rows = (0,) * len(episodes[:SHOWN])
+        yield Finding("unreadable", f"episode {episodes[0]}", message, None, tuple(episodes[:SHOWN]), rows)
+
+
+def _rate(metadata: Mapping[str, Any]) -> float | None:
+    """Steps a second, where the dataset states it."""
+    fps = metadata.get("fps")
+    return float(fps) if is_scalar(fps) and isinstance(fps, int | float) and fps > 0 else None
+
+
+def _wrong_returns(
+    source: Source, chosen: IntArray, returns: FloatArray | None, thresholds: CheckThresholds
+) -> Iterator[Hits]:
+    """Compare the returns in the metadata of episodes with the sums of rewards."""
+    if returns is None:
+        return
+    entries = source.episode_metadata(chosen.tolist())
+    for name in RETURNS:
+        stored = np.full(len(source), np.nan)
+        for e, entry in zip(chosen.tolist(), entries, strict=True):
+            value = entry.get(name)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                stored[e] = value
+        wrong = np.abs(stored - returns) > thresholds.return_share * np.maximum(np.abs(returns), 1)
+        if wrong.any():
+            episodes = np.flatnonzero(wrong)
+            yield Hits("wrong-return", name, episodes, np.zeros_like(episodes), np.ones_like(episodes))

@@ -1,0 +1,253 @@
+"""Measures of episodes: one number an episode, and what they say once all episodes are known.
+
+A viewer sorts episodes by them, and `judge` reports the episodes that differ from the others. A measure of an episode
+depends on the rows of that episode alone, so blocks may be read by any thread.
+
+Two episodes are duplicates if their digests are equal, which are made of every value of every column that was read.
+Near duplicates have the same number of steps, and means and standard deviations of their columns that differ by at most
+`near_share` of the spread over the dataset. Candidates are neighbours in the order of one random projection (fixed
+seed), so near duplicates cost a sort instead of all pairs. A pair that is more than `NEIGHBOURS` apart in that order is
+not found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from penstock.core.arrays import AnyArray, ByteArray, FloatArray, IntArray
+from penstock.core.ragged import Ragged
+from penstock.doctor.block import EpisodeBlock, Hits, flattened, is_camera, sums
+from penstock.doctor.rows import clock_changes, still_steps
+from penstock.doctor.thresholds import CheckThresholds
+
+DIGEST_BYTES = 16
+FEATURES = 8  # elements of a column that count for near duplicates
+NEIGHBOURS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class BlockMeasures:
+    """Measures of the episodes of one block.
+
+    Args:
+        first: Number of the first episode.
+        lengths: `[n]` int64 steps.
+        digests: `[n, 16]` uint8 digest of all values, or None if not all columns were read.
+        values: `[n]` float64 by name of the measure, NaN where it has no value.
+        features: `[n, k]` float64 means and standard deviations.
+    """
+
+    first: int
+    lengths: IntArray
+    digests: ByteArray | None
+    values: Mapping[str, FloatArray]
+    features: FloatArray
+
+
+@dataclass(eq=False)
+class Measures:
+    """Measures of all episodes of a dataset, filled block by block.
+
+    Args:
+        episodes: Number of episodes.
+    """
+
+    episodes: int
+    lengths: IntArray = field(init=False)
+    digests: ByteArray = field(init=False)
+    known: ByteArray = field(init=False)  # 0: not looked at, 1: without a digest, 2: with one
+    values: dict[str, FloatArray] = field(init=False, default_factory=dict[str, FloatArray])
+    features: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        self.lengths = np.zeros(self.episodes, np.int64)
+        self.digests = np.zeros((self.episodes, DIGEST_BYTES), np.uint8)
+        self.known = np.zeros(self.episodes, np.uint8)
+
+    def add(self, block: BlockMeasures) -> None:
+        """Add the measures of a block."""
+        here = slice(block.first, block.first + len(block.lengths))
+        self.lengths[here] = block.lengths
+        self.known[here] = 1
+        if block.digests is not None:
+            self.digests[here] = block.digests
+            self.known[here] = 2
+        for name, values in block.values.items():
+            self.values.setdefault(name, np.full(self.episodes, np.nan))[here] = values
+        if self.features is None:
+            self.features = np.full((self.episodes, block.features.shape[1]), np.nan)
+        self.features[here] = block.features
+
+
+def measured(block: EpisodeBlock, thresholds: CheckThresholds, *, complete: bool) -> BlockMeasures:
+    """Return the measures of a block.
+
+    Args:
+        block: The episodes.
+        thresholds: CheckThresholds of what counts as a change.
+        complete: Whether the block has all columns, so that digests tell episodes apart.
+    """
+    values: dict[str, FloatArray] = {"length": block.lengths.astype(np.float64)}
+    rewards = block.columns.get("rewards")
+    if rewards is not None and not isinstance(rewards, Ragged) and rewards.dtype.kind in "fiub" and rewards.ndim == 1:
+        values["return"] = sums(rewards, block.bounds("step"))
+    still = still_steps(block, thresholds)
+    if still is not None:
+        values["stillness"] = sums(still.astype(np.int64), block.bounds("step")) / np.maximum(block.lengths, 1)
+    for path, field_, rows in block.arrays("actions"):
+        if field_.align == "step" and rows.dtype.kind == "f" and rows.size:
+            change, jerk = _roughness(flattened(rows).astype(np.float64), block.bounds("step"))
+            values[f"largest change of {path}"] = change
+            values["jerk"] = values["jerk"] + jerk if "jerk" in values else jerk
+    for path, field_, rows in block.clocks():
+        values[f"step of {path}"] = clock_changes(rows, block.bounds(field_.align))[1]
+    return BlockMeasures(block.first, block.lengths, _digests(block) if complete else None, values, _features(block))
+
+
+def _roughness(actions: FloatArray, bounds: IntArray) -> tuple[FloatArray, FloatArray]:
+    """`[n]` largest change of any element between steps; and the ratio of mean second to mean first differences.
+
+    NaN for episodes of fewer than two and three steps.
+    """
+    lengths = np.diff(bounds)
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    place = np.arange(len(actions)) - bounds[owner]
+    first = np.zeros(len(actions))
+    second = np.zeros(len(actions))
+    with np.errstate(invalid="ignore"):  # infinite values, which are reported by their own check
+        first[1:] = np.abs(np.diff(actions, axis=0)).max(axis=1)
+        second[2:] = np.abs(np.diff(actions, n=2, axis=0)).max(axis=1)
+    first[place < 1] = 0
+    second[place < 2] = 0
+    largest = np.full(len(lengths), np.nan)
+    jerk = largest.copy()
+    some = np.flatnonzero(lengths > 0)
+    if len(some):
+        largest[some] = np.maximum.reduceat(first, bounds[some])
+    largest[lengths < 2] = np.nan
+    moved = sums(first, bounds)
+    smooth = (lengths > 2) & (moved > 0)
+    jerk[smooth] = sums(second, bounds)[smooth] / moved[smooth]
+    return largest, jerk
+
+
+def _digests(block: EpisodeBlock) -> ByteArray:
+    """`[n, 16]` BLAKE2b of all columns, each with its path, dtype and number of bytes."""
+    digests = [hashlib.blake2b(digest_size=DIGEST_BYTES) for _ in range(len(block))]
+    for path in sorted(block.columns):
+        rows = block.columns[path]
+        bounds = block.bounds(block.spec[path].align)
+        if isinstance(rows, Ragged):
+            for digest, a, b in zip(digests, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+                digest.update((rows.offsets[a : b + 1] - rows.offsets[a]).tobytes())
+            bounds, rows = rows.offsets[bounds], rows.values
+        head = f"{path} {rows.dtype.str} {rows.shape[1:]} ".encode()
+        raw = np.ascontiguousarray(flattened(rows)).view(np.uint8)
+        for digest, a, b in zip(digests, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            digest.update(head + str(b - a).encode())
+            digest.update(raw[a:b].data)
+    return np.frombuffer(b"".join(digest.digest() for digest in digests), np.uint8).reshape(-1, DIGEST_BYTES)
+
+
+def _features(block: EpisodeBlock) -> FloatArray:
+    """`[n, k]` mean and standard deviation of the first elements of every column of numbers that is no picture."""
+    parts: list[FloatArray] = []
+    for _, field_, rows in block.arrays():
+        if rows.dtype.kind not in "fiu" or is_camera(field_):
+            continue
+        bounds = block.bounds(field_.align)
+        count = np.maximum(np.diff(bounds), 1)[:, None]
+        with np.errstate(over="ignore", invalid="ignore"):
+            flat = flattened(rows)[:, :FEATURES].astype(np.float64)
+            mean = sums(flat, bounds) / count
+            parts += [mean, np.sqrt(np.maximum(sums(flat * flat, bounds) / count - mean * mean, 0))]
+    return np.concatenate(parts, axis=1) if parts else np.zeros((len(block), 0))
+
+
+def standardized(features: FloatArray) -> FloatArray:
+    """Return features with mean 0 and standard deviation 1 over the episodes; features that do not vary are 0."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        finite = np.where(np.isfinite(features), features, 0.0)
+        spread = finite.std(axis=0)
+        return np.where(spread > 0, (finite - finite.mean(axis=0)) / np.where(spread > 0, spread, 1), 0.0)
+
+
+def novelty(measures: Measures) -> FloatArray:
+    """`[E]` distance of the means of an episode to the means of all, in standard deviations; NaN if unknown."""
+    result = np.full(measures.episodes, np.nan)
+    seen = np.flatnonzero(measures.known)
+    if measures.features is not None and len(seen) and measures.features.shape[1]:
+        result[seen] = np.sqrt(np.mean(np.square(standardized(measures.features[seen])), axis=1))
+    return result
+
+
+def judge(measures: Measures, rate: float | None, thresholds: CheckThresholds) -> Iterator[Hits]:
+    """Yield the episodes whose measures differ from the usual ones.
+
+    Args:
+        measures: Measures of all episodes.
+        rate: Steps a second, as the dataset states it for timestamps in seconds, or None.
+        thresholds: CheckThresholds.
+    """
+    seen = measures.known > 0
+    lengths = measures.lengths
+    if seen.any() and float(np.median(lengths[seen])) > 2:
+        yield from _marked("one-step", "", seen & (lengths == 1))
+    for name, values in measures.values.items():
+        if name.startswith("largest change of "):
+            usual = float(np.nanmedian(values)) if np.isfinite(values).any() else 0.0
+            if usual > 0:
+                column = name.removeprefix("largest change of ")
+                yield from _marked("action-jump", column, values > thresholds.jump_factor * usual)
+        if name.startswith("step of ") and np.isfinite(values).any():
+            usual = 1 / rate if rate else float(np.nanmedian(values))
+            if usual > 0:
+                wrong = np.abs(values / usual - 1) > thresholds.rate_share
+                yield from _marked("time-rate", name.removeprefix("step of "), wrong)
+    yield from _duplicates(measures, thresholds)
+
+
+def _marked(name: str, column: str, bad: AnyArray) -> Iterator[Hits]:
+    episodes = np.flatnonzero(bad)
+    if len(episodes):
+        yield Hits(name, column, episodes, np.zeros_like(episodes), np.ones_like(episodes))
+
+
+def first_of_equals(digests: ByteArray) -> IntArray:
+    """`[n]` the first row with the same digest.
+
+    Example:
+        >>> first_of_equals(np.array([[1], [2], [1]], np.uint8)).tolist()
+        [0, 1, 0]
+    """
+    whole = np.ascontiguousarray(digests).view(f"V{digests.shape[1]}").reshape(-1)
+    _, first, number = np.unique(whole, return_index=True, return_inverse=True)
+    return first[number.reshape(-1)]
+
+
+def _duplicates(measures: Measures, thresholds: CheckThresholds) -> Iterator[Hits]:
+    chosen = np.flatnonzero((measures.known == 2) & (measures.lengths > 1))
+    if len(chosen) < 2:
+        return
+    first = first_of_equals(measures.digests[chosen])
+    copies = first != np.arange(len(chosen))
+    marked = np.zeros(measures.episodes, np.bool_)
+    marked[chosen[copies]] = True
+    yield from _marked("duplicate-episode", "", marked)
+    single = chosen[~copies]
+    if measures.features is None or not measures.features.shape[1] or len(single) < 3:
+        return
+    features = standardized(measures.features[single])
+    projected = np.asarray(features @ np.random.default_rng(0).standard_normal(features.shape[1]), np.float64)
+    order = np.lexsort((projected, measures.lengths[single]))
+    near = np.zeros(measures.episodes, np.bool_)
+    for step in range(1, NEIGHBOURS + 1):
+        a, b = order[:-step], order[step:]
+        close = measures.lengths[single[a]] == measures.lengths[single[b]]
+        close &= np.abs(features[a] - features[b]).max(axis=1) <= thresholds.near_share
+        near[single[np.maximum(a, b)[close]]] = True
+    yield from _marked("near-duplicate", "", near)

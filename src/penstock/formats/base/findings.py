@@ -1,0 +1,213 @@
+"""`Finding`: one result of a check; and the table of all kinds of findings, each with a stable name.
+
+Names are part of the public API: programs select findings by them, and a page of the site explains each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from penstock.errors import ArgumentError, suggestion
+
+Level = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True)
+class FindingKind:
+    """What a name of findings means.
+
+    Args:
+        level: `"error"` for data that are wrong or cannot be read, `"warning"` for data that probably are, `"note"` for
+            data worth a look.
+        meaning: When the finding is reported.
+        remedy: What to do about it.
+
+    Example:
+        >>> FINDINGS["nan"].level
+        'error'
+    """
+
+    level: Level
+    meaning: str
+    remedy: str
+
+
+FINDINGS: Mapping[str, FindingKind] = {
+    # Files and metadata
+    "unreadable": FindingKind(
+        "error",
+        "Bytes are missing, or do not have the layout of the format.",
+        "Restore the file from a copy, or take the other episodes.",
+    ),
+    "truncated": FindingKind(
+        "error", "A file ends before its content does.", "Copy the file again, or take the episodes before the cut."
+    ),
+    "checksum": FindingKind(
+        "error", "Stored bytes do not have their stored checksum.", "Restore the file from a copy."
+    ),
+    "missing-part": FindingKind(
+        "error", "A file, column or entry that the format requires does not exist.", "Restore it, or convert again."
+    ),
+    "totals": FindingKind(
+        "error", "A stored number of episodes or steps is not that of the data.", "`penstock repair`, or convert again."
+    ),
+    "numbering": FindingKind(
+        "error", "Episodes are not numbered as the format requires, without gaps.", "Convert the data again."
+    ),
+    "identity": FindingKind(
+        "error", "The stored id of the dataset is not the id of its place.", "Move the folder, or correct the id."
+    ),
+    "torn-tail": FindingKind(
+        "warning",
+        "A file ends in a part that a killed writer left. No complete episode is lost.",
+        "Append to the dataset, or `penstock repair`.",
+    ),
+    "damaged-part": FindingKind(
+        "warning", "A part of the data was left out, because it could not be read.", "Read the message of the format."
+    ),
+    "unused-rows": FindingKind("warning", "Rows belong to no episode.", "Check the index of the dataset."),
+    "unknown-layout": FindingKind(
+        "warning", "Metadata differ from what the format defines.", "Check the version of the writer."
+    ),
+    "duplicate-key": FindingKind(
+        "warning", "Several entries have the same key, so one of them may be overwritten or mixed up.", "Rename them."
+    ),
+    "no-episodes": FindingKind("warning", "The dataset has no episode.", "Check the path and the format."),
+    "partial": FindingKind("note", "The check read only a part of the values.", "`penstock check --deep` reads all."),
+    # Values
+    "nan": FindingKind(
+        "error", "Observations, actions or rewards are NaN.", "Leave these episodes out, or fill the values."
+    ),
+    "infinite": FindingKind(
+        "warning", "Observations, actions or rewards are infinite.", "Leave these episodes out, or clip the values."
+    ),
+    "outside-space": FindingKind(
+        "warning", "Values are outside their observation or action space.", "Correct the space, or clip the values."
+    ),
+    "narrow-dtype": FindingKind(
+        "warning", "A column is stored with fewer bits than its space has, so values lose digits.", "Record it wider."
+    ),
+    "invalid-value": FindingKind(
+        "warning", "Values cannot be true, for example a rotation matrix that does not rotate.", "Leave them out."
+    ),
+    "next-observation": FindingKind(
+        "warning",
+        "A stored next observation is not the observation of the next step.",
+        "Use `observations`, which have one row more than steps.",
+    ),
+    "wrong-statistics": FindingKind(
+        "warning", "Stored statistics are not those of the data.", "`penstock stats`, and store them again."
+    ),
+    # Episodes
+    "no-steps": FindingKind("warning", "An episode has no step.", "Leave it out: `where('total_steps > 0')`."),
+    "one-step": FindingKind(
+        "note", "An episode has one step, in a dataset whose episodes are longer.", "`where('total_steps > 1')`."
+    ),
+    "early-end": FindingKind(
+        "warning", "An episode goes on after a step that ended it.", "Split the episode there, or correct the flag."
+    ),
+    "no-end": FindingKind(
+        "warning",
+        "The last step of an episode is neither terminated nor truncated.",
+        "Treat it as truncated; bootstrapping from it is right.",
+    ),
+    "wrong-return": FindingKind(
+        "warning", "The stored return of an episode is not the sum of its rewards.", "Compute it again."
+    ),
+    "duplicate-episode": FindingKind(
+        "warning", "An episode has the same values as an earlier one.", "Leave one of them out."
+    ),
+    "near-duplicate": FindingKind(
+        "note", "An episode has nearly the values of another one.", "Look at both; keep them in one split."
+    ),
+    "leak": FindingKind(
+        "warning", "An episode is in several of the datasets that were checked together.", "Take it out of all but one."
+    ),
+    # Time
+    "time-backward": FindingKind(
+        "warning", "A timestamp is earlier than the one before it.", "Split the episode there, or sort the steps."
+    ),
+    "time-repeats": FindingKind("warning", "Two steps have the same timestamp.", "Leave one of the steps out."),
+    "time-gap": FindingKind(
+        "warning", "Time between two steps is a multiple of the usual time.", "Split the episode at the gap."
+    ),
+    "time-rate": FindingKind(
+        "warning",
+        "Steps of an episode have another rate than the dataset states, or than its other episodes have.",
+        "Resample the episode, or correct the rate.",
+    ),
+    "time-precision": FindingKind(
+        "warning", "Timestamps have too few digits to tell steps apart exactly.", "Store float64 or integers."
+    ),
+    # Sensors and actions
+    "frozen-sensor": FindingKind(
+        "warning", "An observation stays the same to the last bit while actions change.", "Check the sensor's driver."
+    ),
+    "frozen-picture": FindingKind(
+        "warning", "A camera repeats its picture while actions change.", "Check for dropped frames."
+    ),
+    "blank-picture": FindingKind("warning", "Several pictures in a row have one colour.", "Check the camera."),
+    "constant-actions": FindingKind("note", "All actions of an episode are the same.", "Look at the episode."),
+    "clipped-actions": FindingKind(
+        "note", "Most action values of an episode are at a bound of the action space.", "Check the action scale."
+    ),
+    "action-jump": FindingKind(
+        "warning", "Actions change from one step to the next far more than in other episodes.", "Look at the episode."
+    ),
+    "idle-start": FindingKind(
+        "note", "Neither actions nor observations change in the first steps.", "Cut the start off."
+    ),
+    "idle-end": FindingKind("note", "Neither actions nor observations change in the last steps.", "Cut the end off."),
+}
+"""Every kind of finding by name."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One result of a check.
+
+    Args:
+        name: Kind of the finding, a key of `FINDINGS`.
+        where: Place in the dataset.
+        message: The expected and the actual content.
+        column: Path of the column. The default is None: it concerns no column, or several.
+        episodes: Numbers of episodes, the worst first, at most some hundred. The default is none: unknown or all.
+        rows: The first row in each of these episodes, counted from the start of the episode. The default is none.
+
+    Raises:
+        ArgumentError: There is no such kind.
+
+    Example:
+        >>> Finding("nan", "episode 3", "expected finite rewards, got NaN").level
+        'error'
+    """
+
+    name: str
+    where: str
+    message: str
+    column: str | None = None
+    episodes: tuple[int, ...] = ()
+    rows: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.name not in FINDINGS:
+            raise ArgumentError(f"expected the name of a finding, got {self.name!r}{suggestion(self.name, FINDINGS)}")
+
+    @property
+    def level(self) -> Level:
+        """How bad it is: `"error"`, `"warning"` or `"note"`."""
+        return FINDINGS[self.name].level
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dict of plain values. Keys are only added in later versions."""
+        return {
+            "name": self.name,
+            "level": self.level,
+            "where": self.where,
+            "message": self.message,
+            "column": self.column,
+            "episodes": list(self.episodes),
+            "rows": list(self.rows),
+        }
