@@ -215,7 +215,7 @@ def test_a_parquet_file_that_changes_is_an_error(tmp_path: Path) -> None:
     file = parquet(tmp_path, {"episode": [0], "x": [1]})
     source: TableSource = FORMAT.open(file)
     parquet(tmp_path, {"episode": [0, 0], "x": [1, 2]})
-    with pytest.raises(FormatError, match="got a changed one; open the table again"):
+    with pytest.raises(FormatError, match="got a changed one; open the dataset again"):
         source.episode(0)
 
 

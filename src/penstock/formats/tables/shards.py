@@ -1,15 +1,13 @@
 """Files of a table, as blocks of rows that are decoded together.
 
 A block is a row group of a Parquet file, a record batch of an Arrow file, or all rows of JSON-lines files. Arrow files
-are mapped and stay in place. Parquet files are opened for each block, so that any number of shards keeps no file open;
-a file that changed since is an error. JSON lines are parsed once, when the table is opened.
+are mapped and stay in place. Parquet files are opened for each block (`containers/arrow`). JSON lines are parsed once,
+when the table is opened.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import islice
@@ -18,26 +16,16 @@ from typing import Any
 
 import numpy as np
 
+from penstock.containers.arrow import ParquetFile, arrow, identity_of, one_array
+from penstock.containers.cache import Cache
 from penstock.core.arrays import ByteArray
 from penstock.core.boundary import parsing
 from penstock.core.narrowing import is_dict
-from penstock.errors import FormatError, require
+from penstock.errors import FormatError
 from penstock.files.mapping import check_mapped, map_file
 from penstock.formats.tables.files import Kind, kind_of
-from penstock.formats.tables.leaves import arrow
 
-ENDS = 64 << 10  # bytes at the start and the end of a file that its identity has
 LINES = 4096  # lines of JSON that become Arrow arrays at a time
-
-
-def identity_of(path: Path) -> list[int | str]:
-    """Return size and time of a file, and the digest of its ends: files written in one clock tick have one time."""
-    with path.open("rb") as file:
-        found = os.fstat(file.fileno())
-        digest = hashlib.sha256(file.read(ENDS))
-        file.seek(max(found.st_size - ENDS, 0))
-        digest.update(file.read(ENDS))
-    return [found.st_size, found.st_mtime_ns, digest.hexdigest()]
 
 
 class TableShard(ABC):
@@ -46,9 +34,9 @@ class TableShard(ABC):
     schema: Any
     rows: list[int]
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, identity: list[int | str]) -> None:
         self.path = path
-        self.identity = identity_of(path)
+        self.identity = identity
 
     @abstractmethod
     def column(self, block: int, name: str) -> Any:
@@ -61,29 +49,22 @@ class TableShard(ABC):
 class ParquetShard(TableShard):
     """A Parquet file. Cost of opening: its footer."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        with require("pyarrow.parquet", "arrow").ParquetFile(path) as file:
-            self._footer = file.metadata
-            self.schema = file.schema_arrow
-        self.rows = [self._footer.row_group(i).num_rows for i in range(self._footer.num_row_groups)]
+    def __init__(self, path: Path, footers: Cache) -> None:
+        self._file = ParquetFile(path, footers)
+        super().__init__(path, self._file.identity)
+        self.schema = self._file.schema
+        self.rows = self._file.rows
 
     def column(self, block: int, name: str) -> Any:
         """Decode a column of a row group."""
-        found = os.stat(self.path)
-        if [found.st_size, found.st_mtime_ns] != self.identity[:2]:
-            raise FormatError("expected the file that was opened, got a changed one; open the table again")
-        with require("pyarrow.parquet", "arrow").ParquetFile(self.path, metadata=self._footer) as file:
-            # The threads of Arrow do not survive a fork.
-            table = file.read_row_group(block, columns=[name], use_threads=False)
-        return _joined(table.column(name), self.rows[block])
+        return self._file.column(block, name)
 
 
 class ArrowShard(TableShard):
     """An Arrow file or stream, mapped. Only compressed record batches are copied, when a column is read."""
 
     def __init__(self, path: Path, *, stream: bool) -> None:
-        super().__init__(path)
+        super().__init__(path, identity_of(path))
         pa = arrow()
         self._raw: ByteArray = map_file(path)
         if stream:
@@ -102,7 +83,7 @@ class ArrowShard(TableShard):
     def column(self, block: int, name: str) -> Any:
         """Return the column of a record batch, after a check of its offsets."""
         self.check()
-        return _joined(self._batches[block].column(name), self.rows[block])
+        return one_array(self._batches[block].column(name), self.rows[block])
 
 
 class JsonShard(TableShard):
@@ -112,8 +93,7 @@ class JsonShard(TableShard):
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        super().__init__(paths[0])
-        self.identity = [entry for path in paths for entry in identity_of(path)]
+        super().__init__(paths[0], [entry for path in paths for entry in identity_of(path)])
         pa = arrow()
         tables: list[Any] = []
         for path in paths:
@@ -121,26 +101,13 @@ class JsonShard(TableShard):
                 tables += _json_tables(path)
         with parsing(paths[0].parent):
             table = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
-            self._columns = {name: _regular(_joined(table.column(name), table.num_rows)) for name in table.column_names}
+            self._columns = {name: _regular(one_array(table.column(name), table.num_rows)) for name in table.column_names}
         self.schema = pa.schema([(name, column.type) for name, column in self._columns.items()])
         self.rows = [table.num_rows]
 
     def column(self, block: int, name: str) -> Any:
         """Return a column of all files."""
         return self._columns[name]
-
-
-def _joined(column: Any, rows: int) -> Any:
-    """Return one valid array. Raises `FormatError` for another number of rows."""
-    pa = arrow()
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
-    column.validate(full=True)
-    if len(column) != rows:
-        raise FormatError(f"expected {rows} rows, got {len(column)}")
-    return column
 
 
 def _json_tables(path: Path) -> list[Any]:
@@ -189,18 +156,18 @@ def _object(line: bytes, path: Path, number: int) -> dict[str, Any]:
     return row
 
 
-def open_shards(paths: Sequence[Path]) -> list[TableShard]:
+def open_shards(paths: Sequence[Path], footers: Cache) -> list[TableShard]:
     """Open the files of a table. Raises `FormatError` if a file is damaged or no table, `MissingExtraError`."""
     kinds: list[Kind | None] = [kind_of(path) for path in paths]
     if paths and set(kinds) == {"json lines"}:
         return [JsonShard(paths)]
-    return [_open(path, kind) for path, kind in zip(paths, kinds, strict=True)]
+    return [_open(path, kind, footers) for path, kind in zip(paths, kinds, strict=True)]
 
 
-def _open(path: Path, kind: Kind | None) -> TableShard:
+def _open(path: Path, kind: Kind | None, footers: Cache) -> TableShard:
     with parsing(path):
         if kind == "parquet":
-            return ParquetShard(path)
+            return ParquetShard(path, footers)
         if kind in ("arrow", "arrow stream"):
             return ArrowShard(path, stream=kind == "arrow stream")
         other = "JSON lines next to other files" if kind else "another or an empty one"

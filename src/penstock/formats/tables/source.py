@@ -6,13 +6,13 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
+from penstock.containers.arrow import Shapes, TableColumn, array_of, leaves_of, values_of
 from penstock.containers.cache import Cache
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.boundary import parsing
@@ -20,18 +20,18 @@ from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, FormatError, require, suggestion
-from penstock.formats.base.pieces import RowPieces, cut, expand, spread
+from penstock.formats.base.blocks import BlockRows
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.tables.files import INFO, SUFFIXES, files_at, read_object
-from penstock.formats.tables.leaves import Shapes, TableColumn, array_of, leaves_of, values_of
 from penstock.formats.tables.shards import ParquetShard, TableShard, open_shards
-from penstock.kernels.rows import RowMap
 
 # Names of episode columns, the first that a table has is used.
 KNOWN = (
     *("episode_index", "episode_id", "episode", "episode_idx", "episode_number"),
     *("trajectory_id", "trajectory_index", "trajectory", "traj_id", "traj_index", "rollout_id", "game_id"),
 )
+
+FOOTER_BYTES = 64 << 20  # footers of Parquet files that stay in memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class _TableBlock:
 class _TableState(SourceState):
     leaves: Mapping[str, TableColumn]
     shards: tuple[_TableBlock, ...]
-    first: IntArray  # `[B + 1]` first row of each block
+    rows: BlockRows
     episodes: Sequence[Any]  # value of the episode column
 
 
@@ -85,7 +85,7 @@ class TableSource(StateSource[_TableState]):
         files = files_at(self._path)
         if not files:
             raise FormatError(f"expected files named {SUFFIXES}, got none", path=self._path)
-        shards = open_shards(files)
+        shards = open_shards(files, Cache(FOOTER_BYTES))
         wanted = None if columns is None else frozenset(columns) | _episode_names(shards, episode)
         sizes = {name: tuple(int(n) for n in shape) for name, shape in (shapes or {}).items()}
         leaves = _common_leaves(shards, sizes, wanted)
@@ -109,7 +109,7 @@ class TableSource(StateSource[_TableState]):
             blocks=first if any(isinstance(shard, ParquetShard) for shard in shards) else None,
             leaves=leaves,
             shards=blocks,
-            first=first,
+            rows=BlockRows.whole(first),
             episodes=values,
         )
 
@@ -119,25 +119,12 @@ class TableSource(StateSource[_TableState]):
     @override
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         state = self.state
-        pieces = cut(state.first, selection.start, selection.length, selection.at)
-        pieces = pieces.take(np.argsort(pieces.run, kind="stable"))
-        raw = out.reshape(-1).view(np.uint8)
-        for block, mine in _by_block(pieces):
-            rows = self._rows(state, column, block)
-            if not isinstance(rows, Ragged):
-                RowMap.of(rows).gather(mine.start - state.first[block], mine.length, mine.at, raw)
+        state.rows.read_array(lambda block: self._rows(state, column, block), selection, out)
 
     @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         state = self.state
-        field = state.spec[column]
-        pieces = cut(state.first, selection.start, selection.length, selection.start)
-        parts = [Ragged(np.empty((0, *field.shape), field.dtype), np.zeros(1, np.int64))]
-        for block, mine in _by_block(pieces):
-            rows = self._rows(state, column, block)
-            if isinstance(rows, Ragged):
-                parts.append(rows.take(expand(mine.start - state.first[block], mine.length)))
-        return spread(Ragged.concatenate(parts), selection)
+        return state.rows.read_ragged(lambda block: self._rows(state, column, block), state.spec[column], selection)
 
     def _rows(self, state: _TableState, column: str, number: int) -> Array:
         """Return the rows of a column in a block, decoded or from the cache."""
@@ -172,12 +159,6 @@ def _reopened(
     path: Path, episode: str | None, columns: Sequence[str] | None, shapes: Shapes | None, cache_bytes: int
 ) -> TableSource:
     return TableSource(path, episode=episode, columns=columns, shapes=shapes, cache_bytes=cache_bytes)
-
-
-def _by_block(pieces: RowPieces) -> list[tuple[int, RowPieces]]:
-    """Return consecutive pieces in the same block together."""
-    edges = [0, *(np.flatnonzero(np.diff(pieces.run)) + 1).tolist(), len(pieces.run)]
-    return [(int(pieces.run[a]), pieces.take(slice(a, b))) for a, b in pairwise(edges) if b > a]
 
 
 def _common_leaves(

@@ -1,0 +1,109 @@
+"""A Parquet file whose row groups are decoded one column at a time.
+
+The file is opened for each read, so that any number of files keeps no descriptor open. Footers are in a cache that the
+files of a dataset share, because a footer of many columns takes more memory than the rest of the object. A file that
+changed since it was opened is an error: its footer would describe other bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from penstock.containers.arrow.values import arrow
+from penstock.containers.cache import Cache
+from penstock.core.boundary import parsing
+from penstock.errors import FormatError, require
+
+ENDS = 64 << 10  # bytes at the start and the end of a file that its identity has
+
+
+def identity_of(path: Path) -> list[int | str]:
+    """Return size and time of a file, and the digest of its ends: files written in one clock tick have one time."""
+    with path.open("rb") as file:
+        found = os.fstat(file.fileno())
+        digest = hashlib.sha256(file.read(ENDS))
+        file.seek(max(found.st_size - ENDS, 0))
+        digest.update(file.read(ENDS))
+    return [found.st_size, found.st_mtime_ns, digest.hexdigest()]
+
+
+class ParquetFile:
+    """A Parquet file that is open only while it is read. Cost of the constructor: reading the footer.
+
+    Args:
+        path: The file.
+        footers: Cache of footers, shared by the files of a dataset.
+
+    Raises:
+        FormatError: The file is no Parquet file, or has no footer, as the file of a killed writer.
+        MissingExtraError: PyArrow is not installed.
+    """
+
+    def __init__(self, path: Path, footers: Cache) -> None:
+        self.path = path
+        self._footers = footers
+        self._stat = _stat(path)
+        with parsing(path):
+            footer, _ = self._footer()
+            self.rows: list[int] = [footer.row_group(i).num_rows for i in range(footer.num_row_groups)]
+
+    @cached_property
+    def identity(self) -> list[int | str]:
+        """Size, time, and the digest of both ends. Cost: reads up to 128 KiB at first use."""
+        return identity_of(self.path)
+
+    @property
+    def schema(self) -> Any:
+        """Arrow schema."""
+        return self._footer()[1]
+
+    def column(self, group: int, name: str) -> Any:
+        """Decode a column of a row group.
+
+        Args:
+            group: Number of the row group.
+            name: Name of the column.
+
+        Returns:
+            One valid Arrow array.
+
+        Raises:
+            FormatError: The file changed since it was opened, or the column is damaged.
+        """
+        if _stat(self.path) != self._stat:
+            raise FormatError("expected the file that was opened, got a changed one; open the dataset again")
+        with require("pyarrow.parquet", "arrow").ParquetFile(self.path, metadata=self._footer()[0]) as file:
+            # The threads of Arrow do not survive a fork.
+            table = file.read_row_group(group, columns=[name], use_threads=False)
+        return one_array(table.column(name), self.rows[group])
+
+    def _footer(self) -> tuple[Any, Any]:
+        """Return the footer and the Arrow schema."""
+
+        def read() -> tuple[tuple[Any, Any], int]:
+            with require("pyarrow.parquet", "arrow").ParquetFile(self.path) as file:
+                return (file.metadata, file.schema_arrow), 4 * file.metadata.serialized_size
+
+        return self._footers.get(self.path, read)
+
+
+def one_array(column: Any, rows: int) -> Any:
+    """Return the chunks of a column as one valid array. Raises `FormatError` for another number of rows."""
+    pa = arrow()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+    column.validate(full=True)
+    if len(column) != rows:
+        raise FormatError(f"expected {rows} rows, got {len(column)}")
+    return column
+
+
+def _stat(path: Path) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns
