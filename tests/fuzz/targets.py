@@ -341,6 +341,26 @@ def tables() -> Iterator[Target]:
         yield Target("tables", name, make, dataset("tables"))
 
 
+def lerobot() -> Iterator[Target]:
+    """LeRobot datasets: a table for each episode with images, and tables that episodes share."""
+    files = import_module("tests.formats.lerobot.files")
+    contract = import_module("tests.formats.lerobot.test_lerobot_contract")
+    made = contract.Frames("frames", contract.SPEC, (3, 1, 4)).episodes()
+
+    def images(folder: Path) -> None:
+        """The shortest episode."""
+        copy_of("lerobot/v21_image")(folder)
+        for e in (0, 1, 3):
+            (folder / f"data/chunk-000/episode_00000{e}.parquet").unlink()
+        rows = (folder / "meta/episodes.jsonl").read_text().splitlines()
+        (folder / "meta/episodes.jsonl").write_text(rows[2])
+
+    read = dataset("lerobot", {}, {"decode": "bytes"}, {"split": "train"})
+    yield Target("lerobot", "old", lambda folder: files.write_old(folder / "data", made), read)
+    yield Target("lerobot", "new", lambda folder: files.write_new(folder / "data", made), read)
+    yield Target("lerobot", "images", lambda folder: images(folder / "data"), dataset("lerobot"))
+
+
 def plain(compressed: bool) -> Callable[[Path], object]:
     """Arrays in an archive."""
 
@@ -604,5 +624,17 @@ def targets() -> dict[str, Target]:
     """All of them by key."""
     kinds = ("windows", "mixed", "packed", "repacked", "stream", "packed stream")
     loaders = [*map(states, kinds), live(False), live(True)]
-    found = [*lc0(), *webdataset(), *minari(), *columns(), *demos(), *tables(), *l5kit(), *maps(), *texts(), *loaders]
+    found = [
+        *lc0(),
+        *webdataset(),
+        *minari(),
+        *columns(),
+        *demos(),
+        *tables(),
+        *lerobot(),
+        *l5kit(),
+        *maps(),
+        *texts(),
+        *loaders,
+    ]
     return {target.key: target for target in found}

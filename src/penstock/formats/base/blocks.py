@@ -1,6 +1,6 @@
 """`BlockRows`: rows of an array that are stored in blocks, each decoded as a whole, and gathered from decoded blocks.
 
-A run of consecutive rows lies in one block: run `r` owns the rows `first[r] : first[r + 1]`, which are the rows from
+A run of consecutive rows is in one block: run `r` owns the rows `first[r] : first[r + 1]`, which are the rows from
 `skip[r]` on of block `block[r]`. A block may have rows that belong to no run, and several runs. Reading cuts spans at
 the edges of runs, sorts the pieces by block, and asks for each block once; the caller decodes and caches blocks.
 """
@@ -52,7 +52,7 @@ class BlockRows:
 
     @classmethod
     def parts(cls, bounds: IntArray, start: IntArray, offsets: IntArray) -> BlockRows:
-        """Ranges of the rows of blocks, one after the other.
+        """Ranges of the rows of blocks, in order.
 
         Args:
             bounds: `[B + 1]` int64 first stored row of each block, and the end.

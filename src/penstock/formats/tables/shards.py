@@ -101,7 +101,9 @@ class JsonShard(TableShard):
                 tables += _json_tables(path)
         with parsing(paths[0].parent):
             table = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
-            self._columns = {name: _regular(one_array(table.column(name), table.num_rows)) for name in table.column_names}
+            self._columns = {
+                name: _regular(one_array(table.column(name), table.num_rows)) for name in table.column_names
+            }
         self.schema = pa.schema([(name, column.type) for name, column in self._columns.items()])
         self.rows = [table.num_rows]
 

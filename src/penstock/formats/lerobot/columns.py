@@ -1,0 +1,298 @@
+"""Columns of a dataset: numbers, text, tasks and images in Parquet files, read by blocks.
+
+A block is a row group of a data file. A column decodes a row group as a whole, and keeps it in the cache of the
+dataset. Images stay encoded there; each wanted image is decoded once for a selection, into the memory of the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from penstock.containers.arrow import ParquetFile, array_of, arrow, values_of
+from penstock.containers.arrow.values import TableColumn
+from penstock.containers.cache import Cache
+from penstock.containers.images import decode_into
+from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.boundary import parsing
+from penstock.core.ragged import Array, Ragged, offsets_of
+from penstock.core.selection import Selection
+from penstock.core.spec import Field
+from penstock.errors import FormatError
+from penstock.formats.base.blocks import BlockRows
+from penstock.formats.base.pieces import expand
+
+_BYTES = Field(np.dtype(np.uint8), kind="ragged")
+
+
+@dataclass(frozen=True, eq=False)
+class DataFiles:
+    """The data files of a dataset, and where its rows are in them.
+
+    Args:
+        files: The files.
+        file: `[B]` int64 file of each block.
+        group: `[B]` int64 row group of each block in its file.
+        rows: Where the rows of the dataset are in the blocks.
+        cache: Cache of decoded blocks.
+    """
+
+    files: tuple[ParquetFile, ...]
+    file: IntArray
+    group: IntArray
+    rows: BlockRows
+    cache: Cache
+
+    def block(self, number: int, name: str, dtype: np.dtype[Any], decode: Callable[[Any], Array]) -> Array:
+        """Return a column of a block, from the cache or decoded.
+
+        Args:
+            number: Number of the block.
+            name: Name of the column in the files.
+            dtype: Dtype of the values.
+            decode: Makes rows of an Arrow array.
+        """
+        file = self.file_of(number)
+        group = int(self.group[number])
+
+        def decoded() -> tuple[Array, int]:
+            with parsing(file.path, f"{name}, row group {group}"):
+                rows = decode(file.column(group, name))
+            return rows, rows.nbytes
+
+        return self.cache.get((number, name, dtype), decoded)
+
+    def file_of(self, block: int) -> ParquetFile:
+        """Return the file of a block."""
+        return self.files[int(self.file[block])]
+
+    def column(self, field: Field, name: str) -> StoredColumn:
+        """Return the reader of a column of numbers or text."""
+        return StoredColumn(self, name, field)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredColumn:
+    """Numbers or text of the data files.
+
+    Args:
+        data: The files.
+        name: Name of the column in the files.
+        field: Dtype and shape of a row.
+    """
+
+    data: DataFiles
+    name: str
+    field: Field
+
+    def load(self, block: int) -> Array:
+        """Return the rows of a block."""
+        return self.data.block(block, self.name, self.field.dtype, lambda array: rows_of(array, self.field))
+
+    def read(self, selection: Selection, out: AnyArray) -> None:
+        """Gather rows."""
+        self.data.rows.read_array(self.load, selection, out)
+
+    def read_ragged(self, selection: Selection) -> Ragged:
+        """Gather rows."""
+        return self.data.rows.read_ragged(self.load, self.field, selection)
+
+    def rows(self, count: int) -> AnyArray:
+        """Return all rows of an array column.
+
+        Args:
+            count: Their number.
+        """
+        out = np.empty((count, *self.field.shape), self.field.dtype)
+        self.read(span(count), out)
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class ImageColumn:
+    """Images of the data files.
+
+    Args:
+        data: The files.
+        name: Name of the column in the files.
+        shape: `(height, width, channels)`.
+    """
+
+    data: DataFiles
+    name: str
+    shape: tuple[int, ...]
+
+    def load(self, block: int) -> Ragged:
+        """Return the encoded images of a block."""
+        found = self.data.block(block, self.name, _BYTES.dtype, encoded_images)
+        if not isinstance(found, Ragged):
+            raise FormatError(f"expected encoded images, got {found.dtype}")
+        return found
+
+    def read(self, selection: Selection, out: AnyArray) -> None:
+        """Decode each wanted image once, and copy it to its other places."""
+        for block, pieces in self.data.rows.pieces(selection):
+            images = self.load(block)
+            rows = expand(pieces.start, pieces.length)
+            places = expand(pieces.at, pieces.length)
+            wanted, first, number = np.unique(rows, return_index=True, return_inverse=True)
+            for row, place in zip(wanted.tolist(), places[first].tolist(), strict=True):
+                with parsing(self.data.file_of(block).path, f"{self.name}, image {row} of its row group"):
+                    decode_into(images[row].tobytes(), out[place], convert=True)
+            copies = np.ones(len(rows), bool)
+            copies[first] = False
+            out[places[copies]] = out[places[first][number[copies]]]
+
+    def read_ragged(self, selection: Selection) -> Ragged:
+        """Gather encoded images."""
+        return self.data.rows.read_ragged(self.load, _BYTES, selection)
+
+
+@dataclass(frozen=True, eq=False)
+class TaskColumn:
+    """Text of the task of each step.
+
+    Args:
+        index: Column with the number of the task.
+        tasks: Text of each task.
+    """
+
+    index: StoredColumn
+    tasks: Mapping[int, str]
+
+    @cached_property
+    def _texts(self) -> tuple[IntArray, Ragged]:
+        """Numbers of the tasks, sorted, and their texts."""
+        known = sorted(self.tasks)
+        return np.array(known, np.int64), Ragged.from_strings(self.tasks[number] for number in known)
+
+    def load(self, block: int) -> Ragged:
+        """Return the texts of a block."""
+        numbers = np.asarray(self.index.load(block), np.int64)
+        known, texts = self._texts
+        places = np.searchsorted(known, numbers)
+        found = np.append(known, -1)[np.minimum(places, len(known))] == numbers
+        if not found.all():
+            raise FormatError(
+                f"expected the number of a task among {known[:8].tolist()}, got {numbers[~found][:8].tolist()}; add "
+                "its text to the tasks in meta",
+                path=self.index.data.file_of(block).path,
+            )
+        return texts.take(places)
+
+    def read_ragged(self, selection: Selection) -> Ragged:
+        """Gather texts."""
+        return self.index.data.rows.read_ragged(self.load, Field(np.dtype(np.uint8), kind="text"), selection)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockRagged:
+    """A ragged column for `SourceState`: offsets are counted at first use.
+
+    Args:
+        column: Reads rows.
+    """
+
+    column: StoredColumn | ImageColumn | TaskColumn
+
+    @property
+    def value_offsets(self) -> IntArray:
+        """Offsets of the rows. Cost: one pass over the column at first use."""
+        return self._offsets
+
+    @cached_property
+    def _offsets(self) -> IntArray:
+        lengths = [self._block_lengths(*run) for run in self._runs()]
+        return offsets_of(np.concatenate(lengths) if lengths else [])
+
+    def read_ragged(self, selection: Selection) -> Ragged:
+        """Gather rows."""
+        return self.column.read_ragged(selection)
+
+    def read_values(self, selection: Selection, out: AnyArray) -> None:
+        """Gather values."""
+        offsets = self.value_offsets
+        spans = zip(selection.start.tolist(), selection.length.tolist(), selection.at.tolist(), strict=True)
+        for start, length, at in spans:
+            if not length:
+                continue
+            first, last = np.searchsorted(offsets, [start, start + length - 1], side="right").tolist()
+            rows = self.read_ragged(span(last - first + 1, first - 1))
+            skipped = start - int(offsets[first - 1])
+            out[at : at + length] = rows.values[skipped : skipped + length]
+
+    def _runs(self) -> Iterator[tuple[int, int, int]]:
+        rows = (self.column.index if isinstance(self.column, TaskColumn) else self.column).data.rows
+        lengths = np.diff(rows.first)
+        return zip(rows.block.tolist(), rows.skip.tolist(), lengths.tolist(), strict=True)
+
+    def _block_lengths(self, block: int, skip: int, length: int) -> IntArray:
+        rows = self.column.load(block)
+        return rows.lengths[skip : skip + length] if isinstance(rows, Ragged) else np.zeros(length, np.int64)
+
+
+def rows_of(array: Any, field: Field) -> Array:
+    """Return numbers or text of an Arrow array.
+
+    Args:
+        array: Array of numbers, lists of numbers, or text; extension types are read as their storage.
+        field: Wanted dtype and shape. Lists of one number are one number where the shape is `()`.
+
+    Raises:
+        FormatError: The array has lists of other sizes, missing values, or values that the dtype cannot have.
+    """
+    types = arrow().types
+    array = _storage(array)
+    if field.kind == "text":
+        if not (types.is_string(array.type) or types.is_large_string(array.type)):
+            raise FormatError(f"expected text, got {array.type}")
+        return values_of(array, field)
+    depth, inner = 0, array.type
+    while types.is_list(inner) or types.is_large_list(inner) or types.is_fixed_size_list(inner):
+        depth, inner = depth + 1, inner.value_type
+    if not (types.is_integer(inner) or types.is_floating(inner) or types.is_boolean(inner)):
+        raise FormatError(f"expected numbers, got {array.type}")
+    stored = np.dtype(inner.to_pandas_dtype())
+    if not np.can_cast(stored, field.dtype, "same_kind"):
+        raise FormatError(f"expected {field.dtype}, got {stored}, which it cannot hold")
+    shape = (1,) if depth == 1 and not field.shape else field.shape
+    if depth != len(shape):
+        raise FormatError(f"expected rows of shape {field.shape}, got {array.type}")
+    values: Any = values_of(array, Field(field.dtype, shape))
+    return values.reshape(len(array), *field.shape)
+
+
+def encoded_images(array: Any) -> Ragged:
+    """Return the bytes of each image of a column of structs with `bytes` and `path`, or of bytes alone.
+
+    Raises:
+        FormatError: An image has no bytes, because it is in another file.
+    """
+    types = arrow().types
+    array = _storage(array)
+    if types.is_struct(array.type):
+        if array.type.get_field_index("bytes") < 0:
+            raise FormatError(f"expected images with bytes, got {array.type}")
+        array = array_of(array, TableColumn(("", "bytes"), _BYTES))
+    if not (types.is_binary(array.type) or types.is_large_binary(array.type)):
+        raise FormatError(f"expected the bytes of images, got {array.type}")
+    if array.null_count:
+        raise FormatError(f"expected the bytes of every image, got {array.null_count} rows without; embed the images")
+    found = values_of(array, _BYTES)
+    if not isinstance(found, Ragged):
+        raise FormatError(f"expected the bytes of images, got {found.dtype}")
+    return found
+
+
+def _storage(array: Any) -> Any:
+    return array.storage if isinstance(array, arrow().ExtensionArray) else array
+
+
+def span(length: int, start: int = 0) -> Selection:
+    """Return consecutive rows as one sample."""
+    zero = np.zeros(1, np.int64)
+    return Selection(zero, zero + start, zero + length, zero, (1, length))

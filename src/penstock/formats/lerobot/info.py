@@ -1,0 +1,220 @@
+"""`meta/info.json`: version, frame rate, features, splits, and the names of files. Everything is checked when read."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.core.narrowing import is_dict, is_list
+from penstock.core.spec import Field
+from penstock.errors import ArgumentError, FormatError, UnsafeDataError, suggestion
+from penstock.formats.lerobot.names import paths_of
+
+INFO = "meta/info.json"
+STATS = "meta/stats.json"
+VERSIONS = ("v2.0", "v2.1", "v3.0")
+LIMIT = 64 << 20  # bytes of a JSON file
+CAMERAS = ("image", "video")
+INDICES = ("timestamp", "frame_index", "episode_index", "index", "task_index")
+_NUMBERS = re.compile(r"float(16|32|64)|u?int(8|16|32|64)|bool")
+_HOLE = re.compile(r"\{(\w+)(?::0(\d)d)?\}")
+_CHANNELS = ("channel", "channels", "c")
+MOST_CELLS = 1 << 28  # values in a row of a feature
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One column of a dataset.
+
+    Args:
+        name: Name in the dataset, such as `"observation.state"`.
+        path: Path of the column, such as `"observations/state"`.
+        dtype: `"image"`, `"video"`, `"string"`, or the name of a dtype.
+        shape: Shape of a row. Cameras have `(height, width, channels)`; one number has `()`.
+    """
+
+    name: str
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def field(self) -> Field:
+        """Field of the column, with decoded images."""
+        if self.dtype == "string":
+            return Field(np.dtype(np.uint8), kind="text")
+        return Field(np.dtype(np.uint8 if self.dtype in CAMERAS else self.dtype), self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Info:
+    """Content of `meta/info.json`.
+
+    Args:
+        root: Folder of the dataset.
+        version: Such as `"v3.0"`.
+        fps: Frames a second.
+        features: Columns by name.
+        unknown: Features that have no column, and why.
+        entries: The whole file.
+    """
+
+    root: Path
+    version: str
+    fps: float
+    features: Mapping[str, Feature]
+    unknown: Mapping[str, str]
+    entries: Mapping[str, Any]
+
+    @property
+    def shared_files(self) -> bool:
+        """Whether a file has several episodes, as since version 3."""
+        return self.version.startswith("v3")
+
+    @property
+    def chunks_size(self) -> int:
+        """Most files of a folder `chunk-000`."""
+        return max(_integer(self.entries, "chunks_size", 1000), 1)
+
+    def data_file(self, **values: int) -> Path:
+        """Return the path of a data file.
+
+        Args:
+            values: `chunk_index` and `file_index`, or `episode_index`.
+        """
+        return self._file("data_path", values)
+
+    def video_file(self, key: str, **values: int) -> Path:
+        """Return the path of a video file.
+
+        Args:
+            key: Name of the camera.
+            values: As for `data_file`.
+        """
+        return self._file("video_path", {"video_key": key, **values})
+
+    def _file(self, entry: str, values: Mapping[str, int | str]) -> Path:
+        template = self.entries.get(entry)
+        if not isinstance(template, str):
+            raise FormatError(f"expected text under {entry!r}, got {template!r}", path=self.root / INFO)
+        known: dict[str, int | str] = dict(values)
+        if "episode_index" in values:
+            known["episode_chunk"] = int(values["episode_index"]) // self.chunks_size
+
+        def filled(hole: re.Match[str]) -> str:
+            if hole[1] not in known:
+                raise FormatError(f"expected names among {list(known)} in {entry!r}, got {hole[1]!r}", path=self.root)
+            return str(known[hole[1]]).zfill(int(hole[2] or 0))
+
+        name = _HOLE.sub(filled, template)
+        parts = Path(name).parts
+        if ".." in parts or Path(name).is_absolute() or "{" in name:
+            raise UnsafeDataError(f"expected a file in the folder under {entry!r}, got {name!r}", path=self.root / INFO)
+        return self.root / name
+
+    def split(self, name: str) -> tuple[int, int]:
+        """Return the first episode of a split, and the one after its last.
+
+        Args:
+            name: Such as `"train"`.
+
+        Raises:
+            ArgumentError: There is no such split.
+            FormatError: The split is no range.
+        """
+        splits = self.entries.get("splits")
+        splits = splits if is_dict(splits) else {}
+        if name not in splits:
+            raise ArgumentError(f"no split {name!r}{suggestion(name, splits)}; there are {list(splits)}")
+        found = re.fullmatch(r"(\d+):(\d+)", str(splits[name]))
+        if found is None:
+            raise FormatError(
+                f"expected a range such as '0:10' for the split {name!r}, got {splits[name]!r}", path=self.root / INFO
+            )
+        return int(found[1]), int(found[2])
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file. Raises `FormatError` for other content and for more than 64 MiB."""
+    with path.open("rb") as file:
+        raw = file.read(LIMIT + 1)
+    if len(raw) > LIMIT:
+        raise FormatError(f"expected at most {LIMIT} bytes, got more", path=path)
+    try:
+        found = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"expected a JSON object, got text that is not JSON: {error}", path=path) from error
+    if not is_dict(found):
+        raise FormatError(f"expected a JSON object, got {type(found).__name__}", path=path)
+    return found
+
+
+def has_info(root: Path) -> bool:
+    """Return whether a folder has a `meta/info.json` with the version of a LeRobot dataset."""
+    path = root / INFO
+    if not path.is_file():
+        return False
+    entries = read_json(path)
+    return "codebase_version" in entries and is_dict(entries.get("features"))
+
+
+def read_info(root: Path) -> Info:
+    """Read `meta/info.json`. Raises `FormatError` for another version or damaged content."""
+    path = root / INFO
+    entries = read_json(path)
+    version = entries.get("codebase_version")
+    if version not in VERSIONS:
+        raise FormatError(f"expected a codebase_version among {VERSIONS}, got {version!r}", path=path)
+    fps = entries.get("fps")
+    if not isinstance(fps, (int, float)) or isinstance(fps, bool) or not (fps > 0 and math.isfinite(fps)):
+        raise FormatError(f"expected a number of frames a second under 'fps', got {fps!r}", path=path)
+    stored = entries.get("features")
+    if not is_dict(stored):
+        raise FormatError("expected an object under 'features'", path=path)
+    paths = paths_of([str(name) for name in stored])
+    features: dict[str, Feature] = {}
+    unknown: dict[str, str] = {}
+    for name, described in stored.items():
+        try:
+            features[str(name)] = _feature(str(name), paths[str(name)], described)
+        except ValueError as error:
+            unknown[str(name)] = str(error)
+    return Info(root, version, float(fps), features, unknown, entries)
+
+
+def _feature(name: str, path: str, described: Any) -> Feature:
+    """Return a feature. Raises `ValueError` for one that no column can have."""
+    if not is_dict(described):
+        raise ValueError(f"expected an object, got {described!r}")
+    dtype, shape = described.get("dtype"), described.get("shape")
+    if not is_list(shape) or not all(type(n) is int and n >= 0 for n in shape) or math.prod(shape) > MOST_CELLS:
+        raise ValueError(f"expected a list of sizes as shape, got {shape!r}")
+    sizes = tuple(int(n) for n in shape)
+    if dtype in CAMERAS:
+        if len(sizes) != 3:
+            raise ValueError(f"expected three sizes of a camera, got {sizes}")
+        return Feature(name, path, dtype, _channels_last(sizes, described.get("names")))
+    if dtype == "string":
+        return Feature(name, path, dtype, ())
+    if not isinstance(dtype, str) or not _NUMBERS.fullmatch(dtype):
+        raise ValueError(f"expected the dtype of numbers, text, images or video, got {dtype!r}")
+    return Feature(name, path, dtype, () if sizes == (1,) else sizes)
+
+
+def _channels_last(shape: tuple[int, ...], names: Any) -> tuple[int, ...]:
+    """Return `(height, width, channels)`, by the names of the axes or by their sizes."""
+    order = [str(n).lower() for n in names] if is_list(names) and len(names) == 3 else []
+    first = order[0] in _CHANNELS if any(n in _CHANNELS for n in order) else shape[0] <= 4 < shape[2]
+    return (*shape[1:], shape[0]) if first else shape
+
+
+def _integer(entries: Mapping[str, Any], name: str, default: int) -> int:
+    value = entries.get(name, default)
+    return value if type(value) is int else default

@@ -1,0 +1,215 @@
+"""Recognition, options, and damaged datasets: what is sound stays readable, and the rest is named."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock
+from penstock.errors import ArgumentError, DamageWarning, FormatError, UnsafeDataError
+from penstock.formats.lerobot import FORMAT
+from penstock.formats.lerobot.columns import encoded_images, rows_of
+from penstock.formats.lerobot.info import read_info
+from penstock.testing.examples import field
+from tests.formats.lerobot.files import write_new, write_old
+from tests.formats.lerobot.test_lerobot_contract import SPEC, Frames
+
+EPISODES = Frames("frames", SPEC, (3, 1, 7, 2, 5)).episodes()
+
+
+def changed(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change a JSON file."""
+    entries = json.loads(path.read_text())
+    change(entries)
+    path.write_text(json.dumps(entries))
+
+
+def lengths(path: Path) -> list[int]:
+    with pytest.warns(DamageWarning), penstock.open(path) as data:
+        return np.diff(data.source.offsets).tolist()
+
+
+def messages(path: Path) -> str:
+    return "\n".join(f"{f.level} {f.where}: {f.message}" for f in FORMAT.check(path))
+
+
+def test_a_file_without_footer_costs_its_episodes_alone(tmp_path: Path) -> None:
+    root = write_new(tmp_path / "data", EPISODES)
+    file = root / "data/chunk-000/file-001.parquet"
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.warns(DamageWarning, match=r"left out the episodes \[2, 3\].*penstock check lists all"):
+        data = penstock.open(root)
+    assert np.diff(data.source.offsets).tolist() == [3, 1, 5]
+    assert data[2].columns["actions"].tobytes() == EPISODES[4].columns["actions"].tobytes()
+    assert len(data.metadata["damage"]) == 2
+    assert "error episode 3: episode 3: " in messages(root)
+
+
+def test_missing_files_and_wrong_lengths_are_named(tmp_path: Path) -> None:
+    root = write_old(tmp_path / "data", EPISODES)
+    (root / "data/chunk-000/episode_000001.parquet").unlink()
+    shutil.copy(root / "data/chunk-000/episode_000000.parquet", root / "data/chunk-000/episode_000003.parquet")
+    assert lengths(root) == [3, 7, 5]
+    found = messages(root)
+    assert "episode 3: expected 2 rows next to each other, got 3" in found
+    assert "error episode 1: " in found
+
+
+def test_rows_that_are_not_together_and_gaps_are_named(tmp_path: Path) -> None:
+    root = write_new(tmp_path / "data", EPISODES, each=5, group=4)
+    file = root / "data/chunk-000/file-000.parquet"
+    table = pq.read_table(file)
+    pq.write_table(table.take(pa.array([*range(5), 11, *range(5, 11), *range(12, 18)])), file)
+    assert lengths(root) == [3, 1, 5]  # a row of episode 3 is within episode 2
+    assert "episode 2: expected 7 rows next to each other, got -1" in messages(root)
+    parts = [table.slice(0, 4), table.slice(11)]  # episode 2 was removed, here and in the metadata
+    pq.write_table(pa.concat_tables(parts), file)
+    meta = root / "meta/episodes/chunk-000/file-000.parquet"
+    rows = pq.read_table(meta)
+    pq.write_table(rows.take(pa.array([0, 1, 3, 4])), meta)
+    data = penstock.open(root)
+    assert data.source.table()["episode_index"].tolist() == [0, 1, 3, 4]
+    assert data[3].columns["episode_index"].tolist() == [4] * 5
+    found = messages(root)
+    assert "warning meta/episodes: expected every episode up to 4, got none with the index [2]" in found
+    assert "warning meta/info.json/total_frames: expected 11, as the episodes have, got 18" in found
+
+
+def test_timestamps_and_indices_off_are_findings(tmp_path: Path) -> None:
+    root = write_old(tmp_path / "data", EPISODES)
+    file = root / "data/chunk-000/episode_000002.parquet"
+    table = pq.read_table(file)
+    number = table.schema.get_field_index("timestamp")
+    late = pa.array((np.arange(7) / 10 + (np.arange(7) == 4) * 2e-4).astype("f4"))
+    pq.write_table(table.set_column(number, "timestamp", late), file)
+    assert "error episode 2: expected timestamp 0.4 at step 4, got 0.400" in messages(root)
+    assert len(penstock.open(root)) == 5
+
+
+def test_damaged_metadata_of_episodes(tmp_path: Path) -> None:
+    root = write_new(tmp_path / "data", EPISODES)
+    folder = root / "meta/episodes/chunk-000"
+    rows = pq.read_table(folder / "file-000.parquet")
+    pq.write_table(rows.slice(0, 3), folder / "file-000.parquet")
+    (folder / "file-001.parquet").write_bytes(b"PAR1" + b"\0" * 50)
+    assert lengths(root) == [3, 1, 7]
+    pq.write_table(rows.slice(2, 1), folder / "file-001.parquet")
+    with pytest.raises(FormatError, match="expected one entry for each episode, got two for 2"):
+        penstock.open(root)
+    shutil.rmtree(folder)
+    with pytest.raises(FormatError, match="expected Parquet files in meta/episodes"):
+        penstock.open(root)
+
+
+def test_nothing_readable_is_an_error(tmp_path: Path) -> None:
+    root = write_old(tmp_path / "data", EPISODES)
+    shutil.rmtree(root / "data")
+    with pytest.raises(FormatError, match="got 5 damaged ones: episode 0"):
+        penstock.open(root)
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "message"),
+    [
+        ("codebase_version", "v9.0", "expected a codebase_version among"),
+        ("fps", 0, "expected a number of frames a second"),
+        ("features", [], "expected data of one of the formats|expected an object"),
+    ],
+)
+def test_damaged_info(tmp_path: Path, entry: str, value: object, message: str) -> None:
+    root = write_old(tmp_path / "data", EPISODES)
+    changed(root / "meta/info.json", lambda info: info.update({entry: value}))
+    with pytest.raises(FormatError, match=message):
+        penstock.open(root, format="lerobot")
+
+
+def test_names_of_files_stay_in_the_folder(tmp_path: Path) -> None:
+    root = write_old(tmp_path / "data", EPISODES)
+    for name in ("../{episode_index:06d}.parquet", "/x/{episode_index}", "{episode_index.real}", "{other}"):
+        changed(root / "meta/info.json", lambda info, name=name: info.update(data_path=name))
+        with pytest.raises((UnsafeDataError, FormatError)):
+            penstock.open(root)
+
+
+def test_features_that_no_column_can_have_are_left_out(tmp_path: Path) -> None:
+    root = write_old(tmp_path / "data", EPISODES)
+    new = {
+        "a": {"dtype": "object", "shape": [1]},
+        "b": {"dtype": "float32", "shape": [-1]},
+        "c": {"dtype": "image", "shape": [3]},
+        "d": {"dtype": "float32", "shape": [4]},
+    }
+    changed(root / "meta/info.json", lambda info: info["features"].update(new))
+    data = penstock.open(root)
+    assert [text.split(":")[0] for text in data.metadata["left_out"]] == ["a", "b", "c", "d"]
+    assert "the data files have no such column" in data.metadata["left_out"][3]
+    with pytest.raises(ArgumentError, match="no column 'd'"):
+        penstock.open(root, columns=["d"])
+
+
+def test_splits_and_columns(tmp_path: Path) -> None:
+    root = write_new(tmp_path / "data", EPISODES)
+    changed(root / "meta/info.json", lambda info: info.update(splits={"train": "0:3", "val": "3:5", "odd": "all"}))
+    assert np.diff(penstock.open(root, split="val").source.offsets).tolist() == [2, 5]
+    assert list(penstock.open(root, columns=["task", "observation.state"]).spec) == ["observations/state", "task"]
+    assert messages(root) == ""
+    with pytest.raises(ArgumentError, match="did you mean 'train'"):
+        penstock.open(root, split="trian")
+    with pytest.raises(FormatError, match="expected a range"):
+        penstock.open(root, split="odd")
+    with pytest.raises(ArgumentError, match="decode 'rgb8' or 'bytes'"):
+        penstock.open(root, decode="png")
+
+
+def test_a_task_without_text_is_an_error(tmp_path: Path) -> None:
+    root = write_old(tmp_path / "data", EPISODES)
+    lines = (root / "meta/tasks.jsonl").read_text().splitlines()
+    (root / "meta/tasks.jsonl").write_text(lines[0] + "\n")
+    data = penstock.open(root)
+    with pytest.raises(FormatError, match=r"expected the number of a task among \[0\], got \[1, 2\]"):
+        data[0].columns["task"]
+    (root / "meta/tasks.jsonl").unlink()
+    assert "task" not in penstock.open(root).spec
+
+
+def test_values_that_the_dtype_cannot_hold() -> None:
+    assert rows_of(pa.array([[1.5], [2.5]]), field("f4")).tolist() == [1.5, 2.5]
+    for array, wanted, message in (
+        (pa.array([1.5]), field("i8"), "expected int64, got float64"),
+        (pa.array([[1.0, 2.0]]), field("f8"), "length 1"),
+        (pa.array([1.0]), field("f8", 2), r"expected rows of shape \(2,\)"),
+        (pa.array(["a"]), field("f8"), "expected numbers"),
+        (pa.array([1]), field("u1", kind="text"), "expected text"),
+        (pa.array([1, None]), field("i8"), "expected a value in every row"),
+    ):
+        with pytest.raises(FormatError, match=message):
+            rows_of(array, wanted)
+    for array, message in (
+        (pa.array([{"bytes": b"", "path": "a"}, {"bytes": None, "path": "b"}]), "1 rows without; embed"),
+        (pa.array([{"path": "a"}]), "expected images with bytes"),
+        (pa.array(["a"]), "expected the bytes of images"),
+    ):
+        with pytest.raises(FormatError, match=message):
+            encoded_images(array)
+
+
+def test_axes_of_cameras_by_name_or_by_size(tmp_path: Path) -> None:
+    cameras: dict[str, Any] = {
+        "last": {"dtype": "image", "shape": [4, 6, 3], "names": ["height", "width", "channel"]},
+        "first": {"dtype": "image", "shape": [3, 4, 6], "names": ["channels", "height", "width"]},
+        "unnamed": {"dtype": "image", "shape": [3, 4, 6], "names": None},
+    }
+    path = tmp_path / "meta/info.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"codebase_version": "v2.0", "fps": 5, "features": cameras}))
+    assert {feature.shape for feature in read_info(tmp_path).features.values()} == {(4, 6, 3)}

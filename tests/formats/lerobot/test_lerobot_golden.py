@@ -1,0 +1,97 @@
+"""Datasets that LeRobot wrote, read equal to LeRobot's own reading."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pyarrow.parquet as pq
+import pytest
+
+import penstock
+from penstock.core.columns import flatten
+from penstock.formats.base.format import recognise
+from penstock.formats.lerobot import FORMAT
+from penstock.formats.lerobot.names import path_of
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "lerobot"
+NAMES = ("v3_image", "v3_video", "v21_image", "v21_video")
+ITEMS = (0, 1, 24, 25, 26, 64, 65, 77, 78, 108)
+EXPECTED = np.load(GOLDEN / "v3_image_expected.npz")
+
+
+def item(index: int) -> dict[str, Any]:
+    """An item as LeRobot returns it, without windows: the last image of the window is the item's own."""
+    found = {name.split("/", 1)[1]: EXPECTED[name] for name in EXPECTED if name.startswith(f"{index}/")}
+    found = {name: value for name, value in found.items() if not name.endswith("_is_pad")}
+    found["observation.images.top"] = found["observation.images.top"][-1]
+    found["action"] = found["action"][0]
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_dataset_opens_and_checks_clean(name: str) -> None:
+    assert recognise(GOLDEN / name)[0] is FORMAT
+    data = penstock.open(GOLDEN / name)
+    assert data.source.offsets.tolist() == [0, 25, 65, 78, 109]
+    assert list(FORMAT.check(GOLDEN / name)) == []
+    assert data[1].columns["task"].strings() == ["place it in the box"] * 40
+    assert data.source.episode_metadata([2]) == [{"episode_index": 2, "tasks": ["pick the cube"]}]
+    assert (data.metadata["fps"], data.metadata["robot_type"]) == (10, "toyarm")
+
+
+@pytest.mark.parametrize("index", ITEMS)
+def test_items_equal_those_of_lerobot(index: int) -> None:
+    found = flatten(penstock.open(GOLDEN / "v3_image").samples()[index])
+    for name, value in item(index).items():
+        array = np.asarray(found[path_of(name)])
+        array = np.moveaxis(array, -1, 0) if ".images." in name else array
+        np.testing.assert_array_equal(array.astype(value.dtype), value)  # LeRobot has float32 for float64
+
+
+def test_version_2_equals_its_files() -> None:
+    data = penstock.open(GOLDEN / "v21_image")
+    for e in range(4):
+        rows = pq.read_table(GOLDEN / f"v21_image/data/chunk-000/episode_00000{e}.parquet").to_pylist()
+        for name in rows[0]:
+            found = data[e].columns[path_of(name)]
+            if ".images." in name:
+                image = PIL.Image.open(io.BytesIO(rows[-1][name]["bytes"]))
+                assert np.array_equal(found[-1], np.asarray(image))
+            else:
+                assert found.tolist() == [row[name] for row in rows]
+
+
+def test_images_stay_encoded_on_request() -> None:
+    data = penstock.open(GOLDEN / "v3_image", decode="bytes", columns=["observations/images/top"])
+    assert list(data.spec) == ["observations/images/top"]
+    assert data[2].columns["observations/images/top"][3].tobytes().startswith(b"\x89PNG")
+
+
+def test_overlapping_windows_decode_each_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock.formats.lerobot import columns
+
+    decoded = []
+    real = columns.decode_into
+    monkeypatch.setattr(
+        columns, "decode_into", lambda blob, *rest, **options: decoded.append(1) or real(blob, *rest, **options)
+    )
+    data = penstock.open(GOLDEN / "v3_image", columns=["observation.images.wrist"])
+    batch = data.windows(5)[np.arange(20)]["observations"]["images"]["wrist"]
+    assert len(decoded) == 24
+    assert np.array_equal(batch[3, 2], data[0].columns["observations/images/wrist"][5])
+
+
+def test_statistics_are_those_of_the_files() -> None:
+    data = penstock.open(GOLDEN / "v3_image")
+    stored = data.metadata["statistics"]["actions"]
+    computed = penstock.statistics(data)["actions"]
+    np.testing.assert_allclose(stored["mean"], computed.mean, rtol=1e-5)
+    for name, each in (("v3_image", "q50"), ("v21_image", "mean")):
+        figures = FORMAT.open(GOLDEN / name).episode_statistics([1, 0])
+        assert (figures[0]["actions"]["count"], len(figures[1]["actions"][each])) == ([40], 6)
