@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import inspect
+import pkgutil
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
 import penstock
+from penstock.plan.schedule import StopWord
 
 MEANINGS = {
     "progress": {"bool | None = None"},
@@ -44,3 +48,34 @@ def test_arguments_of_one_name_have_one_meaning(argument: str) -> None:
             found[name] = f"{parameter.annotation}{default}"
     assert found
     assert set(found.values()) <= MEANINGS[argument], found
+
+
+def literals(hint: Any) -> Iterator[Any]:
+    """The values of all `Literal` in a type hint."""
+    for inner in get_args(hint):
+        yield from literals(inner) if get_origin(hint) is not Literal else [inner]
+
+
+def everything() -> Iterator[tuple[str, Any]]:
+    """All functions and classes that have an argument or a field `stop`, in all modules of penstock."""
+    for module in pkgutil.walk_packages(penstock.__path__, "penstock."):
+        if module.name.rpartition(".")[2] == "__main__":
+            continue
+        for name, value in vars(importlib.import_module(module.name)).items():
+            if getattr(value, "__module__", None) != module.name:
+                continue
+            if inspect.isfunction(value):
+                yield f"{module.name}.{name}", value
+            elif inspect.isclass(value):
+                yield from ((f"{module.name}.{name}", part) for part in (value, *vars(value).values()))
+
+
+def test_stop_has_one_set_of_words() -> None:
+    words: dict[str, set[Any]] = {}
+    for name, value in everything():
+        is_field = inspect.isclass(value) and dataclasses.is_dataclass(value)
+        if "stop" in getattr(value, "__annotations__", {}) and (is_field or inspect.isfunction(value)):
+            words[name] = set(literals(get_type_hints(value)["stop"]))
+    used = {name: given for name, given in words.items() if given}
+    assert len(used) >= 5
+    assert set().union(*used.values()) == set(get_args(StopWord))

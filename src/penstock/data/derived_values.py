@@ -330,7 +330,7 @@ class StoredValues:
 def _mapped(compute: Callable[[int], R], ranges: Sequence[int]) -> OrderedMap[int, R]:
     """Results for ranges, in order, computed by a thread on each core."""
     threads = min(cores(), len(ranges))
-    limits = PrefetchLimits(threads if threads > 1 else 0, prefetch=max(2 * threads, 1))
+    limits = PrefetchLimits(threads if threads > 1 else 0, items=max(2 * threads, 1))
     return OrderedMap(compute, ranges, limits, name="penstock-derived")
 
 

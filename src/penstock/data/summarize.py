@@ -122,7 +122,7 @@ def _passed(walk: _Walk, threads: int | None, progress: bool | None) -> Statisti
         with lock:
             idle.append(counters)
 
-    with OrderedMap(work, range(walk.blocks), PrefetchLimits(threads, prefetch=None)) as done:
+    with OrderedMap(work, range(walk.blocks), PrefetchLimits(threads)) as done:
         for _ in tracked(range(walk.blocks), "statistics", progress):
             done.get()
     groups: dict[Hashable, Statistics] = {}

@@ -14,12 +14,12 @@ LEAST_MEMORY = 1 << 24
 class PrefetchLimits:
     """Limits for work ahead of a consumer: at most `width` items and `memory` bytes, but always one item.
 
-    If neither `threads` nor `prefetch` is given, `width` starts at 1 and grows by one each time that the consumer
-    waits, up to `most`. Otherwise `width` is `prefetch`.
+    If neither `threads` nor `items` is given, `width` starts at 1 and grows by one each time that the consumer waits,
+    up to `most`. Otherwise `width` is `items`.
 
     Args:
         threads: Number of threads. 0 works in the calling thread. The default None is the number of cores.
-        prefetch: Most items ahead, at least 1. The default None is `threads + 1`.
+        items: Most items ahead, at least 1. The default None is `threads + 1`.
         memory: Bytes, at least 1. The default None is 1 GiB, or a quarter of the free memory if that is less.
         limit: Most threads. The default None sets no limit.
 
@@ -37,19 +37,19 @@ class PrefetchLimits:
     def __init__(
         self,
         threads: int | None = None,
-        prefetch: int | None = None,
+        items: int | None = None,
         memory: int | None = None,
         limit: int | None = None,
     ) -> None:
-        if (threads is not None and threads < 0) or (prefetch is not None and prefetch < 1):
-            raise PlanError(f"expected threads >= 0 and prefetch >= 1, got {threads} and {prefetch}")
+        if (threads is not None and threads < 0) or (items is not None and items < 1):
+            raise PlanError(f"expected threads >= 0 and prefetch >= 1, got {threads} and {items}")
         if memory is not None and memory < 1:
             raise PlanError(f"expected memory of at least one byte, got {memory}")
         wanted = cores() if threads is None else threads
         self.threads = wanted if limit is None else min(wanted, limit)
         self.memory = min(MEMORY, max(free_memory() // 4, LEAST_MEMORY)) if memory is None else memory
-        self.most = prefetch or self.threads + 1
-        self.width = 1 if threads is None and prefetch is None else self.most
+        self.most = items or self.threads + 1
+        self.width = 1 if threads is None and items is None else self.most
 
     def waited(self) -> None:
         """Count that the consumer asked before the next result was ready."""

@@ -41,7 +41,7 @@ class LossyQueue(Generic[T, R]):
         PlanError: `overflow` is another word.
 
     Example:
-        >>> queue = LossyQueue(str, range(5), PrefetchLimits(1, prefetch=2), "keep_newest")
+        >>> queue = LossyQueue(str, range(5), PrefetchLimits(1, items=2), "keep_newest")
         >>> queue.start(), queue.join()
         (None, None)
         >>> queue.get(), queue.get(), queue.stats()["drops"]

@@ -52,9 +52,10 @@ class Loader:
         world: Number of processes. Default: as for `rank`, with `WORLD_SIZE`, then 1.
         threads: Number of background threads. 0 loads in the calling thread. The default is the number of cores that
             the process may use. An `IterDataset` has at most one thread, and a live pipeline has threads already.
-        prefetch: Most jobs in flight, each of some thousand samples, at least 1. The default is `threads + 1`. If
-            neither `threads` nor `prefetch` is given, the number starts at 1 and grows each time that the consumer
-            waits.
+        prefetch: Most batches ahead of the consumer, at least 1. Threads work on several small batches at once, so
+            a small number costs speed. By default, threads work on up to `threads + 1` groups of some thousand samples.
+            If neither `threads` nor `prefetch` is given, that starts with one group and grows each time that the
+            consumer waits. A live pipeline has its own `prefetch`, in `LiveOptions`.
         memory: Limit in bytes for data in flight and reused buffers. The default is 1 GiB, or a quarter of the free
             memory if that is less. Arrays that map functions allocate are not counted: leave room for them.
         allow_empty: Whether to allow datasets without a batch, for runs where some processes have no data. The default
@@ -93,10 +94,12 @@ class Loader:
         self.ranks = ranks(rank, world)
         most = 0 if _is_pipeline(dataset) else 1 if isinstance(dataset, IterDataset) else None
         self.limits = PrefetchLimits(threads, prefetch, memory, most)
+        feed = _feed(dataset, batch_size, drop_last, self.ranks, self.limits.memory)
+        if prefetch is not None:
+            feed, jobs = _with_prefetch(feed, prefetch, self.limits.threads)
+            self.limits = PrefetchLimits(threads, jobs, self.limits.memory, most)
         self._metrics = Metrics()
-        self._cursor = Cursor(
-            _feed(dataset, batch_size, drop_last, self.ranks, self.limits.memory), allow_empty=allow_empty
-        )
+        self._cursor = Cursor(feed, allow_empty=allow_empty)
 
     def __len__(self) -> int:
         """Return the number of batches of the current or next epoch, without skipped ones. It is equal on all ranks.
@@ -303,6 +306,16 @@ def _as_it_is(batch: Batch) -> Batch:
 def _is_pipeline(dataset: object) -> TypeIs[BatchPipeline]:
     """Whether the batches come from a pipeline. Python 3.11 reads all properties to see, so datasets come first."""
     return not isinstance(dataset, MapDataset | IterDataset) and isinstance(dataset, BatchPipeline)
+
+
+def _with_prefetch(feed: BatchSource, prefetch: int, threads: int) -> tuple[BatchSource, int]:
+    """Return the source with jobs that are small enough for `prefetch` batches, and how many jobs may be ahead."""
+    if isinstance(feed, PipelineSource):
+        raise PlanError(
+            f"expected no prefetch for a live pipeline, got {prefetch}; give it to its LiveOptions, which keep batches "
+            "ready"
+        )
+    return feed.with_prefetch(prefetch, threads) if isinstance(feed, PositionSource) else (feed, prefetch)
 
 
 def _feed(

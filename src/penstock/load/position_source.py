@@ -105,6 +105,7 @@ class PositionSource:
         skips: Skipped positions.
         episodes: Number of episodes of each source, or None if all.
         seams: Earlier mixes that the dataset continues.
+        job_batches: Most batches of a job. The default None sets no limit.
     """
 
     dataset: MapDataset
@@ -115,6 +116,7 @@ class PositionSource:
     skips: Skips = field(default_factory=Skips)
     episodes: tuple[int, ...] | None = None  # of each source in this order, though the source may have more by now
     seams: tuple[MixRecord, ...] = ()
+    job_batches: int | None = None
 
     recycler: Recycler = field(init=False, compare=False, repr=False)
     row: RowSize = field(init=False, compare=False, repr=False)
@@ -165,9 +167,11 @@ class PositionSource:
     def _edges(self, lo: int, hi: int) -> IntArray:
         """Kept numbers `[b + 1]` at which the batches of a job begin and end, from `lo` on and at most to `hi`."""
         stop = min(lo + self._samples_a_job(), hi)
-        if self.batch_size is not None:
-            return np.append(np.arange(lo, stop, self.batch_size), stop)
-        return self._kept_edges(self.skips.position(lo), self.skips.position(stop - 1) + 1)
+        if self.batch_size is None:
+            edges = self._kept_edges(self.skips.position(lo), self.skips.position(stop - 1) + 1)
+        else:
+            edges = np.append(np.arange(lo, stop, self.batch_size), stop)
+        return edges if self.job_batches is None else edges[: self.job_batches + 1]
 
     def epoch_slice(self, position: int) -> EpochSlice | None:
         """Return the rest of an epoch from a position on, or a later epoch if the rest has no batch.
@@ -238,9 +242,28 @@ class PositionSource:
             )
             lo = hi
 
+    def with_prefetch(self, prefetch: int, threads: int) -> tuple[PositionSource, int]:
+        """Limit the batches of a job, so that threads work on several jobs and `prefetch` batches are ahead at most.
+
+        With `b` batches a job and `j` jobs ahead, `(j + 1) * b - 1` batches are ahead at most, because the consumer has
+        received at least one batch of the job before them.
+
+        Args:
+            prefetch: Most batches ahead of the consumer, at least 1.
+            threads: Number of threads.
+
+        Returns:
+            The source with this limit, and how many jobs may be ahead.
+        """
+        batches = max((prefetch + 1) // (threads + 2), 1)
+        batches = min(batches, max(self._samples_that_fit() // self.step, 1))
+        return replace(self, job_batches=batches), (prefetch + 1) // batches - 1
+
     def _samples_a_job(self) -> int:
-        if not self.row.measured:
-            return self.step
+        return self._samples_that_fit() if self.row.measured else self.step
+
+    def _samples_that_fit(self) -> int:
+        """Samples of whole batches that are planned and fetched by one call, as far as their bytes allow."""
         block = max(PLAN_BLOCK, min(TINY_BLOCK, TINY_BYTES // self.row.nbytes))
         rows = min(block, max(min(JOB_BYTES, self.memory // LEAST_JOBS) // self.row.nbytes, 1))
         return max(rows * self.ranks.world // self.step, 1) * self.step

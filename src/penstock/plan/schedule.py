@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import pairwise
 from numbers import Rational
 from operator import index
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 import numpy as np
 
@@ -26,7 +26,9 @@ LONGEST = 1 << 62
 SLACK = 32
 """Samples by which an order surely is not ahead of, or behind, its targets, where an end is looked for."""
 
-Stop = Literal["first_exhausted", "all_exhausted", "drain", "never"] | int
+StopWord = Literal["first_exhausted", "all_exhausted", "drain", "never"]
+"""Where a mix ends; every `stop=` of penstock has these words or some of them."""
+Stop = StopWord | int
 Stretches = Sequence[tuple[int, Sequence[Fraction]]]
 
 
@@ -328,8 +330,8 @@ def _check_sizes(used: Sequence[bool], sizes: Sequence[int | None], stop: Stop) 
         raise PlanError(f"expected sizes of 0 or more of {len(used)} sources, got {list(sizes)}")
     if isinstance(stop, int) and not 0 <= stop <= LONGEST:
         raise PlanError(f"expected a mix of 0 to 2^62 samples, got {stop}")
-    if not isinstance(stop, int) and stop not in ("first_exhausted", "all_exhausted", "drain", "never"):
-        raise PlanError(f"expected first_exhausted, all_exhausted, drain, never or a number to stop at, got {stop!r}")
+    if not isinstance(stop, int) and stop not in get_args(StopWord):
+        raise PlanError(f"expected {', '.join(get_args(StopWord))} or a number to stop at, got {stop!r}")
     picked = [size for size, is_used in zip(sizes, used, strict=True) if is_used]
     if stop != "drain" and 0 in picked:
         raise PlanError(
