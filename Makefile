@@ -27,10 +27,10 @@ examples: .venv/run.stamp ## the learners in examples/, in full, with their curv
 test: .venv/dev.stamp ## every test, the examples in docstrings, README and docs
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --doctest-modules src tests README.md CONTRIBUTING.md docs
 
-check: .venv/dev.stamp ## lint, format, plain English, types
+check: .venv/dev.stamp ## lint, format, plain English, types, and the measures of readability
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python tools/plain.py
+	$(BIN)/python tools/measures.py
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/pyright --pythonpath $(BIN)/python $$($(BIN)/python tools/pasted.py CONTRIBUTING.md)
 

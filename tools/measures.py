@@ -1,0 +1,147 @@
+"""Check plain English and print the measures of readability as one table: `python tools/measures.py`.
+
+It runs `tools/plain.py`, whose findings fail it, reads `src/penstock` as text, and starts Python to time an import.
+`tests/test_architecture.py` has the other limits. Cost: 3 to 5 s.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "penstock"
+SHARED = 6  # equal lines that make two files a pair
+WIDEST = 8  # files of one run of lines above which it is too common to count
+IMPORTS = 3  # the fastest of so many imports counts
+
+
+@dataclass(frozen=True)
+class FileMeasures:
+    """Measures of one file.
+
+    Args:
+        lines: All lines.
+        code: Lines of code, without comments and blank lines.
+        comments: Lines with a comment, and lines of the opening comment of the module.
+        texts: Lines of docstrings.
+        anys: Uses of `Any`.
+        runs: Digests of `SHARED` lines of code that follow each other, without imports and lines of punctuation.
+    """
+
+    lines: int
+    code: int
+    comments: int
+    texts: int
+    anys: int
+    runs: frozenset[bytes]
+
+
+def measured(source: str) -> FileMeasures:
+    """Measure one file.
+
+    Args:
+        source: Its text.
+    """
+    tree = ast.parse(source)
+    texts: set[int] = set()
+    anys = 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            texts.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        anys += isinstance(node, ast.Name) and node.id == "Any"
+    opening = 0
+    if ast.get_docstring(tree) is not None:
+        opening = tree.body[0].end_lineno or 0
+    lines = source.splitlines()
+    rest = [line.strip() for number, line in enumerate(lines, 1) if number not in texts and line.strip()]
+    code = [line for line in rest if not line.startswith("#")]
+    comments = [line for line in rest if line.startswith("#") or "  # " in line]
+    return FileMeasures(len(lines), len(code), len(comments) + opening, len(texts), anys, runs_of(code))
+
+
+def runs_of(code: Iterable[str]) -> frozenset[bytes]:
+    """Return a digest of each run of `SHARED` lines.
+
+    Args:
+        code: Lines of code, stripped.
+    """
+    lines = [line for line in code if re.search(r"\w", line) and not line.startswith(("import ", "from "))]
+    runs = ("\n".join(lines[i : i + SHARED]).encode() for i in range(len(lines) - SHARED + 1))
+    return frozenset(hashlib.blake2b(run, digest_size=8).digest() for run in runs)
+
+
+def pairs(files: dict[str, FileMeasures]) -> set[tuple[str, str]]:
+    """Return the pairs of files that share a run of lines.
+
+    Args:
+        files: Measures by name.
+    """
+    places: dict[bytes, list[str]] = defaultdict(list)
+    for name in sorted(files):
+        for run in files[name].runs:
+            places[run].append(name)
+    several = [names for names in places.values() if 2 <= len(names) <= WIDEST]
+    return {(one, other) for names in several for i, one in enumerate(names) for other in names[i + 1 :]}
+
+
+def import_milliseconds() -> float:
+    """Return the milliseconds of `import penstock` in a new process, without the start of Python."""
+    script = "import time; begin = time.perf_counter(); import penstock; print(time.perf_counter() - begin)"
+    command = [sys.executable, "-c", script]
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(IMPORTS)]
+    return 1000 * min(map(float, runs))
+
+
+def table(files: dict[str, FileMeasures], phrases: str) -> list[tuple[str, str]]:
+    """Return the name and the value of each measure.
+
+    Args:
+        files: Measures by name.
+        phrases: Flagged phrases per 1,000 words, with the number of words.
+    """
+    longest = max(files, key=lambda name: files[name].lines)
+    code, comments, texts = (
+        sum(getattr(each, kind) for each in files.values()) for kind in ("code", "comments", "texts")
+    )
+    anys = sum(each.anys for name, each in files.items() if "kernels" in Path(name).parts)
+    return [
+        ("phrases per 1,000 words", f"{phrases}; the limit is 1.0"),
+        ("longest file", f"{longest}, {files[longest].lines} lines"),
+        ("code", f"{code:,} lines in {len(files):,} files"),
+        ("comments and opening comments", f"{comments:,} lines, one for {code / comments:.0f} lines of code"),
+        ("docstrings", f"{texts:,} lines"),
+        ("`Any` in kernels", f"{anys}; the limit is 60"),
+        (f"pairs of files with {SHARED} equal lines", f"{len(pairs(files))}"),
+        ("import penstock", f"{import_milliseconds():.0f} ms"),
+    ]
+
+
+def main() -> int:
+    """Print the table, and return the status of the check of plain English."""
+    begin = time.perf_counter()
+    plain = [sys.executable, str(ROOT / "tools" / "plain.py")]
+    with subprocess.Popen(plain, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        sources = sorted(PACKAGE.rglob("*.py"))
+        files = {file.relative_to(PACKAGE).as_posix(): measured(file.read_text("utf-8")) for file in sources}
+        printed, errors = process.communicate()
+    if process.returncode:
+        print(printed, errors, sep="\n", file=sys.stderr)
+        return process.returncode
+    _, words, _, _, _, rate, *_ = printed.splitlines()[-1].split()
+    for name, value in table(files, f"{rate} of {int(words):,} words"):
+        print(f"{name:36} {value}")
+    print(f"{'measured in':36} {time.perf_counter() - begin:.1f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
