@@ -347,18 +347,20 @@ def lerobot() -> Iterator[Target]:
     contract = import_module("tests.formats.lerobot.test_lerobot_contract")
     made = contract.Frames("frames", contract.SPEC, (3, 1, 4)).episodes()
 
-    def images(folder: Path) -> None:
+    def one_episode(kind: str, folder: Path) -> None:
         """The shortest episode."""
-        copy_of("lerobot/v21_image")(folder)
+        copy_of(f"lerobot/v21_{kind}")(folder)
         for e in (0, 1, 3):
-            (folder / f"data/chunk-000/episode_00000{e}.parquet").unlink()
+            for file in folder.rglob(f"episode_00000{e}.*"):
+                file.unlink()
         rows = (folder / "meta/episodes.jsonl").read_text().splitlines()
         (folder / "meta/episodes.jsonl").write_text(rows[2])
 
     read = dataset("lerobot", {}, {"decode": "bytes"}, {"split": "train"})
     yield Target("lerobot", "old", lambda folder: files.write_old(folder / "data", made), read)
     yield Target("lerobot", "new", lambda folder: files.write_new(folder / "data", made), read)
-    yield Target("lerobot", "images", lambda folder: images(folder / "data"), dataset("lerobot"))
+    yield Target("lerobot", "images", lambda folder: one_episode("image", folder / "data"), dataset("lerobot"))
+    yield Target("lerobot", "video", lambda folder: one_episode("video", folder / "data"), read)
 
 
 def plain(compressed: bool) -> Callable[[Path], object]:

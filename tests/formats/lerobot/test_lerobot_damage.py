@@ -24,6 +24,7 @@ from penstock.testing.examples import field
 from tests.formats.lerobot.files import write_new, write_old
 from tests.formats.lerobot.test_lerobot_contract import SPEC, Frames
 
+GOLDEN = Path(__file__).parents[2] / "golden" / "lerobot"
 EPISODES = Frames("frames", SPEC, (3, 1, 7, 2, 5)).episodes()
 
 
@@ -40,7 +41,7 @@ def lengths(path: Path) -> list[int]:
 
 
 def messages(path: Path) -> str:
-    return "\n".join(f"{f.level} {f.where}: {f.message}" for f in FORMAT.check(path))
+    return "\n".join(f"{f.name} {f.where}: {f.message}" for f in FORMAT.check(path))
 
 
 def test_a_file_without_footer_costs_its_episodes_alone(tmp_path: Path) -> None:
@@ -52,7 +53,7 @@ def test_a_file_without_footer_costs_its_episodes_alone(tmp_path: Path) -> None:
     assert np.diff(data.source.offsets).tolist() == [3, 1, 5]
     assert data[2].columns["actions"].tobytes() == EPISODES[4].columns["actions"].tobytes()
     assert len(data.metadata["damage"]) == 2
-    assert "error episode 3: episode 3: " in messages(root)
+    assert "unreadable episode 3: episode 3: " in messages(root)
 
 
 def test_missing_files_and_wrong_lengths_are_named(tmp_path: Path) -> None:
@@ -62,7 +63,7 @@ def test_missing_files_and_wrong_lengths_are_named(tmp_path: Path) -> None:
     assert lengths(root) == [3, 7, 5]
     found = messages(root)
     assert "episode 3: expected 2 rows next to each other, got 3" in found
-    assert "error episode 1: " in found
+    assert "unreadable episode 1: " in found
 
 
 def test_rows_that_are_not_together_and_gaps_are_named(tmp_path: Path) -> None:
@@ -81,8 +82,8 @@ def test_rows_that_are_not_together_and_gaps_are_named(tmp_path: Path) -> None:
     assert data.source.table()["episode_index"].tolist() == [0, 1, 3, 4]
     assert data[3].columns["episode_index"].tolist() == [4] * 5
     found = messages(root)
-    assert "warning meta/episodes: expected every episode up to 4, got none with the index [2]" in found
-    assert "warning meta/info.json/total_frames: expected 11, as the episodes have, got 18" in found
+    assert "numbering meta/episodes: expected every episode up to 4, got none with the index [2]" in found
+    assert "totals meta/info.json/total_frames: expected 11, as the episodes have, got 18" in found
 
 
 def test_timestamps_and_indices_off_are_findings(tmp_path: Path) -> None:
@@ -92,7 +93,7 @@ def test_timestamps_and_indices_off_are_findings(tmp_path: Path) -> None:
     number = table.schema.get_field_index("timestamp")
     late = pa.array((np.arange(7) / 10 + (np.arange(7) == 4) * 2e-4).astype("f4"))
     pq.write_table(table.set_column(number, "timestamp", late), file)
-    assert "error episode 2: expected timestamp 0.4 at step 4, got 0.400" in messages(root)
+    assert "time-rate episode 2: expected timestamp 0.4 at step 4, got 0.400" in messages(root)
     assert len(penstock.open(root)) == 5
 
 
@@ -213,3 +214,46 @@ def test_axes_of_cameras_by_name_or_by_size(tmp_path: Path) -> None:
     path.parent.mkdir()
     path.write_text(json.dumps({"codebase_version": "v2.0", "fps": 5, "features": cameras}))
     assert {feature.shape for feature in read_info(tmp_path).features.values()} == {(4, 6, 3)}
+
+
+def copied(name: str, tmp_path: Path) -> Path:
+    shutil.copytree(GOLDEN / name, tmp_path / name)
+    return tmp_path / name
+
+
+def test_missing_and_short_videos_are_named(tmp_path: Path) -> None:
+    root = copied("v21_video", tmp_path)
+    folder = root / "videos/chunk-000/observation.images.top"
+    shutil.copy(folder / "episode_000002.mp4", folder / "episode_000000.mp4")  # 13 frames for 25 rows
+    (folder / "episode_000003.mp4").unlink()
+    assert lengths(root) == [25, 40, 13]
+    found = messages(root)
+    assert "unreadable episode 3: episode 3: expected video files, got none at" in found
+    assert "12 of the wanted times have no frame; its last frame is at 1.2 s" in found
+    assert np.diff(penstock.open(root, columns=["observation.images.wrist"]).source.offsets).tolist() == [
+        25,
+        40,
+        13,
+        31,
+    ]
+    with pytest.warns(DamageWarning):
+        data = penstock.open(root)
+    assert data[1].columns["observations/images/top"].shape == (40, 64, 96, 3)
+    with pytest.raises(FormatError, match=r"expected a frame within 0\.0001 s of 2\.4 s"):
+        data[0].columns["observations/images/top"]
+
+
+def test_frames_of_another_size_and_odd_cameras(tmp_path: Path) -> None:
+    root = copied("v3_video", tmp_path)
+
+    def change(info: dict[str, Any]) -> None:
+        info["features"]["observation.images.top"]["shape"] = [64, 97, 3]
+        info["features"]["observation.images.wrist"]["shape"] = [48, 64, 1]
+
+    changed(root / "meta/info.json", change)
+    data = penstock.open(root)
+    assert "3 channels, got 1" in data.metadata["left_out"][0]
+    with pytest.raises(FormatError, match=r"expected frames of \(64, 97, 3\), got \(64, 96, 3\)"):
+        data[0].columns["observations/images/top"]
+    with pytest.raises(FormatError, match="expected a frame within"):
+        penstock.open(copied("v3_video", tmp_path / "b"), tolerance_s=0)[3].columns["observations/images/top"]

@@ -95,3 +95,35 @@ def test_statistics_are_those_of_the_files() -> None:
     for name, each in (("v3_image", "q50"), ("v21_image", "mean")):
         figures = FORMAT.open(GOLDEN / name).episode_statistics([1, 0])
         assert (figures[0]["actions"]["count"], len(figures[1]["actions"][each])) == ([40], 6)
+
+
+@pytest.mark.parametrize("name", ["v3_video", "v21_video"])
+def test_frames_equal_those_of_pyav(name: str) -> None:
+    data = penstock.open(GOLDEN / name)
+    frames = np.load(GOLDEN / "video_frames.npz")
+    keys = [key for key in frames if key.startswith(name) and key.endswith("/rgb")]
+    assert len(keys) == (2 if name == "v3_video" else 8)
+    for key in keys:
+        camera = "top" if "images.top" in key else "wrist"
+        first = 0 if name == "v3_video" else int(data.source.offsets[int(key.split("episode_")[1][:6])])
+        rows = first + frames[key.replace("/rgb", "/frame")]
+        found = data.samples()[rows]["observations"]["images"][camera]
+        assert np.abs(found.astype(int) - frames[key]).max() <= 1  # another build may round the colours otherwise
+
+
+def test_windows_of_video_in_any_order() -> None:
+    data = penstock.open(GOLDEN / "v3_video", columns=["observation.images.wrist", "index"])
+    whole = np.concatenate([episode.columns["observations/images/wrist"] for episode in data])
+    windows = data.windows(3, pad="repeat").shuffle(seed=1)[:40]
+    assert np.array_equal(windows["observations"]["images"]["wrist"], whole[windows["index"]])
+
+
+def test_packets_of_video_are_kept_on_request() -> None:
+    data = penstock.open(GOLDEN / "v21_video", decode="bytes", columns=["observation.images.top"])
+    packets = data[2].columns["observations/images/top"]
+    assert (len(packets), data.spec["observations/images/top"].kind) == (13, "ragged")
+    assert (
+        int(packets.offsets[-1])
+        < (GOLDEN / "v21_video/videos/chunk-000/observation.images.top/episode_000002.mp4").stat().st_size
+    )
+    assert data.source.value_offsets("observations/images/top")[-1] > int(packets.offsets[-1])

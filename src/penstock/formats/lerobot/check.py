@@ -14,6 +14,7 @@ from penstock.core.spec import Field
 from penstock.errors import DamageWarning, FormatError
 from penstock.formats.base.format import Finding
 from penstock.formats.lerobot.columns import span
+from penstock.formats.lerobot.names import path_of
 from penstock.formats.lerobot.source import LeRobotSource
 
 TOLERANCE = 1e-4  # seconds, as in LeRobot
@@ -32,7 +33,7 @@ def findings(path: Path, options: Mapping[str, Any]) -> Iterator[Finding]:
         source = LeRobotSource(path, **options)
     with source:
         for each in source.state.damage:
-            yield Finding("error", "meta" if each.episode is None else f"episode {each.episode}", each.message)
+            yield Finding("unreadable", "meta" if each.episode is None else f"episode {each.episode}", each.message)
         if options.get("split") is None:
             yield from _totals(source)
         yield from _indices(source)
@@ -46,12 +47,12 @@ def _totals(source: LeRobotSource) -> Iterator[Finding]:
     for name, count in found.items():
         told = state.info.entries.get(name)
         if told != count and not (left_out and name == "total_frames"):
-            yield Finding("warning", f"meta/info.json/{name}", f"expected {count}, as the episodes have, got {told!r}")
+            yield Finding("totals", f"meta/info.json/{name}", f"expected {count}, as the episodes have, got {told!r}")
     indices = [entry.index for entry in state.episodes]
     missing = sorted(set(range(max(indices, default=-1) + 1)) - set(indices) - left_out) if indices else []
     if missing:
         message = f"expected every episode up to {max(indices)}, got none with the index {missing[:_NAMED]}"
-        yield Finding("warning", "meta/episodes", message)
+        yield Finding("numbering", "meta/episodes", message)
 
 
 def _indices(source: LeRobotSource) -> Iterator[Finding]:
@@ -72,14 +73,16 @@ def _indices(source: LeRobotSource) -> Iterator[Finding]:
         try:
             found = state.data.column(field, name).rows(source.steps)
         except FormatError as error:
-            yield Finding("error", name, str(error))
+            yield Finding("unreadable", name, str(error), path_of(name))
             continue
         slack = tolerance + np.abs(wanted) * 2.0**-24 if tolerance else 0  # timestamps are rounded to float32
         wrong = np.flatnonzero(~(np.abs(found - wanted) <= slack))
         for row in wrong[np.unique(episode[wrong], return_index=True)[1]][:_NAMED].tolist():
             place = f"episode {state.episodes[int(episode[row])].index}"
             message = f"expected {name} {wanted[row]} at step {step[row]}, got {found[row]}"
-            yield Finding("error", place, message)
+            kind = "time-rate" if name == "timestamp" else "numbering"
+            number = int(episode[row])
+            yield Finding(kind, place, message, path_of(name), (number,), (int(step[row]),))
 
 
 def _values(source: LeRobotSource) -> Iterator[Finding]:
@@ -89,4 +92,4 @@ def _values(source: LeRobotSource) -> Iterator[Finding]:
             try:
                 source.read([column], span(last - first, first))
             except FormatError as error:
-                yield Finding("error", column, str(error))
+                yield Finding("unreadable", column, str(error), column, (e,))

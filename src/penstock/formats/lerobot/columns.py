@@ -6,10 +6,10 @@ dataset. Images stay encoded there; each wanted image is decoded once for a sele
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -70,6 +70,20 @@ class DataFiles:
         """Return the file of a block."""
         return self.files[int(self.file[block])]
 
+    def lengths(self, load: Callable[[int], Array]) -> IntArray:
+        """Return the length of each row of a ragged column. Cost: decodes all blocks.
+
+        Args:
+            load: Returns the rows of a block.
+        """
+        lengths = [np.zeros(0, np.int64)]
+        runs = zip(self.rows.block.tolist(), self.rows.skip.tolist(), np.diff(self.rows.first).tolist(), strict=True)
+        for block, skip, count in runs:
+            rows = load(block)
+            if isinstance(rows, Ragged):
+                lengths.append(rows.lengths[skip : skip + count])
+        return np.concatenate(lengths)
+
     def column(self, field: Field, name: str) -> StoredColumn:
         """Return the reader of a column of numbers or text."""
         return StoredColumn(self, name, field)
@@ -100,6 +114,10 @@ class StoredColumn:
     def read_ragged(self, selection: Selection) -> Ragged:
         """Gather rows."""
         return self.data.rows.read_ragged(self.load, self.field, selection)
+
+    def lengths(self) -> IntArray:
+        """Return the length of each row."""
+        return self.data.lengths(self.load)
 
     def rows(self, count: int) -> AnyArray:
         """Return all rows of an array column.
@@ -147,6 +165,10 @@ class ImageColumn:
             copies[first] = False
             out[places[copies]] = out[places[first][number[copies]]]
 
+    def lengths(self) -> IntArray:
+        """Return the bytes of each image."""
+        return self.data.lengths(self.load)
+
     def read_ragged(self, selection: Selection) -> Ragged:
         """Gather encoded images."""
         return self.data.rows.read_ragged(self.load, _BYTES, selection)
@@ -184,20 +206,36 @@ class TaskColumn:
             )
         return texts.take(places)
 
+    def lengths(self) -> IntArray:
+        """Return the bytes of each text."""
+        return self.index.data.lengths(self.load)
+
     def read_ragged(self, selection: Selection) -> Ragged:
         """Gather texts."""
         return self.index.data.rows.read_ragged(self.load, Field(np.dtype(np.uint8), kind="text"), selection)
 
 
+class RaggedSource(Protocol):
+    """A column that reads ragged rows."""
+
+    def read_ragged(self, selection: Selection) -> Ragged:
+        """Gather rows."""
+        ...
+
+    def lengths(self) -> IntArray:
+        """Return the length of each row, `[rows]`."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
-class BlockRagged:
+class CountedRagged:
     """A ragged column for `SourceState`: offsets are counted at first use.
 
     Args:
         column: Reads rows.
     """
 
-    column: StoredColumn | ImageColumn | TaskColumn
+    column: RaggedSource
 
     @property
     def value_offsets(self) -> IntArray:
@@ -206,8 +244,7 @@ class BlockRagged:
 
     @cached_property
     def _offsets(self) -> IntArray:
-        lengths = [self._block_lengths(*run) for run in self._runs()]
-        return offsets_of(np.concatenate(lengths) if lengths else [])
+        return offsets_of(self.column.lengths())
 
     def read_ragged(self, selection: Selection) -> Ragged:
         """Gather rows."""
@@ -224,15 +261,6 @@ class BlockRagged:
             rows = self.read_ragged(span(last - first + 1, first - 1))
             skipped = start - int(offsets[first - 1])
             out[at : at + length] = rows.values[skipped : skipped + length]
-
-    def _runs(self) -> Iterator[tuple[int, int, int]]:
-        rows = (self.column.index if isinstance(self.column, TaskColumn) else self.column).data.rows
-        lengths = np.diff(rows.first)
-        return zip(rows.block.tolist(), rows.skip.tolist(), lengths.tolist(), strict=True)
-
-    def _block_lengths(self, block: int, skip: int, length: int) -> IntArray:
-        rows = self.column.load(block)
-        return rows.lengths[skip : skip + length] if isinstance(rows, Ragged) else np.zeros(length, np.int64)
 
 
 def rows_of(array: Any, field: Field) -> Array:

@@ -21,8 +21,8 @@ class LeRobotFormat(Format):
     """
 
     name: ClassVar[str] = "lerobot"
-    description: ClassVar[str] = "LeRobot datasets 2.0, 2.1 and 3.0, with tables and images"
-    extras: ClassVar[tuple[str, ...]] = ("arrow", "images")
+    description: ClassVar[str] = "LeRobot datasets 2.0, 2.1 and 3.0, with images or video"
+    extras: ClassVar[tuple[str, ...]] = ("arrow", "images", "video")
 
     def recognises(self, path: Path) -> bool:
         """Return whether there is a `meta/info.json` with a version. Cost: one small file."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,15 +27,17 @@ from penstock.core.spec import Field, Spec
 from penstock.errors import ArgumentError, DamageWarning, FormatError, suggestion
 from penstock.formats.base.blocks import BlockRows
 from penstock.formats.base.state import ArrayReader, RaggedReader, SourceState, StateSource
-from penstock.formats.lerobot.columns import BlockRagged, DataFiles, ImageColumn, StoredColumn, TaskColumn, rows_of
+from penstock.formats.lerobot.columns import CountedRagged, DataFiles, ImageColumn, StoredColumn, TaskColumn, rows_of
 from penstock.formats.lerobot.episodes import EpisodeEntry, read_entries, read_statistics, read_tasks
-from penstock.formats.lerobot.info import INFO, STATS, Feature, Info, read_info, read_json
+from penstock.formats.lerobot.info import CAMERAS, INFO, STATS, Feature, Info, read_info, read_json
+from penstock.formats.lerobot.video import VideoColumn
 
 Decode = Literal["rgb8", "bytes"]
 
 FOOTER_BYTES = 64 << 20  # footers of Parquet files that stay in memory
 TASK = "task"  # column with the text of each step's task
 _INDEX = Field(np.dtype(np.int64))
+_SECONDS = Field(np.dtype(np.float64))
 _NAMED = 8  # episodes that a warning names
 
 
@@ -70,8 +73,9 @@ class LeRobotSource(StateSource[LeRobotState]):
         split: Name of the split to read, such as `"train"`. The default is None: all episodes.
         columns: Columns to read, by path (`"observations/state"`) or original name (`"observation.state"`). The default
             is None: all.
-        decode: `"rgb8"` decodes images to `[height, width, channels]` uint8. `"bytes"` returns the encoded images as
-            ragged columns. The default is `"rgb8"`.
+        decode: `"rgb8"` decodes images and video to `[height, width, channels]` uint8. `"bytes"` returns encoded
+            images, and packets of video, as ragged columns. The default is `"rgb8"`.
+        tolerance_s: Most seconds between the timestamp of a row and its frame in a video. The default is 1e-4.
         cache_bytes: Most bytes of decoded row groups that stay in memory. The default is 256 MiB.
 
     Raises:
@@ -87,12 +91,13 @@ class LeRobotSource(StateSource[LeRobotState]):
         split: str | None = None,
         columns: Sequence[str] | None = None,
         decode: Decode = "rgb8",
+        tolerance_s: float = 1e-4,
         cache_bytes: int = 256 << 20,
     ) -> None:
         if decode not in ("rgb8", "bytes"):
             raise ArgumentError(f"expected decode 'rgb8' or 'bytes', got {decode!r}")
         self._path = Path(path).absolute()
-        self._options = split, columns, decode, cache_bytes
+        self._options = split, columns, decode, tolerance_s, cache_bytes
         info = read_info(self._path)
         unreadable: list[str] = []
         entries = read_entries(info, unreadable)
@@ -100,6 +105,7 @@ class LeRobotSource(StateSource[LeRobotState]):
         if split is not None:
             first, last = info.split(split)
             entries = [entry for entry in entries if first <= entry.index < last]
+        entries = _with_videos(info, entries, columns, damage)
         data, kept = open_files(info, entries, damage, Cache(cache_bytes))
         if damage and not kept:
             raise FormatError(
@@ -109,7 +115,7 @@ class LeRobotSource(StateSource[LeRobotState]):
         _warn(self._path, damage)
         tasks = read_tasks(info)
         names, left_out = _names(info, data, columns, has_tasks=tasks is not None)
-        self._state = _state(info, data, kept, tasks or {}, tuple(damage), names, left_out, decode)
+        self._state = _state(info, data, kept, tasks or {}, tuple(damage), names, left_out, decode, tolerance_s)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (self._path, *self._options)
@@ -132,11 +138,41 @@ class LeRobotSource(StateSource[LeRobotState]):
 
 
 def _reopened(
-    path: Path, split: str | None, columns: Sequence[str] | None, decode: Decode, cache_bytes: int
+    path: Path,
+    split: str | None,
+    columns: Sequence[str] | None,
+    decode: Decode,
+    tolerance_s: float,
+    cache_bytes: int,
 ) -> LeRobotSource:
     with warnings.catch_warnings():  # said when the dataset was opened
         warnings.simplefilter("ignore", DamageWarning)
-        return LeRobotSource(path, split=split, columns=columns, decode=decode, cache_bytes=cache_bytes)
+        return LeRobotSource(
+            path, split=split, columns=columns, decode=decode, tolerance_s=tolerance_s, cache_bytes=cache_bytes
+        )
+
+
+def _with_videos(
+    info: Info, entries: Sequence[EpisodeEntry], columns: Sequence[str] | None, damage: list[Damage]
+) -> list[EpisodeEntry]:
+    """Return the episodes whose video files exist, as far as their cameras are read. Cost: a look at each file."""
+    cameras = [
+        name
+        for name, feature in info.features.items()
+        if feature.dtype == "video" and (columns is None or name in columns or feature.path in columns)
+    ]
+    exists: dict[Path, bool] = {}
+    kept: list[EpisodeEntry] = []
+    for entry in entries:
+        files = [entry.videos[name].file for name in cameras]
+        for file in files:
+            exists.setdefault(file, file.is_file())
+        missing = [str(file) for file in files if not exists[file]]
+        if missing:
+            damage.append(Damage(f"episode {entry.index}: expected video files, got none at {missing}", entry.index))
+        else:
+            kept.append(entry)
+    return kept
 
 
 def open_files(
@@ -217,7 +253,8 @@ def _names(
     stored = set(data.files[0].schema.names) if data.files else set(info.features)
     for name, feature in info.features.items():
         if feature.dtype == "video":
-            left_out[name] = "video columns are not read yet"
+            if feature.shape[2] != 3:
+                left_out[name] = f"expected a video of 3 channels, got {feature.shape[2]}"
         elif name not in stored:
             left_out[name] = "the data files have no such column"
     names = [name for name in info.features if name not in left_out]
@@ -244,18 +281,24 @@ def _state(
     names: Sequence[str],
     left_out: Mapping[str, str],
     decode: Decode,
+    tolerance_s: float,
 ) -> LeRobotState:
+    """Return the state, with a reader for each column."""
     offsets = offsets_of([entry.length for entry in kept])
     fields: dict[str, Field] = {}
     arrays: dict[str, ArrayReader] = {}
     ragged: dict[str, RaggedReader] = {}
     for name in names:
         feature = info.features.get(name, Feature(TASK, TASK, "string", ()))
-        column = _column(feature, data, tasks, known=name in info.features)
-        encoded = feature.dtype == "image" and decode == "bytes"
+        encoded = feature.dtype in CAMERAS and decode == "bytes"
         fields[feature.path] = Field(np.dtype(np.uint8), kind="ragged") if encoded else feature.field
+        if feature.dtype == "video":
+            places = [entry.videos[name] for entry in kept]
+            column = VideoColumn.of(places, offsets, data.column(_SECONDS, "timestamp"), feature.shape, tolerance_s)
+        else:
+            column = _column(feature, data, tasks, known=name in info.features)
         if isinstance(column, TaskColumn) or fields[feature.path].ragged:
-            ragged[feature.path] = BlockRagged(column)
+            ragged[feature.path] = CountedRagged(column)
         else:
             arrays[feature.path] = column
     spec = Spec(fields)
@@ -297,11 +340,18 @@ def _digest(info: Info, data: DataFiles, kept: Sequence[EpisodeEntry], spec: Spe
             info.entries,
             [[entry.index, entry.length, entry.tasks] for entry in kept],
             [file.identity for file in data.files],
+            [[str(name), found.st_size, found.st_mtime_ns] for name, found in _videos(info, kept)],
             spec.fingerprint,
         ]
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
     return digest
+
+
+def _videos(info: Info, kept: Sequence[EpisodeEntry]) -> list[tuple[Path, os.stat_result]]:
+    """Return the name below the folder, size and time of each video file that exists."""
+    files = dict.fromkeys(place.file for entry in kept for place in entry.videos.values())
+    return [(file.relative_to(info.root), file.stat()) for file in files if file.is_file()]
 
 
 def _metadata(
