@@ -37,18 +37,21 @@ SEES: dict[str, tuple[str, ...]] = {
     "formats.base": (*GROUND, "kernels", "formats"),
     "formats.memory": (*GROUND, "kernels", "formats.base"),
     "formats.records": (*GROUND, "kernels", "containers", "formats.base"),
+    "formats.joined": (*GROUND, "formats.base"),
     "envs": (*GROUND, "containers"),
     "plan": (*GROUND, "flow", "kernels", "formats.base"),
     "live": (*GROUND, "flow", "kernels", "plan", "formats.base"),
     "record": (*GROUND, "formats.base"),
     "data": (
         *GROUND,
+        "locations",
         "flow",
         "kernels",
         "plan",
         "formats.base",
         "formats.memory",
         "formats.records",
+        "formats.joined",
         "formats.columns",
     ),
     "domains": (
@@ -65,12 +68,12 @@ SEES: dict[str, tuple[str, ...]] = {
     ),
     "load": (*GROUND, "flow", "kernels", "plan", "formats.base", "data"),
     "replay": (*GROUND, "flow", "kernels", "plan", "formats.base", "formats.columns", "data", "load"),
-    "conversion": (*GROUND, "formats.base", "data"),
-    "doctor": (*GROUND, "flow", "formats.base", "data", "conversion"),
+    "conversion": (*GROUND, "locations", "formats.base", "data"),
+    "doctor": (*GROUND, "flow", "formats.base", "locations", "data", "conversion"),
     "testing": (*GROUND, "kernels", "plan", "formats.base", "formats.memory", "data"),
 }
 # Any other folder of `formats` is a file format. No file format imports another one.
-FILE_FORMAT = (*GROUND, "flow", "kernels", "containers", "formats.base", "formats.memory")
+FILE_FORMAT = (*GROUND, "locations", "flow", "kernels", "containers", "formats.base", "formats.memory")
 SEE_ALL = {"compat", "cli", "__main__"}
 
 # The one module of ours that is imported inside a function, because numba takes longer to load than all else together.

@@ -11,7 +11,7 @@ import penstock
 from penstock.cli.info import bytes_at, episode_returns, render, space_text, summarise
 from penstock.cli.show import BARS
 from penstock.core.spec import Field, Spec
-from penstock.formats.base.format import named
+from penstock.data.located import locate
 from tests.cli.conftest import Call
 
 
@@ -64,7 +64,7 @@ def test_rewards_of_another_shape_have_no_returns() -> None:
 
 def test_a_dataset_without_episodes(tmp_path: Path) -> None:
     source = source_of([], [0])
-    summary = summarise(named("columns"), tmp_path, source, np.diff(source.offsets), np.zeros(0))
+    summary = summarise(locate(tmp_path, format="columns"), source, np.diff(source.offsets), np.zeros(0))
     assert (summary["episodes"], summary["lengths"], summary["returns"]) == (0, None, None)
     assert render(summary, np.diff(source.offsets), np.zeros(0))
 

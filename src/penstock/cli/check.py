@@ -10,8 +10,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from penstock.cli.fitted import Fitted
-from penstock.cli.options import From, Opening, pairs, placed
+from penstock.cli.options import IN_HELP, From, Opening, pairs
 from penstock.cli.show import Json, print_json
+from penstock.data.located import locate
 from penstock.doctor.check import check as checked
 from penstock.doctor.examine import Report, leaks
 from penstock.formats.base.findings import Finding
@@ -20,7 +21,7 @@ STYLES = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
 def check(
-    locations: Annotated[list[str], typer.Argument(metavar="PATH_OR_ID...", help="Datasets, by path or id.")],
+    locations: Annotated[list[str], typer.Argument(metavar="LOCATION...", help=IN_HELP)],
     deep: Annotated[
         bool, typer.Option("--deep", help="Check the values of all episodes, however large the data are.")
     ] = False,
@@ -56,11 +57,11 @@ def check(
     for location, finding in leaks(reports):
         found[location].append(finding)
     for location, findings in found.items():
-        format, path = placed(location, source)
+        located = locate(location, format=source)
         listed = [finding.to_json() for finding in findings]
         sound = reports[location].sound
-        shown.append({"path": str(path), "format": format.name, "sound": sound, "findings": listed})
-        tables.append(render(format.name, str(path), findings))
+        shown.append({"path": str(located), "format": located.format, "sound": sound, "findings": listed})
+        tables.append(render(located.format, str(located), findings))
     if as_json:
         print_json(shown[0] if len(shown) == 1 else shown)
     else:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.fitted import Fitted
-from penstock.cli.options import Episodes, From, Opening, Where, chosen, format_names, opened, pairs
+from penstock.cli.options import Episodes, From, In, Opening, Where, chosen, format_names, opened, pairs
 from penstock.cli.show import Json, print_json, size
 from penstock.conversion.convert import convert as convert_data
 from penstock.conversion.report import ConversionReport
@@ -25,7 +25,7 @@ SAID = {"converted": "converted", "resumed": "went on from episode {at}", "compl
 
 
 def convert(
-    location: Annotated[str, typer.Argument(metavar="IN", help="A path, or an id that a format knows.")],
+    location: In,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Where to write the dataset; must not exist yet.")],
     to: Annotated[
         str | None,
@@ -67,7 +67,7 @@ def convert(
     Example: penstock convert ./cartpole ./cartpole-minari --to minari
     """
     format = to or ("webdataset" if out.name.endswith(SUFFIXES) else "columns")
-    _, _, held = opened(location, opening, source)
+    _, held = opened(location, opening, source)
     with held, _progress(quiet=as_json) as progress:
         data = chosen(held, episodes, where, shuffle=shuffle, seed=seed)
         report = convert_data(

@@ -9,7 +9,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from penstock.cli.options import From, Opening, opened
+from penstock.cli.options import From, In, Opening, opened
 from penstock.cli.show import Json, print_json
 from penstock.cli.strip import COLORS, Curve, Frame, sheet
 from penstock.core.arrays import AnyArray, FloatArray, IntArray
@@ -25,7 +25,7 @@ PANELS = 6  # columns of observations that are drawn as curves
 
 
 def film(
-    location: Annotated[str, typer.Argument(metavar="PATH_OR_ID", help="A path, or an id that a format knows.")],
+    location: In,
     episode: Annotated[
         int, typer.Option("--episode", "-e", help="The episode; negative numbers count from the end.")
     ] = 0,
@@ -48,7 +48,7 @@ def film(
 
     Example: penstock film ./demos --episode 3 -o strip.png
     """
-    found, path, held = opened(location, opening, source)
+    located, held = opened(location, opening, source)
     with held:
         if not -len(held) <= episode < len(held):
             raise DataError(f"expected an episode within 0:{len(held)}, got {episode}")
@@ -56,15 +56,15 @@ def film(
         one = held.episode(episode)
         color = held.metadata.get("color_space")
         page = draw(
-            one, name, title=path.name, color=color if color in ("RGB", "GRAY") else None, count=frames, every=every,
+            one, name, title=located.name, color=color if color in ("RGB", "GRAY") else None, count=frames, every=every,
             stack=stack,
         )  # fmt: skip
     _save(page, out)
-    about = {"path": str(path), "format": found.name, "episode": one.id, "steps": len(one), "column": name}
+    about = {"path": str(located), "format": located.format, "episode": one.id, "steps": len(one), "column": name}
     if as_json:
         print_json({**about, "out": str(out), "width": page.width, "height": page.height})
     else:
-        text = f"{out}: episode {one.id} of {path}, {len(one)} steps, {name}, {page.width} x {page.height} pixels"
+        text = f"{out}: episode {one.id} of {located}, {len(one)} steps, {name}, {page.width} x {page.height} pixels"
         Console(soft_wrap=True).print(text, highlight=False)
 
 

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from penstock.cli.options import In
 from penstock.cli.show import Json, print_json, size
 from penstock.core.text import counted
+from penstock.data.located import DatasetFiles, locate
 from penstock.errors import FormatError
-from penstock.formats.base.format import recognise
 from penstock.formats.minari import index_cache
 from penstock.formats.minari.arrow_source import ArrowSource
 from penstock.formats.minari.format import place as minari_place
@@ -21,7 +22,7 @@ from penstock.formats.webdataset.source import ShardSource
 
 
 def index(
-    location: Annotated[str, typer.Argument(metavar="PATH_OR_ID", help="A path, or an id that a format knows.")],
+    location: In,
     force: Annotated[bool, typer.Option("--force", help="Build the index again, even if it is up to date.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -31,22 +32,28 @@ def index(
 
     Example: penstock index ./shards --force
     """
-    found, path = recognise(location)
-    if found.name == "webdataset":
-        summary = _of_shards(path, force=force)
-    elif found.name == "minari":
-        summary = _of_minari(path, force=force)
+    summaries = [_summary(each, force=force) for each in locate(location).datasets]
+    for summary in summaries:
+        print_json(summary) if as_json else _print(summary)
+
+
+def _summary(dataset: DatasetFiles, *, force: bool) -> dict[str, Any]:
+    name = dataset.format.name
+    if name == "webdataset":
+        found = _of_shards(dataset, force=force)
+    elif name == "minari":
+        found = _of_minari(dataset.paths[0], force=force)
     else:
-        with found.open(path) as source:
-            summary = {"episodes": len(source), "steps": source.steps, "index": None, "made": False}
-    summary: dict[str, Any] = {"path": str(path), "format": found.name, **summary}
-    if as_json:
-        print_json(summary)
-        return
+        with dataset.open() as source:
+            found = {"episodes": len(source), "steps": source.steps, "index": None, "made": False}
+    return {"path": str(dataset), "format": name, **found}
+
+
+def _print(summary: dict[str, Any]) -> None:
     where = summary["index"]
     said = "needs no index" if where is None else f"index {'made' if summary['made'] else 'was there'}: {where}"
     counts = f"{counted(summary['episodes'], 'episode')}, {counted(summary['steps'], 'step')}"
-    Console(soft_wrap=True).print(f"{path} ({found.name}): {counts}; {said}", highlight=False)
+    Console(soft_wrap=True).print(f"{summary['path']} ({summary['format']}): {counts}; {said}", highlight=False)
 
 
 class _Indexed(ShardSource):
@@ -54,22 +61,22 @@ class _Indexed(ShardSource):
 
     def keep(self) -> None:
         """Write the index. Raises `OSError` where the cache folder cannot be written."""
-        shard_index.save(shard_index.place(self.path), self._state_key(), self.state.content)
+        shard_index.save(self.index_file, self._state_key(), self.state.content)
 
     @property
     def is_kept(self) -> bool:
         """Return whether the cache has an index of this state."""
-        return shard_index.load(shard_index.place(self.path), self._state_key()) is not None
+        return shard_index.load(self.index_file, self._state_key()) is not None
 
     def _state_key(self) -> str:
         return shard_index.state_of(self._key, self.shards, self.state.archives.buffers)
 
 
-def _of_shards(path: Path, *, force: bool) -> dict[str, Any]:
-    place = shard_index.place(path)
+def _of_shards(dataset: DatasetFiles, *, force: bool) -> dict[str, Any]:
     if force:
-        place.unlink(missing_ok=True)
-    with _Indexed(path) as source:
+        shard_index.place(dataset.paths[0] if len(dataset.paths) == 1 else dataset.paths).unlink(missing_ok=True)
+    with _Indexed(dataset.paths) as source:
+        place = source.index_file
         made = force or not source.is_kept
         if made:
             source.keep()

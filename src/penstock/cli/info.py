@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,23 +15,22 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from penstock.cli.fitted import Fitted
-from penstock.cli.options import From, Opening, opened
+from penstock.cli.options import From, In, Opening, opened
 from penstock.cli.show import Json, plain, print_json, size, sparkline, spread
 from penstock.core.arrays import FloatArray, IntArray
 from penstock.core.selection import Selection
 from penstock.core.text import counted
+from penstock.data.located import LocatedData, locate
 from penstock.errors import PenstockError
-from penstock.formats.base.format import Format, recognise
 from penstock.formats.base.source import Source
 from penstock.formats.demos.format import kind_at
-from penstock.formats.webdataset.shards import shards_of
 
 BLOCK = 1 << 20  # rewards are read so many rows at a time
 METADATA_WIDTH = 300
 
 
 def info(
-    location: Annotated[str, typer.Argument(metavar="PATH_OR_ID", help="A path, or an id that a format knows.")],
+    location: In,
     source: From = None,
     opening: Opening = None,
     as_json: Json = False,
@@ -42,42 +41,40 @@ def info(
 
     Example: penstock info ./cartpole --json
     """
-    found, path, held = opened(location, opening, source)
+    located, held = opened(location, opening, source)
     with held:
         lengths, returns = np.diff(held.offsets), episode_returns(held)
-        summary = summarise(found, path, held, lengths, returns)
+        summary = summarise(located, held, lengths, returns)
     if as_json:
         print_json(summary)
     else:
         Console().print(render(summary, lengths, returns))
     if not len(lengths):
-        Console(stderr=True, soft_wrap=True).print(Text(_nothing(location, found, path), style="red"))
+        Console(stderr=True, soft_wrap=True).print(Text(_nothing(location, located), style="red"))
         raise typer.Exit(1)
 
 
-def _nothing(location: str, found: Format, path: Path) -> str:
+def _nothing(location: str, located: LocatedData) -> str:
     """Return the message for a dataset without episodes, which may have been opened as the wrong format."""
     try:
-        other, _ = recognise(location)
+        other = locate(location).format
     except (PenstockError, OSError):
-        return f"{path} has no episodes that the format {found.name!r} finds, and no format recognises it"
-    if other.name != found.name:
-        return f"{path} has no episodes as {found.name!r}; it looks like {other.name!r}: leave out --from"
-    return f"{path} has no episodes"
+        return f"{located} has no episodes that the format {located.format!r} finds, and no format recognises it"
+    if other != located.format:
+        return f"{located} has no episodes as {located.format!r}; it looks like {other!r}: leave out --from"
+    return f"{located} has no episodes"
 
 
-def summarise(
-    found: Format, path: Path, source: Source, lengths: IntArray, returns: FloatArray | None
-) -> dict[str, Any]:
+def summarise(located: LocatedData, source: Source, lengths: IntArray, returns: FloatArray | None) -> dict[str, Any]:
     """Return all output of `info` as plain data."""
     spec = source.spec.to_json()
     return {
-        "path": str(path),
-        "format": found.name,
-        "layout": layout(found, path, source),
+        "path": str(located),
+        "format": located.format,
+        "layout": layout(located, source),
         "episodes": len(source),
         "steps": source.steps,
-        "bytes": bytes_at(path),
+        "bytes": sum(map(bytes_at, located.paths)),
         "lengths": spread(lengths),
         "returns": None if returns is None else spread(returns),
         "observation_space": spec["observation_space"],
@@ -87,15 +84,18 @@ def summarise(
     }
 
 
-def layout(found: Format, path: Path, source: Source) -> str | None:
+def layout(located: LocatedData, source: Source) -> str | None:
     """Return the dataset's layout or kind within its format; None for a format with only one.
 
-    For Minari, this is the back-end. For demonstrations, it is the tool that made them.
+    For Minari, this is the back-end. For demonstrations, it is the tool that made them. For several datasets, it is
+    their number.
     """
-    if found.name == "demos":
-        return kind_at(path).name
+    if len(located.datasets) > 1:
+        return f"{len(located.datasets)} joined"
+    if located.format == "demos":
+        return kind_at(located.paths[0]).name
     told = getattr(source, "layout", None)
-    backend = source.metadata.get("data_format") if found.name == "minari" else None
+    backend = source.metadata.get("data_format") if located.format == "minari" else None
     return " ".join(str(part) for part in (backend, told) if part is not None) or None
 
 
@@ -125,8 +125,6 @@ def _reward_blocks(source: Source) -> Iterator[tuple[int, FloatArray]]:
 
 def bytes_at(path: Path) -> int:
     """Bytes of a file, or of all files below a folder."""
-    if not path.exists():
-        return sum(shard.stat().st_size for shard in shards_of(path))  # a pattern
     files = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
     return sum(file.stat().st_size for file in files)
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import numpy as np
 import typer
 
 from penstock.data.dataset import EpisodeDataset
+from penstock.data.located import LocatedData, locate
 from penstock.errors import DataError, PenstockError
-from penstock.formats.base.format import Format, available, named, recognise
+from penstock.formats.base.format import available
 from penstock.formats.base.source import Source
 
 UNITS = {
@@ -20,6 +19,8 @@ UNITS = {
     **{"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30},
 }
 
+IN_HELP = "A path, an id that a format knows, or a pattern such as 'shard-{000..009}.tar' or 'runs/*'."
+In = Annotated[str, typer.Argument(metavar="LOCATION", help=IN_HELP)]
 Opening = Annotated[
     list[str] | None, typer.Option("--open", metavar="KEY=VALUE", help="An option of the reader; can be repeated.")
 ]
@@ -102,29 +103,21 @@ def cut(text: str, count: int) -> list[int]:
         raise DataError(f"expected episodes as A:B, got {text!r}: {error}") from error
 
 
-def placed(location: str, format: str | None = None) -> tuple[Format, Path]:
-    """Return the format and path of a dataset, given its path or id; `format` overrides the recognised format."""
-    if format is None:
-        return recognise(location)
-    found = named(format)
-    return found, Path(location) if os.path.exists(location) else (found.locate(location) or Path(location))
-
-
-def opened(location: str, options: list[str] | None = None, format: str | None = None) -> tuple[Format, Path, Source]:
-    """Open the dataset at a path or id: format, path and source. An unknown option is a `DataError`."""
-    found, path = placed(location, format)
+def opened(location: str, options: list[str] | None = None, format: str | None = None) -> tuple[LocatedData, Source]:
+    """Open the datasets at a location: what was found there, and the source. An unknown option is a `DataError`."""
+    located = locate(location, format=format)
     told = pairs(options, "--open")
     try:
-        return found, path, found.open(path, **told)
+        return located, located.open(**told)
     except TypeError as error:
-        refuse(found, told, error)
+        refuse(located, told, error)
 
 
-def refuse(found: Format, told: dict[str, Any], error: TypeError) -> NoReturn:
+def refuse(located: LocatedData, told: dict[str, Any], error: TypeError) -> NoReturn:
     """Raise a `DataError` for unknown options, or the `TypeError` itself if it has another cause."""
     if not told or isinstance(error, PenstockError):
         raise error
-    raise DataError(f"expected options that the format {found.name!r} knows, got {told}: {error}") from error
+    raise DataError(f"expected options that the format {located.format!r} knows, got {told}: {error}") from error
 
 
 def chosen(

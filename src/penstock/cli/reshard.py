@@ -10,7 +10,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from penstock.cli.options import nbytes
+from penstock.cli.options import In, nbytes
 from penstock.cli.show import Json, print_json, size
 from penstock.containers.tar import Members, TarAppender, member, walk
 from penstock.containers.tar.compress import Compression, pack
@@ -18,13 +18,13 @@ from penstock.containers.tar.writer import Piece
 from penstock.conversion.convert import convert
 from penstock.core.arrays import ByteArray
 from penstock.core.text import counted
+from penstock.data.located import locate
 from penstock.errors import DataError, FormatError
 from penstock.files import move, scratch_folder
-from penstock.formats.base.format import recognise
 from penstock.formats.webdataset import own, seed
 from penstock.formats.webdataset.cache import plain
 from penstock.formats.webdataset.samples import META, grouped
-from penstock.formats.webdataset.shards import SUFFIXES
+from penstock.formats.webdataset.shards import SUFFIXES, shards_of
 from penstock.formats.webdataset.source import ShardSource
 from penstock.formats.webdataset.writer import SHARD_BYTES, SHARD_EPISODES, packing, shard_name
 
@@ -34,7 +34,7 @@ ENDS = {"gzip": ".tgz", "zstd": ".tar.zst"}
 
 
 def reshard(
-    location: Annotated[str, typer.Argument(metavar="IN", help="An archive, a folder, or a pattern with braces.")],
+    location: In,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="A new folder, or the name of one new archive.")],
     shard_bytes: Annotated[
         str, typer.Option("--shard-bytes", help="The size limit of a shard, such as 500MB.")
@@ -58,11 +58,11 @@ def reshard(
         raise DataError(f"expected a compression of {', '.join(COMPRESSIONS)}, got {compression!r}")
     packed: Compression = None if compression == "none" else _kind(compression)
     limits = (max(nbytes(shard_bytes), 1), shard_episodes)
-    found, path = recognise(location)
-    if found.name != "webdataset":
+    located = locate(location)
+    if located.format != "webdataset":
         hint = f"write it as shards with: penstock convert {location} {out} --to webdataset"
-        raise FormatError(f"expected tar shards, got a dataset of {found.name}; {hint}", path=path)
-    with ShardSource(path) as source:
+        raise FormatError(f"expected tar shards, got a dataset of {located.format}; {hint}", path=located)
+    with ShardSource([shard for path in located.paths for shard in shards_of(path)]) as source:
         told = source.layout
         if layout in (None, told):
             copy(source, out, limits, packed)

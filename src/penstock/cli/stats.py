@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from penstock.cli.fitted import Fitted
-from penstock.cli.options import Episodes, From, Opening, Where, chosen, opened
+from penstock.cli.options import Episodes, From, In, Opening, Where, chosen, opened
 from penstock.cli.show import BARS, Json, print_json
 from penstock.core.arrays import IntArray
 from penstock.core.text import counted
@@ -28,7 +28,7 @@ SHOWN = 8
 
 
 def stats(
-    location: Annotated[str, typer.Argument(metavar="PATH_OR_ID", help="A path, or an id that a format knows.")],
+    location: In,
     columns: Annotated[
         list[str] | None,
         typer.Option("--column", help="A column, or a prefix such as observations; can be repeated. Default: all."),
@@ -58,7 +58,7 @@ def stats(
     """
     if picture is not None and picture.suffix not in (".png", ".svg", ".pdf"):
         raise DataError(f"expected a picture that ends in .png, .svg or .pdf, got {picture}")
-    _, path, held = opened(location, opening, source)
+    located, held = opened(location, opening, source)
     with held:
         found = statistics(chosen(held, episodes, where), columns, by=by, progress=False if as_json else None)
     if output is not None:
@@ -68,9 +68,11 @@ def stats(
     if as_json:
         print_json(found.to_json())
     else:
-        Console().print(render(found, str(path), every=every))
+        Console().print(render(found, str(located), every=every))
     if not found:
-        Console(stderr=True, soft_wrap=True).print(Text(f"{path} has no columns of numbers with values", style="red"))
+        Console(stderr=True, soft_wrap=True).print(
+            Text(f"{located} has no columns of numbers with values", style="red")
+        )
         raise typer.Exit(1)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from penstock.cli.options import From, Opening, opened
+from penstock.cli.options import From, In, Opening, opened
 from penstock.cli.scene import LEGEND, LIGHTS, PREDICTED, Drive, page
 from penstock.cli.show import Json, print_json
 from penstock.domains.driving.logs import scene_logs
@@ -28,7 +28,7 @@ FRAME_SECONDS = 0.1
 
 
 def view(
-    location: Annotated[str, typer.Argument(metavar="PATH", help="A driving log.")],
+    location: In,
     scene: Annotated[int, typer.Option("--scene", "-s", help="The scene; negative numbers count from the end.")] = 0,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="A picture (.png, .jpg, .webp), or a film (.gif, .mp4).")
@@ -62,23 +62,23 @@ def view(
     Example: penstock view drive.zarr --scene 3 -o scene.gif
     """
     predicted = None if predictions is None else read_pred_csv(predictions)
-    found, path, held = opened(location, opening, source)
+    located, held = opened(location, opening, source)
     with held:
         if not isinstance(held, L5KitSource):
             raise DataError(
-                f"expected a driving log, got {found.name} at {path}; draw it with: penstock film {location}"
+                f"expected a driving log, got {located.format} at {located}; draw it with: penstock film {location}"
             )
         one, number = scene_logs(held, scene), scene % len(held)
     film = out.suffix.lower() in (".gif", ".mp4")
     side = size or (ALONE if film or frame is not None else SHEET)
     drive = Drive(one, _road(semantic_map, meta), predicted, meters=meters, size=side)
     frames = _frames(drive, frame, every, film)
-    _drawn(drive, f"{path.name}   scene {number}", frames, out, film, (every or 1) * FRAME_SECONDS)
-    about = {"path": str(path), "scene": number, "frames": frames, "out": str(out), "bytes": out.stat().st_size}
+    _drawn(drive, f"{located.name}   scene {number}", frames, out, film, (every or 1) * FRAME_SECONDS)
+    about = {"path": str(located), "scene": number, "frames": frames, "out": str(out), "bytes": out.stat().st_size}
     if as_json:
         print_json(about)
     else:
-        text = f"{out}: {len(frames)} of {len(drive)} frames of scene {number} of {path}"
+        text = f"{out}: {len(frames)} of {len(drive)} frames of scene {number} of {located}"
         Console(soft_wrap=True).print(text, highlight=False)
 
 

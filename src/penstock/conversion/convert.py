@@ -29,12 +29,13 @@ from penstock.files import sweep
 from penstock.formats.base.format import Format, named
 from penstock.formats.base.source import Source
 from penstock.formats.base.writer import Writer
+from penstock.locations.location import LocationLike
 
 OnEpisode = Callable[[int, int, int], object]
 
 
 def convert(
-    source: EpisodeDataset | Source | str | os.PathLike[str],
+    source: EpisodeDataset | Source | LocationLike,
     out: str | os.PathLike[str],
     *,
     format: str = "columns",
@@ -55,7 +56,8 @@ def convert(
     Memory: some episodes.
 
     Args:
-        source: A path, an id, a `Source`, or an `EpisodeDataset`, whose chosen episodes are written in their order.
+        source: What `penstock.open` opens, a `Source`, or an `EpisodeDataset`, whose chosen episodes are written in
+            their order.
         out: Path of the new dataset.
         format: Format of the new dataset. The default is `"columns"`.
         options: Options of the format's writer. The default is none.

@@ -1,35 +1,45 @@
-"""`open`: open a dataset by path or id."""
+"""`open`: open a dataset by path, id, URL or pattern."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.core.boundary import parsing
 from penstock.data.dataset import EpisodeDataset
-from penstock.formats.base.format import named, recognise
+from penstock.data.located import locate
+from penstock.locations.location import LocationLike
 
 
-def open(location: str | os.PathLike[str], *, format: str | None = None, **options: Any) -> EpisodeDataset:
-    """Open a dataset by path or id; the format is detected from the content.
+def open(
+    location: LocationLike,
+    *,
+    format: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> EpisodeDataset:
+    """Open a dataset by path, id, URL or pattern; the format is detected from the content.
 
     Opening reads the index of the files and not their values.
 
     Args:
         location: A file, a folder, or the id of a dataset that a format knows. For example,
-            `"cartpole/expert-v0"` is a Minari dataset below `MINARI_DATASETS_PATH`.
+            `"cartpole/expert-v0"` is a Minari dataset below `MINARI_DATASETS_PATH`. Or a pattern such as
+            `"data/*.tar"` or `"train-{000..012}.tar"`, or a list of all these. Several files that are shards in their
+            format are one dataset. Other datasets are joined one after the other (`JoinedSource`).
         format: Name of the format, such as `"minari"`. Default: detect the format.
+        storage_options: Options of the stores of URLs, as fsspec calls them. The default is none.
         options: Keyword arguments for the `open` method of the format.
 
     Returns:
         All episodes of the dataset. It is a context manager; `close` releases its files.
 
     Raises:
-        FileNotFoundError: Nothing exists at `location`, and no format knows that id.
+        FileNotFoundError: Nothing exists at `location`, no format knows that id, or no file matches a pattern.
         UnknownFormatError: No format recognises the data, or no format has the name `format`.
         FormatError: The data is damaged.
         ArgumentError: The format does not have one of the `options`.
+        SpecError: Datasets that are joined have different columns.
 
     Example:
         >>> import penstock, tempfile
@@ -47,11 +57,7 @@ def open(location: str | os.PathLike[str], *, format: str | None = None, **optio
         Traceback (most recent call last):
         penstock.errors.UnknownFormatError: ...
     """
-    if format is None:
-        found, path = recognise(location)
-    else:
-        found = named(format)
-        path = Path(location) if Path(location).exists() else (found.locate(os.fspath(location)) or Path(location))
-    source = found.open(path, **options)
-    with parsing(path):
+    located = locate(location, format=format, storage_options=storage_options)
+    source = located.open(**options)
+    with parsing(located):
         return EpisodeDataset(source)

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import inspect
-import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from penstock.core.columns import Columns
 from penstock.data.dataset import EpisodeDataset
+from penstock.data.located import LocatedData, locate
 from penstock.doctor.examine import LEVELS, Report, examine
 from penstock.doctor.thresholds import CheckThresholds
 from penstock.errors import FormatError
 from penstock.formats.base.findings import Finding
-from penstock.formats.base.format import Format, named, recognise
 from penstock.formats.base.source import Source
+from penstock.locations.location import LocationLike
 
 
 def check(
-    data: str | os.PathLike[str] | Source | EpisodeDataset,
+    data: LocationLike | Source | EpisodeDataset,
     *,
     deep: bool = False,
     format: str | None = None,
@@ -38,7 +36,7 @@ def check(
     names of all findings.
 
     Args:
-        data: Path or id of a dataset; or an open source or dataset, of which all episodes are checked.
+        data: What `penstock.open` opens; or an open source or dataset, of which all episodes are checked.
         deep: Whether to read all values. The default is False: at most 256 MiB, without pictures.
         format: Name of the format. The default is None: recognised by content.
         thresholds: What to report: `CheckThresholds`, or values by name. The default is None: `CheckThresholds()`.
@@ -67,26 +65,18 @@ def check(
         return examine(data.source, **how)
     if isinstance(data, Source):
         return examine(data, **how)
-    if format is None:
-        found, path = recognise(data)
-    else:
-        found = named(format)
-        path = Path(data) if os.path.exists(data) else (found.locate(os.fspath(data)) or Path(data))
-    return _check_path(found, path, how, options)
+    return _check_located(locate(data, format=format), how, options)
 
 
-def _check_path(found: Format, path: Path, how: dict[str, Any], options: dict[str, Any]) -> Report:
-    parameters = inspect.signature(found.check).parameters
-    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    given = {name: value for name, value in options.items() if takes_all or name in parameters}
-    findings = [] if found.opening_checks(path, **given) else list(found.check(path, **given))
+def _check_located(located: LocatedData, how: dict[str, Any], options: dict[str, Any]) -> Report:
+    findings = [finding for dataset in located.datasets for finding in dataset.check(**options)]
     report = Report((), Columns({}), np.zeros((0, 16), np.uint8))
     if all(finding.level != "error" for finding in findings):
         try:
-            with found.open(path, **options) as source:
+            with located.open(**options) as source:
                 report = examine(source, **how)
         except FormatError as error:
-            findings.append(Finding("unreadable", error.where or str(error.path or path), str(error)))
+            findings.append(Finding("unreadable", error.where or str(error.path or located), str(error)))
     known = {finding.name for finding in findings}
     merged = [*findings, *(each for each in report.findings if each.name not in known)]
     return replace(report, findings=tuple(sorted(merged, key=lambda finding: LEVELS.index(finding.level))))

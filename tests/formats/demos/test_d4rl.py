@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.cli.check import of_the_format
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
+from penstock.data.located import locate
 from penstock.errors import FormatError
 from penstock.formats.base.format import recognise
 from penstock.formats.demos import FORMAT
@@ -357,7 +357,7 @@ def test_links_to_nowhere_are_left_out_and_named(tmp_path, episodes):
         assert "infos/same" in data.spec
         assert {"infos/goal", "other"} <= set(data.metadata["left_out"])
         assert "link to something, got one to /nothing" in data.metadata["unreadable"]["infos/goal"]
-    found = list(of_the_format(FORMAT, path, {}))
+    found = list(locate(path, format="demos").datasets[0].check())
     assert [(each.level, each.where) for each in found] == [("warning", "infos/goal"), ("warning", "other")]
     with h5py.File(path, "a") as file:
         del file["timeouts"]

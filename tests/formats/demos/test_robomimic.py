@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.cli.check import of_the_format
 from penstock.core.episode import Episode
+from penstock.core.order import natural
 from penstock.core.spec import Spec
+from penstock.data.located import locate
 from penstock.errors import FormatError
 from penstock.formats.base.format import recognise
-from penstock.formats.base.order import natural
 from penstock.formats.demos import FORMAT
 from penstock.formats.demos.robomimic import RobomimicKind
 from penstock.testing.examples import Example, field
@@ -386,7 +386,7 @@ def test_links_to_nowhere_are_left_out_and_named(tmp_path, episodes):
         assert data.spec.keys() == SPEC.keys()
         assert data.metadata["left_out"] == ["extra", "obs/late"]
         assert "got one to /nothing" in data.metadata["unreadable"]["extra"]
-    (finding,) = of_the_format(FORMAT, path, {})
+    (finding,) = locate(path, format="demos").datasets[0].check()
     assert (finding.level, finding.where) == ("warning", "extra")
     with h5py.File(path, "a") as file:
         del file["data/demo_1/actions"]

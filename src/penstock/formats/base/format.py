@@ -9,7 +9,7 @@ import os
 import pkgutil
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any, ClassVar, get_args, get_type_hints
@@ -44,7 +44,7 @@ class Format(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for name in ("recognises", "open", "append", "check", "opening_checks"):
+        for name in ("recognises", "open", "open_files", "append", "check", "check_files", "opening_checks"):
             if name in vars(cls):
                 setattr(cls, name, _guarded(vars(cls)[name]))
 
@@ -72,6 +72,36 @@ class Format(ABC):
             FormatError: The data is damaged.
             ArgumentError: An option is unknown.
         """
+
+    def are_shards(self, files: Sequence[Path]) -> bool:
+        """Return whether several files are one dataset, which `open_files` opens. The default is False.
+
+        Args:
+            files: Two or more existing files. This format recognises the first.
+        """
+        return False
+
+    def open_files(self, files: Sequence[Path], **options: Any) -> Source:
+        """Open several files as one dataset.
+
+        Args:
+            files: Files of one dataset, in order.
+            options: Options of `open`.
+
+        Raises:
+            FormatError: The format has datasets of one file or folder only, or a file is damaged.
+        """
+        raise FormatError(f"the format {self.name!r} has no dataset of several files: {options}", path=files[0])
+
+    def check_files(self, files: Sequence[Path], **options: Any) -> Iterator[Finding]:
+        """Search for damage in several files that are one dataset. The default checks one file after another.
+
+        Args:
+            files: Files of one dataset, in order.
+            options: Options of `check`.
+        """
+        for file in files:
+            yield from self.check(file, **options)
 
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> Writer:
         """Create an empty dataset and open it for writing.
@@ -132,27 +162,43 @@ class Format(ABC):
 
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a method whose first argument is a path, so that errors of the data become `FormatError`."""
+    """Wrap a method whose first argument is a path or files, so that errors of the data become `FormatError`."""
 
-    through = _through if method.__name__ == "check" else None  # findings are looked for as they are asked for
+    is_check = method.__name__ in ("check", "check_files")  # findings are looked for as they are asked for
 
     @wraps(method)
-    def guarded(self: Format, path: Path, *args: Any, **kwargs: Any) -> Any:
+    def guarded(self: Format, given: Path | Sequence[Path], *args: Any, **kwargs: Any) -> Any:
+        path = folder_of(given)
         try:
-            result: Any = method(self, path, *args, **kwargs)
+            result: Any = method(self, given, *args, **kwargs)
         except Exception as error:
             if unknown := _unknown_option(self, error, kwargs):
                 raise unknown from error
             if is_of_call(error, kwargs) or (instead := refusal(error, path)) is None:
                 raise
             raise instead from error
-        if through is not None:
-            return through(result, path)
+        if is_check:
+            return _through(result, path)
         if isinstance(result, Source) and result.location is None:
             result.location = path
         return result
 
     return guarded
+
+
+def folder_of(files: Path | Sequence[Path]) -> Path:
+    """Return the path itself, or the folder that several files have in common.
+
+    Args:
+        files: One path, or several.
+
+    Example:
+        >>> folder_of([Path("/a/b/1.tar"), Path("/a/c/2.tar")]).as_posix()
+        '/a'
+    """
+    if isinstance(files, Path):
+        return files
+    return files[0] if len(files) == 1 else Path(os.path.commonpath([file.absolute() for file in files]))
 
 
 def _unknown_option(found: Format, error: Exception, options: Mapping[str, Any]) -> ArgumentError | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import wraps
-from pathlib import Path
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
@@ -53,7 +52,7 @@ class Source(ABC):
     """
 
     parses: ClassVar[bool] = True
-    location: Path | None = None  # the path that was opened, for messages; `Format.open` sets it
+    location: object = None  # the path or location that was opened, for messages; `Format.open` sets it
 
     def __repr__(self) -> str:
         place = "" if self.location is None else f"{str(self.location)!r}, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ from penstock.containers.pickle import loads
 from penstock.core.narrowing import is_list
 from penstock.core.spaces import Box, Space
 from penstock.errors import FormatError
+from penstock.formats.base.format import folder_of
 from penstock.formats.base.source import Source
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.trajectories import Track, source_of, unpickled
@@ -28,6 +30,7 @@ class DmControlKind(Kind):
     """
 
     name: ClassVar[str] = "dm_control"
+    several: ClassVar[bool] = True
     description: ClassVar[str] = "dm_control trajectories in .pkl.gz"
     options: ClassVar[tuple[str, ...]] = ("frame_stack", "max_bytes")
 
@@ -36,13 +39,15 @@ class DmControlKind(Kind):
         head = head_of(path, SUFFIX, gzipped=True)
         return opening(head, 1) == ["EMPTY_LIST"] and any(name in head[:256] for name in _CLASSES)
 
-    def open(self, path: Path, **options: Any) -> Source:
+    def open(self, path: Path | Sequence[Path], **options: Any) -> Source:
         """As `read_dm_control` does, with its options."""
         return read_dm_control(path, **options)
 
 
-def read_dm_control(path: Path, *, frame_stack: int | None = None, max_bytes: int = MAX_BYTES) -> Source:
-    """The trajectories of a file, of all files `*.pkl.gz` of a folder, or of the files that match a pattern.
+def read_dm_control(
+    path: Path | Sequence[Path], *, frame_stack: int | None = None, max_bytes: int = MAX_BYTES
+) -> Source:
+    """The trajectories of a file, of all files `*.pkl.gz` of a folder, or of several files.
 
     `observations` as stored, `[T + 1, C, H, W]` uint8; with `frame_stack=k`, `[T + 1, k C, H, W]`, the oldest frame
     first, black before an episode begins; stacks are made when they are read and cost no memory. A trajectory whose
@@ -61,7 +66,7 @@ def read_dm_control(path: Path, *, frame_stack: int | None = None, max_bytes: in
             told = {"file": file.name, "trajectory": i}
             tracks.append(unpickled(trajectory, path=file, where=f"trajectory {i}", metadata=told))
     told = {"kind": DmControlKind.name, "color_space": "RGB"}
-    return source_of(tracks, told, path=path, frame_stack=frame_stack, action_space=_action_space(tracks))
+    return source_of(tracks, told, path=folder_of(path), frame_stack=frame_stack, action_space=_action_space(tracks))
 
 
 def _action_space(tracks: list[Track]) -> Space | None:

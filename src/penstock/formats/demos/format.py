@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from glob import has_magic
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,10 +31,16 @@ class DemosFormat(Format):
         """Whether one of the kinds recognises it."""
         return any(kind.recognises(path) for kind in KINDS)
 
-    def locate(self, name: str) -> Path | None:
-        """The pattern itself (`*`, `?`, `[...]`), if one of the kinds recognises the files that it means."""
-        path = Path(name)
-        return path if has_magic(name) and self.recognises(path) else None
+    def are_shards(self, files: Sequence[Path]) -> bool:
+        """Whether their kind has a trajectory or some in each of several files."""
+        return kind_at(files[0]).several
+
+    def open_files(self, files: Sequence[Path], *, kind: str | None = None, **options: Any) -> Source:
+        """Open several files of one kind. Raises as `open` does."""
+        opened: Any = _opening(kind_at(files[0], kind), options)
+        if not opened.several:
+            raise FormatError(f"expected one file or folder of the kind {opened.name!r}, got several", path=files[0])
+        return opened.open(files, **options)
 
     def open(self, path: Path, *, kind: str | None = None, **options: Any) -> Source:
         """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""

@@ -16,6 +16,7 @@ class Kind(ABC):
 
     name: ClassVar[str]
     description: ClassVar[str]
+    several: ClassVar[bool] = False  # whether `open` also takes several files, which are one dataset
     options: ClassVar[tuple[str, ...]] = ("max_bytes",)  # that `open` takes
 
     @abstractmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,6 +14,7 @@ from penstock.core.arrays import AnyArray, BoolArray
 from penstock.core.narrowing import is_dict
 from penstock.core.spaces import Discrete
 from penstock.errors import FormatError
+from penstock.formats.base.format import folder_of
 from penstock.formats.base.infos import plain
 from penstock.formats.base.source import Source
 from penstock.formats.demos.kind import Kind
@@ -36,6 +37,7 @@ class MagicalKind(Kind):
     """
 
     name: ClassVar[str] = "magical"
+    several: ClassVar[bool] = True
     description: ClassVar[str] = "MAGICAL trajectories in .pkl.gz"
     options: ClassVar[tuple[str, ...]] = ("preprocessor", "remove_null_actions", "max_bytes")
 
@@ -46,19 +48,19 @@ class MagicalKind(Kind):
         named = any(name in head for name in _CLASSES)
         return len(first) == 2 and first[0] == "EMPTY_DICT" and first[1] in _KEYS and named
 
-    def open(self, path: Path, **options: Any) -> Source:
+    def open(self, path: Path | Sequence[Path], **options: Any) -> Source:
         """As `read_magical` does, with its options."""
         return read_magical(path, **options)
 
 
 def read_magical(
-    path: Path,
+    path: Path | Sequence[Path],
     *,
     preprocessor: str | None = None,
     remove_null_actions: bool = False,
     max_bytes: int = MAX_BYTES,
 ) -> Source:
-    """The trajectories of a file, of all files `*.pkl.gz` of a folder, or of the files that match a pattern.
+    """The trajectories of a file, of all files `*.pkl.gz` of a folder, or of several files.
 
     Without `preprocessor`: `observations/ego` and `observations/allo`, `[T + 1, 384, 384, 3]` uint8 as stored. With
     `"LoRes4E"`, `"LoRes4A"`, `"LoRes3EA"`: `observations` `[T + 1, 96, 96, 12]`; `"LoResCHW4E"`: `[T + 1, 12, 96, 96]`;
@@ -82,7 +84,7 @@ def read_magical(
         names.setdefault(name, file.name)
         if len(names) > 1:
             message = f"expected one environment, got {dict(list(names.items())[:4])}; open their files by themselves"
-            raise FormatError(message, path=path)
+            raise FormatError(message, path=folder_of(path))
         if chosen is not None:
             for view in chosen.views:
                 small[view].append(_small(track, view, chosen, file))
@@ -92,7 +94,7 @@ def read_magical(
         tracks.append(track if keep[-1].all() else _without(track, keep[-1]))
     frames = None if chosen is None else chosen.frames(small, np.flatnonzero(np.concatenate(keep)))
     return source_of(
-        tracks, _metadata_of(names, preprocessor), path=path, frames=frames, action_space=Discrete(ACTIONS)
+        tracks, _metadata_of(names, preprocessor), path=folder_of(path), frames=frames, action_space=Discrete(ACTIONS)
     )
 
 

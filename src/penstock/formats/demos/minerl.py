@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 from penstock.core.arrays import AnyArray
 from penstock.core.narrowing import is_dict
+from penstock.core.order import natural
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.infos import plain
-from penstock.formats.base.order import natural
 from penstock.formats.base.source import Source
 from penstock.formats.demos.archive import NpzArchive
 from penstock.formats.demos.kind import Kind

@@ -14,9 +14,9 @@ import numpy as np
 from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import Dataset, File, Group
 from penstock.core.narrowing import is_list
+from penstock.core.order import natural
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError, PenstockError
-from penstock.formats.base.order import natural
 from penstock.formats.demos.hdf5 import (
     DECODED,
     HDF5Kind,

@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import pickletools
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from penstock.containers.gunzip import MAGIC, GzipError, begins, gunzip
+from penstock.core.order import natural
 from penstock.errors import FormatError, UnsafeDataError
-from penstock.formats.base.order import natural
 
 MAX_BYTES = 8 << 30  # of one file, unpacked
 HEAD = 1 << 12  # bytes that are looked at to recognise a file
 _SILENT = frozenset({"PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT", "MARK"})
 
 
-def files_of(path: Path, suffix: str) -> list[Path]:
-    """The file at `path`; or the files of the folder whose names end with `suffix`; or the files that match the pattern
-    (`*`, `?`, `[...]`, `~`); in natural order. Raises `OSError`."""
-    path = Path(os.path.expanduser(path))
-    if path.is_file():
-        return [path]
-    if path.is_dir():
-        found = [p for p in path.iterdir() if p.name.endswith(suffix) and not p.name.startswith(".")]
-    else:
-        found = [Path(p) for p in glob.glob(str(path))]
+def files_of(path: Path | Sequence[Path], suffix: str) -> list[Path]:
+    """The file at `path`; or the files of the folder whose names end with `suffix`, in natural order; or the given
+    files. Raises `OSError`."""
+    if not isinstance(path, Path):
+        return list(path)
+    if not path.is_dir():
+        return [path] if path.is_file() else []
+    found = [p for p in path.iterdir() if p.name.endswith(suffix) and not p.name.startswith(".")]
     return sorted((p for p in found if p.is_file()), key=lambda p: natural(p.name))
 
 
-def some_files(path: Path, suffix: str) -> list[Path]:
+def some_files(path: Path | Sequence[Path], suffix: str) -> list[Path]:
     """`files_of`. Raises `FormatError` if there is none."""
     found = files_of(path, suffix)
     if not found:
-        raise FormatError(f"expected a file, a folder with files *{suffix}, or a pattern, found none", path=path)
+        raise FormatError(f"expected a file, or a folder with files *{suffix}, found none", path=path)
     return found
 
 

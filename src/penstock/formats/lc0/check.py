@@ -3,13 +3,14 @@ ranges."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from penstock.core.arrays import BoolArray, ByteArray, StructArray
 from penstock.formats.base.findings import Finding
+from penstock.formats.base.format import folder_of
 from penstock.formats.lc0.chunks import LIMIT, ChunkFile
 from penstock.formats.lc0.errors import ChunkError
 from penstock.formats.lc0.files import files_at, opened
@@ -19,9 +20,10 @@ _SLACK = 1e-4  # by which sums of rounded values may be too large
 _HISTORY = 13  # planes of a position
 
 
-def findings(path: Path) -> Iterator[Finding]:
-    """Damage of the games at `path`: an `error` for every chunk that cannot be read, beginning with its reason, a
-    `warning` where a frame's history is not the frame before it, or values are outside their ranges."""
+def findings(path: Path | Sequence[Path]) -> Iterator[Finding]:
+    """Damage of the games at `path`, or in several files: an `error` for every chunk that cannot be read, beginning
+    with its reason, a `warning` where a frame's history is not the frame before it, or values are outside their
+    ranges."""
     found = 0
     for file in files_at(path):
         try:
@@ -36,7 +38,7 @@ def findings(path: Path) -> Iterator[Finding]:
             yield from _file(held)
             held.close()
     if not found:
-        yield Finding("no-episodes", str(path), "there are no chunks here")
+        yield Finding("no-episodes", str(folder_of(path)), "there are no chunks here")
 
 
 def _file(file: ChunkFile) -> Iterator[Finding]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from penstock.core.order import natural
 from penstock.errors import DataError
-from penstock.formats.base.order import natural
 from penstock.formats.lc0.chunks import ChunkFile, open_chunks
 from penstock.formats.lc0.errors import ChunkError
 from penstock.formats.lc0.index import begins_with_record
@@ -14,11 +15,14 @@ from penstock.formats.lc0.upgrade import Missing
 SUFFIXES = (".gz", ".tar")
 
 
-def files_at(path: Path, order: str = "natural") -> list[Path]:
+def files_at(path: Path | Sequence[Path], order: str = "natural") -> list[Path]:
     """The file itself, or the files of the folder that are not hidden, oldest first: by the numbers in their names, or
-    with `order="key"` by their names as text, as live data sort them. Raises `DataError` for another order."""
+    with `order="key"` by their names as text, as live data sort them; or the given files, in their order with
+    `"natural"`. Raises `DataError` for another order."""
     if order not in ("natural", "key"):
         raise DataError(f"expected order to be 'natural' or 'key', got {order!r}")
+    if not isinstance(path, Path):
+        return sorted(path, key=lambda p: p.name) if order == "key" else list(path)
     if not path.is_dir():
         return [path]
     found = [p for p in path.iterdir() if not p.name.startswith(".") and p.is_file()]

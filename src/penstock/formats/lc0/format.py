@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,6 +35,14 @@ class Lc0Format(Format):
         """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""
         return Lc0Source(path, **options)
 
+    def are_shards(self, files: Sequence[Path]) -> bool:
+        """Always: no other format has the columns of these games."""
+        return True
+
+    def open_files(self, files: Sequence[Path], **options: Any) -> Lc0Source:
+        """Open the games of several files as one dataset. Raises as `open` does."""
+        return Lc0Source(files, **options)
+
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> Lc0Writer:
         """Create an empty dataset. Raises `FileExistsError`, `SpecError`, `DataError`, `TypeError`."""
         return Lc0Writer.create(path, spec, metadata, **options)
@@ -46,3 +54,7 @@ class Lc0Format(Format):
     def check(self, path: Path) -> Iterator[Finding]:
         """Look for bad chunks, games whose positions do not follow one another, and values outside their ranges."""
         return findings(path)
+
+    def check_files(self, files: Sequence[Path], **options: Any) -> Iterator[Finding]:
+        """Look for damage as `check` does, in all files."""
+        return findings(files)

@@ -13,9 +13,11 @@ import numpy as np
 
 from penstock.containers.cache import Cache
 from penstock.core.arrays import AnyArray, ByteArray
+from penstock.core.narrowing import is_path
 from penstock.core.ragged import offsets_of
 from penstock.core.selection import Selection
 from penstock.errors import DataError, FormatError
+from penstock.formats.base.format import folder_of
 from penstock.formats.base.pieces import expand
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.lc0.chunks import LIMIT, ChunkFile, Counted
@@ -30,7 +32,7 @@ Damaged = Literal["drop", "refuse"]
 
 
 class Lc0Source(StateSource[SourceState]):
-    """The games of the file or folder at `path`, an episode each, in the order of files and of members.
+    """The games of a file, a folder or several files, an episode each, in the order of files and of members.
 
     `missing_st` and `limit` are as in `open_chunks`, `order` is `"natural"` (2 before 10) or `"key"` (as live data).
     Chunks that are found damaged are left out and listed in `metadata["left_out"]` (file, member, reason and message of
@@ -56,7 +58,7 @@ class Lc0Source(StateSource[SourceState]):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Sequence[Path],
         *,
         missing_st: Missing = "zero",
         order: Literal["natural", "key"] = "natural",
@@ -67,16 +69,17 @@ class Lc0Source(StateSource[SourceState]):
         check_missing(missing_st)
         if damaged not in ("drop", "refuse"):
             raise DataError(f"expected damaged to be 'drop' or 'refuse', got {damaged!r}")
-        self.path = Path(path)
+        files = Path(path) if is_path(path) else tuple(path)
+        self.path = folder_of(files)
         self._reopen = partial(
-            Lc0Source, path, missing_st=missing_st, order=order, damaged=damaged, cache_bytes=cache_bytes, limit=limit
+            Lc0Source, files, missing_st=missing_st, order=order, damaged=damaged, cache_bytes=cache_bytes, limit=limit
         )
         self._files: list[ChunkFile] = []
         self._chunks: list[tuple[int, int]] = []
         self._counted: list[Counted] = []
         self._left_out: list[dict[str, Any]] = []
         states: list[object] = [missing_st]
-        for file in files_at(self.path, order):
+        for file in files_at(files, order):
             held = file.stat()
             states.append((file.name, held.st_size, held.st_mtime_ns))
             self._take(opened(file, missing_st, limit), file)

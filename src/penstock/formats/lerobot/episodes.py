@@ -11,8 +11,8 @@ from typing import Any
 from penstock.containers.arrow import arrow
 from penstock.core.boundary import parsing
 from penstock.core.narrowing import is_dict, is_list
+from penstock.core.order import natural
 from penstock.errors import FormatError, require
-from penstock.formats.base.order import natural
 from penstock.formats.lerobot.info import Info
 
 _TEXT = ("task", "__index_level_0__")  # columns of `tasks.parquet` that have the text

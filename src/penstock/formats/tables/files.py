@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from penstock.core.narrowing import is_dict, is_list
+from penstock.core.order import natural
 from penstock.errors import FormatError
-from penstock.formats.base.order import natural
 
 Kind = Literal["parquet", "arrow", "arrow stream", "json lines"]
 
@@ -41,14 +42,16 @@ def kind_of(path: Path) -> Kind | None:
     return "json lines" if path.suffix in JSON_SUFFIXES and head.lstrip()[:1] == b"{" else None
 
 
-def files_at(path: Path) -> list[Path]:
-    """Return the file itself, or the shards of a folder in natural order of their names.
+def files_at(path: Path | Sequence[Path]) -> list[Path]:
+    """Return the file itself, the given files, or the shards of a folder in natural order of their names.
 
     A saved Hugging Face dataset lists its shards, and may have other Arrow files as caches.
 
     Raises:
         FormatError: The path has several splits, or the list of shards is damaged.
     """
+    if not isinstance(path, Path):
+        return list(path)
     if not path.is_dir():
         return [path]
     if (path / SPLITS).is_file():

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock.errors import PenstockError
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
-from penstock.formats.tables.files import has_table
+from penstock.formats.tables.files import SUFFIXES, has_table
 from penstock.formats.tables.source import TableSource
 
 
@@ -35,8 +35,24 @@ class TablesFormat(Format):
         """Open for reading. Raises `FormatError`, `ArgumentError`, `MissingExtraError`."""
         return TableSource(path, **options)
 
+    def are_shards(self, files: Sequence[Path]) -> bool:
+        """Return whether all are named like tables."""
+        return all(file.suffix in SUFFIXES for file in files)
+
+    def open_files(self, files: Sequence[Path], **options: Any) -> TableSource:
+        """Open files as the shards of one table. Raises as `open` does."""
+        return TableSource(files, **options)
+
     def check(self, path: Path, **options: Any) -> Iterator[Finding]:
         """Read every value once. Raises `FormatError` if the table cannot be opened."""
-        with TableSource(path, **options) as source:
-            for column, error in source.damage():
-                yield Finding("unreadable", column, str(error))
+        return _findings(path, options)
+
+    def check_files(self, files: Sequence[Path], **options: Any) -> Iterator[Finding]:
+        """Read every value of all files once. Raises as `check` does."""
+        return _findings(files, options)
+
+
+def _findings(path: Path | Sequence[Path], options: Mapping[str, Any]) -> Iterator[Finding]:
+    with TableSource(path, **options) as source:
+        for column, error in source.damage():
+            yield Finding("unreadable", column, str(error))

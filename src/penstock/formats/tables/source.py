@@ -21,6 +21,7 @@ from penstock.core.selection import Selection
 from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, FormatError, require, suggestion
 from penstock.formats.base.blocks import BlockRows
+from penstock.formats.base.format import folder_of
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.tables.files import INFO, SUFFIXES, files_at, read_object
 from penstock.formats.tables.shards import ParquetShard, TableShard, open_shards
@@ -54,7 +55,7 @@ class TableSource(StateSource[_TableState]):
     """A Parquet, Arrow or JSON-lines table, or a folder of shards, with a row for each step.
 
     Args:
-        path: File or folder.
+        path: File, folder, or the files of one table.
         episode: Path of the column whose value is constant in an episode, integers or text. The default is None: the
             first of the known names.
         columns: Names of the table's columns to read; the episode column is always read. The default is None: all.
@@ -72,30 +73,32 @@ class TableSource(StateSource[_TableState]):
 
     def __init__(
         self,
-        path: Path,
+        path: Path | Sequence[Path],
         *,
         episode: str | None = None,
         columns: Sequence[str] | None = None,
         shapes: Shapes | None = None,
         cache_bytes: int = 256 << 20,
     ) -> None:
-        self._path = Path(path).absolute()
+        given = path.absolute() if isinstance(path, Path) else tuple(file.absolute() for file in path)
+        self._given: Path | tuple[Path, ...] = given
+        folder = folder_of(given)
         self._options = episode, columns, shapes, cache_bytes
         self._cache = Cache(cache_bytes)
-        files = files_at(self._path)
+        files = files_at(given)
         if not files:
-            raise FormatError(f"expected files named {SUFFIXES}, got none", path=self._path)
+            raise FormatError(f"expected files named {SUFFIXES}, got none", path=folder)
         shards = open_shards(files, Cache(FOOTER_BYTES))
         wanted = None if columns is None else frozenset(columns) | _episode_names(shards, episode)
         sizes = {name: tuple(int(n) for n in shape) for name, shape in (shapes or {}).items()}
         leaves = _common_leaves(shards, sizes, wanted)
-        column = _episode_column(leaves, episode, self._path)
+        column = _episode_column(leaves, episode, folder)
         blocks = tuple(_TableBlock(shard, i) for shard in shards for i in range(len(shard.rows)))
         first = offsets_of([n for shard in shards for n in shard.rows])
-        offsets, values = _episodes(blocks, leaves[column], column, self._path)
+        offsets, values = _episodes(blocks, leaves[column], column, folder)
         spec = Spec({name: leaf.field for name, leaf in leaves.items()})
         identity = json.dumps([[shard.identity for shard in shards], column, spec.fingerprint])
-        info = self._path / INFO
+        info = folder / INFO
         self._column = column
         self._state = _TableState(
             spec=spec,
@@ -114,7 +117,7 @@ class TableSource(StateSource[_TableState]):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self._path, *self._options)
+        return _reopened, (self._given, *self._options)
 
     @override
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
@@ -156,7 +159,11 @@ class TableSource(StateSource[_TableState]):
 
 
 def _reopened(
-    path: Path, episode: str | None, columns: Sequence[str] | None, shapes: Shapes | None, cache_bytes: int
+    path: Path | tuple[Path, ...],
+    episode: str | None,
+    columns: Sequence[str] | None,
+    shapes: Shapes | None,
+    cache_bytes: int,
 ) -> TableSource:
     return TableSource(path, episode=episode, columns=columns, shapes=shapes, cache_bytes=cache_bytes)
 

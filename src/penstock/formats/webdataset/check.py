@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +12,15 @@ from penstock.containers.tar import walk
 from penstock.errors import DamageWarning, PenstockError
 from penstock.files.mapping import map_file
 from penstock.formats.base.findings import Finding
+from penstock.formats.base.format import folder_of
 from penstock.formats.webdataset.samples import META
 from penstock.formats.webdataset.source import ShardSource
 
 
-def findings(path: Path) -> Iterator[Finding]:
-    """Damage of the dataset at `path`: an `error` where it cannot be read or was cut off, a `warning` where
-    keys are used twice, `next_obs` is not the next observation, the last step of an episode is not done, or values are
-    left out."""
+def findings(path: Path | Sequence[Path]) -> Iterator[Finding]:
+    """Damage of the dataset at `path`, or of several archives: an `error` where it cannot be read or was cut off, a
+    `warning` where keys are used twice, `next_obs` is not the next observation, the last step of an episode is not
+    done, or values are left out."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DamageWarning)  # they are findings here
@@ -27,7 +28,7 @@ def findings(path: Path) -> Iterator[Finding]:
         with source:
             yield from _read(source)
     except (PenstockError, OSError) as error:
-        yield Finding("unreadable", str(path), str(error))
+        yield Finding("unreadable", str(folder_of(path)), str(error))
 
 
 def _read(source: ShardSource) -> Iterator[Finding]:

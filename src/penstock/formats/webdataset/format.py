@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
 from penstock.formats.webdataset.check import findings
 from penstock.formats.webdataset.seed_writer import SeedWriter
-from penstock.formats.webdataset.shards import has_shards, shards_of
+from penstock.formats.webdataset.shards import SUFFIXES, has_shards
 from penstock.formats.webdataset.source import ShardSource
 from penstock.formats.webdataset.writer import NpyShardWriter, ShardWriter
 
@@ -20,7 +20,7 @@ LAYOUTS: Mapping[str, type[NpyShardWriter] | type[SeedWriter]] = {"npy": NpyShar
 
 
 class WebDatasetFormat(Format):
-    """Tar archives of samples: one, a folder of them, or a pattern with braces. See docs/formats/webdataset.md.
+    """Tar archives of samples: one, several, or a folder of them. See docs/formats/webdataset.md.
 
     `open` knows the options of `ShardSource`; `create` knows `layout` (`"npy"` or `"seed"`) and, as `append`, the
     options of `ShardWriter`.
@@ -38,16 +38,20 @@ class WebDatasetFormat(Format):
         return has_shards(path)
 
     def locate(self, name: str) -> Path | None:
-        """The pattern itself, if there is a file for every name that it stands for; and the name of one packed archive
-        that is still being recorded."""
-        try:
-            return Path(name) if has_shards(shards_of(Path(name))[0]) else None
-        except (OSError, ValueError):  # FormatError is one
-            return None
+        """The name of one packed archive that is still being recorded."""
+        return Path(name) if has_shards(Path(name)) else None
+
+    def are_shards(self, files: Sequence[Path]) -> bool:
+        """Whether all are named like archives, or have the same ending."""
+        return all(file.name.endswith(SUFFIXES) for file in files) or len({file.suffix for file in files}) == 1
 
     def open(self, path: Path, **options: Any) -> ShardSource:
         """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""
         return ShardSource(path, **options)
+
+    def open_files(self, files: Sequence[Path], **options: Any) -> ShardSource:
+        """Open archives as the shards of one dataset. Raises as `open` does."""
+        return ShardSource(files, **options)
 
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> ShardWriter:
         """Create an empty dataset. Raises `FileExistsError`, `SpecError`, `DataError`, `TypeError`."""
@@ -68,3 +72,7 @@ class WebDatasetFormat(Format):
     def check(self, path: Path) -> Iterator[Finding]:
         """Look for members cut off, keys used twice, values left out and steps that do not follow one another."""
         return findings(path)
+
+    def check_files(self, files: Sequence[Path], **options: Any) -> Iterator[Finding]:
+        """Look for damage as `check` does, also for keys that several archives use."""
+        return findings(files)

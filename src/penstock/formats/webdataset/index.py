@@ -26,13 +26,14 @@ _SUFFIX = ".penstock-index"
 _SAMPLE = 512  # bytes of a block, of which three an archive are looked at
 
 
-def place(path: Path) -> Path:
-    """The index of the dataset at `path`. Raises `OSError` where there is no folder for caches.
+def place(path: Path | Sequence[Path]) -> Path:
+    """The index of the dataset at `path`, or of several archives. Raises `OSError` where there is no folder for caches.
 
     >>> place(Path("data/a.tar")).suffix
     '.penstock-index'
     """
-    name = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:32]
+    paths = [path] if isinstance(path, Path) else path
+    name = hashlib.sha256(b"\0".join(os.fsencode(each.absolute()) for each in paths)).hexdigest()[:32]
     return user_cache("shard-indexes") / f"{name}{_SUFFIX}"
 
 

@@ -1,30 +1,26 @@
-"""Which files a dataset is: one archive, a folder of archives, or a pattern with braces."""
+"""Which files a dataset is: one archive, a folder of archives, or a list of archives."""
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 from penstock.containers.tar import glance
+from penstock.core.order import natural
 from penstock.errors import FormatError, UnsafeDataError
-from penstock.formats.base.order import natural
 
 SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst", ".tzst")
 PACKED: Mapping[Literal["gzip", "zstd"], tuple[str, ...]] = {"gzip": (".tgz", ".tar.gz"), "zstd": (".tar.zst", ".tzst")}
-SHARDS = 1 << 20  # files that a pattern may stand for
 
-_BRACES = re.compile(r"\{([^{}]*)\}")
-_RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _OURS = re.compile(r"shard-\d{6,}")
 _CHUNK = re.compile(rb"training\.\d+\.gz")  # a member of the chunk archives of a chess engine, and no sample
 
 
-def shards_of(path: Path) -> list[Path]:
-    """The archives of a dataset, in natural order (2 before 10), or in the order of a pattern.
+def shards_of(files: Path | Sequence[Path]) -> list[Path]:
+    """The archives of a dataset: those of a folder in natural order (2 before 10), others in the given order.
 
     Of a shard that our writer was stopped at between packing it and removing its plain copy, and of a single packed
     archive that it was stopped at while recording, the file that counts is the one of `current`.
@@ -32,15 +28,12 @@ def shards_of(path: Path) -> list[Path]:
     Raises `FileNotFoundError` for a missing file, `FormatError` for a folder without archives, or with two of one name
     that somebody else put there.
     """
-    if path.is_dir():
-        found = sorted(_once(p for p in path.iterdir() if _is_shard(p)), key=lambda p: natural(p.name))
+    if isinstance(files, Path) and files.is_dir():
+        found = sorted(_once(p for p in files.iterdir() if _is_shard(p)), key=lambda p: natural(p.name))
         if not found:
-            raise FormatError(f"expected archives whose names end with {', '.join(SUFFIXES)}, found none", path=path)
+            raise FormatError(f"expected archives whose names end with {', '.join(SUFFIXES)}, found none", path=files)
         return found
-    if not _BRACES.search(str(path)) or path.exists():
-        named = [current(path, recording(path))]
-    else:
-        named = [Path(name) for name in expand(str(path))]
+    named = [current(files, recording(files))] if isinstance(files, Path) else list(files)
     missing = [str(p) for p in named if not p.is_file()]
     if missing:
         raise FileNotFoundError(f"expected {len(named)} archives, {len(missing)} are missing, first {missing[0]}")
@@ -127,34 +120,6 @@ def _once(paths: Iterable[Path]) -> Iterator[Path]:
             message = f"expected every shard once, got {names}; remove one, or open a pattern that names one of them"
             raise FormatError(message, path=found[0].parent)
         yield current(packed[0], packed[0].with_name(f"{stem}.tar"))
-
-
-def expand(pattern: str) -> Iterator[str]:
-    """The names that a pattern with braces stands for: `{000..012}` counts, `{a,b}` lists.
-
-    Raises `FormatError` for more than a million.
-
-    >>> list(expand("shard-{08..10}.tar"))
-    ['shard-08.tar', 'shard-09.tar', 'shard-10.tar']
-    """
-    parts = _BRACES.split(pattern)
-    choices = [[part] if i % 2 == 0 else _choices(part, pattern) for i, part in enumerate(parts)]
-    count = 1
-    for choice in choices:
-        count *= len(choice)
-        if count > SHARDS:
-            raise FormatError(f"expected a pattern of at most {SHARDS} shards, got {pattern!r}")
-    return ("".join(chosen) for chosen in itertools.product(*choices))
-
-
-def _choices(inside: str, pattern: str) -> list[str]:
-    counted = _RANGE.fullmatch(inside)
-    if counted is None:
-        return inside.split(",")
-    first, last = counted.groups()
-    if int(last) - int(first) >= SHARDS:
-        raise FormatError(f"expected a pattern of at most {SHARDS} shards, got {pattern!r}")
-    return [str(i).zfill(len(first)) for i in range(int(first), int(last) + 1)]
 
 
 def _is_shard(path: Path) -> bool:

@@ -21,6 +21,7 @@ from penstock.containers.tar.walk import with_advice
 from penstock.core.arrays import ByteArray
 from penstock.errors import DamageWarning, FormatError
 from penstock.flow.limits import cores
+from penstock.formats.base.format import folder_of
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.webdataset import cache as unpacked
 from penstock.formats.webdataset import general, index, own, seed
@@ -31,6 +32,7 @@ from penstock.formats.webdataset.reading import Archives, Options
 from penstock.formats.webdataset.samples import Samples, chosen, grouped, without_cut_sample
 from penstock.formats.webdataset.shards import shards_of
 from penstock.formats.webdataset.stored import ArchiveSamples
+from penstock.locations.location import Location
 
 WORTH = 2048  # members from which keeping an index is worth a file
 
@@ -67,7 +69,7 @@ class OpenedArchives(SourceState):
 
 
 class ShardSource(StateSource[OpenedArchives]):
-    """The dataset in the archive, folder of archives or pattern at `path`.
+    """The dataset in an archive, a folder of archives, or several archives: a list, or a pattern as `Location` has.
 
     The members tell which of three layouts it is: ours (`npy`), il-representations' (`seed`: steps of episodes) and any
     other (`samples`: each sample a record). `cache` is the folder that compressed archives are unpacked into, and
@@ -101,7 +103,7 @@ class ShardSource(StateSource[OpenedArchives]):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         extensions: Sequence[str] | None = None,
         images: str | None = None,
@@ -113,12 +115,13 @@ class ShardSource(StateSource[OpenedArchives]):
         salvage: bool = False,
         join: bool = False,
     ) -> None:
-        self._path = Path(path)
-        self.location = self._path
+        places = Location.of(path).paths()
+        self._files: Path | tuple[Path, ...] = places[0] if len(places) == 1 else places
+        self.location = folder_of(self._files)
         how = How(images, trust)
         self._options = Options(None if extensions is None else tuple(extensions), how, decoded_bytes, salvage, join)
         self._rest: dict[str, Any] = {"cache": cache, "cache_bytes": cache_bytes, "index": index}
-        self._shards = shards_of(self._path)
+        self._shards = shards_of(self._files)
         states = [(shard.name, (s := shard.stat()).st_size, s.st_mtime_ns) for shard in self._shards]
         self._key = hashlib.sha256(json.dumps([states, str(self._options)]).encode()).hexdigest()
         buffers = _mapped(self._shards, cache, cache_bytes, "drop" if salvage else "refuse")
@@ -130,7 +133,7 @@ class ShardSource(StateSource[OpenedArchives]):
         how = self._options.how
         options = {"extensions": self._options.extensions, "images": how.images, "trust": how.trust}
         options |= {name: getattr(self._options, name) for name in ("decoded_bytes", "salvage", "join")}
-        return _reopened, (self._path, {**options, **self._rest})
+        return _reopened, (self._files, {**options, **self._rest})
 
     def _open(self, buffers: list[ByteArray], *, keep: bool) -> OpenedArchives:
         if keep and (content := self._indexed(buffers)) is not None:
@@ -140,7 +143,7 @@ class ShardSource(StateSource[OpenedArchives]):
         opened = self._on(content, buffers)
         if keep and content.samples.size.size >= WORTH:
             with contextlib.suppress(OSError):  # without a folder for it, the next opening takes longer
-                index.save(index.place(self._path), index.state_of(self._key, self._shards, buffers), content)
+                index.save(self.index_file, index.state_of(self._key, self._shards, buffers), content)
         return opened
 
     def _on(self, content: Content, buffers: list[ByteArray]) -> OpenedArchives:
@@ -148,15 +151,20 @@ class ShardSource(StateSource[OpenedArchives]):
 
     def _indexed(self, buffers: Sequence[ByteArray]) -> Content | None:
         try:
-            place = index.place(self._path)
+            place = self.index_file
         except OSError:
             return None
         return index.load(place, index.state_of(self._key, self._shards, buffers)) if place.exists() else None
 
     @property
     def path(self) -> Path:
-        """The archive, folder or pattern."""
-        return self._path
+        """The archive or folder; of several archives, the folder that they have in common."""
+        return folder_of(self._files)
+
+    @property
+    def index_file(self) -> Path:
+        """The file of the index in the user's cache. Raises `OSError` where there is no folder for caches."""
+        return index.place(self._files)
 
     @property
     def shards(self) -> Sequence[Path]:
@@ -250,5 +258,5 @@ def _mapped(
         return list(threads.map(one, shards))
 
 
-def _reopened(path: Path, options: Mapping[str, Any]) -> ShardSource:
+def _reopened(path: Path | tuple[Path, ...], options: Mapping[str, Any]) -> ShardSource:
     return ShardSource(path, **options)

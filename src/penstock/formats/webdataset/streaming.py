@@ -8,7 +8,6 @@ numbers, and going there again reads the archive again from its beginning.
 from __future__ import annotations
 
 import hashlib
-import os
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +33,7 @@ from penstock.formats.webdataset.places import PlacedRagged
 from penstock.formats.webdataset.reading import Archives, Options
 from penstock.formats.webdataset.samples import META, PASSED, Samples, chosen, grouped
 from penstock.formats.webdataset.shards import shards_of
+from penstock.locations.location import Location, LocationLike
 
 Opener = Callable[[], IO[bytes]]
 Sample = list[tuple[TarMember, bytes]]
@@ -54,7 +54,8 @@ class Archive:
 class ShardStream:
     """The samples of archives in blocks of columns, read one way: an origin of `penstock.IterDataset`.
 
-    `path` is an archive, a folder or a pattern, or a mapping of names to functions that open a pipe or file of bytes.
+    `path` is an archive, a folder, a pattern or a list of archives (see `Location`), or a mapping of names to functions
+    that open a pipe or file of bytes.
     Columns are columns of single samples (`obs.pickle`, `json/label`), for any layout; descriptions are passed over.
 
     Arguments: `rows` of a block; `shuffle`, the samples of the buffer that is shuffled, 0 for the order as stored;
@@ -79,7 +80,7 @@ class ShardStream:
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | Mapping[str, Opener],
+        path: LocationLike | Mapping[str, Opener],
         *,
         rows: int = 256,
         shuffle: int = 0,
@@ -120,7 +121,7 @@ class ShardStream:
         return ShardIterator(self)
 
 
-def _archives(path: str | os.PathLike[str] | Mapping[str, Opener]) -> list[Archive]:
+def _archives(path: LocationLike | Mapping[str, Opener]) -> list[Archive]:
     if isinstance(path, Mapping):
         return [Archive(str(name), opener) for name, opener in path.items()]
 
@@ -128,7 +129,8 @@ def _archives(path: str | os.PathLike[str] | Mapping[str, Opener]) -> list[Archi
         state = shard.stat()
         return Archive(str(shard), lambda: open(shard, "rb"), f"{shard.name} {state.st_size} {state.st_mtime_ns}")
 
-    return [one(shard) for shard in shards_of(Path(path))]
+    places = Location.of(path).paths()
+    return [one(shard) for shard in shards_of(places[0] if len(places) == 1 else places)]
 
 
 class ShardIterator(BlockIterator):

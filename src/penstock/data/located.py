@@ -1,0 +1,164 @@
+"""`locate`: the datasets at a location, and the format of each."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.formats.base.findings import Finding
+from penstock.formats.base.format import Format, available, folder_of, named, recognise
+from penstock.formats.base.source import Source
+from penstock.formats.joined import JoinedSource
+from penstock.locations.location import Location, LocationLike
+
+
+@dataclass(frozen=True)
+class DatasetFiles:
+    """One dataset: its format, and its file or folder, or several files.
+
+    Args:
+        format: The format.
+        paths: One path, or the files in order.
+    """
+
+    format: Format
+    paths: tuple[Path, ...]
+
+    def __str__(self) -> str:
+        return str(self.paths[0]) if len(self.paths) == 1 else f"{len(self.paths)} files in {folder_of(self.paths)}"
+
+    def open(self, **options: Any) -> Source:
+        """Open the dataset for reading.
+
+        Args:
+            options: Options of the format.
+        """
+        one = len(self.paths) == 1
+        return self.format.open(self.paths[0], **options) if one else self.format.open_files(self.paths, **options)
+
+    def check(self, **options: Any) -> Iterator[Finding]:
+        """Search for damage, unless `open` already finds all that the format's check does.
+
+        Args:
+            options: Options of the format. Its check gets those that it takes.
+        """
+        parameters = inspect.signature(self.format.check).parameters
+        takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        given = {name: value for name, value in options.items() if takes_all or name in parameters}
+        if self.format.opening_checks(self.paths[0], **given):
+            return
+        if len(self.paths) == 1:
+            yield from self.format.check(self.paths[0], **given)
+        else:
+            yield from self.format.check_files(self.paths, **given)
+
+
+@dataclass(frozen=True)
+class LocatedData:
+    """The datasets at a location.
+
+    Args:
+        location: The location.
+        datasets: One dataset, or several that are joined.
+    """
+
+    location: Location
+    datasets: tuple[DatasetFiles, ...]
+
+    def __str__(self) -> str:
+        return str(self.datasets[0]) if len(self.datasets) == 1 else str(self.location)
+
+    @property
+    def format(self) -> str:
+        """Name of the format, or the names of all formats."""
+        return ", ".join(dict.fromkeys(each.format.name for each in self.datasets))
+
+    @property
+    def name(self) -> str:
+        """The last part of the location, as a title."""
+        return str(self).rstrip("/").rpartition("/")[2]
+
+    @property
+    def paths(self) -> list[Path]:
+        """All files and folders."""
+        return [path for each in self.datasets for path in each.paths]
+
+    def open(self, **options: Any) -> Source:
+        """Open the datasets as one.
+
+        Args:
+            options: Options of the format. Several datasets are all opened with these.
+
+        Raises:
+            FormatError: Data is damaged.
+            SpecError: Several datasets have different columns.
+        """
+        if len(self.datasets) == 1:
+            return self.datasets[0].open(**options)
+        parts: list[Source] = []
+        try:
+            for each in self.datasets:
+                parts.append(each.open(**options))
+            joined = JoinedSource(parts, [str(each) for each in self.datasets])
+        except BaseException:
+            for part in parts:
+                part.close()
+            raise
+        joined.location = str(self)
+        return joined
+
+
+def locate(
+    given: LocationLike, *, format: str | None = None, storage_options: Mapping[str, Any] | None = None
+) -> LocatedData:
+    """Return the datasets at a location, with the format of each.
+
+    Files that are shards of one dataset in their format are one dataset. Otherwise each place is a dataset.
+
+    Args:
+        given: A path, an id, a URL, a pattern, or a list of them.
+        format: Name of the format of all datasets. Default: detect the formats.
+        storage_options: Options of the stores of URLs. The default is none.
+
+    Raises:
+        FileNotFoundError: Nothing exists there, and no format knows that id.
+        UnknownFormatError: No format recognises the data, or no format has the name `format`.
+        DataError: The location cannot be read.
+
+    Example:
+        >>> import penstock, tempfile
+        >>> data = penstock.from_arrays({"rewards": [0.0, 1.0]}, lengths=[2])
+        >>> report = penstock.convert(data, f"{tempfile.mkdtemp()}/demo")
+        >>> locate(report.out).format
+        'columns'
+    """
+    location = Location.of(given, storage_options)
+    chosen = None if format is None else named(format)
+    places = [_place(path, chosen) for path in location.paths()]
+    if missing := [str(path) for found, path in places if found is None and not path.exists()]:
+        if len(places) == 1:
+            raise FileNotFoundError(f"nothing at {location}, and no format knows a dataset of that id")
+        raise FileNotFoundError(
+            f"expected {len(places)} files or folders, {len(missing)} are missing, first {missing[0]}"
+        )
+    paths = tuple(path for _, path in places)
+    if len(paths) > 1 and all(path.is_file() for path in paths):
+        first = places[0][0] or recognise(paths[0])[0]
+        if first.are_shards(paths):
+            return LocatedData(location, (DatasetFiles(first, paths),))
+    datasets = [DatasetFiles(found or recognise(path)[0], (path,)) for found, path in places]
+    return LocatedData(location, tuple(datasets))
+
+
+def _place(path: Path, chosen: Format | None) -> tuple[Format | None, Path]:
+    """Return the path itself, or of an id its path and format. The format is None where the content must tell it."""
+    if path.exists():
+        return chosen, path
+    for known in available().values() if chosen is None else [chosen]:
+        if (found := known.locate(os.fspath(path))) is not None:
+            return known, found
+    return chosen, path

@@ -1,0 +1,204 @@
+"""`JoinedSource`: the episodes of several datasets one after the other, as one dataset."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+from typing_extensions import override
+
+from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.narrowing import is_array
+from penstock.core.ragged import Ragged, offsets_of
+from penstock.core.selection import Selection
+from penstock.core.spec import Align, Spec
+from penstock.errors import SpecError
+from penstock.formats.base.pieces import RowPieces, cut, spread
+from penstock.formats.base.source import Source, check_values
+
+PART = "part"
+"""Entry of each episode's metadata with the number of its dataset."""
+
+
+class JoinedSource(Source):
+    """Datasets with the same columns, one after the other.
+
+    Global rows count through all parts. The metadata has the entries that are equal in all parts, and `parts`: a list
+    with `name`, `episodes`, `steps` and the other entries of each. The metadata of an episode has the entries of its
+    part, and `part`, the number of the part. A space that differs between parts is None. A joined dataset does not
+    grow: open it again.
+
+    Args:
+        parts: The datasets, in order. They are closed with this source.
+        names: Name of each part, for metadata and messages.
+
+    Raises:
+        SpecError: Parts have different columns.
+
+    Example:
+        >>> import penstock
+        >>> one, two = (penstock.from_arrays({"x": [n, n]}, lengths=[1, 1]).source for n in (0, 1))
+        >>> both = JoinedSource([one, two], ["one", "two"])
+        >>> len(both), both.part_of([1, 2]).tolist(), both.episode(2).metadata
+        (4, [0, 1], {'part': 1})
+    """
+
+    parses: ClassVar[bool] = False
+
+    def __init__(self, parts: Sequence[Source], names: Sequence[str]) -> None:
+        self.parts = tuple(parts)
+        self.names = tuple(names)
+        self._spec = _common_spec(self.parts, self.names)
+        self._first = offsets_of([len(part) for part in self.parts])  # first episode of each part, and the end
+        steps = [np.diff(part.offsets) for part in self.parts]
+        self._offsets = offsets_of(np.concatenate(steps))
+        episodes = np.arange(len(self._offsets))
+        bounds = {"step": self._offsets, "boundary": self._offsets + episodes, "episode": episodes}
+        self._rows: dict[str, IntArray] = {align: rows[self._first] for align, rows in bounds.items()}
+        self._values: dict[str, IntArray] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return JoinedSource, (self.parts, self.names)
+
+    @property
+    @override
+    def spec(self) -> Spec:
+        return self._spec
+
+    @property
+    @override
+    def offsets(self) -> IntArray:
+        return self._offsets
+
+    @property
+    @override
+    def fingerprint(self) -> str:
+        told = "joined " + " ".join(part.fingerprint for part in self.parts)
+        return hashlib.sha256(told.encode()).hexdigest()
+
+    @property
+    @override
+    def metadata(self) -> dict[str, Any]:
+        held = [part.metadata for part in self.parts]
+        common = {k: v for k, v in held[0].items() if all(k in each and _equal(each[k], v) for each in held)}
+        parts = [
+            {
+                **{key: value for key, value in each.items() if key not in common},
+                "name": name,
+                "episodes": len(part),
+                "steps": part.steps,
+            }
+            for part, name, each in zip(self.parts, self.names, held, strict=True)
+        ]
+        return {**common, "parts": parts}
+
+    @property
+    @override
+    def blocks(self) -> IntArray | None:
+        """Blocks of the parts. Episodes are the blocks of parts whose rows are all cheap."""
+        if all(part.blocks is None for part in self.parts):
+            return None
+        found = [np.zeros(1, np.int64)]
+        for part, row in zip(self.parts, self._rows["step"].tolist(), strict=False):
+            blocks = part.offsets if part.blocks is None else part.blocks
+            found.append(blocks[1:] - part.offsets[0] + row)
+        return np.unique(np.concatenate(found))
+
+    def part_of(self, episodes: Sequence[int] | IntArray) -> IntArray:
+        """Return the number of the part of each episode, `[n]` int64.
+
+        Args:
+            episodes: Numbers of episodes of this source, 0 or more.
+        """
+        return np.searchsorted(self._first, np.asarray(episodes, np.int64), side="right") - 1
+
+    @override
+    def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
+        align = self._spec[column].align
+        pieces = cut(self._rows[align], selection.start, selection.length, selection.at)
+        for number in map(int, np.unique(pieces.run)):
+            mine = pieces.take(pieces.run == number)
+            self.parts[number].read_array(column, self._selection(number, align, mine, selection.shape), out)
+
+    @override
+    def read_ragged(self, column: str, selection: Selection) -> Ragged:
+        field = self._spec[column]
+        pieces = cut(self._rows[field.align], selection.start, selection.length, selection.start)
+        found = [Ragged(np.empty((0, *field.shape), field.dtype), np.zeros(1, np.int64))]
+        for number, mine in _runs(pieces):
+            ends = offsets_of(mine.length)
+            packed = mine._replace(at=ends[:-1])
+            chosen = self._selection(number, field.align, packed, (1, int(ends[-1])))
+            found.append(self.parts[number].read_ragged(column, chosen))
+        return spread(Ragged.concatenate(found), selection)
+
+    def _selection(self, number: int, align: Align, pieces: RowPieces, shape: tuple[int, int]) -> Selection:
+        """Rows of a part, in its own numbers."""
+        start = pieces.start - self._rows[align][number] + int(self.parts[number].rows_between(align, 0, 0)[0])
+        return Selection(np.zeros_like(start), start, pieces.length, pieces.at, shape)
+
+    @override
+    def value_offsets(self, column: str) -> IntArray:
+        if column not in self._values:
+            lengths = [np.diff(part.value_offsets(column)) for part in self.parts]
+            self._values[column] = offsets_of(np.concatenate(lengths))
+        return self._values[column]
+
+    @override
+    def read_values(self, column: str, selection: Selection, out: AnyArray) -> None:
+        offsets = self.value_offsets(column)
+        check_values(column, offsets, selection)
+        first = offsets[self._rows[self._spec[column].align]]
+        pieces = cut(first, selection.start, selection.length, selection.at)
+        for number in map(int, np.unique(pieces.run)):
+            mine = pieces.take(pieces.run == number)
+            start = mine.start - first[number] + int(self.parts[number].value_offsets(column)[0])
+            part = Selection(np.zeros_like(start), start, mine.length, mine.at, selection.shape)
+            self.parts[number].read_values(column, part, out)
+
+    @override
+    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
+        numbers = np.asarray(episodes, np.int64)
+        part = self.part_of(numbers)
+        found: list[dict[str, Any]] = [{} for _ in episodes]
+        for number in map(int, np.unique(part)):
+            places = np.flatnonzero(part == number)
+            inside = (numbers[places] - self._first[number]).tolist()
+            for place, entry in zip(places.tolist(), self.parts[number].episode_metadata(inside), strict=True):
+                found[place] = {**entry, PART: number}
+        return found
+
+    @override
+    def close(self) -> None:
+        for part in self.parts:
+            part.close()
+
+
+def _runs(pieces: RowPieces) -> list[tuple[int, RowPieces]]:
+    """Consecutive pieces of the same part together, in order."""
+    edges = [0, *(np.flatnonzero(np.diff(pieces.run)) + 1).tolist(), len(pieces.run)]
+    return [(int(pieces.run[a]), pieces.take(slice(a, b))) for a, b in pairwise(edges) if b > a]
+
+
+def _common_spec(parts: Sequence[Source], names: Sequence[str]) -> Spec:
+    first = parts[0].spec
+    for part, name in zip(parts[1:], names[1:], strict=True):
+        differ = [path for path in {**first, **part.spec} if first.fields.get(path) != part.spec.fields.get(path)]
+        if differ:
+            told = {path: (first.fields.get(path), part.spec.fields.get(path)) for path in differ[:3]}
+            raise SpecError(
+                f"expected the columns of {names[0]} in {name} too, got other fields of {differ}: {told}; open each "
+                "alone, and mix them with penstock.mix(..., union=True)"
+            )
+    spaces = [
+        getattr(first, name) if all(getattr(part.spec, name) == getattr(first, name) for part in parts) else None
+        for name in ("observation_space", "action_space")
+    ]
+    return Spec(first.fields, *spaces)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and bool(np.array_equal(a, b) if is_array(a) else a == b)

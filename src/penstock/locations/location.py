@@ -1,0 +1,176 @@
+"""`Location`: where a dataset is. Every function and command that opens data reads locations by this one grammar.
+
+A text is interpreted in this order:
+
+1. `pipe:` is refused.
+2. `scheme://` and `scheme::` begin a URL; `file:` begins the URL of a local path.
+3. An existing local path is that path, also with `*` or `{` in its name.
+4. Braces are expanded, then `~`, then globs.
+5. Any other text is passed on as a path that does not exist: formats may know a dataset of that name.
+
+Credentials occur in URLs and storage options. `Url` prints neither user names nor queries, and options are not printed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from glob import has_magic
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+from penstock.core.narrowing import is_path
+from penstock.errors import ArgumentError, DataError
+from penstock.locations.objects import shown
+from penstock.locations.patterns import expand_braces, local_glob
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?=//|:)")
+_LOST_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/(?!/)")
+_SHOWN = 3  # names of a list that are shown in messages
+
+
+@dataclass(frozen=True)
+class Url:
+    """A URL that prints without credentials.
+
+    Args:
+        full: The URL, which may have a user, a password or a signature.
+
+    Example:
+        >>> Url("https://me:secret@host/a.tar?signature=secret")
+        Url('https://host/a.tar')
+    """
+
+    full: str
+
+    def __str__(self) -> str:
+        return shown(self.full)
+
+    def __repr__(self) -> str:
+        return f"Url({str(self)!r})"
+
+
+Place: TypeAlias = Path | Url
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a dataset is: one local path or URL, or several.
+
+    Args:
+        text: The location as it was given, without credentials, for messages.
+        places: Path or URL of each file or folder, in order.
+        storage_options: Options of the stores of the URLs, as fsspec calls them. They are not printed.
+
+    Example:
+        >>> Location.of("missing-{0..1}.tar").places
+        (PosixPath('missing-0.tar'), PosixPath('missing-1.tar'))
+    """
+
+    text: str
+    places: tuple[Place, ...]
+    storage_options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+    @classmethod
+    def of(cls, given: LocationLike, storage_options: Mapping[str, Any] | None = None) -> Location:
+        """Interpret a path, a URL, a pattern, or a list of them.
+
+        Args:
+            given: Path, URL, pattern or list. A list keeps its order, and each pattern is replaced by its matches.
+            storage_options: Options of the stores of the URLs. The default is none.
+
+        Raises:
+            ArgumentError: A name is neither text nor a path.
+            DataError: There is no name, or a name begins with `pipe:`.
+            FileNotFoundError: Nothing matches a glob.
+        """
+        if isinstance(given, Location):
+            if storage_options:
+                raise ArgumentError("expected storage_options with a path or URL, got them with a Location")
+            return given
+        names: Sequence[object] = [given] if is_path(given) else given
+        if not names:
+            raise DataError("expected at least one path or URL, got an empty list")
+        places = tuple(place for name in names for place in _places(name))
+        options = dict(storage_options or {})
+        if options and not any(isinstance(place, Url) for place in places):
+            raise ArgumentError(f"expected storage_options with a URL, got {sorted(options)} with local paths")
+        return cls(_text([_safe(name) for name in names]), places, options)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def paths(self) -> tuple[Path, ...]:
+        """Return the local path of each place.
+
+        Raises:
+            DataError: A place is a URL.
+        """
+        return tuple(_local(place) for place in self.places)
+
+
+LocationLike: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Location"
+
+
+def _places(name: object) -> list[Place]:
+    """Return the places of one name."""
+    if not is_path(name):
+        raise ArgumentError(f"expected a path or URL as text or as a Path, got {name!r}")
+    text = os.fspath(name)
+    if not text:
+        raise DataError("expected a path or URL, got an empty text")
+    if isinstance(name, str):
+        if text.startswith("pipe:") and not os.path.exists(text):
+            raise DataError(
+                f"expected a path or URL, got {text!r}: penstock runs no commands; save the output to a file, or pass "
+                "ShardStream a function that opens it, such as {'pipe': lambda: process.stdout}"
+            )
+        if text.startswith("file:"):
+            return list(_expanded(_path_of(text)))
+        if _SCHEME.match(text):
+            return [Url(one) for one in expand_braces(text)]
+    elif (lost := _LOST_SLASH.match(text)) and not os.path.exists(text):
+        raise DataError(f"expected a URL as text, got {text!r} as a path, which keeps one slash of {lost[1]}://")
+    return list(_expanded(text))
+
+
+def _path_of(url: str) -> str:
+    """Return the path of a URL of a local file: `file:///a`, `file://localhost/a`, `file:/a` or `file:a`."""
+    rest = url.removeprefix("file:")
+    if rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        if host not in ("", "localhost"):
+            raise DataError(f"expected file:///path of this machine, got the host {host!r} in {url!r}")
+        rest = slash + path
+    return unquote(rest)
+
+
+def _expanded(text: str) -> list[Path]:
+    """Return the local paths that a text stands for."""
+    if os.path.lexists(text):
+        return [Path(text)]
+    if (names := expand_braces(text)) != [text]:
+        return [path for name in names for path in _expanded(name)]
+    text = os.path.expanduser(text)
+    return local_glob(text) if has_magic(text) and not os.path.lexists(text) else [Path(text)]
+
+
+def _safe(name: object) -> str:
+    text = os.fspath(name) if is_path(name) else str(name)
+    return str(Url(text)) if _SCHEME.match(text) else text
+
+
+def _text(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    others = [] if len(names) <= _SHOWN else [f"and {len(names) - _SHOWN} others"]
+    return ", ".join([*names[:_SHOWN], *others])
+
+
+def _local(place: Place) -> Path:
+    if isinstance(place, Url):
+        raise DataError(f"expected a local path, got {place}")
+    return place
