@@ -16,7 +16,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -85,6 +85,15 @@ class Decoder:
         return rows[:, : 3 * width].reshape(height, width, 3)
 
 
+class PooledDecoder(Protocol):
+    """What a pool keeps."""
+
+    nbytes: int
+
+
+D = TypeVar("D", bound=PooledDecoder)
+
+
 class DecoderPool:
     """Decoders by encoding, as the comment at the top says. Used by any number of threads."""
 
@@ -94,17 +103,17 @@ class DecoderPool:
     def renew(self) -> None:
         """Forget all decoders, in a forked process: threads of the parent may have been at work with them."""
         self._lock = threading.Condition()
-        self._idle: OrderedDict[tuple[str, int], Decoder] = OrderedDict()  # those used longest ago come first
+        self._idle: OrderedDict[tuple[str, int], Any] = OrderedDict()  # those used longest ago come first
         self._busy = self._number = 0
 
     @contextmanager
-    def decoder(self, encoding: str, make: Callable[[], Decoder]) -> Generator[Decoder]:
+    def decoder(self, encoding: str, make: Callable[[], D]) -> Generator[D]:
         """Use a decoder for the block, an idle one of the same encoding if there is any.
 
         A decoder that raised an error is not used again.
 
         Args:
-            encoding: Digest of the parameters.
+            encoding: Digest of the parameters, or another name of what the decoder decodes.
             make: Makes a new decoder.
         """
         with self._lock:
@@ -112,7 +121,7 @@ class DecoderPool:
                 self._lock.wait()
             self._busy += 1
             key = next((key for key in reversed(self._idle) if key[0] == encoding), None)
-            decoder = None if key is None else self._idle.pop(key)
+            decoder: D | None = None if key is None else self._idle.pop(key)
         try:
             decoder = decoder or make()
             yield decoder
@@ -133,7 +142,7 @@ class DecoderPool:
             nbytes = sum(decoder.nbytes for decoder in self._idle.values())
             return {"busy": self._busy, "idle": len(self._idle), "nbytes": nbytes}
 
-    def _put_back(self, encoding: str, decoder: Decoder) -> None:
+    def _put_back(self, encoding: str, decoder: PooledDecoder) -> None:
         with self._lock:
             self._number += 1
             self._idle[encoding, self._number] = decoder

@@ -30,6 +30,7 @@ import numpy as np
 from penstock.containers.cache import Cache
 from penstock.containers.video.decoders import POOL, Decoder
 from penstock.containers.video.index import EXTRA, FileIdentity, PacketIndex, demuxer, packet_index
+from penstock.containers.video.torchcodec import TorchcodecDecoder, torchcodec_decoders
 from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.spec import Align, Field
@@ -38,6 +39,7 @@ from penstock.files.descriptors import PooledFile, open_regular, opened
 from penstock.flow import OrderedMap, PrefetchLimits, cores
 
 Layout = Literal["hwc", "chw"]
+DecoderName = Literal["pyav", "torchcodec"]
 
 RUN = 48  # packets of a run, about, so that the runs of a batch can be divided among threads
 INDEX_BYTES = 64 << 20  # of the indexes in memory; others are read again from the user's cache
@@ -104,11 +106,13 @@ class VideoFiles:
             All reads of a process together use as many decoders at a time as there are cores.
         cache_bytes: Decoded frames kept in memory, those used last. The default 0 keeps none. With a cache, all frames
             that are decoded on the way to a wanted one are kept too.
+        decoder: `"pyav"`, the default, or `"torchcodec"`, which must be installed and takes no `size`.
+        device: Device on which torchcodec decodes, such as `"cuda"`. The default is `"cpu"`.
         keep_index: Whether packet indexes are kept in the user's cache (`PENSTOCK_CACHE`). The default is True.
 
     Raises:
         ArgumentError: There are no paths, or an option has no such value.
-        MissingExtraError: PyAV is not installed.
+        MissingExtraError: PyAV is not installed, or torchcodec if `decoder` names it.
 
     Example:
         >>> import tempfile
@@ -133,6 +137,8 @@ class VideoFiles:
         layout: Layout = "hwc",
         threads: int | None = None,
         cache_bytes: int = 0,
+        decoder: DecoderName = "pyav",
+        device: str = "cpu",
         keep_index: bool = True,
     ) -> None:
         if not paths:
@@ -142,6 +148,12 @@ class VideoFiles:
             raise ArgumentError(f"expected layout 'hwc' or 'chw', got {layout!r}")
         if size is not None and (len(size) != 2 or min(size) < 1):
             raise ArgumentError(f"expected size=(height, width) of positive numbers, got {size!r}")
+        if decoder not in ("pyav", "torchcodec"):
+            raise ArgumentError(f"expected decoder 'pyav' or 'torchcodec', got {decoder!r}")
+        if decoder == "torchcodec":
+            torchcodec_decoders()
+        if (decoder == "pyav" and device != "cpu") or (decoder == "torchcodec" and size is not None):
+            raise ArgumentError("expected device= with decoder='torchcodec' alone, and size= with decoder='pyav' alone")
         self.paths = [Path(os.path.realpath(path)) for path in paths]
         self.layout: Layout = layout
         self._options: dict[str, Any] = {
@@ -150,6 +162,8 @@ class VideoFiles:
             "layout": layout,
             "threads": threads,
             "cache_bytes": cache_bytes,
+            "decoder": decoder,
+            "device": device,
             "keep_index": keep_index,
         }
         self._stream = stream
@@ -259,7 +273,10 @@ class VideoFiles:
         runs = [run for file, rows in wanted.by_file(left) for run in self._runs(file, wanted.frames, rows)]
 
         def decode(run: _Run) -> None:
-            self._decode(run, wanted, out)
+            if self._options["decoder"] == "torchcodec":
+                self._decode_torchcodec(run, wanted, out)
+            else:
+                self._decode(run, wanted, out)
 
         threads = min(self._threads, len(runs))
         if threads < 2:
@@ -306,7 +323,8 @@ class VideoFiles:
 
     def close(self) -> None:
         """Close files and forget cached indexes and frames. They are opened again when they are read."""
-        for file in self._open:
+        files, self._open = self._open, [PooledFile(path, os.O_RDONLY) for path in self.paths]
+        for file in files:
             file.close()
         self._indexes.clear()
         if self._frames is not None:
@@ -412,6 +430,26 @@ class VideoFiles:
                 if not rows:
                     return
 
+    def _decode_torchcodec(self, run: _Run, wanted: _Wanted, out: AnyArray) -> None:
+        """Decode a run with torchcodec, which finds its packets itself."""
+        index = self.index(run.file)
+        path = self.paths[run.file]
+        device: str = self._options["device"]
+        with self._open[run.file] as fd:
+            self._check_identity(fd, index, path)
+        name = f"torchcodec {path} {index.identity} {device}"
+        with POOL.decoder(name, lambda: TorchcodecDecoder(path, index, device)) as decoder:
+            frames = decoder.rgb(run.frames)
+        for rgb, number, row in zip(frames, run.frames.tolist(), run.rows.tolist(), strict=True):
+            if self._frames is not None:
+                self._frames.array((run.file, number), rgb.copy)
+            self._place(rgb, wanted.places_of(row), out)
+
+    def _check_identity(self, fd: int, index: PacketIndex, path: Path) -> None:
+        if FileIdentity.of(fd) != index.identity:
+            message = "expected the file as it was, got one that was replaced or changed; open the dataset again"
+            raise FormatError(message, path=path)
+
     def _made(self, path: Path) -> Decoder:
         with open(open_regular(path), "rb") as file, demuxer(file, path, self._stream) as (_, stream):
             return Decoder(stream.codec_context)
@@ -423,9 +461,7 @@ class VideoFiles:
         edges = np.flatnonzero((offset[1:] != offset[:-1] + size[:-1]) | (parts[1:] != parts[:-1])) + 1
         path = self.paths[file]
         with self._open[file] as fd:
-            if FileIdentity.of(fd) != index.identity:
-                message = "expected the file as it was, got one that was replaced or changed; open the dataset again"
-                raise FormatError(message, path=path)
+            self._check_identity(fd, index, path)
             for a, b in zip([0, *edges.tolist()], [*edges.tolist(), len(offset)], strict=True):
                 begin, length = int(offset[a]), int(offset[b - 1] + size[b - 1] - offset[a])
                 raw = memoryview(os.pread(fd, length, begin))

@@ -42,7 +42,7 @@ from penstock.files.user_cache import make_room, user_cache
 
 EXTRA = "video"
 SIDE = 1 << 13  # most pixels of a side of a frame
-MAGIC = b"penstock video index 1\n"
+MAGIC = b"penstock video index 2\n"
 CACHE_BYTES = 1 << 30  # of the indexes of all files together
 _HEADER = 64  # most bytes between the position that a demuxer gives and the first byte of the packet
 _SEARCHED = 4096  # bytes of a file that say which container it is
@@ -80,6 +80,7 @@ class PacketIndex:
         height: Pixels of a frame.
         codec: Name of the decoder, such as `"h264"`.
         encoding: Digest of all parameters that a decoder needs. Files with equal digests can share decoders.
+        stream: Number of the stream among all streams of the file.
         rotation: Degrees, counterclockwise, by which a player turns the frames. Frames are read as they are stored.
         claimed: Frames that the file claims to have; 0 if it claims nothing.
     """
@@ -95,6 +96,7 @@ class PacketIndex:
     height: int
     codec: str
     encoding: str
+    stream: int
     rotation: int
     claimed: int
 
@@ -239,6 +241,7 @@ def _demuxed(file: IO[bytes], path: Path, stream: int) -> tuple[dict[str, Any], 
         if first is None:
             raise FormatError("expected frames, got none: the file is cut or empty", path=path)
         header = {**_described(context), "rotation": first.rotation, "claimed": chosen.frames}
+        header["stream"] = chosen.index
         header |= {"time_base": [chosen.time_base.numerator, chosen.time_base.denominator]}
     columns = np.array(rows, np.int64).T
     return header, {"offset": columns[0], "size": columns[1], "ticks": columns[2], "flags": columns[3].astype(np.uint8)}
@@ -287,6 +290,7 @@ def _index(identity: FileIdentity, header: dict[str, Any], arrays: dict[str, Any
         height=header["height"],
         codec=header["codec"],
         encoding=header["encoding"],
+        stream=header["stream"],
         rotation=header["rotation"],
         claimed=header["claimed"],
     )

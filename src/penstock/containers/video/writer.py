@@ -180,7 +180,7 @@ class VideoWriter:
         self._closed = True
         self._thread.join()
         error = self._error
-        if isinstance(error, self._av.FFmpegError) and not isinstance(error, OSError):
+        if isinstance(error, (self._av.FFmpegError, ValueError)) and not isinstance(error, OSError):
             raise DataError(f"expected frames that {self._codec} encodes, got {error} - in {self.path}") from error
         if error is not None:
             raise error

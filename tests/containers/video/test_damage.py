@@ -1,0 +1,211 @@
+"""Damaged, cut, replaced and foreign files; bounds of memory; caches of indexes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.containers.video import VideoFiles, index, packet_index
+from penstock.containers.video.decoders import POOL, Decoder, DecoderPool
+from penstock.errors import FormatError, UnsafeDataError
+from tests.containers.video.conftest import FRAMES, decoded, encode, pictures
+
+
+def frame(files: VideoFiles, number: int, file: int = 0) -> np.ndarray[Any, Any]:
+    out = np.zeros((1, *files.shape), np.uint8)
+    files.read([file], [number], [0], out)
+    return out[0]
+
+
+def test_a_file_with_a_cut_end(tmp_path: Path, videos: dict[str, Path]) -> None:
+    """Frames that are there are read; the message says what the file claims."""
+    raw = videos["faststart.mp4"].read_bytes()
+    (tmp_path / "cut.mp4").write_bytes(raw[: len(raw) * 3 // 4])
+    files = VideoFiles([tmp_path / "cut.mp4"])
+    expected, seconds = decoded(videos["faststart.mp4"])
+    count = files.frame_count(0)
+    assert 10 < count < FRAMES
+    for number in range(10):
+        np.testing.assert_array_equal(frame(files, number), expected[number])
+    with pytest.raises(FormatError, match=rf"expected frame 39, got a video of {count} frames; it claims 40"):
+        frame(files, 39)
+    with pytest.raises(FormatError, match=rf"claims 40 frames and has {count}.*cut\.mp4"):
+        files.frame_numbers(0, seconds, 1e-3)
+    (tmp_path / "headless.mp4").write_bytes(videos["h264.mp4"].read_bytes()[:-600])
+    with pytest.raises(FormatError, match=r"damaged or cut.*headless\.mp4"):
+        packet_index(tmp_path / "headless.mp4")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "empty file"),
+        (b"#EXTM3U\n#EXTINF:1,\nother.ts\n", "expected a video in MP4"),
+        (b"ffconcat version 1.0\nfile /etc/passwd\n", "expected a video in MP4"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(100), "expected a video in MP4"),
+        (b"\x00\x00\x00\x18ftypisom" + bytes(100), "damaged or cut"),
+        (b"\x1aE\xdf\xa3" + bytes(100), "damaged or cut"),
+    ],
+)
+def test_files_that_are_no_videos(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "film.mp4").write_bytes(content)
+    with pytest.raises(FormatError, match=message):
+        VideoFiles([tmp_path / "film.mp4"]).index(0)
+
+
+def test_missing_files_folders_and_wrong_suffixes(tmp_path: Path, videos: dict[str, Path]) -> None:
+    with pytest.raises(FormatError, match="found none"):
+        VideoFiles([tmp_path / "none.mp4"]).index(0)
+    with pytest.raises(UnsafeDataError, match="folder"):
+        VideoFiles([tmp_path]).index(0)
+    shutil.copy(videos["vp9.webm"], tmp_path / "film.mp4")
+    (tmp_path / "link.avi").symlink_to("film.mp4")
+    expected, _ = decoded(videos["vp9.webm"])
+    for name in ("film.mp4", "link.avi"):
+        np.testing.assert_array_equal(frame(VideoFiles([tmp_path / name]), 7), expected[7])
+
+
+def test_files_of_several_sizes(tmp_path: Path, videos: dict[str, Path]) -> None:
+    small = encode(tmp_path / "small.mp4", "h264.mp4", pictures(5)[:, :32, :32])
+    files = VideoFiles([videos["h264.mp4"], small])
+    with pytest.raises(FormatError, match=r"64 x 48 as in h264\.mp4, got 32 x 32; size=.*small\.mp4"):
+        frame(files, 0, 1)
+    scaled = VideoFiles(files.paths, size=(24, 24))
+    np.testing.assert_array_equal(frame(scaled, 3, 1), decoded(small, height=24, width=24)[0][3])
+
+
+@pytest.mark.parametrize("kind", ["h264.mp4", "av1.mp4", "vp9.webm"])
+def test_damaged_bytes_give_frames_or_a_format_error(kind: str, tmp_path: Path, videos: dict[str, Path]) -> None:
+    raw = videos[kind].read_bytes()
+    rng, refused = np.random.default_rng(7), 0
+    for i in range(60):
+        data = bytearray(raw)
+        if i % 3 == 0:
+            data = data[: rng.integers(len(data))]
+        else:
+            for _ in range(4):
+                data[rng.integers(len(data))] = rng.integers(256)
+        (tmp_path / "film").write_bytes(bytes(data))
+        try:
+            files = VideoFiles([tmp_path / "film"], keep_index=False, threads=0)
+            out = np.empty((4, *files.shape), np.uint8)
+            files.read(0, rng.integers(0, FRAMES, 4), range(4), out)
+        except FormatError:
+            refused += 1
+    assert 10 <= refused < 60
+
+
+def test_a_file_that_is_replaced_or_written_to(tmp_path: Path, videos: dict[str, Path]) -> None:
+    path = tmp_path / "film.mp4"
+    shutil.copy(videos["h264.mp4"], path)
+    files = VideoFiles([path])
+    first = frame(files, 0)
+    shutil.copy(videos["av1.mp4"], tmp_path / "other.mp4")
+    os.replace(tmp_path / "other.mp4", path)
+    np.testing.assert_array_equal(frame(files, 0), first)  # the file that was opened is still there
+    files.close()
+    np.testing.assert_array_equal(frame(files, 0), decoded(videos["av1.mp4"])[0][0])
+    with path.open("r+b") as file:
+        file.truncate(1000)
+    with pytest.raises(FormatError, match="replaced or changed; open the dataset again"):
+        frame(files, 20)
+
+
+def test_indexes_are_kept_between_processes(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch, videos: dict[str, Path]
+) -> None:
+    path = videos["h264.mp4"]
+    made = packet_index(path)
+    (kept,) = (own_cache / "videos").iterdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(index, "_demuxed", lambda *_: pytest.fail("demuxed again"))
+        again = packet_index(path)
+    np.testing.assert_array_equal(again.start, made.start)
+    np.testing.assert_array_equal(again.ticks, made.ticks)
+    raw = bytearray(kept.read_bytes())
+    raw[-5] ^= 1
+    kept.write_bytes(bytes(raw))
+    np.testing.assert_array_equal(packet_index(path).ticks, made.ticks)  # damaged: made again
+    np.testing.assert_array_equal(packet_index(path, keep=False).ticks, made.ticks)
+    shutil.rmtree(own_cache)
+    own_cache.write_text("a file where the folder should be")
+    np.testing.assert_array_equal(packet_index(path).ticks, made.ticks)
+
+
+def test_indexes_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch, videos: dict[str, Path]) -> None:
+    monkeypatch.setattr("penstock.containers.video.files.INDEX_BYTES", 1500)
+    files = VideoFiles([videos["h264.mp4"], videos["hevc.mp4"], videos["av1.mp4"]])
+    for number in range(FRAMES):
+        file = number % 3
+        np.testing.assert_array_equal(frame(files, number, file), decoded(files.paths[file])[0][number])
+
+
+def test_decoders_are_few(tmp_path: Path, videos: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that were encoded alike share decoders; others make room for each other."""
+    paths = []
+    for i in range(30):
+        paths.append(tmp_path / f"{i}.mp4")
+        shutil.copy(videos["h264.mp4"], paths[-1])
+    made: list[Path] = []
+    monkeypatch.setattr(
+        VideoFiles, "_made", lambda self, path, make=VideoFiles._made: made.append(path) or make(self, path)
+    )
+    POOL.clear()
+    files = VideoFiles(paths, threads=0)
+    for file in range(30):
+        frame(files, 5, file)
+    assert len(made) == 1
+    pool = DecoderPool()
+    monkeypatch.setattr("penstock.containers.video.decoders.IDLE", 3)
+    monkeypatch.setattr("penstock.containers.video.decoders.cores", lambda: 2)
+    decoder = made_decoder(videos["h264.mp4"])
+    for i in range(10):
+        with pool.decoder(str(i), lambda: decoder):
+            assert pool.stats()["busy"] == 1
+    assert pool.stats() == {"busy": 0, "idle": 3, "nbytes": 3 * decoder.nbytes}
+    with pytest.raises(ZeroDivisionError), pool.decoder("9", lambda: decoder):
+        1 / 0  # noqa: B018
+    assert pool.stats()["idle"] == 2  # a decoder that failed is not used again
+    monkeypatch.setattr("penstock.containers.video.decoders.IDLE_BYTES", 1)
+    with pool.decoder("8", lambda: decoder):
+        pass
+    assert pool.stats() == {"busy": 0, "idle": 0, "nbytes": 0}
+
+
+def made_decoder(path: Path) -> Decoder:
+    return VideoFiles([path])._made(path)  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_fork_while_threads_decode(videos: dict[str, Path]) -> None:
+    files = VideoFiles([videos["h264_long.mp4"], videos["av1.mp4"]], threads=2)
+    expected = frame(files, 30)
+    stop = threading.Event()
+
+    def work() -> None:
+        out = np.empty((FRAMES, *files.shape), np.uint8)
+        while not stop.is_set():
+            files.read(np.arange(FRAMES) % 2, range(FRAMES), range(FRAMES), out)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    codes: list[int] = []
+    for _ in range(5):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                code = 0 if np.array_equal(frame(files, 30), expected) else 2
+            finally:
+                os._exit(code)
+        codes.append(os.waitpid(child, 0)[1])
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert codes == [0] * 5
