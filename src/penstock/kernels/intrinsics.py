@@ -62,6 +62,16 @@ def move8(dst: IntScalar, src: IntScalar) -> None:
     """Copy eight bytes from address `src` to address `dst`."""
 
 
+def _emit_load8(builder: Builder, src: Value) -> Value:
+    return builder.load(_pointer(builder, src, 64), align=1)
+
+
+@intrinsic(_emit_load8, "i8", "u8")
+def load8(src: IntScalar) -> np.uint64:
+    """Return the eight bytes at an address as a number, in the byte order of the machine."""
+    raise NotImplementedError
+
+
 def _emit_set_byte(builder: Builder, dst: Value, value: Value) -> None:
     builder.store(value, _pointer(builder, dst, 8), align=1)
 

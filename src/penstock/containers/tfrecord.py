@@ -1,0 +1,84 @@
+"""TFRecord files: where the records are, and whether their bytes are as they were written.
+
+A file has records one after another: size, masked CRC-32C of the size, data, masked CRC-32C of the data. Nothing marks
+the start of a record, so a file can be read only up to a damaged size; the records behind it are lost. Damaged data
+lose one record. Files stay mapped and in place; a record is a range of bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from penstock.core.arrays import ByteArray, IntArray, UInt32Array, read_only
+from penstock.files.mapping import check_mapped, map_file
+from penstock.kernels.crc32c import TAIL, crc32c, masked, walk_records
+
+AT_ONCE = 4096  # records that are listed in one call
+
+
+@dataclass(frozen=True, eq=False)
+class TFRecordIndex:
+    """The records of a file.
+
+    Args:
+        begin: `[R]` int64, the byte at which the data of each record begin.
+        size: `[R]` int64, the bytes of each record's data.
+        checksum: `[R]` uint32, the stored checksum of each record's data.
+        end: The byte behind the last whole record. It is the size of the file, unless the file is damaged.
+    """
+
+    begin: IntArray
+    size: IntArray
+    checksum: UInt32Array
+    end: int
+
+
+def map_records(path: Path) -> ByteArray:
+    """Return the bytes of a file as a read-only map, `[n]` uint8. Raises `FormatError`, `OSError`."""
+    return read_only(map_file(path))
+
+
+def index_records(data: ByteArray) -> TFRecordIndex:
+    """List the records of a file, up to the first one that is damaged or cut off.
+
+    The checksums of the sizes are compared. `first_damaged` compares the checksums of the data.
+
+    Args:
+        data: `[n]` uint8, read-only, the whole file.
+    """
+    check_mapped(data)
+    begins: list[IntArray] = []
+    sizes: list[IntArray] = []
+    end, n = 0, AT_ONCE
+    while n == AT_ONCE:
+        begin, size = np.zeros((2, AT_ONCE), np.int64)
+        n, end = walk_records(data, end, begin, size)
+        begins.append(begin[:n])
+        sizes.append(size[:n])
+    begin, size = np.concatenate(begins), np.concatenate(sizes)
+    tail = data[(begin + size)[:, None] + np.arange(TAIL)] if len(begin) else np.zeros((0, TAIL), np.uint8)
+    return TFRecordIndex(begin, size, np.ascontiguousarray(tail).view("<u4").reshape(-1), end)
+
+
+def write_record(file: BinaryIO, parts: Iterable[bytes]) -> int:
+    """Append a record to a file that is open for writing.
+
+    Args:
+        file: The file.
+        parts: The data, in pieces.
+
+    Returns:
+        The bytes that were written.
+    """
+    data = b"".join(parts)
+    size = len(data).to_bytes(8, "little")
+    return file.write(b"".join((size, _checksum(size), data, _checksum(data))))
+
+
+def _checksum(raw: bytes) -> bytes:
+    return masked(crc32c(np.frombuffer(raw, np.uint8))).to_bytes(4, "little")

@@ -1,0 +1,157 @@
+"""Features of a TFDS dataset, from the tree in its `features.json`.
+
+A record has a list of values for each leaf of the tree, under the path of the leaf. A leaf below `steps` has the values
+of all steps end to end. A sequence within a step adds a list of lengths, and its values have another name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from penstock.core.narrowing import is_dict, is_list
+from penstock.errors import FormatError
+
+FILE = "features.json"
+STEPS = "steps"
+DEEPEST = 32  # levels of the tree
+
+Kind = Literal["number", "text", "image", "bytes"]
+
+
+@dataclass(frozen=True)
+class RLDSFeature:
+    """A leaf of the tree.
+
+    Args:
+        path: Names from the root, joined by `/`.
+        kind: `"number"` for a list of numbers, `"text"` for UTF-8, `"image"` for an encoded image, and `"bytes"` for
+            the bytes of a tensor.
+        dtype: Dtype of the values.
+        shape: Shape of one value, None where it varies.
+        zipped: Whether the bytes of a tensor are compressed with zlib.
+        within: Lengths of the sequences that the value is in, the outermost first, None where they vary. The steps of
+            the episode are not among them.
+    """
+
+    path: str
+    kind: Kind
+    dtype: np.dtype[Any]
+    shape: tuple[int | None, ...] = ()
+    zipped: bool = False
+    within: tuple[int | None, ...] = ()
+
+    @property
+    def of_step(self) -> bool:
+        """Whether each step has a value, and not the episode."""
+        return self.path.startswith(f"{STEPS}/")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Names of the lists in a record: values, then lengths of each inner sequence, the outermost first."""
+        levels = len(self.within) + self.of_step
+        if levels < 2:
+            return (self.path,)
+        return (f"{self.path}/ragged_flat_values", *(f"{self.path}/ragged_row_lengths_{i}" for i in range(levels - 1)))
+
+
+_FIXED = {
+    "Text": RLDSFeature("", "text", np.dtype(np.uint8)),
+    "ClassLabel": RLDSFeature("", "number", np.dtype(np.int64)),
+    "BBoxFeature": RLDSFeature("", "number", np.dtype(np.float32), (4,)),
+}
+
+
+def read_features(folder: Path) -> list[RLDSFeature]:
+    """Return the leaves of the tree in a folder, in the order of the file.
+
+    Raises:
+        FormatError: The file is damaged, or has features that cannot be read.
+    """
+    path = folder / FILE
+    try:
+        tree: Any = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"expected JSON, got {error}", path=path) from error
+    found = list(_leaves("", tree, (), path))
+    names = [key for feature in found for key in feature.keys]
+    if len(set(names)) < len(names):
+        raise FormatError(f"expected features of distinct names, got {names}", path=path)
+    return found
+
+
+def _leaves(name: str, node: Any, within: tuple[int | None, ...], path: Path) -> Iterator[RLDSFeature]:
+    if not is_dict(node) or name.count("/") > DEEPEST or len(within) > DEEPEST:
+        raise FormatError(f"expected an object for each of at most {DEEPEST} levels", path=path, where=name[:80])
+    kind, content = _content(node)
+    if kind == "FeaturesDict":
+        inner: Any = content.get("features", content)
+        if not is_dict(inner):
+            raise FormatError(f"expected an object of features, got {type(inner).__name__}", path=path, where=name)
+        for key, child in inner.items():
+            yield from _leaves(f"{name}/{key}" if name else str(key), child, within, path)
+    elif kind in ("Sequence", "Dataset"):
+        deeper = within if name == STEPS else (*within, _size(content.get("length")))
+        yield from _leaves(name, content.get("feature"), deeper, path)
+    else:
+        yield replace(_leaf(name, kind, content, path), within=within)
+
+
+def _content(node: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the class of a node, and what the file says about it, in the layout of 2022 or the older one."""
+    kind = str(node.get("pythonClassName", node.get("type", ""))).rsplit(".", 1)[-1]
+    names = {"pythonClassName", "description", "docs", "proto_cls", "type"}
+    inner: list[Any] = [value for name, value in node.items() if name not in names and is_dict(value)]
+    return kind, inner[0] if inner else {}
+
+
+def _leaf(name: str, kind: str, content: Mapping[str, Any], path: Path) -> RLDSFeature:
+    if kind in _FIXED:
+        return replace(_FIXED[kind], path=name)
+    shape = _shape(content.get("shape"), name, path)
+    if kind == "Image":
+        dtype = _dtype(content.get("dtype") or "uint8", name, path)
+        return RLDSFeature(name, "image", dtype, shape or (None, None, 3))
+    if kind not in ("Tensor", "Scalar"):
+        raise FormatError(f"expected features of known classes, got {kind!r}", path=path, where=name)
+    if content.get("dtype") in ("string", "object"):
+        if shape:
+            raise FormatError(f"expected one text a value, got the shape {shape}", path=path, where=name)
+        return replace(_FIXED["Text"], path=name)
+    dtype, encoding = _dtype(content.get("dtype"), name, path), str(content.get("encoding") or "none").lower()
+    if encoding not in ("none", "bytes", "zlib"):
+        raise FormatError(f"expected the encoding none, bytes or zlib, got {encoding!r}", path=path, where=name)
+    if sum(size is None for size in shape) > 1 or None in shape[1:]:
+        raise FormatError(f"expected a shape of which only the first size varies, got {shape}", path=path, where=name)
+    if encoding == "none":
+        if None in shape:
+            raise FormatError(f"expected a fixed shape of plain values, got {shape}", path=path, where=name)
+        return RLDSFeature(name, "number", dtype, shape)
+    return RLDSFeature(name, "bytes", dtype, shape, encoding == "zlib")
+
+
+def _shape(given: Any, name: str, path: Path) -> tuple[int | None, ...]:
+    sizes: Any = given.get("dimensions", []) if is_dict(given) else given if given is not None else []
+    if not is_list(sizes) or len(sizes) > 8:
+        raise FormatError(f"expected a list of at most 8 sizes, got {str(given)[:80]}", path=path, where=name)
+    return tuple(_size(size) for size in sizes)
+
+
+def _size(given: Any) -> int | None:
+    """Return a size, which is text in newer files, or None for one that varies."""
+    if given is None:
+        return None
+    size = int(given)
+    return size if 0 <= size < 1 << 40 else None
+
+
+def _dtype(name: Any, feature: str, path: Path) -> np.dtype[Any]:
+    known = {"bool", "float16", "float32", "float64", *(f"{s}int{bits}" for s in ("", "u") for bits in (8, 16, 32, 64))}
+    if name not in known:
+        raise FormatError(f"expected a dtype of numbers, got {str(name)[:40]!r}", path=path, where=feature)
+    return np.dtype(name)

@@ -1,0 +1,110 @@
+"""Names of columns for features and back, and the file in which penstock keeps what TFDS has no place for.
+
+| feature of a step | column |
+|---|---|
+| `observation`, `observation/x` | `observations`, `observations/x` |
+| `action`, `action/x` | `actions`, `actions/x` |
+| `reward`, `discount` | `rewards`, `discounts` |
+| `is_terminal` | `terminations` |
+| `is_last` | `truncations`, without those steps that are terminal |
+| others | the same name |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from penstock.core.narrowing import is_dict
+from penstock.core.spec import Spec
+from penstock.errors import FormatError
+from penstock.formats.rlds.features import STEPS, RLDSFeature
+
+LastStep = Literal["observation", "step"]
+
+FILE = "penstock.json"
+METADATA = "episode_metadata"
+ROOTS = {"observation": "observations", "action": "actions", "reward": "rewards", "discount": "discounts"}
+ENDS = {"terminations": "is_terminal", "truncations": "is_last"}
+
+
+def column_of_feature(path: str) -> str:
+    """Return the name of the column of a feature.
+
+    Example:
+        >>> column_of_feature("steps/observation/image"), column_of_feature("steps/is_last"), column_of_feature("goal")
+        ('observations/image', 'truncations', 'goal')
+    """
+    if not path.startswith(f"{STEPS}/"):
+        return path
+    root, *rest = path.removeprefix(f"{STEPS}/").split("/")
+    known = ROOTS | {feature: column for column, feature in ENDS.items()}
+    return "/".join([known.get(root, root), *rest])
+
+
+def feature_of_column(name: str) -> str:
+    """Return the path of the feature of a step that has a column, without `steps`.
+
+    Example:
+        >>> feature_of_column("observations/image"), feature_of_column("truncations"), feature_of_column("tag")
+        ('observation/image', 'is_last', 'tag')
+    """
+    root, *rest = name.split("/")
+    known = {column: feature for feature, column in ROOTS.items()} | ENDS
+    return "/".join([known.get(root, root), *rest])
+
+
+def is_metadata(feature: RLDSFeature) -> bool:
+    """Return whether a feature is metadata of an episode: a number or a text that the episode has once."""
+    return not feature.of_step and not feature.within and not feature.shape and feature.kind in ("number", "text")
+
+
+def metadata_name(path: str) -> str:
+    """Return the name of an entry in the metadata of an episode.
+
+    Example:
+        >>> metadata_name("episode_metadata/file_path"), metadata_name("id")
+        ('file_path', 'id')
+    """
+    return path.removeprefix(f"{METADATA}/")
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """What penstock wrote next to `features.json`.
+
+    Args:
+        spec: Columns and spaces.
+        columns: Name of the column of each feature.
+        last_step: What the last step of a record has.
+        metadata: Metadata of the dataset.
+    """
+
+    spec: Spec
+    columns: Mapping[str, str]
+    last_step: LastStep
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dict of plain values for `read_own`."""
+        return {
+            "spec": self.spec.to_json(),
+            "columns": dict(self.columns),
+            "last_step": self.last_step,
+            "metadata": dict(self.metadata),
+        }
+
+
+def read_own(folder: Path) -> OwnFile | None:
+    """Return what penstock wrote in a folder, or None. Raises `FormatError` for a damaged file."""
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    found: Any = json.loads(path.read_bytes())
+    if not is_dict(found) or found.get("last_step") not in ("observation", "step"):
+        raise FormatError("expected an object with spec, columns and last_step", path=path)
+    columns = {str(feature): str(column) for feature, column in found["columns"].items()}
+    return OwnFile(Spec.from_json(found["spec"]), columns, found["last_step"], dict(found["metadata"]))

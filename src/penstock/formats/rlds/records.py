@@ -1,0 +1,116 @@
+"""The records of a split while they are read: their bytes, checked once, and the lists of features in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
+from penstock.core.ragged import Ragged, offsets_of
+from penstock.errors import ChecksumError, FormatError
+from penstock.files.mapping import check_mapped
+from penstock.formats.rlds.features import RLDSFeature
+from penstock.formats.rlds.index import RecordIndex
+from penstock.kernels.crc32c import first_damaged
+from penstock.kernels.examples import ABSENT, BYTES, FLOATS, INTEGERS, blobs_of, floats_of, integers_of
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureList:
+    """A list of a record: `count` values in the bytes `begin : end` of `data`. `kind` says of which type."""
+
+    data: ByteArray
+    begin: int
+    end: int
+    count: int
+    kind: int
+
+
+class RLDSRecords:
+    """The mapped shards of a split and the index of their records. Safe from any number of threads.
+
+    Args:
+        paths: Files of the shards.
+        buffers: The shards, mapped.
+        index: The index of their records.
+        verify: Whether the checksum of a record is compared before the record is read for the first time.
+    """
+
+    def __init__(self, paths: Sequence[Path], buffers: Sequence[ByteArray], index: RecordIndex, verify: bool) -> None:
+        self.paths = tuple(paths)
+        self.buffers = tuple(buffers)
+        self.index = index
+        self._unchecked: BoolArray = np.full(len(index.steps), verify)
+
+    def where(self, record: int, feature: str = "") -> tuple[Path, str]:
+        """Return the file of a record and its place there, for messages."""
+        place = f"record {self.index.number[record]}"
+        return self.paths[int(self.index.shard[record])], f"{place}, {feature}" if feature else place
+
+    def verify(self, records: IntArray) -> None:
+        """Compare the checksums of records that were not compared before.
+
+        Raises:
+            ChecksumError: The data of a record differ from its checksum. The message names shard and record.
+            FormatError: A shard was truncated.
+        """
+        new = np.unique(records[self._unchecked[records]])
+        shards: list[int] = np.unique(self.index.shard[new]).tolist()
+        for shard in shards:
+            mine = new[self.index.shard[new] == shard]
+            check_mapped(self.buffers[shard])
+            bad = first_damaged(self.buffers[shard], self.index.begin[mine], self.index.size[mine])
+            if bad >= 0:
+                path, where = self.where(int(mine[bad]))
+                raise ChecksumError("expected the bytes of the record as they were written", path=path, where=where)
+            self._unchecked[mine] = False
+
+    def find(self, record: int, key: int) -> FeatureList:
+        """Return the list of a key in a record that was verified."""
+        shard = int(self.index.shard[record])
+        base = int(self.index.begin[record])
+        begin, end, count = self.index.spans[record, key].tolist()
+        return FeatureList(self.buffers[shard], base + begin, base + end, count, int(self.index.kinds[record, key]))
+
+
+def numbers_of(found: FeatureList, dtype: np.dtype[np.generic]) -> AnyArray:
+    """Return the `[count]` numbers of a list as a dtype. Raises `ValueError` for a list of bytes."""
+    if found.kind == INTEGERS:
+        values = integers_of(found.data, found.begin, found.end, found.count)
+        if dtype == np.uint64:
+            return values.view(np.uint64)
+    elif found.kind == FLOATS:
+        values = floats_of(found.data, found.begin, found.end, found.count)
+    elif found.kind == ABSENT:
+        values = np.zeros(0, dtype)
+    else:
+        raise ValueError("expected numbers, got bytes")
+    return values.astype(dtype, copy=False)
+
+
+def blob_places(found: FeatureList, count: int) -> IntArray:
+    """Return `[count, 2]` int64, begin and end of each value of a list of bytes. Raises `ValueError` for others."""
+    if found.kind == ABSENT and count == 0:
+        return np.zeros((0, 2), np.int64)
+    if found.kind != BYTES:
+        raise ValueError(f"expected {count} values of bytes, got numbers or none")
+    return blobs_of(found.data, found.begin, found.end, count)
+
+
+def blobs_at(data: ByteArray, places: IntArray) -> list[bytes]:
+    """Return the bytes of each place, `[n, 2]` begin and end."""
+    return [data[begin:end].tobytes() for begin, end in places.tolist()]
+
+
+def text_of(blobs: Sequence[bytes]) -> Ragged:
+    """Return text as ragged bytes."""
+    return Ragged(np.frombuffer(b"".join(blobs), np.uint8), offsets_of([len(blob) for blob in blobs]))
+
+
+def require_values(feature: RLDSFeature, values: int, expected: int) -> None:
+    """Raise `FormatError` unless a list has the expected number of values."""
+    if values != expected:
+        raise FormatError(f"expected {expected} values of {feature.path}, got {values}")

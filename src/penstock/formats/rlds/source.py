@@ -1,0 +1,339 @@
+"""Reading a TFDS dataset of episodes (RLDS)."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from typing_extensions import override
+
+from penstock.containers.cache import Cache
+from penstock.containers.images import read_header
+from penstock.containers.tfrecord import map_records
+from penstock.core.arrays import AnyArray
+from penstock.core.boundary import parsing
+from penstock.core.ragged import Array, Ragged, offsets_of
+from penstock.core.selection import Selection
+from penstock.core.spec import Align, Field, Spec
+from penstock.errors import ArgumentError, DamageWarning, FormatError, suggestion
+from penstock.formats.base.pieces import cut, spread
+from penstock.formats.base.state import GatheredColumn, SourceState, StateSource
+from penstock.formats.rlds.columns import EncodedImages, FeatureColumn, NumberColumn, column_of
+from penstock.formats.rlds.features import STEPS, RLDSFeature, read_features
+from penstock.formats.rlds.folder import SplitFiles, chosen_splits, read_info, splits_of, version_folder
+from penstock.formats.rlds.index import RecordIndex, check_places, index_split
+from penstock.formats.rlds.names import ENDS, LastStep, OwnFile, column_of_feature, is_metadata, metadata_name, read_own
+from penstock.formats.rlds.records import RLDSRecords
+
+SEEN = 16  # episodes whose last step is inspected, to find out what it has
+
+
+@dataclass(frozen=True, eq=False)
+class _RLDSColumn:
+    """Column of the dataset: `reader` from row `first` of each record on; `less` is a flag that must not be set."""
+
+    reader: FeatureColumn
+    field: Field
+    first: int = 0
+    less: FeatureColumn | None = None
+    placed: GatheredColumn | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _RLDSState(SourceState):
+    columns: Mapping[str, _RLDSColumn]
+    described: Mapping[str, FeatureColumn]  # features that are metadata of episodes
+    records: RLDSRecords
+
+
+class RLDSSource(StateSource[_RLDSState]):
+    """One split of a TFDS dataset whose records are episodes.
+
+    Args:
+        path: Folder of a version, of a config or of the dataset.
+        split: Name of the split; several joined by `+`, or `"all"`. The default is None: the only split, or `train`.
+        config: Name of the config. The default is None: the only one.
+        version: Such as `"1.0.0"`. The default is None: the newest.
+        last_step: What the last step of a record has. `"observation"`: an observation alone, as RLDS defines it; an
+            episode has one step less than its record, and observations are boundary columns. `"step"`: an action too,
+            as most of Open X-Embodiment has it; observations are step columns. The default is None: decided by the
+            content of some episodes.
+        columns: Columns to read, by their names in penstock. The default is None: all.
+        verify: Whether the checksum of each record is compared when it is first read. The default is True.
+        cache: Where the index is kept: `"user"`, the user's cache folder, or `"off"`. The default is `"user"`.
+        cache_bytes: Most bytes of decoded values that stay in memory. The default is 256 MiB.
+
+    Raises:
+        FormatError: Files are damaged, or have features of unknown classes.
+        ArgumentError: A split, config, version, column or value of an option does not exist.
+
+    Cost of opening: one pass over the heads of all records for the first time, then one small file.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        split: str | None = None,
+        config: str | None = None,
+        version: str | None = None,
+        last_step: LastStep | None = None,
+        columns: Sequence[str] | None = None,
+        verify: bool = True,
+        cache: Literal["user", "off"] = "user",
+        cache_bytes: int = 256 << 20,
+    ) -> None:
+        if last_step not in (None, "observation", "step") or cache not in ("user", "off"):
+            options = f"last_step={last_step!r} and cache={cache!r}"
+            raise ArgumentError(f"expected last_step 'observation' or 'step', and cache 'user' or 'off', got {options}")
+        self._reopen = (
+            Path(path).absolute(),
+            {
+                **{"split": split, "config": config, "version": version, "last_step": last_step, "columns": columns},
+                **{"verify": verify, "cache": cache, "cache_bytes": cache_bytes},
+            },
+        )
+        folder = version_folder(Path(path).absolute(), config, version)
+        info, own = read_info(folder), read_own(folder)
+        splits = splits_of(folder, info)
+        chosen = chosen_splits(splits, split, folder)
+        features = read_features(folder)
+        if not any(feature.of_step for feature in features):
+            raise FormatError(f"expected a feature {STEPS!r}, got {[f.path for f in features][:8]}", path=folder)
+        records = _opened(chosen, features, verify, cache == "user")
+        readers = _readers(records, features, Cache(cache_bytes))
+        if last_step is None:
+            last_step = own.last_step if own is not None else _last_step(readers, records)
+        short = np.flatnonzero(records.index.steps < 1)
+        if last_step == "observation" and len(short):
+            index = records.index.without(
+                short, "expected an observation, got no step", [p.name for p in records.paths]
+            )
+            records = RLDSRecords(records.paths, records.buffers, index, verify)
+            readers = {path: replace(reader, records=records) for path, reader in readers.items()}
+        found, described = _columns(readers, last_step, own)
+        if columns is not None:
+            if unknown := [name for name in columns if name not in found]:
+                message = f"no column {unknown[0]!r}{suggestion(unknown[0], found)}; there are {list(found)}"
+                raise ArgumentError(message)
+            found = {name: column for name, column in found.items() if name in columns}
+        left_out = {f.path: "several values of this kind in a step" for f in features if f.path not in readers}
+        damage = [f"{name}: {text}" for name, text in records.index.damaged]
+        damage += [f"{p.name}: got {len(p.paths)} of {p.count} shards" for p in chosen if len(p.paths) < p.count]
+        if damage:
+            warnings.warn(DamageWarning(f"{folder}: left out: {'; '.join(damage[:8])} ({len(damage)} in all)"))
+        fields = {name: column.field for name, column in found.items()}
+        spec = Spec(fields, *(() if own is None else (own.spec.observation_space, own.spec.action_space)))
+        self._state = _RLDSState(
+            spec=spec,
+            offsets=offsets_of(records.index.steps - (last_step == "observation")),
+            digest=_digest(records.index, spec, last_step),
+            metadata={
+                **({} if own is None else own.metadata),
+                "dataset": str(info.get("name", folder.parent.name)),
+                "version": folder.name,
+                "split": "+".join(part.name for part in chosen),
+                "splits": list(splits),
+                "last_step": last_step,
+                "names": {name: column.reader.feature.path for name, column in found.items()},
+                **({"left_out": left_out} if left_out else {}),
+                **({"damage": damage} if damage else {}),
+            },
+            columns=found,
+            described=described,
+            records=records,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, self._reopen
+
+    @override
+    def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
+        state = self.state
+        found = state.columns[column]
+        pieces = cut(self.rows(found.field.align), selection.start, selection.length, selection.at)
+        state.records.verify(pieces.run)
+        if found.placed is not None:
+            found.placed.read(selection, out)
+            return
+        first = self.rows(found.field.align)
+        for record, start, length, at in zip(*(part.tolist() for part in pieces), strict=True):
+            a = start - int(first[record]) + found.first
+            path, where = state.records.where(record, column)
+            with parsing(path, where):
+                _read(found, record, a, a + length, out[at : at + length])
+
+    @override
+    def read_ragged(self, column: str, selection: Selection) -> Ragged:
+        state = self.state
+        found = state.columns[column]
+        first = self.rows(found.field.align)
+        pieces = cut(first, selection.start, selection.length, selection.start)
+        state.records.verify(pieces.run)
+        parts = [Ragged(np.empty((0, *found.field.shape), found.field.dtype), np.zeros(1, np.int64))]
+        for record, start, length, _ in zip(*(part.tolist() for part in pieces), strict=True):
+            a = start - int(first[record]) + found.first
+            path, where = state.records.where(record, column)
+            with parsing(path, where):
+                rows = found.reader.rows(record, a, a + length)
+                if not isinstance(rows, Ragged):
+                    raise FormatError("expected lists, got an array")
+            parts.append(rows)
+        return spread(Ragged.concatenate(parts), selection)
+
+    @override
+    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
+        state = self.state
+        state.records.verify(np.asarray(episodes, np.int64))
+        return [
+            {
+                name: value
+                for name, column in state.described.items()
+                if (value := self._value(name, column, e)) is not None
+            }
+            for e in episodes
+        ]
+
+    def _value(self, name: str, column: FeatureColumn, record: int) -> Any:
+        path, where = self.state.records.where(record, name)
+        with parsing(path, where):
+            if column.list_of(record).kind == 0:
+                return None
+            rows: Array = column.rows(record, 0, 1)
+            return rows.strings()[0] if isinstance(rows, Ragged) else rows[0].item()
+
+    def unreadable(self) -> Iterator[tuple[int, FormatError]]:
+        """Read every record. Yield the number of each episode that is an error, and the error."""
+        for episode in range(len(self)):
+            try:
+                self.episode_metadata([episode])
+                self.episode(episode)
+            except FormatError as error:
+                yield episode, error
+
+
+def _reopened(path: Path, options: Mapping[str, Any]) -> RLDSSource:
+    return RLDSSource(path, **options)
+
+
+def _read(column: _RLDSColumn, record: int, a: int, b: int, out: AnyArray) -> None:
+    column.reader.read_into(record, a, b, out)
+    if column.less is not None:
+        out &= ~np.asarray(column.less.rows(record, a, b))
+
+
+def _opened(splits: Sequence[SplitFiles], features: Sequence[RLDSFeature], verify: bool, cache: bool) -> RLDSRecords:
+    index = index_split(splits, features, cache=cache)
+    paths = [file for part in splits for file in part.paths]
+    buffers = [map_records(path) for path in paths]
+    check_places(index, [len(data) for data in buffers])
+    return RLDSRecords(paths, buffers, index, verify)
+
+
+def _digest(index: RecordIndex, spec: Spec, last_step: LastStep) -> str:
+    """Return the fingerprint: of the stored checksums of all records, so no value is read."""
+    digest = hashlib.sha256(f"{spec.fingerprint} {last_step}".encode())
+    for array in (index.checksum, index.size, index.steps):
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _readers(records: RLDSRecords, features: Sequence[RLDSFeature], cache: Cache) -> dict[str, FeatureColumn]:
+    """Return the readers of features by path, without those that no column can hold."""
+    found: dict[str, FeatureColumn] = {}
+    key = 0
+    for feature in features:
+        if feature.kind == "image" and not feature.within:
+            shape = _image_shape(records, feature, key)
+            found[feature.path] = EncodedImages(records, feature, key, cache, shape)
+        elif (column := column_of(records, feature, key, cache)) is not None:
+            found[feature.path] = column
+        key += len(feature.keys)
+    return found
+
+
+def _image_shape(records: RLDSRecords, feature: RLDSFeature, key: int) -> tuple[int, int, int]:
+    """Return the shape of images, from the first of them where the feature does not fix it."""
+    sizes = [size or 0 for size in feature.shape]
+    if len(sizes) != 3:
+        raise FormatError(f"expected images of height, width and channels, got {feature.shape}", where=feature.path)
+    if None in feature.shape:
+        steps = records.index.steps if feature.of_step else np.ones_like(records.index.steps)
+        for record in np.flatnonzero(steps > 0).tolist():
+            with suppress(FormatError), parsing():  # of a damaged record; the next one tells
+                records.verify(np.array([record]))
+                blob = EncodedImages(records, feature, key, Cache(0)).blobs(record, 0, 1)[0]
+                header = read_header(blob).shape
+                sizes = [header[i] if size is None else size for i, size in enumerate(feature.shape)]
+                break
+    return sizes[0], sizes[1], sizes[2]
+
+
+def _last_step(readers: Mapping[str, FeatureColumn], records: RLDSRecords) -> LastStep:
+    """Return what the last steps of some episodes have.
+
+    It is an observation alone if each of these steps is marked as the last one, and has zeros or NaN as action and
+    reward, and other steps have other actions.
+    """
+    known = {name: reader for name in ("is_last", "reward") if (reader := readers.get(f"{STEPS}/{name}")) is not None}
+    actions = [reader for path, reader in readers.items() if column_of_feature(path).split("/")[0] == "actions"]
+    long = np.flatnonzero(records.index.steps > 1)
+    moved = False
+    seen: list[int] = long[:: max(-(-len(long) // SEEN), 1)].tolist() if "is_last" in known else []
+    for record in seen:
+        with suppress(FormatError), parsing():  # a damaged record says nothing; reading it is an error
+            records.verify(np.array([record]))
+            steps = int(records.index.steps[record])
+            if not known["is_last"].rows(record, steps - 1, steps)[0]:
+                return "step"
+            for reader in [*actions, *(known[name] for name in known if name == "reward")]:
+                rows = reader.rows(record, 0, steps)
+                if isinstance(rows, Ragged) or np.nan_to_num(rows[-1]).any():
+                    return "step"
+                moved |= reader in actions and bool(np.nan_to_num(rows).any())
+    return "observation" if moved else "step"
+
+
+def _columns(
+    readers: Mapping[str, FeatureColumn], last: LastStep, own: OwnFile | None
+) -> tuple[dict[str, _RLDSColumn], dict[str, FeatureColumn]]:
+    """Return the columns by name, and the features that are metadata of episodes."""
+    found: dict[str, _RLDSColumn] = {}
+    described: dict[str, FeatureColumn] = {}
+    for path, reader in readers.items():
+        name = column_of_feature(path) if own is None else own.columns.get(path, "")
+        if is_metadata(reader.feature) and (own is None or not name):
+            described[metadata_name(path)] = reader
+        elif name and path != f"{STEPS}/is_first":
+            align = _align(name, reader.feature, last) if own is None else own.spec[name].align
+            found[name] = _column(reader, name, align, last, readers)
+    order = list(found) if own is None else [name for name in own.spec if name in found]
+    return {name: found[name] for name in order}, described
+
+
+def _align(name: str, feature: RLDSFeature, last: LastStep) -> Align:
+    if not feature.of_step:
+        return "episode"
+    of_action = name.split("/", maxsplit=1)[0] in ("actions", "rewards", "discounts", "terminations", "truncations")
+    return "step" if of_action or last == "step" else "boundary"
+
+
+def _column(
+    reader: FeatureColumn, name: str, align: Align, last: LastStep, readers: Mapping[str, FeatureColumn]
+) -> _RLDSColumn:
+    # RLDS marks the step whose observation is the last one; our marks belong to the action that led there.
+    first = int(last == "observation" and name in ENDS)
+    less = readers.get(f"{STEPS}/is_terminal") if name == "truncations" else None
+    placed = None
+    if isinstance(reader, NumberColumn) and less is None:
+        steps = reader.records.index.steps
+        rows = np.ones_like(steps) if align == "episode" else steps - (last == "observation" and align == "step")
+        if (mapped := reader.placed(first, rows)) is not None:
+            placed = GatheredColumn(mapped, repair_bools=reader.feature.dtype == np.bool_)
+    return _RLDSColumn(reader, reader.field(align), first, less, placed)

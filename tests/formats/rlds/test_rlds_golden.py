@@ -1,0 +1,106 @@
+"""Datasets that tensorflow-datasets wrote are read as TensorFlow reads them."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock
+from penstock.errors import FormatError
+from penstock.formats.base.format import recognise
+from penstock.formats.rlds import FORMAT
+
+GOLDEN = Path(__file__).parents[2] / "golden/rlds"
+EXPECTED: Any = np.load(GOLDEN / "expected.npz")
+NAMES = {
+    **{f"observations/{name}": name for name in ("state", "lidar", "depth")},
+    **{"actions": "action", "rewards": "reward", "discounts": "discount", "terminations": "is_terminal"},
+    **{"language_embedding": "language_embedding", "tag": "tag"},
+}
+FOLDERS = ["tfrecord/toy_arm", "tfrecord/toy_arm/1.0.0"]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize(("split", "lengths"), [("train", (9, 4, 8, 4, 6, 10, 3, 5, 3)), ("val", (6, 5, 9))])
+def test_every_value_is_what_tensorflow_reads(folder: str, split: str, lengths: tuple[int, ...]) -> None:
+    assert recognise(GOLDEN / folder)[0].name == "rlds"
+    with penstock.open(GOLDEN / folder, split=split) as data:
+        assert np.diff(data.source.offsets).tolist() == list(lengths)
+        assert data.metadata["last_step"] == "step"
+        for e in range(len(data)):
+            episode = data[e]
+            expected = {name: EXPECTED[f"{split}/{e}/{name}"] for name in (*NAMES.values(), "is_last", "language")}
+            for column, name in NAMES.items():
+                assert episode.columns[column].dtype == expected[name].dtype
+                np.testing.assert_array_equal(episode.columns[column], expected[name], column)
+            ends = expected["is_last"] & ~expected["is_terminal"]
+            np.testing.assert_array_equal(episode.columns["truncations"], ends)
+            assert episode.columns["language_instruction"].strings() == expected["language"].tolist()
+            found = hashlib.sha256(np.ascontiguousarray(episode.columns["observations/image"])).digest()
+            assert found == EXPECTED[f"{split}/{e}/image_sha256"].tobytes()
+            assert dict(episode.metadata) == {
+                "file_path": str(EXPECTED[f"{split}/{e}/file_path"]),
+                "success": bool(EXPECTED[f"{split}/{e}/success"]),
+            }
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_jpeg_is_what_tensorflow_decodes_accurately(split: str) -> None:
+    found = penstock.open(GOLDEN / FOLDERS[0], split=split)[1].columns["observations/wrist_image"].astype(int)
+    assert np.abs(found - EXPECTED[f"{split}/1/wrist_image_accurate"]).max() <= 1
+    assert np.abs(found - EXPECTED[f"{split}/1/wrist_image"]).max() <= 16  # the inexact transform, TensorFlow's default
+
+
+def test_rows_in_any_order_equal_whole_episodes() -> None:
+    data = penstock.open(GOLDEN / FOLDERS[0], split="all")
+    assert (len(data), data.source.steps) == (12, 72)
+    samples, windows = data.samples(), data.windows(3, pad="zero")
+    rng = np.random.default_rng(0)
+    order = rng.permutation(72)
+    batch = samples[order]
+    whole = {path: [row for e in range(12) for row in _rows(data[e].columns[path])] for path in data.spec}
+    for path in data.spec:
+        for place, row in enumerate(order.tolist()):
+            np.testing.assert_array_equal(_rows(batch[path])[place], whole[path][row])
+    assert len(windows[rng.permutation(len(windows))]["observations/image"]) == len(windows)
+
+
+def _rows(column: Any) -> list[Any]:
+    return column.strings() if hasattr(column, "strings") else list(column)
+
+
+def test_the_last_step_can_be_an_observation_alone() -> None:
+    full = penstock.open(GOLDEN / FOLDERS[1])
+    data = penstock.open(GOLDEN / FOLDERS[1], last_step="observation")
+    assert np.diff(data.source.offsets).tolist() == [8, 3, 7, 3, 5, 9, 2, 4, 2]
+    for e in range(len(data)):
+        one, other = data[e].columns, full[e].columns
+        for path in data.spec:
+            field = data.spec[path]
+            if path in ("terminations", "truncations"):
+                np.testing.assert_array_equal(one[path], other[path][1:])
+            elif field.align == "boundary":
+                assert [str(a) for a in _rows(one[path])] == [str(a) for a in _rows(other[path])]
+            else:
+                np.testing.assert_array_equal(one[path], other[path][:-1])
+    aligns = {path: data.spec[path].align for path in ("observations/state", "tag", "actions", "discounts", "rewards")}
+    assert list(aligns.values()) == ["boundary", "boundary", "step", "step", "step"]
+    assert data.source.fingerprint != full.source.fingerprint
+
+
+def test_an_index_is_kept_and_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
+    first = FORMAT.open(GOLDEN / FOLDERS[1])
+    assert len(list((tmp_path / "rlds").iterdir())) == 1
+    monkeypatch.setattr("penstock.formats.rlds.index.index_records", None)
+    second = FORMAT.open(GOLDEN / FOLDERS[1])
+    assert second.fingerprint == first.fingerprint
+    np.testing.assert_array_equal(second.episode(3).columns["actions"], first.episode(3).columns["actions"])
+    with pytest.raises(FormatError):
+        FORMAT.open(GOLDEN / FOLDERS[1], cache="off")
