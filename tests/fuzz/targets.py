@@ -31,11 +31,12 @@ from penstock.formats.base.format import named, recognise
 from penstock.formats.l5kit import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE, L5KitWriter, Scene
 from penstock.formats.lc0 import RECORDS, open_chunks
 from penstock.formats.webdataset.streaming import ShardStream
+from penstock.formats.zarr import ZarrWriter, pack_zip
 from penstock.live.chunk_sources import ChunkSourceLoader
 from penstock.live.directory import FilePathProvider
 from penstock.live.journal import Arrival, Journal, Move
 from penstock.live.pipeline import LiveOptions, LivePipeline
-from penstock.testing.examples import FLAT, IMAGES, NESTED, RAGGED, TEXT
+from penstock.testing.examples import FLAT, IMAGES, NESTED, RAGGED, TEXT, Example
 from tests.fuzz.edits import corrupted, edited, odd_tree, protobuf, records
 from tests.fuzz.pickles import edited_pickle, made_up, watched
 from tests.live.files import Opener, names
@@ -448,6 +449,35 @@ def l5kit() -> Iterator[Target]:
     yield Target("l5kit", "golden", copy_of("l5kit/version1.zarr"), read)
 
 
+def buffers(example: Example, pack: bool = False, **options: Any) -> Callable[[Path], object]:
+    """A replay buffer of a few episodes, in a folder or a ZIP archive."""
+
+    def make(folder: Path) -> None:
+        with ZarrWriter.create(folder / "buffer.zarr", example.spec, **options) as writer:
+            writer.write_all(example.episodes())
+        if pack:
+            pack_zip(folder / "buffer.zarr", folder / "buffer.zarr.zip")
+            shutil.rmtree(folder / "buffer.zarr")
+
+    return make
+
+
+def zarr() -> Iterator[Target]:
+    """Replay buffers that we and the Zarr library wrote, of both versions."""
+    read = dataset("zarr", {}, {"cache_bytes": 100}, {"missing": "refuse"})
+    yield Target("zarr", "folder", buffers(RAGGED, chunk_rows=3), read)
+    yield Target("zarr", "version 3", buffers(RAGGED, zarr_format=3, chunk_rows=3, compressor="zlib"), read)
+    yield Target("zarr", "zip", buffers(FLAT, pack=True, compressor="lz4"), read)
+    for name in ("pusht", "umi", "buffer3"):
+        yield Target("zarr", f"golden {name}", copy_of(f"zarr/{name}.zarr.zip"), read)
+        yield Target("zarr", f"golden {name} folder", unpacked(f"zarr/{name}.zarr.zip"), read)
+
+
+def unpacked(place: str) -> Callable[[Path], object]:
+    """Makes the folder that a golden ZIP archive has."""
+    return lambda folder: shutil.unpack_archive(GOLDEN / place, folder, "zip")
+
+
 META = (GOLDEN / "l5kit" / "meta.json").read_bytes()
 
 
@@ -635,6 +665,7 @@ def targets() -> dict[str, Target]:
         *tables(),
         *lerobot(),
         *l5kit(),
+        *zarr(),
         *maps(),
         *texts(),
         *loaders,

@@ -95,6 +95,11 @@ L5KIT = Target(
         *("scenes*", "frames*", "agents*", "traffic_light_faces*"),
     ),
 )
+ZARR = Target(
+    "zarr",
+    options=("compressor", "chunk_rows", "zarr_format"),
+    files=(".zattrs*", ".zgroup*", "zarr.json*", "data", "meta"),
+)
 HDF5 = replace(ARROW, name="minari, hdf5", ragged="bytes")
 
 
@@ -108,4 +113,4 @@ def target_of(format: str, options: Mapping[str, Any]) -> Target:
         return HDF5 if options.get("data_format", "hdf5") == "hdf5" else ARROW
     if format == "webdataset":
         return SEED if options.get("layout") == "seed" else SHARDS
-    return {"columns": COLUMNS, "l5kit": L5KIT}.get(format) or Target(format)
+    return {"columns": COLUMNS, "l5kit": L5KIT, "zarr": ZARR}.get(format) or Target(format)

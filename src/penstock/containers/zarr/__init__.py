@@ -1,4 +1,4 @@
-"""Zarr v2: groups of arrays in chunks, their dtypes structured if need be; read by ourselves, written row by row."""
+"""Zarr 2 and 3: groups of arrays in chunks. We read them ourselves, and write them row by row."""
 
 from penstock.containers.zarr.array import Missing, ZarrArray
 from penstock.containers.zarr.dtypes import described, dtype_of
@@ -7,7 +7,7 @@ from penstock.containers.zarr.metadata import ArrayMetadata
 from penstock.containers.zarr.rows import MemoryRows, ZarrRows
 from penstock.containers.zarr.stores import DirectoryStore, RemoteStore, ZarrStore, ZipStore, open_store
 from penstock.containers.zarr.writable import WritableRows
-from penstock.containers.zarr.writing import ArrayWriter, compressor_of, create_group, write_attributes
+from penstock.containers.zarr.writing import ArrayWriter, compressor_of, create_group, new_array, write_attributes
 
 __all__ = [
     "CACHE_BYTES",
@@ -27,6 +27,7 @@ __all__ = [
     "create_group",
     "described",
     "dtype_of",
+    "new_array",
     "open_store",
     "write_attributes",
 ]

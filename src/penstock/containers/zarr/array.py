@@ -9,7 +9,8 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.containers.cache import Cache
-from penstock.containers.zarr.chunks import Chunk, PlainChunk, chunk_of
+from penstock.containers.zarr.chunks import TABLE_BYTES, AssembledChunk, Chunk, FilledChunk, chunk_of
+from penstock.containers.zarr.codecs import tiles
 from penstock.containers.zarr.metadata import ArrayMetadata
 from penstock.containers.zarr.rows import ZarrRows, as_bytes, as_void, from_void
 from penstock.containers.zarr.stores import ZarrStore
@@ -53,7 +54,7 @@ class ZarrArray(ZarrRows):
     @property
     def mapped(self) -> bool:
         """Whether any row is cheap: nothing is compressed."""
-        return self.metadata.compressor is None
+        return self.metadata.compressor is None and self.metadata.codecs.plain and not self.metadata.gridded
 
     def chunk(self, c: int) -> Chunk:
         """Chunk `c`, its table read. Raises `FormatError`."""
@@ -61,9 +62,10 @@ class ZarrArray(ZarrRows):
 
     def _opened(self, c: int) -> tuple[Chunk, int]:
         metadata = self.metadata
-        key = f"{self.name}/{metadata.key(c)}" if self.name else metadata.key(c)
-        raw = self.store.value(key, metadata.chunk_bytes + metadata.chunk_bytes // 8 + _OVERHEAD)
-        if raw is None:
+        raw = self._stored(metadata.key(c)) if not metadata.gridded else None
+        if metadata.gridded:
+            chunk = self._across(c)
+        elif raw is None:
             chunk = self._filled(c)
         else:
             try:
@@ -73,15 +75,33 @@ class ZarrArray(ZarrRows):
         self._piece_rows[c] = chunk.piece_rows
         return chunk, chunk.nbytes
 
+    def is_stored(self, row: int) -> bool:
+        """Whether any chunk with a part of a row is in the store. Nothing is read."""
+        metadata, folder = self.metadata, f"{self.name}/" if self.name else ""
+        across = tiles(metadata.shape[1:], metadata.chunks[1:])
+        return any(self.store.has(folder + metadata.key(row // self._chunk_rows, *i)) for i, _ in across)
+
+    def _stored(self, key: str) -> ByteArray | None:
+        limit = self.metadata.stored_bytes
+        return self.store.value(f"{self.name}/{key}" if self.name else key, limit + limit // 8 + _OVERHEAD)
+
+    def _across(self, c: int) -> Chunk:
+        """The chunks across the other axes that have a part of the same rows."""
+        metadata = self.metadata
+        parts = [
+            (place, self._stored(metadata.key(c, *i))) for i, place in tiles(metadata.shape[1:], metadata.chunks[1:])
+        ]
+        owned = sum(len(raw) for _, raw in parts if raw is not None and isinstance(raw.base, bytes))
+        if all(raw is None for _, raw in parts):
+            return self._filled(c)
+        return AssembledChunk(metadata, parts, TABLE_BYTES + owned)
+
     def _filled(self, c: int) -> Chunk:
-        a, b = c * self._chunk_rows, min((c + 1) * self._chunk_rows, len(self))
         if self.missing == "refuse":
+            a, b = c * self._chunk_rows, min((c + 1) * self._chunk_rows, len(self))
             message = f"expected chunk {c}, of rows {a}:{b}, got none; the store is not whole"
             raise FormatError(message, path=self.store.name, where=f"{self.name}/{self.metadata.key(c)}")
-        size = self.metadata.chunk_bytes
-        fill = np.frombuffer(self.metadata.fill, np.uint8)
-        raw = np.zeros(size, np.uint8) if not fill.any() else np.tile(fill, self._chunk_rows)
-        return PlainChunk(raw, self._chunk_rows, size)
+        return FilledChunk(self.metadata)
 
     def _placed(self, error: FormatError, c: int) -> FormatError:
         where = f"{self.name}/{self.metadata.key(c)}"
@@ -144,6 +164,35 @@ class ZarrArray(ZarrRows):
             for c in range(start // self._chunk_rows, -(-stop // self._chunk_rows)):
                 if c not in self._piece_rows:
                     self.chunk(c)
+
+    def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
+        """Copy rows `start[j] : start[j] + length[j]` to rows `at[j]` on of `out`, for every span `j`.
+
+        Spans are read in the order of their rows, so each piece is decoded once even if it is not kept for long. A span
+        of many pieces, which would push all others out of the cache, is decoded in place.
+        """
+        target = out.reshape(-1, self.metadata.row_bytes)
+        order = np.argsort(start, kind="stable")
+        if len(start) and int(length.max()) == 1:
+            numbers = start[order]
+            voids = target.view(np.dtype((np.void, target.shape[1])))[:, 0]
+            for a, b, rows, first in self._runs(numbers):
+                voids[at[order[a:b]]] = as_void(rows)[numbers[a:b] - first]
+            return
+        most = max(self._cache.limit // 4 // self.metadata.row_bytes, self._chunk_rows)
+        raw, first = target[:0], 0
+        for row, n, place in zip(start[order].tolist(), length[order].tolist(), at[order].tolist(), strict=True):
+            if n > most:
+                self.read_into(row, row + n, target[place : place + n])
+                continue
+            a, b = 0, 0
+            while b < n:
+                if not first <= row + a < first + len(raw):
+                    rows, first = self._locate(row + a)
+                    raw = as_bytes(rows)
+                b = min(first + len(raw) - row, n)
+                target[place + a : place + b] = raw[row + a - first : row + b - first]
+                a = b
 
     @override
     def take(self, numbers: IntArray) -> AnyArray:

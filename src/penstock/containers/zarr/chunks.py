@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import bz2
-import lzma
-import struct
-import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
 from penstock.containers.zarr.blosc import MOST_BYTES, BloscBuffer
+from penstock.containers.zarr.codecs import ChunkCodecs, unpacked
 from penstock.containers.zarr.metadata import ArrayMetadata
+from penstock.containers.zarr.streams import decoder_of
 from penstock.core.arrays import ByteArray
-from penstock.errors import FormatError, require
+from penstock.errors import FormatError
+
+TABLE_BYTES = 4096  # assumed cost of a cached chunk
+_FILLED = 1 << 20  # bytes of a piece of rows where nothing was written
 
 
 class Chunk(ABC):
@@ -81,20 +82,83 @@ class BloscChunk(Chunk):
 class StreamChunk(Chunk):
     """A stream that is decoded as a whole."""
 
-    def __init__(
-        self, raw: ByteArray, decode: Callable[[ByteArray, int], ByteArray], rows: int, size: int, nbytes: int
-    ) -> None:
+    def __init__(self, raw: ByteArray, compressor: Mapping[str, Any], rows: int, size: int, nbytes: int) -> None:
+        decoder_of(compressor)  # an unknown one is an error now
         self._raw = raw
-        self._decode = decode
+        self._compressor = compressor
         self._size = size
         self.piece_rows, self.nbytes = rows, nbytes
 
     @override
     def piece(self, p: int) -> ByteArray:
-        found = self._decode(self._raw, self._size)
-        if len(found) != self._size:
-            raise FormatError(f"expected {self._size} bytes once decoded, got {_size_text(len(found), self._size)}")
-        return found
+        return unpacked(self._compressor, self._raw, self._size)
+
+    @override
+    def whole(self, out: ByteArray) -> None:
+        out[:] = self.piece(0)
+
+
+class FilledChunk(Chunk):
+    """A chunk that is not stored: every row is the fill value. Memory: at most 1 MiB, or one row."""
+
+    decoded = True
+
+    def __init__(self, metadata: ArrayMetadata) -> None:
+        self._row, self._rows = np.frombuffer(metadata.fill, np.uint8), metadata.chunk_rows
+        self.piece_rows = min(self._rows, max(_FILLED // metadata.row_bytes, 1))
+        self._piece = np.tile(self._row, self.piece_rows)
+        self.nbytes = self._piece.nbytes
+
+    @override
+    def piece(self, p: int) -> ByteArray:
+        rows = min(self.piece_rows, self._rows - p * self.piece_rows)
+        return self._piece[: rows * len(self._row)]
+
+    @override
+    def whole(self, out: ByteArray) -> None:
+        out.reshape(-1, len(self._row))[:] = self._row
+
+
+class ShardChunk(Chunk):
+    """A shard whose chunks hold whole rows: each is a piece."""
+
+    def __init__(self, codecs: ChunkCodecs, raw: ByteArray, nbytes: int) -> None:
+        shards = codecs.shards
+        if shards is None:
+            raise FormatError("expected a shard, got a chunk")
+        self._inner, self._raw = shards.inner, raw
+        self._places = shards.places(raw)
+        self.piece_rows, self.nbytes = shards.inner.shape[0], nbytes + 120 * len(self._places)
+
+    @override
+    def piece(self, p: int) -> ByteArray:
+        place = self._places[p]
+        rows = self._inner.empty() if place is None else self._inner.decode(self._raw[place[0] : place[1]])
+        return np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
+
+    @override
+    def whole(self, out: ByteArray) -> None:
+        size = self._inner.nbytes
+        for p in range(len(self._places)):
+            out[p * size : (p + 1) * size] = self.piece(p)
+
+
+class AssembledChunk(Chunk):
+    """Rows that several stored chunks have a part of, or one whose values have to be put in order."""
+
+    def __init__(self, metadata: ArrayMetadata, parts: Sequence[tuple[Any, ByteArray | None]], nbytes: int) -> None:
+        self._metadata, self._parts = metadata, parts
+        self.piece_rows, self.nbytes = metadata.chunk_rows, nbytes + 200 * len(parts)
+
+    @override
+    def piece(self, p: int) -> ByteArray:
+        metadata = self._metadata
+        rows = np.empty((metadata.chunk_rows, *metadata.shape[1:]), metadata.dtype)
+        for place, raw in self._parts:
+            part = rows[(slice(None), *place)]
+            values = metadata.codecs.empty() if raw is None else metadata.codecs.decode(raw)
+            part[...] = values[tuple(slice(n) for n in part.shape)]
+        return rows.reshape(-1).view(np.uint8)
 
     @override
     def whole(self, out: ByteArray) -> None:
@@ -109,7 +173,13 @@ def chunk_of(metadata: ArrayMetadata, raw: ByteArray, owned: bool) -> Chunk:
     rows = metadata.chunk_rows
     size = metadata.chunk_bytes
     compressor = metadata.compressor
-    nbytes = _TABLE + (len(raw) if owned else 0)
+    nbytes = TABLE_BYTES + (len(raw) if owned else 0)
+    if not metadata.codecs.plain:
+        shards = metadata.codecs.shards
+        if shards is not None and shards.inner.shape[1:] == metadata.shape[1:]:
+            return ShardChunk(metadata.codecs, raw, nbytes)
+        whole = (slice(None),) * (len(metadata.shape) - 1)
+        return AssembledChunk(metadata, [(whole, raw)], nbytes)
     if compressor is None:
         if len(raw) != size:
             raise FormatError(f"expected {size} bytes, got {len(raw)}")
@@ -121,82 +191,4 @@ def chunk_of(metadata: ArrayMetadata, raw: ByteArray, owned: bool) -> Chunk:
         if (copied := buffer.copied) is not None:
             return PlainChunk(copied, rows, nbytes)
         return BloscChunk(buffer, rows, metadata.row_bytes, nbytes + 80 * len(buffer.first))
-    return StreamChunk(raw, decoder_of(compressor), rows, size, nbytes)
-
-
-_TABLE = 4096  # assumed cost of a cached chunk
-
-
-def decoder_of(compressor: Mapping[str, Any]) -> Callable[[ByteArray, int], ByteArray]:
-    """How streams of a codec are decoded: `decode(raw, size)` gives at most `size + 1` bytes. Raises `FormatError`.
-
-    >>> decoder_of({"id": "zlib"})(np.frombuffer(zlib.compress(b"ab"), np.uint8), 2).tobytes()
-    b'ab'
-    """
-    try:
-        return _DECODERS[compressor["id"]]
-    except KeyError:
-        known = ["blosc", *_DECODERS]
-        raise FormatError(f"expected a compressor among {known}, got {str(compressor['id'])[:100]!r}") from None
-
-
-def _standard(make: Callable[[], Any], errors: tuple[type[Exception], ...]) -> Callable[[ByteArray, int], ByteArray]:
-    def decode(raw: ByteArray, size: int) -> ByteArray:
-        stream = make()
-        try:
-            found = np.frombuffer(stream.decompress(raw.tobytes(), size + 1), np.uint8)
-        except errors as error:
-            raise FormatError(f"expected a sound stream: {error}") from error
-        if len(found) == size and not stream.eof:
-            raise FormatError("expected the end of the stream, which has its checksum, got none")
-        return found
-
-    return decode
-
-
-def _sized(name: str, told: Callable[[bytes], int | None]) -> Callable[[ByteArray, int], ByteArray]:
-    """Of the library; `told` is the size that a stream claims, which must be right before memory is taken for it."""
-
-    def decode(raw: ByteArray, size: int) -> ByteArray:
-        codec: Any = require(f"numcodecs.{name}", "zarr")
-        claimed = told(raw[:18].tobytes())
-        if claimed != size:
-            raise FormatError(f"expected a stream that holds {size} bytes, got one that says {claimed}")
-        out = np.empty(size, np.uint8)
-        try:
-            codec.decompress(raw, out)
-        except (RuntimeError, ValueError) as error:
-            raise FormatError(f"expected a sound stream: {error}") from error
-        return out
-
-    return decode
-
-
-def _lz4_size(head: bytes) -> int | None:
-    return struct.unpack("<i", head[:4])[0] if len(head) >= 4 else None
-
-
-def _zstd_size(head: bytes) -> int | None:
-    """The decoded size in a frame's header (RFC 8878, 3.1.1.1); None where it has none."""
-    if len(head) < 6 or head[:4] != b"\x28\xb5\x2f\xfd":
-        return None
-    flags = head[4]
-    width = (1 if flags & 0x20 else 0, 2, 4, 8)[flags >> 6]
-    at = 5 + (0 if flags & 0x20 else 1) + (0, 1, 2, 4)[flags & 3]
-    if not width or len(head) < at + width:
-        return None
-    return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
-
-
-_DECODERS: dict[str, Callable[[ByteArray, int], ByteArray]] = {
-    "zlib": _standard(zlib.decompressobj, (zlib.error,)),
-    "gzip": _standard(lambda: zlib.decompressobj(31), (zlib.error,)),
-    "bz2": _standard(bz2.BZ2Decompressor, (OSError, ValueError)),
-    "lzma": _standard(lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), (lzma.LZMAError,)),
-    "lz4": _sized("lz4", _lz4_size),
-    "zstd": _sized("zstd", _zstd_size),
-}
-
-
-def _size_text(found: int, expected: int) -> str:
-    return f"{found}" if found <= expected else "more"
+    return StreamChunk(raw, compressor, rows, size, nbytes)

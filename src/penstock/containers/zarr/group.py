@@ -14,23 +14,28 @@ from penstock.containers.zarr.metadata import (
     CONSOLIDATED,
     GROUP,
     LARGEST_JSON,
+    NODE,
     array_metadata,
     loaded,
 )
 from penstock.containers.zarr.stores import ZarrStore, open_store
+from penstock.containers.zarr.version3 import array_of_version3
+from penstock.core.narrowing import is_dict
 from penstock.errors import FormatError
 
 CACHE_BYTES = 256 << 20
+_DEPTH = 16  # of folders in folders
 
 
 class ZarrGroup:
-    """A group of zarr v2 at a path, in a zip archive, or at a URL; read-only.
+    """A group of Zarr 2 or 3 at a path, in a zip archive, or at a URL; read-only.
 
     `cache`, of decoded rows, is shared by its arrays; an eighth as much holds the places of chunks.
 
-    Metadata that were consolidated (`.zmetadata`) are taken from there where a key has no metadata file.
+    Metadata that were consolidated (`.zmetadata`, or in `zarr.json`) are taken from there where a key has no file.
 
-    Raises `FormatError` where there is no `.zgroup` of format 2, `FileNotFoundError` where there is nothing.
+    Raises `FormatError` where there is no `.zgroup` of format 2 and no `zarr.json` of a group, `FileNotFoundError`
+    where there is nothing.
     """
 
     def __init__(
@@ -39,16 +44,28 @@ class ZarrGroup:
         self.store = location if isinstance(location, ZarrStore) else open_store(location, **options)
         self.cache = Cache(CACHE_BYTES) if cache is None else cache
         self.tables = Cache(self.cache.limit // 8)
+        self._consolidated: Mapping[str, Any] = {}
         self._consolidated = self._entries()
-        found = self._json(GROUP)
-        if found is None or found.get("zarr_format") != 2:
+        node, found = self._json(NODE), self._json(GROUP)
+        self.zarr_format = 3 if node is not None else 2
+        """The version of the group: 2 or 3."""
+        if node is not None and (node.get("zarr_format"), node.get("node_type")) != (3, "group"):
+            message = f"expected a group of zarr_format 3, got {node.get('node_type')!r} of {node.get('zarr_format')!r}"
+            raise FormatError(message, path=self.store.name, where=NODE)
+        if node is None and (found is None or found.get("zarr_format") != 2):
             message = f"expected zarr_format 2, got {'no group' if found is None else found.get('zarr_format')!r}"
             raise FormatError(message, path=self.store.name, where=GROUP)
-        self.attributes: Mapping[str, Any] = self._json(ATTRIBUTES) or {}
+        self.attributes: Mapping[str, Any] = self.attributes_of("")
 
     def _entries(self) -> Mapping[str, Any]:
         raw = self.store.text(CONSOLIDATED)
-        entries: Any = {} if raw is None else loaded(raw, self.store.name, CONSOLIDATED).get("metadata", {})
+        if raw is not None:
+            entries: Any = loaded(raw, self.store.name, CONSOLIDATED).get("metadata", {})
+        else:
+            node = self._json(NODE) or {}
+            told: Any = node.get("consolidated_metadata") or {}
+            found: Any = told.get("metadata") if is_dict(told) else None
+            entries = {f"{name}/{NODE}": entry for name, entry in found.items()} if is_dict(found) else {}
         if not isinstance(entries, dict):
             raise FormatError("expected metadata by key", path=self.store.name, where=CONSOLIDATED)
         return cast("dict[str, Any]", entries)
@@ -64,21 +81,44 @@ class ZarrGroup:
 
     def __contains__(self, name: str) -> bool:
         """Whether there is an array of that name."""
+        if self.zarr_format == 3:
+            return (self._json(f"{name}/{NODE}") or {}).get("node_type") == "array"
         key = f"{name}/{ARRAY}"
         return self.store.has(key) or key in self._consolidated
 
+    def arrays(self, folder: str) -> list[str]:
+        """The names of all arrays in a folder of the group (`""` for all), and in folders below it, in order."""
+        found: list[str] = []
+        root = f"{folder}/" if folder else ""
+        below = {key[len(root) :].split("/")[0] for key in self._consolidated if key.startswith(root)}
+        for name in sorted(
+            {*self.store.folders(folder), *(each for each in below if each[:1] != "." and each != NODE)}
+        ):
+            place = root + name
+            if place in self:
+                found.append(place)
+            elif place.count("/") < _DEPTH:
+                found += self.arrays(place)
+        return found
+
     def array(self, name: str, missing: Missing = "fill") -> ZarrArray:
         """The array of that name, such as `agents` or `agents_mask/0.5`. Raises `FormatError`, `UnsafeDataError`."""
-        key = f"{name}/{ARRAY}"
+        key = f"{name}/{ARRAY if self.zarr_format == 2 else NODE}"
         told = self._json(key)
         if told is None:
             raise FormatError(f"expected an array {name!r}, got none", path=self.store.name, where=key)
-        metadata = array_metadata(told, self.store.name, key)
-        return ZarrArray(self.store, name, metadata, self.cache, missing, self.tables)
+        read = array_metadata if self.zarr_format == 2 else array_of_version3
+        return ZarrArray(self.store, name, read(told, self.store.name, key), self.cache, missing, self.tables)
 
     def attributes_of(self, name: str) -> Mapping[str, Any]:
-        """The attributes of an array or group below. Raises `FormatError`."""
-        return self._json(f"{name}/{ATTRIBUTES}") or {}
+        """The attributes of an array or group below, or of the group itself (`""`). Raises `FormatError`."""
+        place = f"{name}/" if name else ""
+        if self.zarr_format == 2:
+            return self._json(place + ATTRIBUTES) or {}
+        found: Any = (self._json(place + NODE) or {}).get("attributes") or {}
+        if not is_dict(found):
+            raise FormatError("expected attributes as an object", path=self.store.name, where=place + NODE)
+        return found
 
     def close(self) -> None:
         """Let go of what is kept; arrays that were handed out stay valid."""

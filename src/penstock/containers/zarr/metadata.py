@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from penstock.containers.zarr.codecs import ChunkCodecs
 from penstock.containers.zarr.dtypes import described, dtype_of, fill_described, fill_of
 from penstock.core.narrowing import is_dict, is_list
 from penstock.errors import FormatError
@@ -19,14 +20,19 @@ ARRAY = ".zarray"
 GROUP = ".zgroup"
 ATTRIBUTES = ".zattrs"
 CONSOLIDATED = ".zmetadata"
+NODE = "zarr.json"  # of a group or array of version 3
 LARGEST_JSON = 1 << 24
 _MOST_BYTES = 1 << 62
+_MOST_ASSEMBLED = 1 << 30  # bytes of rows that are put in order in memory
+_MOST_ACROSS = 1 << 16  # chunks that have a part of the same rows
 BLOSC_LZ4: Mapping[str, Any] = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0}
 
 
 @dataclass(frozen=True, eq=False)
 class ArrayMetadata:
-    """A `.zarray`: rows of `dtype`, in chunks of `chunks[0]` rows. `compressor` is None or a codec's configuration.
+    """The description of an array: rows of `dtype`, in chunks of `chunks[0]` rows.
+
+    `codecs` says how a chunk is stored. `told` is the description as JSON, which a writer keeps but for the shape.
 
     >>> rows = ArrayMetadata.of(np.dtype("<f8"), (250, 2), 100)
     >>> rows.chunk_rows, rows.row_bytes, rows.count, rows.key(2)
@@ -36,9 +42,11 @@ class ArrayMetadata:
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
     dtype: np.dtype[Any]
-    compressor: Mapping[str, Any] | None
     fill_value: Any
-    separator: str | None = None
+    codecs: ChunkCodecs
+    told: Mapping[str, Any]
+    separator: str = "."
+    prefix: str = ""  # of the keys of chunks
 
     @classmethod
     def of(
@@ -48,9 +56,33 @@ class ArrayMetadata:
         chunk_rows: int,
         compressor: Mapping[str, Any] | None = BLOSC_LZ4,
     ) -> ArrayMetadata:
-        """Of a new array. Raises `DataError` for a dtype that zarr cannot store."""
-        described(dtype)
-        return cls(shape, (chunk_rows, *shape[1:]), dtype, compressor, fill_described(dtype))
+        """Of a new array of version 2. Raises `DataError` for a dtype that zarr cannot store."""
+        told = {
+            "chunks": [chunk_rows, *shape[1:]],
+            "compressor": None if compressor is None else dict(compressor),
+            "dtype": described(dtype),
+            "fill_value": fill_described(dtype),
+            "filters": None,
+            "order": "C",
+            "shape": list(shape),
+            "zarr_format": 2,
+        }
+        return array_metadata(told)
+
+    @property
+    def compressor(self) -> Mapping[str, Any] | None:
+        """The configuration of the compressor of a plain chunk, None for one that is stored as it is."""
+        return self.codecs.packers[0] if self.codecs.packers else None
+
+    @property
+    def zarr_format(self) -> int:
+        """The version of the description: 2 or 3."""
+        return self.told["zarr_format"]
+
+    @property
+    def file(self) -> str:
+        """The name of the description in the folder of the array."""
+        return ARRAY if self.zarr_format == 2 else NODE
 
     @cached_property
     def row(self) -> np.dtype[Any]:
@@ -69,22 +101,33 @@ class ArrayMetadata:
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes of a chunk once it is decoded; the last one is as large as the others."""
+        """Bytes of all rows of a chunk once they are decoded; the last chunk is as large as the others."""
         return self.chunk_rows * self.row_bytes
 
     @property
+    def stored_bytes(self) -> int:
+        """Bytes of one stored chunk once it is decoded, with the table of a shard."""
+        return self.codecs.nbytes + (0 if self.codecs.shards is None else self.codecs.shards.table_bytes)
+
+    @property
+    def gridded(self) -> bool:
+        """Whether chunks divide other axes than the first."""
+        return self.shape[1:] != self.chunks[1:]
+
+    @property
     def count(self) -> int:
-        """How many chunks the rows need."""
+        """How many chunks the rows need along the first axis."""
         return -(-self.shape[0] // self.chunk_rows)
 
     @cached_property
     def fill(self) -> bytes:
         """The bytes of one row where nothing was written."""
-        return fill_of(self.fill_value, self.dtype) * math.prod(self.shape[1:])
+        return self.codecs.fill * math.prod(self.shape[1:])
 
-    def key(self, c: int) -> str:
-        """The name of chunk `c` below the array."""
-        return (self.separator or ".").join([str(c), *["0"] * (len(self.shape) - 1)])
+    def key(self, c: int, *others: int) -> str:
+        """The name of chunk `c` below the array; `others` are its numbers along the other axes, 0 by default."""
+        numbers = [c, *(others or (0,) * (len(self.shape) - 1))]
+        return self.prefix + self.separator.join(map(str, numbers))
 
     def resized(self, rows: int) -> ArrayMetadata:
         """The same with another number of rows."""
@@ -92,17 +135,7 @@ class ArrayMetadata:
 
     def to_json(self) -> bytes:
         """As the zarr library writes it."""
-        told = {
-            "chunks": list(self.chunks),
-            "compressor": None if self.compressor is None else dict(self.compressor),
-            "dtype": described(self.dtype),
-            "fill_value": self.fill_value,
-            "filters": None,
-            "order": "C",
-            "shape": list(self.shape),
-            "zarr_format": 2,
-        }
-        return dumped(told if self.separator is None else {**told, "dimension_separator": self.separator})
+        return dumped({**self.told, "shape": list(self.shape)})
 
 
 def dumped(told: Mapping[str, Any]) -> bytes:
@@ -138,33 +171,61 @@ def array_metadata(told: Mapping[str, Any], path: object = None, where: str = AR
     place: Any = {"path": path, "where": where}
     if told.get("zarr_format") != 2:
         raise FormatError(f"expected zarr_format 2, got {told.get('zarr_format')!r}", **place)
-    shape, chunks = (_sizes(told.get(name), name, least, place) for name, least in (("shape", 0), ("chunks", 1)))
-    if len(shape) != len(chunks) or not 1 <= len(shape) <= 8 or shape[1:] != chunks[1:]:
-        message = f"expected chunks along the first axis alone, got shape {list(shape)} and chunks {list(chunks)}"
-        raise FormatError(message, **place)
+    shape, chunks = (sizes_of(told.get(name), name, least, place) for name, least in (("shape", 0), ("chunks", 1)))
     dtype = dtype_of(told.get("dtype"), **place)
-    if max(shape[0], chunks[0]) * max(math.prod(shape[1:]), 1) * dtype.itemsize > _MOST_BYTES:
-        message = f"expected sizes that can be, got shape {list(shape)} and chunks {list(chunks)} of {dtype.itemsize}"
-        raise FormatError(f"{message} bytes", **place)
-    if math.prod(shape[1:]) == 0:
-        raise FormatError(f"expected rows that hold something, got shape {list(shape)}", **place)
-    order = told.get("order", "C")
-    filters = told.get("filters")
-    separator = told.get("dimension_separator")
-    if not (order == "C" or (order == "F" and len(shape) == 1)):
-        raise FormatError(f"expected order 'C', got {order!r}", **place)
-    if filters:
-        raise FormatError(f"expected no filters, got {repr(filters)[:200]}", **place)
+    check_sizes(shape, chunks, dtype, place)
+    order, separator = told.get("order", "C"), told.get("dimension_separator")
+    filters: Any = told.get("filters") or []
+    if order not in ("C", "F"):
+        raise FormatError(f"expected order 'C' or 'F', got {order!r}", **place)
+    if not is_list(filters) or not all(_is_codec(entry) for entry in filters):
+        raise FormatError(f"expected filters as a list of objects with an id, got {repr(filters)[:200]}", **place)
     if separator not in (None, ".", "/"):
         raise FormatError(f"expected dimension_separator '.' or '/', got {separator!r}", **place)
     compressor: Any = told.get("compressor")
-    if compressor is not None and not (is_dict(compressor) and isinstance(compressor.get("id"), str)):
+    if compressor is not None and not _is_codec(compressor):
         raise FormatError(f"expected compressor null or an object with an id, got {repr(compressor)[:200]}", **place)
-    fill_of(told.get("fill_value"), dtype, **place)
-    return ArrayMetadata(shape, chunks, dtype, compressor, told.get("fill_value"), separator)
+    fill = fill_of(told.get("fill_value"), dtype, **place)
+    axes = tuple(reversed(range(len(shape)))) if order == "F" and len(shape) > 1 else None
+    packers = () if compressor is None else (compressor,)
+    codecs = ChunkCodecs(chunks, dtype, fill, tuple(filters), axes, packers)
+    check_codecs(codecs, shape, place)
+    return ArrayMetadata(shape, chunks, dtype, told.get("fill_value"), codecs, told, separator or ".")
 
 
-def _sizes(given: Any, name: str, least: int, place: Any) -> tuple[int, ...]:
+def check_sizes(shape: tuple[int, ...], chunks: tuple[int, ...], dtype: np.dtype[Any], place: Any) -> None:
+    """Raise `FormatError` for shapes that do not fit, and for sizes that no store has."""
+    told = f"shape {list(shape)} and chunks {list(chunks)}"
+    if len(shape) != len(chunks) or not 1 <= len(shape) <= 8:
+        raise FormatError(f"expected as many chunk sizes as there are axes, 1 to 8, got {told}", **place)
+    if math.prod(shape[1:]) == 0:
+        raise FormatError(f"expected rows that hold something, got shape {list(shape)}", **place)
+    if max(shape[0], chunks[0]) * math.prod(shape[1:]) * dtype.itemsize > _MOST_BYTES:
+        raise FormatError(f"expected sizes that can be, got {told} of {dtype.itemsize} bytes", **place)
+    across = math.prod(-(-n // size) for n, size in zip(shape[1:], chunks[1:], strict=True))
+    if across > _MOST_ACROSS:
+        raise FormatError(f"expected at most {_MOST_ACROSS} chunks across the other axes, got {told}", **place)
+
+
+def check_codecs(codecs: ChunkCodecs, shape: tuple[int, ...], place: Any) -> None:
+    """Raise `FormatError` for codecs that are not known, and for chunks too large to be put in order in memory."""
+    try:
+        if not codecs.plain or codecs.shape[1:] != shape[1:]:
+            codecs.check()
+            rows = codecs.shape[0] if codecs.shards is None else codecs.shards.inner.shape[0]
+            size = max(rows * math.prod(shape[1:]) * codecs.dtype.itemsize, codecs.nbytes)
+            if size > _MOST_ASSEMBLED:
+                raise FormatError(f"expected chunks of at most {_MOST_ASSEMBLED} bytes to decode, got {size}")
+    except FormatError as error:
+        raise type(error)(str(error), **place) from error
+
+
+def _is_codec(told: Any) -> bool:
+    return is_dict(told) and isinstance(told.get("id"), str)
+
+
+def sizes_of(given: Any, name: str, least: int, place: Any) -> tuple[int, ...]:
+    """A list of whole numbers. Raises `FormatError` for anything else."""
     listed: list[Any] = given if is_list(given) else [None]
     if not all(type(n) is int and least <= n < 1 << 62 for n in listed):
         raise FormatError(f"expected {name} as a list of numbers from {least} on, got {repr(given)[:200]}", **place)

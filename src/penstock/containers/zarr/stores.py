@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.zarr.metadata import GROUP, LARGEST_JSON
+from penstock.containers.zarr.metadata import GROUP, LARGEST_JSON, NODE
 from penstock.core.arrays import ByteArray
 from penstock.errors import FormatError, UnsafeDataError, require
 from penstock.files.descriptors import opened
@@ -41,6 +41,10 @@ class ZarrStore(ABC):
     @abstractmethod
     def states(self, key: str) -> Iterator[tuple[object, ...]]:
         """Of every key below a folder its name and what changes when its bytes do, in order."""
+
+    @abstractmethod
+    def folders(self, key: str) -> list[str]:
+        """The names of the folders in a folder, as far as they can be listed."""
 
     def text(self, key: str) -> bytes | None:
         """The bytes of a small key, copied."""
@@ -80,13 +84,21 @@ class DirectoryStore(ZarrStore):
         return (self.root / checked(key, self.name)).is_file()
 
     def states(self, key: str) -> Iterator[tuple[object, ...]]:
-        """Name, size and time of every file."""
+        """Name, size and time of every file, also in folders below."""
+        place = self.root / checked(key, self.name)
+        for folder, folders, files in os.walk(place):
+            folders.sort()
+            for name in sorted(files):
+                found = os.stat(os.path.join(folder, name))
+                yield os.path.relpath(os.path.join(folder, name), place), found.st_size, found.st_mtime_ns
+
+    @override
+    def folders(self, key: str) -> list[str]:
         try:
             with os.scandir(self.root / checked(key, self.name)) as entries:
-                files = sorted((entry.name, entry.stat()) for entry in entries if entry.is_file())
-        except FileNotFoundError:
-            return
-        yield from ((name, found.st_size, found.st_mtime_ns) for name, found in files)
+                return [entry.name for entry in entries if entry.is_dir() and entry.name[0] != "."]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
 
 class ZipStore(ZarrStore):
@@ -100,8 +112,9 @@ class ZipStore(ZarrStore):
                 self._members = {m.filename: m for m in archive.infolist()}  # of one name, the last counts
         except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
             raise FormatError(f"expected a zip archive: {error}", path=path) from error
-        marks = [name for name in self._members if name.rpartition("/")[2] == GROUP]
-        self._prefix = min(marks, key=lambda name: (name.count("/"), name), default=GROUP)[: -len(GROUP)]
+        marks = [name for name in self._members if name.rpartition("/")[2] in (GROUP, NODE)]
+        self._prefix = min(marks, key=lambda name: (name.count("/"), name), default="").rpartition("/")[0]
+        self._prefix += "/" if self._prefix else ""
         self._whole: ByteArray | None = None
         self._map()
 
@@ -153,8 +166,13 @@ class ZipStore(ZarrStore):
         """Name, size and checksum of every member."""
         folder = self._prefix + checked(key, self.name) + "/" if key else self._prefix
         for name in sorted(name for name in self._members if name.startswith(folder)):
-            if "/" not in name[len(folder) :]:
-                yield name[len(folder) :], self._members[name].file_size, self._members[name].CRC
+            yield name[len(folder) :], self._members[name].file_size, self._members[name].CRC
+
+    @override
+    def folders(self, key: str) -> list[str]:
+        folder = self._prefix + checked(key, self.name) + "/" if key else self._prefix
+        inside = (name[len(folder) :] for name in self._members if name.startswith(folder))
+        return sorted({name.partition("/")[0] for name in inside if "/" in name})
 
     @override
     def close(self) -> None:
@@ -206,6 +224,14 @@ class RemoteStore(ZarrStore):
             if entry["type"] == "file":
                 versions = [str(entry.get(name)) for name in ("ETag", "etag", "md5Hash", "mtime", "created")]
                 yield entry["name"].rpartition("/")[2], entry["size"], *versions
+
+    @override
+    def folders(self, key: str) -> list[str]:
+        try:
+            entries = self._fs.ls(self._place(key), detail=True)
+        except (FileNotFoundError, NotADirectoryError, NotImplementedError):
+            return []
+        return [entry["name"].rstrip("/").rpartition("/")[2] for entry in entries if entry["type"] == "directory"]
 
 
 def open_store(location: str | os.PathLike[str], **options: Any) -> ZarrStore:

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from penstock.containers.cache import Cache
 from penstock.containers.zarr.array import ZarrArray
-from penstock.containers.zarr.metadata import ARRAY, ArrayMetadata
+from penstock.containers.zarr.metadata import ArrayMetadata
 from penstock.containers.zarr.rows import ZarrRows
 from penstock.containers.zarr.stores import DirectoryStore
 from penstock.containers.zarr.writing import ArrayWriter
@@ -50,7 +50,7 @@ class WritableRows(ZarrRows):
         """Another number of rows; new ones are zeros."""
         self.metadata = self.metadata.resized(length)
         self.shape = self.metadata.shape
-        write_atomic(self.folder / ARRAY, self.metadata.to_json())
+        write_atomic(self.folder / self.metadata.file, self.metadata.to_json())
 
     def append(self, rows: npt.ArrayLike) -> None:
         """More rows behind the last."""

@@ -11,18 +11,20 @@ from typing import Any
 import numpy as np
 
 from penstock.containers.cache import Cache
-from penstock.containers.zarr.array import ZarrArray
+from penstock.containers.zarr.array import Missing, ZarrArray
 from penstock.containers.zarr.metadata import (
-    ARRAY,
     ATTRIBUTES,
     BLOSC_LZ4,
     CONSOLIDATED,
     GROUP,
+    NODE,
     ArrayMetadata,
     dumped,
+    loaded,
 )
 from penstock.containers.zarr.rows import as_bytes
 from penstock.containers.zarr.stores import DirectoryStore
+from penstock.containers.zarr.version3 import array_of_version3, described_in_version3
 from penstock.core.arrays import AnyArray
 from penstock.errors import DataError, SpecError, require
 from penstock.files import sync, write_atomic
@@ -56,11 +58,16 @@ class ArrayWriter:
     `length` is how many rows count; the length that the array has on disk changes with the first commit.
     A full chunk is written as soon as it is full; `commit` writes what is left, and then the new length, so that a
     reader sees all rows of a commit or none. Rows behind `length` that an interrupted writer left are written over.
-    Memory: two chunks. Raises `OSError`; rows of another dtype are a `SpecError`.
+    `missing` says what a chunk before `length` is that is not stored. Memory: two chunks. Raises `OSError`, `DataError`
+    for an array whose chunks we only read; rows of another dtype are a `SpecError`.
     """
 
-    def __init__(self, folder: Path, metadata: ArrayMetadata, length: int = 0) -> None:
+    def __init__(self, folder: Path, metadata: ArrayMetadata, length: int = 0, missing: Missing = "refuse") -> None:
         self.folder, self.metadata = folder, metadata
+        self._missing: Missing = missing
+        if not metadata.codecs.plain or metadata.gridded:
+            message = "expected chunks of whole rows without filters, shards or checksums to append to, got others"
+            raise DataError(f"{message}, in {folder}; convert the dataset")
         config = metadata.compressor
         codecs: Any = None if config is None else require("numcodecs", "zarr")
         self._codec = None if config is None else codecs.get_codec(dict(config))
@@ -73,15 +80,15 @@ class ArrayWriter:
         self._tail = np.zeros((self.metadata.chunk_rows, *self.metadata.shape[1:]), self.metadata.dtype)
         if filled := length % self.metadata.chunk_rows:
             store = DirectoryStore(self.folder.parent)
-            held = ZarrArray(store, self.folder.name, self.metadata, Cache(0), "refuse")
+            held = ZarrArray(store, self.folder.name, self.metadata, Cache(0), self._missing)
             self._tail[:filled] = held.read(length - filled, length)
 
     @classmethod
     def create(cls, folder: Path, metadata: ArrayMetadata) -> ArrayWriter:
         """An empty array. Raises `FileExistsError`."""
-        folder.mkdir()
+        folder.mkdir(parents=True)
         empty = metadata.resized(0)
-        write_atomic(folder / ARRAY, empty.to_json())
+        write_atomic(folder / metadata.file, empty.to_json())
         return cls(folder, empty)
 
     def __len__(self) -> int:
@@ -111,7 +118,7 @@ class ArrayWriter:
             self._put()
         if self._length != self.metadata.shape[0]:
             self.metadata = self.metadata.resized(self._length)
-            write_atomic(self.folder / ARRAY, self.metadata.to_json())
+            write_atomic(self.folder / self.metadata.file, self.metadata.to_json())
 
     def rollback(self, length: int) -> None:
         """Go on behind row `length`; rows behind it are overwritten."""
@@ -119,7 +126,7 @@ class ArrayWriter:
 
     def sync(self) -> None:
         """Flush what was written to the disk itself."""
-        sync(*self._written, self.folder / ARRAY, self.folder)
+        sync(*self._written, self.folder / self.metadata.file, self.folder)
         self._written.clear()
 
     def close(self) -> None:
@@ -129,13 +136,32 @@ class ArrayWriter:
     def _put(self) -> None:
         c = (self._length - 1) // self.metadata.chunk_rows
         data = as_bytes(self._tail) if self._codec is None else self._codec.encode(self._tail)
-        write_atomic(self.folder / self.metadata.key(c), data)
-        self._written.add(self.folder / self.metadata.key(c))
+        place = self.folder / self.metadata.key(c)
+        place.parent.mkdir(parents=True, exist_ok=True)  # keys of version 3 have folders
+        write_atomic(place, data)
+        self._written.add(place)
         self._dirty = False
 
 
-def create_group(folder: Path, attributes: Mapping[str, Any]) -> None:
-    """The files that make an existing folder a group.
+def new_array(
+    dtype: np.dtype[Any],
+    row_shape: tuple[int, ...],
+    chunk_rows: int,
+    compressor: Mapping[str, Any] | None,
+    zarr_format: int = 2,
+) -> ArrayMetadata:
+    """The description of an empty array of a version. Raises `DataError` for a dtype that zarr cannot store.
+
+    >>> new_array(np.dtype("f4"), (2,), 8, None, 3).key(0)
+    'c/0/0'
+    """
+    if zarr_format == 2:
+        return ArrayMetadata.of(dtype, (0, *row_shape), chunk_rows, compressor)
+    return array_of_version3(described_in_version3(dtype, (0, *row_shape), (chunk_rows, *row_shape), compressor))
+
+
+def create_group(folder: Path, attributes: Mapping[str, Any] | None = None, zarr_format: int = 2) -> None:
+    """The files that make an existing folder a group. Without `attributes`, a group of version 2 has no file of them.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -143,16 +169,27 @@ def create_group(folder: Path, attributes: Mapping[str, Any]) -> None:
     >>> sorted(file.name for file in folder.iterdir())
     ['.zattrs', '.zgroup']
     """
-    write_attributes(folder, attributes)
-    write_atomic(folder / GROUP, dumped({"zarr_format": 2}))
+    if zarr_format == 3:
+        write_atomic(folder / NODE, dumped({"attributes": {}, "node_type": "group", "zarr_format": 3}))
+    if attributes is not None:
+        write_attributes(folder, attributes)
+    if zarr_format == 2:
+        write_atomic(folder / GROUP, dumped({"zarr_format": 2}))
 
 
 def write_attributes(folder: Path, attributes: Mapping[str, Any]) -> None:
-    """Replace the attributes. Raises `DataError` for what JSON has no place for."""
+    """Replace the attributes of a group. Raises `DataError` for what JSON has no place for.
+
+    Consolidated metadata, which would say what was, are removed.
+    """
+    node = folder / NODE
+    told = loaded(node.read_bytes(), folder, NODE) if node.is_file() else None
+    if told is not None:
+        told = {name: value for name, value in told.items() if name != "consolidated_metadata"}
     try:
-        raw = dumped(attributes)
+        raw = dumped(attributes if told is None else {**told, "attributes": dict(attributes)})
     except (TypeError, ValueError) as error:
         raise DataError(f"expected attributes that JSON has a place for: {error}") from error
-    write_atomic(folder / ATTRIBUTES, raw)
+    write_atomic(folder / ATTRIBUTES if told is None else node, raw)
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(folder / CONSOLIDATED)  # it would say what was
+        os.unlink(folder / CONSOLIDATED)

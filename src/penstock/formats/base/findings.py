@@ -67,6 +67,9 @@ FINDINGS: Mapping[str, FindingKind] = {
     "damaged-part": FindingKind(
         "warning", "A part of the data was left out, because it could not be read.", "Read the message of the format."
     ),
+    "not-stored": FindingKind(
+        "note", "Chunks of an array are not stored, and read as the fill value.", "Copy again if values are missing."
+    ),
     "unused-rows": FindingKind("warning", "Rows belong to no episode.", "Check the index of the dataset."),
     "unknown-layout": FindingKind(
         "warning", "Metadata differ from what the format defines.", "Check the version of the writer."

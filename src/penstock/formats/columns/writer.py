@@ -13,8 +13,9 @@ from penstock.core.spec import Spec
 from penstock.errors import DataError, LockedError, SpecError
 from penstock.files import atomic_path, locked, sync
 from penstock.files.descriptors import open_regular
+from penstock.formats.base import jsonlines
 from penstock.formats.base.writer import Writer
-from penstock.formats.columns import jsonlines, table
+from penstock.formats.columns import table
 from penstock.formats.columns.files import read_json, write_at, write_json
 from penstock.formats.columns.layout import METADATA, SEGMENTS, StoreLayout
 from penstock.formats.columns.packing import STEPS, Compression, Packing

@@ -1,0 +1,266 @@
+"""Chunks whose values are not simply the bytes in order: filters, transposed axes, checksums, images and shards.
+
+A chunk is encoded in this order: filters change values one by one, axes are transposed, the values become bytes, and
+one compressor, before or after checksums, packs these. Decoding goes back. The size before compression follows from
+the metadata, so every decoder gets the size that must come out, and a chunk that holds another one is an error before
+memory is taken for it. A shard is a chunk that consists of smaller chunks and a table of their places.
+
+Sources: the specifications of Zarr 2 and 3 (zarr-specs.readthedocs.io), and the parameters of numcodecs' filters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from penstock.containers.zarr.blosc import BloscBuffer
+from penstock.containers.zarr.streams import decoder_of
+from penstock.core.arrays import AnyArray, ByteArray, read_only
+from penstock.errors import FormatError, require
+from penstock.kernels.crc32c import crc32c
+
+JPEGXL = "imagecodecs_jpegxl"
+FILTERS = ("delta", "fixedscaleoffset", "astype", "quantize", "bitround", "shuffle")
+_CHECK = 4  # bytes of a CRC-32C behind the data that it covers
+_ABSENT = (1 << 64) - 1  # offset and size of a chunk that a shard does not have
+
+
+@dataclass(frozen=True, eq=False)
+class ShardTable:
+    """The chunks of a shard: their codecs, and the table of their places.
+
+    Args:
+        inner: How each chunk is encoded.
+        counts: Chunks along each axis.
+        checked: Whether a CRC-32C follows the table.
+        at_end: Whether the table is at the end of the shard, rather than at its start.
+    """
+
+    inner: ChunkCodecs
+    counts: tuple[int, ...]
+    checked: bool
+    at_end: bool
+
+    @property
+    def table_bytes(self) -> int:
+        """Size of the table, with its checksum."""
+        return 16 * math.prod(self.counts) + _CHECK * self.checked
+
+    def places(self, raw: ByteArray) -> list[tuple[int, int] | None]:
+        """First byte and end of each chunk, in C order, None for a missing one. Raises `FormatError`."""
+        size = self.table_bytes
+        if len(raw) < size:
+            raise FormatError(f"expected a shard with a table of {size} bytes, got {len(raw)} bytes")
+        table = raw[len(raw) - size :] if self.at_end else raw[:size]
+        if self.checked:
+            table = without_check(table)
+        entries = np.frombuffer(table.tobytes(), "<u8").reshape(-1, 2).tolist()
+        return [None if a == n == _ABSENT else self._place(a, n, len(raw)) for a, n in entries]
+
+    @staticmethod
+    def _place(begin: int, size: int, room: int) -> tuple[int, int]:
+        if begin + size > room:
+            raise FormatError(f"expected a chunk within a shard of {room} bytes, got {begin}:{begin + size}")
+        return begin, begin + size
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkCodecs:
+    """How the values of a chunk are stored.
+
+    Args:
+        shape: Shape of the chunk.
+        dtype: Dtype of its values.
+        fill: Bytes of one value where nothing was written.
+        filters: Configurations of filters, in the order of encoding. The default is none.
+        axes: Order in which the axes are stored. The default is None: as they are.
+        packers: Configurations of the compressor and of checksums, in the order of encoding. The default is none.
+        shards: Chunks within the chunk. The default is None.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fill: bytes
+    filters: tuple[Mapping[str, Any], ...] = ()
+    axes: tuple[int, ...] | None = None
+    packers: tuple[Mapping[str, Any], ...] = ()
+    shards: ShardTable | None = None
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes of the decoded chunk."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def plain(self) -> bool:
+        """Whether the bytes in order are the values, once a single compressor is undone."""
+        packed = all(packer["id"] not in ("crc32c", JPEGXL) for packer in self.packers)
+        return not self.filters and self.axes is None and self.shards is None and packed and len(self.packers) <= 1
+
+    def check(self) -> None:
+        """Raise `FormatError` for filters and compressors that are not known."""
+        if self.shards is not None:
+            self.shards.inner.check()
+        for packer in self.packers:
+            if packer["id"] not in ("blosc", "crc32c", JPEGXL):
+                decoder_of(packer)
+        if sum(packer["id"] != "crc32c" for packer in self.packers) > 1:
+            raise FormatError(f"expected one compressor, got {[packer['id'] for packer in self.packers]}")
+        dtype = self.dtype
+        for stage in self.filters:
+            dtype = _stored(stage, dtype)
+
+    def empty(self) -> AnyArray:
+        """A chunk where nothing was written."""
+        return np.full(self.shape, np.frombuffer(self.fill, self.dtype)[0], self.dtype)
+
+    def decode(self, raw: ByteArray) -> AnyArray:
+        """The values of a chunk, C-contiguous or a view of such. Raises `FormatError` without a place."""
+        if self.shards is not None:
+            return self._unsharded(raw)
+        if self.packers and self.packers[-1]["id"] == JPEGXL:
+            return _jpegxl(raw, self.shape, self.dtype)
+        dtypes = [self.dtype]
+        for stage in self.filters:
+            dtypes.append(_stored(stage, dtypes[-1]))
+        values = self._unpacked(raw, math.prod(self.shape) * dtypes[-1].itemsize).view(dtypes[-1])
+        for stage, dtype in zip(reversed(self.filters), reversed(dtypes[:-1]), strict=True):
+            values = np.ascontiguousarray(_UNFILTER[stage["id"]](values, stage)).view(np.uint8).view(dtype)
+        if self.axes is None:
+            return values.reshape(self.shape)
+        stored = tuple(self.shape[axis] for axis in self.axes)
+        return values.reshape(stored).transpose(np.argsort(self.axes))
+
+    def _unpacked(self, raw: ByteArray, size: int) -> ByteArray:
+        """The bytes before compressor and checksums, of which there are `size`."""
+        sizes = [size]
+        for packer in self.packers[:-1]:
+            sizes.append(sizes[-1] + _CHECK if packer["id"] == "crc32c" else -1)
+        for packer, expected in zip(reversed(self.packers), reversed(sizes), strict=False):
+            raw = without_check(raw) if packer["id"] == "crc32c" else unpacked(packer, raw, expected)
+        if len(raw) != size:
+            raise FormatError(f"expected {size} bytes once decoded, got {len(raw)}")
+        return raw if raw.flags.c_contiguous else np.ascontiguousarray(raw)
+
+    def _unsharded(self, raw: ByteArray) -> AnyArray:
+        assembled = self.empty()
+        shards = self.shards
+        if shards is None:
+            return assembled
+        inner = shards.inner
+        for place, index in zip(shards.places(raw), np.ndindex(shards.counts), strict=True):
+            if place is not None:
+                where = tuple(slice(i * n, (i + 1) * n) for i, n in zip(index, inner.shape, strict=True))
+                assembled[where] = inner.decode(raw[place[0] : place[1]])
+        return assembled
+
+
+def unpacked(compressor: Mapping[str, Any], raw: ByteArray, size: int) -> ByteArray:
+    """The `size` bytes that a compressor packed into `raw`. Raises `FormatError` for any other number."""
+    if compressor["id"] == "blosc":
+        buffer = BloscBuffer.of(raw, size)
+        out = np.empty(size, np.uint8)
+        buffer.whole(out)
+        return out
+    found = decoder_of(compressor)(raw, size)
+    if len(found) != size:
+        raise FormatError(f"expected {size} bytes once decoded, got {len(found) if len(found) < size else 'more'}")
+    return found
+
+
+def without_check(raw: ByteArray) -> ByteArray:
+    """The bytes before their CRC-32C. Raises `FormatError` if it is another one."""
+    if len(raw) < _CHECK:
+        raise FormatError(f"expected a checksum of {_CHECK} bytes, got {len(raw)} bytes")
+    told, found = int.from_bytes(raw[-_CHECK:].tobytes(), "little"), crc32c(read_only(raw[:-_CHECK]))
+    if told != found:
+        raise FormatError(f"expected bytes with the checksum {told:08x}, got {found:08x}")
+    return raw[:-_CHECK]
+
+
+def _jpegxl(raw: ByteArray, shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
+    library: Any = require("imagecodecs", "jpegxl")
+    try:
+        found: AnyArray = library.jpegxl_decode(raw.tobytes(), numthreads=1)
+    except Exception as error:
+        if isinstance(error, MemoryError):
+            raise
+        raise FormatError(f"expected a JPEG-XL image: {error}") from error
+    if found.dtype != dtype or found.size != math.prod(shape):
+        raise FormatError(f"expected an image of {dtype}{list(shape)}, got {found.dtype}{list(found.shape)}")
+    return found.reshape(shape)
+
+
+def _dtype(stage: Mapping[str, Any], *names: str) -> np.dtype[Any]:
+    """The plain dtype that a filter names under the first of `names` that it has."""
+    told = next((stage[name] for name in names if stage.get(name) is not None), None)
+    found = np.dtype(told) if isinstance(told, str) and len(told) <= 8 else None
+    if found is None or found.kind not in "biuf":
+        raise FormatError(f"expected a filter with a dtype of numbers, got {dict(stage)}")
+    return found
+
+
+def _stored(stage: Mapping[str, Any], dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of values behind a filter. Raises `FormatError` for an unknown one."""
+    match stage["id"]:
+        case "delta" | "fixedscaleoffset" | "quantize":
+            return _dtype(stage, "astype", "dtype")
+        case "astype":
+            return _dtype(stage, "encode_dtype")
+        case "bitround":
+            return dtype
+        case "shuffle":
+            element: Any = stage.get("elementsize", 4)
+            if type(element) is not int or not 0 < element <= 64:
+                raise FormatError(f"expected elements of 1 to 64 bytes, got {element!r}")
+            return dtype
+        case unknown:
+            raise FormatError(f"expected filters among {list(FILTERS)}, got {str(unknown)[:100]!r}")
+
+
+def _sums(values: AnyArray, stage: Mapping[str, Any]) -> AnyArray:
+    """Differences are summed up, in the dtype of the values."""
+    dtype = _dtype(stage, "dtype")
+    return np.cumsum(values, dtype=dtype) if dtype.kind != "b" else np.logical_xor.accumulate(values)
+
+
+def _scaled(values: AnyArray, stage: Mapping[str, Any]) -> AnyArray:
+    scale, offset = (float(stage.get(name, 0)) for name in ("scale", "offset"))
+    with np.errstate(all="ignore"):
+        return (values / scale + offset).astype(_dtype(stage, "dtype"))
+
+
+def _unshuffled(values: AnyArray, stage: Mapping[str, Any]) -> AnyArray:
+    """Bytes of the same place in each element are together; those behind the last whole element follow."""
+    raw = np.ascontiguousarray(values).view(np.uint8)
+    element: int = stage.get("elementsize", 4)
+    whole = len(raw) // element * element
+    return np.concatenate([raw[:whole].reshape(element, -1).T.reshape(-1), raw[whole:]])
+
+
+_UNFILTER: Mapping[str, Callable[[AnyArray, Mapping[str, Any]], AnyArray]] = {
+    "delta": _sums,
+    "fixedscaleoffset": _scaled,
+    "astype": lambda values, stage: values.astype(_dtype(stage, "decode_dtype")),
+    "quantize": lambda values, stage: values.astype(_dtype(stage, "dtype")),
+    "bitround": lambda values, _: values,
+    "shuffle": _unshuffled,
+}
+
+
+def tiles(shape: tuple[int, ...], chunk: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
+    """The chunks that make up an array: the number of each along every axis, and its place.
+
+    >>> [(index, place[1]) for index, place in tiles((2, 5), (2, 4))]
+    [((0, 0), slice(0, 4, None)), ((0, 1), slice(4, 5, None))]
+    """
+    counts = [-(-n // size) for n, size in zip(shape, chunk, strict=True)]
+    for index in product(*map(range, counts)):
+        corners = zip(index, chunk, shape, strict=True)
+        yield index, tuple(slice(i * size, min((i + 1) * size, n)) for i, size, n in corners)

@@ -1,0 +1,50 @@
+"""Looking for damage: every chunk is decoded once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.errors import FormatError
+from penstock.formats.base.format import Finding
+from penstock.formats.zarr.layout import DATA
+from penstock.formats.zarr.source import ZarrSource
+
+_MOST = 10  # chunks of an array that are reported as damaged
+
+
+def findings(path: Path) -> Iterator[Finding]:
+    """A finding for each chunk that cannot be read, for the chunks of an array that are not stored, and for rows that
+    no episode has."""
+    with ZarrSource(path, cache_bytes=0, missing="fill") as source:
+        yield from (Finding("damaged-part", "left out", what) for what in source.layout.left_out)
+        for stored in source.layout.columns.values():
+            for name in stored.names():
+                yield from _array(source, name)
+        for e in range(len(source)):
+            try:
+                source.episode_metadata([e])
+            except FormatError as error:
+                yield Finding("unreadable", error.where or f"episode {e}", str(error))
+
+
+def _array(source: ZarrSource, name: str) -> Iterator[Finding]:
+    array = source.array(name)
+    damaged = missing = 0
+    size = array.metadata.chunk_rows
+    for start in range(0, len(array), size):
+        stored = array.is_stored(start)
+        missing += not stored
+        try:
+            if stored:
+                array.read(start, min(start + size, len(array)))
+        except FormatError as error:
+            damaged += 1
+            yield Finding("unreadable", error.where or name, str(error))
+        if damaged == _MOST:
+            yield Finding("unreadable", name, f"the first {_MOST} chunks that cannot be read; others were not read")
+            break
+    if missing:
+        yield Finding("not-stored", name, f"{missing} chunks are not stored, and read as the fill value")
+    if name.startswith(f"{DATA}/") and len(array) > source.steps:
+        yield Finding("unused-rows", name, f"{len(array) - source.steps} rows at the end are in no episode")

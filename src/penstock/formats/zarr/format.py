@@ -1,0 +1,61 @@
+"""The format of replay buffers: how they are recognised, opened, checked and written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from penstock.containers.zarr import open_store
+from penstock.containers.zarr.metadata import ARRAY, GROUP, NODE
+from penstock.core.spec import Spec
+from penstock.errors import FormatError
+from penstock.formats.base.format import Finding, Format
+from penstock.formats.zarr.check import findings
+from penstock.formats.zarr.layout import ENDS
+from penstock.formats.zarr.source import ZarrSource
+from penstock.formats.zarr.writer import ZarrWriter
+
+
+class ZarrFormat(Format):
+    """Replay buffers in Zarr, as Diffusion Policy and UMI store them. See docs/formats/zarr.md.
+
+    `open` takes the options of `ZarrSource`, `create` the options of `ZarrWriter.create`.
+
+    >>> ZarrFormat().recognises(Path("/"))
+    False
+    """
+
+    name: ClassVar[str] = "zarr"
+    description: ClassVar[str] = "replay buffers of Diffusion Policy and UMI: Zarr arrays and the ends of episodes"
+    extras: ClassVar[tuple[str, ...]] = ("zarr", "jpegxl", "remote")
+
+    def recognises(self, path: Path) -> bool:
+        """Return whether there is a Zarr group with `meta/episode_ends`: a folder, or a ZIP archive."""
+        try:
+            if not path.is_dir():
+                with path.open("rb") as file:
+                    if file.read(4) != b"PK\3\4":
+                        return False
+            store = open_store(path)
+            return any(
+                store.has(root) and store.has(f"{ENDS}/{array}") for root, array in ((GROUP, ARRAY), (NODE, NODE))
+            )
+        except (OSError, FormatError):
+            return False
+
+    def open(self, path: Path, **options: Any) -> ZarrSource:
+        """Open for reading. Raises `FormatError`, `ArgumentError`."""
+        return ZarrSource(path, **options)
+
+    def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> ZarrWriter:
+        """Create an empty buffer. Raises `FileExistsError`, `SpecError`, `DataError`, `ArgumentError`."""
+        return ZarrWriter.create(path, spec, metadata, **options)
+
+    def append(self, path: Path, **options: Any) -> ZarrWriter:
+        """Open an existing folder for more episodes. Raises `FormatError`, `DataError`, `LockedError`."""
+        return ZarrWriter(path, **options)
+
+    def check(self, path: Path) -> Iterator[Finding]:
+        """Search for chunks that cannot be read or are not stored, and for rows of no episode."""
+        return findings(path)

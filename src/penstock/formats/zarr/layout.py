@@ -1,0 +1,236 @@
+"""Which array of a buffer is which column, and the names of both.
+
+`data/<key>` has a row for each step of all episodes, and `meta/episode_ends` the row after each episode. We add arrays
+to `meta`, which other readers copy and ignore:
+
+| array | rows | for |
+|---|---|---|
+| `final.<key>` | one per episode | observations after the last step, so that a column has T + 1 rows |
+| `<key>` | one per episode | columns of episodes |
+| `<key>.values`, `<key>.ends` | values; the end of each row | ragged columns and text |
+| `episode_metadata.values`, `.ends` | bytes; the end of each entry | metadata of episodes, as JSON |
+
+The attribute `penstock` of the group names the columns and spaces. Without it, names follow `NAMES`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from penstock.containers.zarr import ZarrArray, ZarrGroup
+from penstock.core.arrays import IntArray
+from penstock.core.narrowing import is_dict
+from penstock.core.spec import Field, Spec
+from penstock.errors import ArgumentError, FormatError, SpecError, suggestion
+
+DATA, META = "data", "meta"
+ENDS = f"{META}/episode_ends"
+EPISODES = f"{META}/episode_metadata"
+MARK, VERSION = "penstock", 1
+KEYS = "zarr_keys"  # metadata: the array of each column, where no attribute names the columns
+NAMES: Mapping[str, str] = {
+    **dict.fromkeys(("action", "actions"), "actions"),
+    **dict.fromkeys(("reward", "rewards"), "rewards"),
+    **dict.fromkeys(("terminal", "terminals", "terminated", "terminations"), "terminations"),
+    **dict.fromkeys(("timeout", "timeouts", "truncated", "truncations"), "truncations"),
+    **dict.fromkeys(("done", "dones"), "dones"),
+    **dict.fromkeys(("obs", "observation", "observations"), "observations"),
+    **dict.fromkeys(("next_obs", "next_observation", "next_observations"), "next_observations"),
+    **dict.fromkeys(("info", "infos"), "infos"),
+}
+_KEYS = {"actions": "action", "rewards": "reward", "observations": "obs", "next_observations": "next_obs"}
+_SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\- ]*")
+_LONGEST = 200  # bytes of a key; file systems end at 255, and `final.` and `.values` are added
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnArrays:
+    """The arrays of one column.
+
+    Args:
+        field: Dtype, shape and alignment. Its dtype has the machine's order of bytes.
+        rows: Name of the array with a row for each step or episode; of a ragged column, with its values. Columns whose
+            rows have no bytes have no array, and the name is empty.
+        final: Name of the array with the last row of each episode. The default is None: there is none.
+        ends: Name of the array with the end of each ragged row. The default is None: rows are equal.
+    """
+
+    field: Field
+    rows: str
+    final: str | None = None
+    ends: str | None = None
+
+    def names(self) -> list[str]:
+        """The names of all arrays of the column."""
+        return [name for name in (self.rows, self.final, self.ends) if name]
+
+
+@dataclass(frozen=True, eq=False)
+class BufferLayout:
+    """The columns of a buffer. `left_out` says which ones cannot be read, and why."""
+
+    spec: Spec
+    columns: Mapping[str, ColumnArrays]
+    left_out: list[str] = field(default_factory=list[str])
+
+    @classmethod
+    def of(cls, group: ZarrGroup, ends: IntArray, names: Mapping[str, str] | None = None) -> BufferLayout:
+        """The layout of a stored buffer. Raises `FormatError`, `ArgumentError` for `names` that do not fit."""
+        arrays = {name: group.array(name) for name in (*group.arrays(DATA), *group.arrays(META)) if name != ENDS}
+        told, keys = _mark(group)
+        found: dict[str, ColumnArrays] = {}
+        left_out: list[str] = []
+        named: Mapping[str, Field] = {} if told is None else told.fields
+        for path, given in named.items():
+            column = stored_column(given, keys[path])
+            problem = _problem(column, arrays, len(ends))
+            if problem and column.final is not None:
+                column = stored_column(Field(given.dtype, given.shape), keys[path])
+                problem = _problem(column, arrays, len(ends))
+            if problem and column.field.align == "step" and not column.field.ragged:
+                raise FormatError(problem, path=group.store.name, where=column.rows)
+            if problem:
+                left_out.append(f"{path}: {problem}")
+            else:
+                found[path] = column
+        used = {name for column in found.values() for name in column.names()}
+        others = [name for name in arrays if name.startswith(f"{DATA}/") and name not in used]
+        for name, path in paths_of([name[len(DATA) + 1 :] for name in others], names).items():
+            if path in found:
+                message = f"expected one array for the column {path!r}, got {name!r} and {found[path].rows!r}"
+                raise FormatError(f"{message}; give them other names with `names`", path=group.store.name)
+            array = arrays[f"{DATA}/{name}"]
+            found[path] = ColumnArrays(Field(native(array.dtype), array.shape[1:]), f"{DATA}/{name}")
+        spaces = (None, None) if told is None else (told.observation_space, told.action_space)
+        return cls(Spec({path: column.field for path, column in found.items()}, *spaces), found, left_out)
+
+    @classmethod
+    def new(cls, spec: Spec) -> BufferLayout:
+        """The layout for the columns of a new buffer. Raises `SpecError` for columns that it cannot hold."""
+        for path, given in spec.fields.items():
+            if given.ragged and given.shape:
+                raise SpecError(f"expected ragged rows of one dimension, got {given.shape} - at {path}")
+        keys = keys_of(spec)
+        return cls(spec, {path: stored_column(given, keys[path]) for path, given in spec.fields.items()})
+
+    def mark(self) -> dict[str, Any]:
+        """The attribute that names the columns. The spec is text, because Zarr sorts the keys of attributes."""
+        keys = {path: _key_in(column) for path, column in self.columns.items()}
+        return {"version": VERSION, "spec": json.dumps(self.spec.to_json()), "keys": keys}
+
+
+def stored_column(field: Field, key: str) -> ColumnArrays:
+    """The arrays of a column whose key is known."""
+    if field.ragged:
+        return ColumnArrays(field, f"{META}/{key}.values", ends=f"{META}/{key}.ends")
+    if field.row_bytes == 0:
+        return ColumnArrays(field, "")
+    if field.align == "episode":
+        return ColumnArrays(field, f"{META}/{key}")
+    final = f"{META}/final.{key}" if field.align == "boundary" else None
+    return ColumnArrays(field, f"{DATA}/{key}", final)
+
+
+def _key_in(column: ColumnArrays) -> str:
+    name = column.rows.partition("/")[2]
+    return name.removesuffix(".values") if column.field.ragged else name
+
+
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype with the machine's order of bytes."""
+    return dtype.newbyteorder("=")
+
+
+def paths_of(keys: Iterable[str], names: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The column of each key below `data`, by `names` or the table `NAMES`; others are observations.
+
+    Raises `ArgumentError` for `names` of keys that are not there.
+
+    >>> paths_of(["img", "action", "obs/arm"])
+    {'img': 'observations/img', 'action': 'actions', 'obs/arm': 'observations/arm'}
+    """
+    listed, given = list(keys), dict(names or {})
+    if wrong := [key for key in given if key not in listed]:
+        raise ArgumentError(f"no key {wrong[0]!r} in the buffer{suggestion(wrong[0], listed)}; there are {listed}")
+    found: dict[str, str] = {}
+    for key in listed:
+        head, _, rest = key.partition("/")
+        known = NAMES.get(head)
+        path = f"observations/{key}" if known is None else f"{known}/{rest}" if rest else known
+        found[key] = given.get(key, path)
+    alone = [key for key, path in found.items() if path == "observations"]
+    if alone and any(path.startswith("observations/") for path in found.values()):
+        found |= {key: f"observations/{key}" for key in alone if key not in given}
+    return found
+
+
+def keys_of(spec: Mapping[str, Field]) -> dict[str, str]:
+    """A key for each column, none twice: short names as others have them, otherwise the path with dots.
+
+    >>> column = Field(np.dtype("f4"))
+    >>> keys_of({"observations/img": column, "actions": column, "observations/a/b": column, "infos/img": column})
+    {'observations/img': 'img', 'actions': 'action', 'observations/a/b': 'a.b', 'infos/img': 'infos.img'}
+    """
+    found: dict[str, str] = {}
+    taken = {"episode_ends", "episode_metadata"}
+    for path in spec:
+        short = path.removeprefix("observations/")
+        if path not in _KEYS and NAMES.get(short, path) != path:
+            short = path  # "observations/action" is no action
+        plain = _KEYS.get(path, short).replace("/", ".")
+        choices = (plain, path.replace("/", "."), *(f"{plain}.{i}" for i in range(len(spec))))
+        key = next(key for key in map(_safe, choices) if key.casefold() not in taken)
+        if len(key.encode()) > _LONGEST:
+            raise SpecError(f"expected a column name of at most {_LONGEST} bytes once quoted, got {key[:80]}...")
+        taken.add(key.casefold())
+        found[path] = key
+    return found
+
+
+def _safe(key: str) -> str:
+    if _SAFE.fullmatch(key):
+        return key
+    try:
+        return "_" + quote(key, safe="")
+    except UnicodeEncodeError as error:
+        raise SpecError(f"expected a column name of valid Unicode, got {key!r}") from error
+
+
+def _mark(group: ZarrGroup) -> tuple[Spec | None, Mapping[str, str]]:
+    """The columns that the attribute of the group names, and their keys. Raises `FormatError`."""
+    told: Any = group.attributes.get(MARK)
+    if not is_dict(told) or told.get("version") != VERSION:
+        return None, {}
+    keys: Any = told.get("keys")
+    try:
+        spec = Spec.from_json(json.loads(told.get("spec") or ""))
+    except (SpecError, TypeError, ValueError, RecursionError, AttributeError, OverflowError) as error:
+        raise FormatError(
+            f"expected the columns of a buffer, got {error}", path=group.store.name, where=MARK
+        ) from error
+    if not is_dict(keys) or keys.keys() != spec.fields.keys() or not all(isinstance(key, str) for key in keys.values()):
+        raise FormatError("expected a key for each column", path=group.store.name, where=MARK)
+    return spec, keys
+
+
+def _problem(column: ColumnArrays, arrays: Mapping[str, ZarrArray], episodes: int) -> str:
+    """What keeps a column that the attribute names from being read."""
+    per_episode = {column.final, (column.ends or column.rows) if column.field.align == "episode" else None}
+    for name in column.names():
+        array = arrays.get(name)
+        if array is None:
+            return f"expected an array {name!r}, got none"
+        shape = () if column.field.ragged else column.field.shape
+        dtype = np.dtype(np.int64) if name == column.ends else column.field.dtype
+        if array.shape[1:] != shape or native(array.dtype) != native(dtype):
+            return f"expected rows of {dtype}{list(shape)}, got {array.dtype}{list(array.shape[1:])}"
+        if name in per_episode and len(array) < episodes:
+            return f"expected a row for each of {episodes} episodes, got {len(array)}"
+    return ""

@@ -1,0 +1,114 @@
+"""Readers of columns: gathers from Zarr arrays, in the row space of each alignment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.containers.zarr import ZarrArray
+from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.ragged import Ragged, offsets_of
+from penstock.core.selection import Selection
+from penstock.errors import FormatError
+from penstock.formats.base.pieces import cut, expand
+
+
+@dataclass(frozen=True, eq=False)
+class RowsColumn:
+    """A row of the array for each step, or for each episode."""
+
+    rows: ZarrArray
+
+    def read(self, selection: Selection, out: AnyArray) -> None:
+        """Gather rows; each piece of a chunk is decoded once."""
+        gather(self.rows, selection.start, selection.length, selection.at, out)
+
+
+class EmptyColumn:
+    """Rows without bytes."""
+
+    def read(self, selection: Selection, out: AnyArray) -> None:
+        """Nothing is to be read."""
+
+
+@dataclass(frozen=True, eq=False)
+class BoundaryColumn:
+    """T + 1 rows for an episode of T steps: T rows of one array, and a row of another.
+
+    Args:
+        rows: `[T total, ...]` rows of steps.
+        final: `[E, ...]` the row after the last step of each episode.
+        first: `[E + 1]` first boundary row of each episode.
+    """
+
+    rows: ZarrArray
+    final: ZarrArray
+    first: IntArray
+
+    def read(self, selection: Selection, out: AnyArray) -> None:
+        """Gather rows of steps, then the last rows of episodes."""
+        pieces = cut(self.first, selection.start, selection.length, selection.at)
+        ends = pieces.start + pieces.length == self.first[pieces.run + 1]
+        length = pieces.length - ends
+        some = length > 0
+        gather(self.rows, (pieces.start - pieces.run)[some], length[some], pieces.at[some], out)
+        last = pieces.run[ends]
+        gather(self.final, last, np.ones_like(last), (pieces.at + length)[ends], out)
+
+
+@dataclass(frozen=True, eq=False)
+class RaggedArrays:
+    """Rows of unequal length: the values of all of them, and where each begins.
+
+    Args:
+        values: `[n]` values.
+        value_offsets: `[rows + 1]` int64 first value of each row, and the end.
+    """
+
+    values: ZarrArray
+    value_offsets: IntArray
+
+    def read_ragged(self, selection: Selection) -> Ragged:
+        """Read the values of each span at once."""
+        offsets = self.value_offsets
+        rows = expand(selection.start, selection.length)
+        lengths = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
+        lengths[expand(selection.at, selection.length)] = np.diff(offsets)[rows]
+        first = offsets[selection.start]
+        counts = offsets[selection.start + selection.length] - first
+        order = np.argsort(selection.at, kind="stable")
+        values = np.empty(int(counts.sum()), self.values.dtype.newbyteorder("="))
+        gather(self.values, first[order], counts[order], offsets_of(counts[order])[:-1], values)
+        return Ragged(values, offsets_of(lengths))
+
+    def read_values(self, selection: Selection, out: AnyArray) -> None:
+        """Gather values."""
+        gather(self.values, selection.start, selection.length, selection.at, out)
+
+
+def gather(rows: ZarrArray, start: IntArray, length: IntArray, at: IntArray, out: AnyArray) -> None:
+    """Copy rows to `out`, in the dtype that it has."""
+    if rows.dtype == out.dtype:
+        rows.gather(start, length, at, out.reshape(-1).view(np.uint8))
+    else:  # stored in the other order of bytes
+        out[expand(at, length)] = rows.take(expand(start, length))
+
+
+def ends_in(rows: ZarrArray, most: int, where: str, path: object) -> IntArray:
+    """`[n + 1]` int64 offsets from `[n]` ends, which rise up to `most`. Raises `FormatError`."""
+    if len(rows.shape) != 1 or rows.dtype.kind not in "iu":
+        raise FormatError(f"expected [n] whole numbers, got {rows.dtype}{list(rows.shape)}", path=path, where=where)
+    ends = rows[:].astype(np.int64)
+    offsets = np.append(np.zeros(1, np.int64), ends)
+    falls = offsets[1:] < offsets[:-1]
+    if falls.any():
+        i = int(falls.argmax())
+        raise FormatError(
+            f"expected ends that rise, got {offsets[i]} and then {ends[i]}", path=path, where=f"{where}[{i}]"
+        )
+    if len(ends) and ends[-1] > most:
+        raise FormatError(
+            f"expected ends up to {most}, the rows that there are, got {ends[-1]}", path=path, where=where
+        )
+    return offsets

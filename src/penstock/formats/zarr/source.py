@@ -1,0 +1,211 @@
+"""Episodes of a buffer: rows `episode_ends[e - 1]` to `episode_ends[e]` of every array."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from penstock.containers.cache import Cache
+from penstock.containers.zarr import CACHE_BYTES, ZarrArray, ZarrGroup
+from penstock.core.arrays import IntArray
+from penstock.core.narrowing import is_dict
+from penstock.errors import ArgumentError, FormatError
+from penstock.formats.base.state import ArrayReader, SourceState, StateSource
+from penstock.formats.zarr.layout import DATA, ENDS, EPISODES, KEYS, MARK, BufferLayout, ColumnArrays
+from penstock.formats.zarr.reading import BoundaryColumn, EmptyColumn, RaggedArrays, RowsColumn, ends_in
+
+_CLAIMED = 1 << 30  # bytes; an array that claims more must show a row of it before memory is taken
+
+
+class ZarrSource(StateSource[SourceState]):
+    """The replay buffer at a path: a folder or a ZIP archive, of Zarr 2 or 3; or at a URL that fsspec knows.
+
+    A batch decodes the blocks or chunks that it needs, and keeps some of them for the next one. Rows behind the last
+    episode, as an interrupted writer leaves them, are not read.
+
+    Args:
+        path: Folder, archive or URL.
+        cache_bytes: Bytes of decoded rows to keep, shared by all columns and threads. The default is 256 MiB.
+        names: Columns by key below `data`, such as `{"stage": "infos/stage"}`. The default is the table `NAMES`.
+        missing: What a chunk is that is not stored: `"fill"` for the fill value, `"refuse"` for an error. The default
+            is `"fill"`, but an array of more than 1 GiB must have its first or its last row.
+        options: Options of the file system of a URL.
+
+    Raises:
+        FormatError: The data is damaged.
+        ArgumentError: An option has another value, or `names` has an unknown key.
+        FileNotFoundError: Nothing exists at the path.
+
+    Example:
+        >>> import penstock, tempfile
+        >>> data = penstock.from_arrays({"observations": np.zeros((5, 3)), "actions": np.arange(5)}, lengths=[2, 3])
+        >>> out = tempfile.mkdtemp() + "/buffer.zarr"
+        >>> report = penstock.convert(data, out, format="zarr")
+        >>> with ZarrSource(out) as source:
+        ...     source.group.arrays("data"), source.episode(1).actions.tolist()
+        (['data/action', 'data/obs'], [2, 3, 4])
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        cache_bytes: int = CACHE_BYTES,
+        names: Mapping[str, str] | None = None,
+        missing: str | None = None,
+        **options: Any,
+    ) -> None:
+        if missing not in (None, "fill", "refuse"):
+            raise ArgumentError(f"expected missing to be 'fill' or 'refuse', got {missing!r}")
+        if cache_bytes < 0:
+            raise ArgumentError(f"expected cache_bytes from 0 on, got {cache_bytes}")
+        self._reopen = partial(ZarrSource, path, cache_bytes=cache_bytes, names=names, missing=missing, **options)
+        self.group = ZarrGroup(path, Cache(cache_bytes), **options)
+        self._missing = missing
+        name = self.group.store.name
+        ends = self.group.array(ENDS)
+        if ends.nbytes > _CLAIMED:
+            _shown(ends, name)
+        offsets = ends_in(ends, 1 << 62, ENDS, name)
+        self.layout = BufferLayout.of(self.group, offsets[1:], names)
+        arrays: dict[str, ArrayReader] = {}
+        ragged: dict[str, RaggedArrays] = {}
+        for column, stored in self.layout.columns.items():
+            if stored.ends is not None:
+                ragged[column] = self._ragged(stored, offsets)
+            else:
+                arrays[column] = self._rows(stored, offsets)
+        self._entries = self._episode_entries(len(offsets) - 1)
+        self._state = SourceState(
+            spec=self.layout.spec,
+            offsets=offsets,
+            digest=self._digest,
+            metadata=self._about(),
+            blocks=self._blocks(int(offsets[-1])),
+            arrays=arrays,
+            ragged=ragged,
+        )
+
+    def __reduce__(self) -> tuple[Callable[..., ZarrSource], tuple[()]]:
+        return self._reopen, ()
+
+    def array(self, name: str) -> ZarrArray:
+        """Return an array by its name in the group, such as `data/img`."""
+        return self.group.array(name, "refuse" if self._missing == "refuse" else "fill")
+
+    @property
+    def entry_bytes(self) -> int | None:
+        """Size of the metadata of all episodes, None if there is none."""
+        return None if self._entries is None else int(self._entries.value_offsets[-1])
+
+    def _used(self, name: str, rows: int) -> ZarrArray:
+        """An array of which `rows` rows are used. Raises `FormatError` if there are fewer."""
+        array, path = self.array(name), self.group.store.name
+        if len(array) < rows:
+            raise FormatError(f"expected {rows} rows, as {ENDS} says, got {len(array)}", path=path, where=name)
+        if self._missing is None and rows * array.metadata.row_bytes > _CLAIMED:
+            _shown(array, path, rows)
+        return array
+
+    def _rows(self, stored: ColumnArrays, offsets: IntArray) -> ArrayReader:
+        episodes = len(offsets) - 1
+        if not stored.rows:
+            return EmptyColumn()
+        if stored.field.align == "episode":
+            return RowsColumn(self._used(stored.rows, episodes))
+        rows = self._used(stored.rows, int(offsets[-1]))
+        if stored.final is None:
+            return RowsColumn(rows)
+        return BoundaryColumn(rows, self._used(stored.final, episodes), offsets + np.arange(episodes + 1))
+
+    def _ragged(self, stored: ColumnArrays, offsets: IntArray) -> RaggedArrays:
+        episodes, steps = len(offsets) - 1, int(offsets[-1])
+        rows = {"step": steps, "boundary": steps + episodes, "episode": episodes}[stored.field.align]
+        return self._ended(stored.rows, str(stored.ends), rows)
+
+    def _ended(self, values: str, ends: str, rows: int) -> RaggedArrays:
+        held, path = self.array(values), self.group.store.name
+        offsets = ends_in(self._used(ends, rows), len(held), ends, path)[: rows + 1]
+        return RaggedArrays(self._used(values, int(offsets[-1])), offsets)
+
+    def _episode_entries(self, episodes: int) -> RaggedArrays | None:
+        """The metadata of episodes, None if not all have any."""
+        values, ends = f"{EPISODES}.values", f"{EPISODES}.ends"
+        if values not in self.group or ends not in self.group or len(self.array(ends)) < episodes:
+            return None
+        held = self.array(values)
+        if held.dtype != np.uint8 or held.ndim != 1:
+            message = f"expected [n] bytes, got {held.dtype}{list(held.shape)}"
+            raise FormatError(message, path=self.group.store.name, where=values)
+        return self._ended(values, ends, episodes)
+
+    def _about(self) -> dict[str, Any]:
+        """The attributes of the group, and what cannot be read."""
+        found = {name: value for name, value in self.group.attributes.items() if name != MARK}
+        if MARK not in self.group.attributes:
+            found[KEYS] = {path: stored.rows for path, stored in self.layout.columns.items()}
+        return {**found, "left_out": self.layout.left_out} if self.layout.left_out else found
+
+    def _blocks(self, end: int) -> IntArray | None:
+        """The chunks of the compressed array with the largest rows."""
+        packed = [
+            self.array(stored.rows) for stored in self.layout.columns.values() if stored.rows.startswith(f"{DATA}/")
+        ]
+        sizes = [(array.metadata.row_bytes, array.metadata.chunk_rows) for array in packed if not array.mapped]
+        if not sizes or not end:
+            return None
+        return np.append(np.arange(0, end, max(sizes)[1]), end)
+
+    def _digest(self) -> str:
+        """Digest of names, lengths and types, and of name, size and time (in an archive: checksum) of every chunk."""
+        names = {name for stored in self.layout.columns.values() for name in stored.names()}
+        if self._entries is not None:
+            names |= {f"{EPISODES}.values", f"{EPISODES}.ends"}
+        told: list[object] = [self.spec.fingerprint, self.offsets.tobytes()]
+        for name in sorted({*names, ENDS}):
+            array = self.array(name)
+            told.append((name, array.shape, str(array.dtype), list(self.group.store.states(name))))
+        return hashlib.sha256(repr(told).encode()).hexdigest()
+
+    @override
+    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
+        if self._entries is None:
+            return [{} for _ in episodes]
+        offsets, found = self._entries.value_offsets, list[dict[str, Any]]()
+        for e in episodes:
+            raw = self._entries.values[int(offsets[e]) : int(offsets[e + 1])].tobytes()
+            try:
+                entry = json.loads(raw)
+            except (ValueError, RecursionError) as error:
+                raise FormatError(
+                    f"expected JSON: {error}", path=self.group.store.name, where=f"episode {e}"
+                ) from error
+            if not is_dict(entry):
+                message = f"expected an object, got {type(entry).__name__}"
+                raise FormatError(message, path=self.group.store.name, where=f"episode {e}")
+            found.append(entry)
+        return found
+
+    @override
+    def close(self) -> None:
+        """Release files and memory. Arrays that were returned stay valid."""
+        self._state = None
+        self.group.close()
+
+
+def _shown(array: ZarrArray, path: object, rows: int | None = None) -> None:
+    """Decode a row of an array that claims to be large. Raises `FormatError` if neither end of it is stored."""
+    n = len(array) if rows is None else rows
+    for row in (n - 1, 0):
+        if array.is_stored(row):
+            array[row]
+            return
+    message = f"expected the chunk of row 0 or {n - 1} of {n * array.metadata.row_bytes} bytes, got neither"
+    raise FormatError(f"{message}; missing='fill' reads missing chunks as the fill value", path=path, where=array.name)

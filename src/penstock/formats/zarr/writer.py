@@ -1,0 +1,287 @@
+"""Writing episodes: the rows of all arrays first, `episode_ends` last.
+
+A buffer counts as many episodes as `episode_ends` has, and its length changes with one replaced file. So a kill leaves
+the last complete state, and rows behind it that the next writer overwrites.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.containers.zarr import ArrayWriter, ZarrGroup, compressor_of, create_group, new_array, write_attributes
+from penstock.core.arrays import AnyArray
+from penstock.core.episode import Episode
+from penstock.core.ragged import Ragged
+from penstock.core.spec import Spec
+from penstock.errors import ArgumentError, DataError, FormatError, SpecError
+from penstock.files import atomic_path, open_locked, sync
+from penstock.formats.base import jsonlines
+from penstock.formats.base.writer import Writer
+from penstock.formats.zarr.layout import DATA, ENDS, EPISODES, KEYS, MARK, META, BufferLayout
+from penstock.formats.zarr.source import ZarrSource
+
+_CHUNK_BYTES = 256 << 10  # of a new array, unless `chunk_rows` says otherwise
+_CHUNK_ROWS = 4096
+_COMMIT_BYTES = 64 << 20  # of rows that `write_all` appends before they are committed
+
+
+class ZarrWriter(Writer):
+    """Appends episodes to the replay buffer in a folder. One writer at a time.
+
+    An episode is saved when `write` returns. `write_all` commits every 64 MB, which saves compressing the last chunk of
+    each array again for every episode. Buffers of other libraries are continued in their own chunks and compression.
+
+    Args:
+        path: Folder of the buffer.
+
+    Raises:
+        FormatError: The data is damaged, or no folder.
+        DataError: Chunks are stored in a way that we only read (JPEG-XL, filters, shards).
+        LockedError: Another writer is open.
+
+    Example:
+        >>> import penstock, tempfile
+        >>> episode = penstock.from_arrays({"actions": [1, 2]}, lengths=[2])[0]
+        >>> path = tempfile.mkdtemp() + "/buffer.zarr"
+        >>> with ZarrWriter.create(path, episode.spec) as writer:
+        ...     writer.write(episode)
+        0
+        >>> with ZarrWriter(path) as writer:
+        ...     writer.write(episode)
+        1
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        if not (self.path / META).is_dir():
+            raise FormatError("expected a folder to append to; unpack a ZIP archive first", path=self.path)
+        self._lock = open_locked(self.path / META, os.O_RDONLY, name=self.path)
+        self._arrays: dict[str, ArrayWriter] = {}
+        try:
+            self._resume()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _resume(self) -> None:
+        """A writer for each array, behind the rows of complete episodes. Longer arrays are cut to these."""
+        with ZarrSource(self.path, cache_bytes=0) as source:
+            self._layout = source.layout
+            self._steps = steps = source.steps
+            episodes = len(source)
+            self._attributes = dict(source.group.attributes)
+            lengths = {ENDS: episodes}
+            for path, stored in source.layout.columns.items():
+                align = stored.field.align
+                rows = {"step": steps, "boundary": steps + episodes, "episode": episodes}[align]
+                if stored.ends is not None:
+                    lengths |= {stored.rows: int(source.value_offsets(path)[-1]), stored.ends: rows}
+                elif stored.rows:
+                    lengths[stored.rows] = episodes if align == "episode" else steps
+                if stored.final is not None:
+                    lengths[stored.final] = episodes
+            entries = source.entry_bytes
+            if entries is None:  # of another library: its episodes have none
+                _create(self.path, f"{EPISODES}.values", np.dtype(np.uint8), (), source.group.zarr_format)
+                _create(self.path, f"{EPISODES}.ends", np.dtype(np.int64), (), source.group.zarr_format)
+            lengths |= {f"{EPISODES}.values": entries or 0, f"{EPISODES}.ends": episodes if entries is not None else 0}
+            group = ZarrGroup(self.path)
+            for name, length in lengths.items():
+                self._arrays[name] = ArrayWriter(self.path / name, group.array(name).metadata, length, "fill")
+        if entries is None:
+            self._arrays[f"{EPISODES}.values"].append(np.frombuffer(b"{}\n" * episodes, np.uint8))
+            self._arrays[f"{EPISODES}.ends"].append(3 * np.arange(1, episodes + 1))
+        write_attributes(self.path, self._attributes)  # without consolidated metadata, which would say what was
+        self._commit()
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        spec: Spec,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        compressor: str | Mapping[str, Any] | None = "zstd",
+        chunk_rows: int | Mapping[str, int] | None = None,
+        zarr_format: int = 2,
+    ) -> ZarrWriter:
+        """Create an empty buffer, which appears at `path` when it is complete, and open it for writing.
+
+        Args:
+            path: The new folder.
+            spec: Columns and spaces.
+            metadata: Attributes of the group. The default is none.
+            compressor: None, a name (`"zstd"` and `"lz4"` are Blosc's, with shuffle), or the configuration of a codec.
+                The default is `"zstd"`.
+            chunk_rows: Rows of a chunk, for all columns or by column. The default is 256 KiB of rows.
+            zarr_format: 2, which Diffusion Policy and UMI read, or 3. The default is 2.
+
+        Raises:
+            FileExistsError: The path exists.
+            SpecError: The buffer cannot hold a column.
+            DataError: The metadata or the compressor cannot be stored.
+            ArgumentError: An option has another value.
+        """
+        if zarr_format not in (2, 3):
+            raise ArgumentError(f"expected zarr_format 2 or 3, got {zarr_format!r}")
+        layout, config = BufferLayout.new(spec), compressor_of(compressor)
+        chunks = _chunk_rows(chunk_rows, spec)
+        attributes = _attributes(metadata or {}, layout)
+        with atomic_path(path) as folder:
+            for place in (folder, folder / DATA, folder / META):
+                place.mkdir()
+                create_group(place, attributes if place == folder else None, zarr_format)
+            make = partial(_create, folder, zarr_format=zarr_format)
+            for column, stored in layout.columns.items():
+                shape = () if stored.field.ragged else stored.field.shape
+                for name in stored.names():
+                    if name == stored.ends:
+                        make(name, np.dtype(np.int64), ())
+                    else:
+                        make(name, stored.field.dtype, shape, compressor=config, chunk_rows=chunks.get(column))
+            make(f"{EPISODES}.values", np.dtype(np.uint8), (), compressor=config)
+            make(f"{EPISODES}.ends", np.dtype(np.int64), ())
+            make(ENDS, np.dtype(np.int64), ())
+        return cls(path)
+
+    @property
+    def spec(self) -> Spec:
+        """The columns that episodes must have."""
+        return self._layout.spec
+
+    def __len__(self) -> int:
+        """How many episodes there are."""
+        return len(self._arrays[ENDS])
+
+    def write(self, episode: Episode) -> int:
+        """Save one episode; return its number in the buffer.
+
+        Raises `SpecError` for other columns, `DataError` for metadata that JSON has no place for, `OSError` if the disk
+        is full; the buffer is then as it was.
+        """
+        return self.write_all([episode])[0]
+
+    def write_all(self, episodes: Iterable[Episode]) -> list[int]:
+        """Save several, with a commit every 64 MB; one that is refused takes those since the last commit with it."""
+        if self._lock < 0:
+            raise DataError("expected an open writer, got one that was closed; open the buffer for appending again")
+        before = {name: len(array) for name, array in self._arrays.items()}
+        steps = self._steps
+        numbers: list[int] = []
+        appended = 0
+        try:
+            for episode in episodes:
+                appended += self._append(episode)
+                numbers.append(len(self) - 1)
+                if appended >= _COMMIT_BYTES:
+                    before = self._commit()
+                    steps = self._steps
+                    appended = 0
+            if numbers:
+                self._commit()
+        except BaseException:
+            for name, array in self._arrays.items():
+                array.rollback(before[name])
+            self._steps = steps
+            raise
+        return numbers
+
+    def _append(self, episode: Episode) -> int:
+        """Append the rows of an episode; return how many bytes they have."""
+        if episode.spec is not self.spec and dict(episode.spec.fields) != dict(self.spec.fields):
+            raise SpecError(f"expected the columns {dict(self.spec.fields)}, got {dict(episode.spec.fields)}")
+        text = jsonlines.encode(episode.metadata)
+        size = 0
+        for path, stored in self._layout.columns.items():
+            column = episode.columns[path]
+            size += column.nbytes
+            if isinstance(column, Ragged):
+                self._put_ragged(stored.rows, str(stored.ends), column)
+            elif not stored.rows:
+                continue
+            elif stored.final is None:
+                self._put(stored.rows, column)
+            else:
+                self._put(stored.rows, column[:-1])
+                self._put(stored.final, column[-1:])
+        self._put_ragged(f"{EPISODES}.values", f"{EPISODES}.ends", Ragged.from_bytes([text]))
+        self._steps += len(episode)
+        self._put(ENDS, np.array([self._steps]))
+        return size
+
+    def _put(self, name: str, rows: AnyArray) -> None:
+        array = self._arrays[name]
+        array.append(np.asarray(rows, array.metadata.dtype))
+
+    def _put_ragged(self, values: str, ends: str, rows: Ragged) -> None:
+        first = len(self._arrays[values])
+        self._put(values, rows.values)
+        self._put(ends, first + rows.offsets[1:])
+
+    def _commit(self) -> dict[str, int]:
+        """Make all rows last, the ends of episodes at the end; return the number of rows of each array."""
+        for name, array in self._arrays.items():
+            if name != ENDS:
+                array.commit()
+        self._arrays[ENDS].commit()
+        return {name: len(array) for name, array in self._arrays.items()}
+
+    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Add or replace attributes of the group. Raises `DataError` for what JSON has no place for."""
+        if MARK in metadata:
+            raise DataError(f"expected another name than {MARK!r}, which says how columns are stored")
+        attributes = {**self._attributes, **jsonlines.plain(metadata)}
+        write_attributes(self.path, attributes)
+        self._attributes = attributes
+
+    def close(self) -> None:
+        """Flush to the disk itself. Closing twice is fine."""
+        if self._lock < 0:
+            return
+        try:
+            for array in self._arrays.values():
+                array.sync()
+            sync(self.path)
+        finally:
+            for array in self._arrays.values():
+                array.close()
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _create(
+    root: Path,
+    name: str,
+    dtype: np.dtype[Any],
+    row_shape: tuple[int, ...],
+    zarr_format: int,
+    compressor: Mapping[str, Any] | None = None,
+    chunk_rows: int | None = None,
+) -> None:
+    """Create an empty array below `root`. Raises `SpecError` for a dtype that Zarr cannot store."""
+    row_bytes = max(dtype.itemsize * int(np.prod(row_shape, dtype=np.int64)), 1)
+    size = chunk_rows or min(max(_CHUNK_BYTES // row_bytes, 1), _CHUNK_ROWS)
+    try:
+        metadata = new_array(dtype, row_shape, size, compressor, zarr_format)
+    except DataError as error:
+        raise SpecError(f"{error} - at {name}") from error
+    ArrayWriter.create(root / name, metadata).close()
+
+
+def _chunk_rows(given: int | Mapping[str, int] | None, spec: Spec) -> dict[str, int]:
+    by_column = dict.fromkeys(spec, given) if isinstance(given, int) else dict(given or {})
+    wrong = {name: n for name, n in by_column.items() if name not in spec or type(n) is not int or not 0 < n < 1 << 40}
+    if wrong:
+        raise ArgumentError(f"expected positive numbers of rows for columns among {list(spec)}, got {wrong}")
+    return by_column
+
+
+def _attributes(metadata: Mapping[str, Any], layout: BufferLayout) -> dict[str, Any]:
+    """The attributes of a new group. Entries that describe another buffer are replaced."""
+    return {**{k: v for k, v in jsonlines.plain(metadata).items() if k not in (KEYS, MARK)}, MARK: layout.mark()}
