@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -60,8 +60,17 @@ class Episode:
                 f"expected the columns {list(self.spec)}, got {sorted(missing)} missing and {sorted(extra)} too many"
             )
         steps = len(self)
+        rows = {"step": steps, "boundary": steps + 1, "episode": 1}
         for path, array in self.columns.items():
-            self._check(path, array, steps)
+            column = self.spec.fields[path]
+            ragged = isinstance(array, Ragged)
+            if (
+                len(array) != rows[column.align]
+                or ragged != column.ragged
+                or array.dtype != column.dtype
+                or not (ragged or array.shape[1:] == column.shape)
+            ):
+                self._refuse(path, array, rows[column.align], steps)
 
     @classmethod
     def trusted(cls, spec: Spec, columns: Mapping[str, Array], id: int, metadata: Mapping[str, Any]) -> Episode:
@@ -77,17 +86,15 @@ class Episode:
         set_fields(made, spec=spec, columns=columns, id=id, metadata=metadata)
         return made
 
-    def _check(self, path: str, array: Array, steps: int) -> None:
+    def _refuse(self, path: str, array: Array, rows: int, steps: int) -> NoReturn:
         column = self.spec.fields[path]
-        rows = {"step": steps, "boundary": steps + 1, "episode": 1}[column.align]
         if len(array) != rows:
             raise SpecError(f"expected {rows} {path} for {steps} steps, got {len(array)} - at episode {self.id}")
         if isinstance(array, Ragged) != column.ragged or array.dtype != column.dtype:
             raise SpecError(
                 f"expected {path} as {column.kind} of {column.dtype}, got {array.dtype} - at episode {self.id}"
             )
-        if not column.ragged and array.shape[1:] != column.shape:
-            raise SpecError(f"expected {path} of shape {column.shape}, got {array.shape[1:]} - at episode {self.id}")
+        raise SpecError(f"expected {path} of shape {column.shape}, got {array.shape[1:]} - at episode {self.id}")
 
     def __len__(self) -> int:
         return steps_of(self.spec, self.columns)

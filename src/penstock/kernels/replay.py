@@ -7,7 +7,9 @@ two cache lines for an episode. `guide[(a >> 6) & mask]` is the number of the ep
 older one, so that finding an episode walks over the few episodes that begin in 64 anchors, for any size of the store.
 
 `gather_samples` copies the rows of all columns in one call: a call for each column would cost more than its copies.
-Sources are at random places, so the rows of the eighth sample after this one are prefetched. The caller
+Sources are at random places, so the rows of the eighth sample after this one are prefetched. All outputs of a few
+samples are copied before the next samples: a frame that is in the stack and in the next stack is read from memory once
+(measured: 1.3 to 2 times the frames of one output after the other). The caller
 (`replay.segments`) owns all memory, keeps it while a call runs, and checks that segments have the rows of the table;
 here windows are clipped to their episode, so no row outside of it is read.
 """
@@ -46,6 +48,7 @@ REPEAT, MASK = 1, 2  # of `PAD`: copy the nearest row, or write which rows are r
 
 _GOLDEN, _11 = np.uint64(GOLDEN), np.uint64(11)
 _UNIT = 1.0 / (1 << 53)
+_TOGETHER = 1 << 17  # bytes of samples whose views are copied together: they stay in a second-level cache
 _AHEAD = 8  # samples whose rows are asked for before they are copied, so that memory answers several at a time
 
 
@@ -237,17 +240,24 @@ def _gather_samples(
 ) -> None:
     """Copy the rows of samples `places` `[n, 2]` of all `views` to `out`, each view from its byte `offsets` on.
 
-    `address[column, slot]` is where a column begins in a segment.
+    `address[column, slot]` is where a column begins in a segment. All views of some samples are copied before the next
+    samples, so that rows that several views have come from the cache.
     """
-    base = np.int64(out.ctypes.data)
+    base, n = np.int64(out.ctypes.data), len(places)
+    size = 1
     for v in range(len(views)):
-        view, to = views[v], base + offsets[v]
-        if view[PAD] == MASK:
-            _mask(places, table, view, to)
-        elif view[EVERY] == 1:
-            _gather(places, table, view, address[view[COLUMN]], to)
-        else:
-            _gather_strided(places, table, view, address[view[COLUMN]], to)
+        size += (views[v, HI] - views[v, LO]) * views[v, ROW_BYTES]
+    block = max(_AHEAD, _TOGETHER // size)
+    for lo in range(0, n, block):
+        hi = min(lo + block, n)
+        for v in range(len(views)):
+            view, to = views[v], base + offsets[v]
+            if view[PAD] == MASK:
+                _mask(places, table, view, to, lo, hi)
+            elif view[EVERY] == 1:
+                _gather(places, table, view, address[view[COLUMN]], to, lo, hi)
+            else:
+                _gather_strided(places, table, view, address[view[COLUMN]], to, lo, hi)
 
 
 @uncounted_helper
@@ -259,13 +269,13 @@ def _begin(place: int, steps: int, view: IntArray) -> int:
 
 
 @uncounted_helper
-def _gather(places: IntArray, table: IntArray, view: IntArray, address: IntArray, to: int) -> None:
+def _gather(places: IntArray, table: IntArray, view: IntArray, address: IntArray, to: int, lo: int, hi: int) -> None:
     n = len(places)
     row_bytes = view[ROW_BYTES]
     align = view[ALIGN]
     width = view[HI] - view[LO]
     soon = min(width * row_bytes, 512)
-    for j in range(n):
+    for j in range(lo, hi):
         if j + _AHEAD < n:
             e = places[j + _AHEAD, 0]
             row = table[e, STEP_ROW + align]
@@ -282,26 +292,29 @@ def _gather(places: IntArray, table: IntArray, view: IntArray, address: IntArray
             continue
         begin = _begin(places[j, 1], table[e, STEPS], view)
         limit = table[e, STEPS] + view[END]
-        lo, hi = max(begin, 0), min(begin + width, limit)
-        if lo == begin and hi == begin + width:
-            _copy(here, source + lo * row_bytes, width * row_bytes)
+        first, last = max(begin, 0), min(begin + width, limit)
+        if first == begin and last == begin + width:
+            _copy(here, source + first * row_bytes, width * row_bytes)
             continue
-        lo = min(lo, limit)
-        hi = max(hi, lo)
-        if hi > lo:
-            _copy(here + (lo - begin) * row_bytes, source + lo * row_bytes, (hi - lo) * row_bytes)
+        first = min(first, limit)
+        last = max(last, first)
+        if last > first:
+            _copy(here + (first - begin) * row_bytes, source + first * row_bytes, (last - first) * row_bytes)
         repeat = view[PAD] == REPEAT
-        front = min(lo - begin, width)
+        front = min(first - begin, width)
         _pad(here, front, source, row_bytes, repeat)
-        real = max(front, hi - begin)
+        real = max(front, last - begin)
         _pad(here + real * row_bytes, width - real, source + (limit - 1) * row_bytes, row_bytes, repeat)
 
 
 @uncounted_helper
-def _gather_strided(places: IntArray, table: IntArray, view: IntArray, address: IntArray, to: int) -> None:
+def _gather_strided(
+    places: IntArray, table: IntArray, view: IntArray, address: IntArray, to: int, lo: int, hi: int
+) -> None:
     """Single rows, all inside the episode."""
     row_bytes, align = view[ROW_BYTES], view[ALIGN]
-    for j in range(len(places)):
+    to += lo * len(range(view[LO], view[HI], view[EVERY])) * row_bytes
+    for j in range(lo, hi):
         e = places[j, 0]
         source = address[table[e, SLOT]] + table[e, STEP_ROW + align] * row_bytes
         for step in range(view[LO], view[HI], view[EVERY]):
@@ -310,9 +323,9 @@ def _gather_strided(places: IntArray, table: IntArray, view: IntArray, address: 
 
 
 @uncounted_helper
-def _mask(places: IntArray, table: IntArray, view: IntArray, to: int) -> None:
+def _mask(places: IntArray, table: IntArray, view: IntArray, to: int, lo: int, hi: int) -> None:
     width = view[HI] - view[LO]
-    for j in range(len(places)):
+    for j in range(lo, hi):
         begin = places[j, 1] + view[LO]
         limit = table[places[j, 0], STEPS] + view[END]
         for i in range(width):

@@ -201,6 +201,18 @@ class AnchorRule:
         """
         return np.maximum(0, -(-(steps - self.first - self.spare) // self.stride))
 
+    def count_one(self, steps: int) -> int:
+        """Return the number of anchors of an episode.
+
+        Args:
+            steps: Length of the episode.
+
+        Example:
+            >>> AnchorRule(stride=3).count_one(7)
+            3
+        """
+        return max(0, -(-(steps - self.first - self.spare) // self.stride))
+
 
 @dataclass(frozen=True, eq=False)
 class SampleLayout:

@@ -22,14 +22,7 @@ from penstock.core.episode import Episode
 from penstock.core.spec import ALIGNS, Field, Spec
 from penstock.errors import DataError, SpecError
 from penstock.kernels.replay import (
-    BOUNDARY_ROW,
-    EPISODE,
-    EPISODE_ROW,
     FIRST,
-    SLOT,
-    START,
-    STEP_ROW,
-    STEPS,
     TABLE,
     find_anchors,
     gather_samples,
@@ -175,6 +168,7 @@ class SegmentStore:
         self._base = 0  # number of the first row of the table since the start
         self._guide = np.zeros(LEAST_ROWS, np.int64)
         self.address = np.zeros((len(spec), 8), np.int64)
+        self._aligns = [(path, ALIGNS.index(column.align)) for path, column in spec.items()]
         self._slots: list[int] = []  # free ones below `_next_slot`
         self._next_slot = 0
 
@@ -239,11 +233,11 @@ class SegmentStore:
         if episode.spec is not self.spec and dict(episode.spec.fields) != dict(self.spec.fields):
             raise SpecError(f"expected the columns {dict(self.spec.fields)}, got {dict(episode.spec.fields)}")
         segment = self._room_for(steps)
-        used = segment.steps, segment.episodes
-        for path, column in self.spec.items():
-            first = _rows(column, *used)
-            segment.columns[path][first : _rows(column, used[0] + steps, used[1] + 1)] = episode.columns[path]
-        anchors = int(self.rule.count(np.array(steps)))
+        begin = segment.steps, segment.steps + segment.episodes, segment.episodes  # by alignment
+        end = begin[0] + steps, begin[1] + steps + 1, begin[2] + 1
+        for path, align in self._aligns:
+            segment.columns[path][begin[align] : end[align]] = episode.columns[path]
+        anchors = self.rule.count_one(steps)
         if anchors:
             self._enter(segment, steps, anchors)
         segment.steps += steps
@@ -319,10 +313,9 @@ class SegmentStore:
         """Add an episode with anchors to the table and the guide."""
         if self._tail == len(self._table):
             self._make_rows()
-        row = self._table[self._tail]
-        row[[FIRST, STEPS, SLOT, STEP_ROW]] = self._anchor_hi, steps, segment.slot, segment.steps
-        row[[BOUNDARY_ROW, EPISODE_ROW]] = segment.steps + segment.episodes, segment.episodes
-        row[[EPISODE, START]] = self.arrived, self._hi
+        # In the order of the columns: FIRST, STEPS, SLOT, STEP_ROW, BOUNDARY_ROW, EPISODE_ROW, EPISODE, START.
+        rows = segment.steps, segment.steps + segment.episodes, segment.episodes
+        self._table[self._tail] = self._anchor_hi, steps, segment.slot, *rows, self.arrived, self._hi
         number = self._base + self._tail
         self._tail += 1
         segment.indexed += 1
@@ -341,8 +334,9 @@ class SegmentStore:
             owner = np.searchsorted(firsts, blocks * BLOCK, side="right") - 1
             self._guide[blocks & (len(self._guide) - 1)] = self._base + self._head + np.maximum(owner, 0)
             return
-        blocks = np.arange(-(-first // BLOCK), (self._anchor_hi - 1) // BLOCK + 1)
-        self._guide[blocks & (len(self._guide) - 1)] = number
+        mask = len(self._guide) - 1
+        for block in range(-(-first // BLOCK), (self._anchor_hi - 1) // BLOCK + 1):
+            self._guide[block & mask] = number
         if first == self._anchor_lo:  # the first block of an empty store begins before it
             self._guide[first // BLOCK & (len(self._guide) - 1)] = number
 
