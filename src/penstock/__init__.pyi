@@ -56,6 +56,7 @@ from .formats.base.writer import Writer as Writer
 from .formats.memory import MemorySource as MemorySource
 from .load.loader import Loader as Loader
 from .plan.batched import Batches as Batches
+from .plan.delta_timestamps import DeltaTimestamps as DeltaTimestamps
 from .plan.goals import Goals as Goals
 from .plan.nominal import Nominal as Nominal
 from .plan.pack import Pack as Pack

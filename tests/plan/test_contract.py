@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from penstock.plan import (
+    DeltaTimestamps,
     DerivedPlan,
     Episodes,
     MixSchedule,
@@ -65,6 +66,7 @@ CHAINS: dict[str, tuple[Any, ...]] = {
     "windows with past and stride": (Windows(4, past=2, stride=3),),
     "windows padded with zeros": (Windows(4, past=2, pad="zero"),),
     "windows padded by repeating": (Windows(4, past=1, stride=2, pad="repeat"),),
+    "times": (DeltaTimestamps({"actions": [-0.2, 0.0, 0.2], "observations": [0.3, 0.0, -0.1]}, fps=10),),
     "windows with ranges": (Windows(2, columns=ROWS),),
     "windows with ranges and zeros": (Windows(2, pad="zero", columns=ROWS),),
     "windows with ranges repeated": (Windows(2, pad="repeat", columns=ROWS),),

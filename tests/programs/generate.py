@@ -67,7 +67,7 @@ class Recipe:
     @property
     def packable(self) -> bool:
         """Whether all columns with rows have equally many in every sample."""
-        return self.cut not in (("samples", True), ("sequences", True)) or self.narrow
+        return self.cut[0] != "times" and (self.cut not in (("samples", True), ("sequences", True)) or self.narrow)
 
 
 class Generator:
@@ -95,6 +95,7 @@ class Generator:
             [
                 ("samples", rng.random() < 0.5),
                 ("windows", length, rng.randint(0, 3), rng.randint(1, 3), rng.choice(["drop", "zero", "repeat"])),
+                ("times", rng.sample(range(-3, 4), rng.randint(1, 3))),
                 ("pairs", rng.randint(1, 3)),
                 ("sequences", rng.random() < 0.3),
                 ("sequences", False),
@@ -288,11 +289,13 @@ def cut(data: EpisodeDataset, episodes: list[EpisodeModel], recipe: Recipe, text
     make: dict[str, Callable[..., MapDataset]] = {
         "samples": lambda following: data.samples(next_observations=following),
         "windows": lambda length, past, stride, pad: data.windows(length, past=past, stride=stride, pad=pad),
+        "times": lambda steps: data.delta_timestamps({"x": [step / 2 for step in steps]}, fps=2),
         "pairs": data.pairs,
         "sequences": lambda final: data.sequences(final=final),
     }
     cuts: dict[str, Any] = {
-        "samples": model.samples, "windows": model.windows, "pairs": model.pairs, "sequences": model.sequences,
+        "samples": model.samples, "windows": model.windows, "times": model.times, "pairs": model.pairs,
+        "sequences": model.sequences,
     }  # fmt: skip
     made, records, text = make[name](*given), cuts[name](episodes, *given), f"{text}.{name}{tuple(given)}"
     if recipe.narrow:

@@ -132,6 +132,19 @@ def windows(episodes: Sequence[EpisodeModel], length: int, past: int, stride: in
     return found
 
 
+def times(episodes: Sequence[EpisodeModel], steps: Sequence[int]) -> list[Record]:
+    """Every step, with rows of `x` around it."""
+    found: list[Record] = []
+    for one in episodes:
+        for t in range(len(one.x)):
+            rows = [t + step for step in steps]
+            near = [min(max(row, 0), len(one.x) - 1) for row in rows]
+            record: Record = {"words": one.words[t], "observations": one.observations[t], "e": one.e}
+            record |= {"x": [one.x[row] for row in near], "x_mask": [a == b for a, b in zip(rows, near, strict=True)]}
+            found.append(trimmed(record))
+    return found
+
+
 def pairs(episodes: Sequence[EpisodeModel], offset: int) -> list[Record]:
     """Steps `t` and `t + offset`."""
     return [
@@ -214,8 +227,9 @@ def real(record: Record) -> list[int]:
     x = record["x"]
     if "segment_ids" in record:
         return [v for v, number in zip(x, record["segment_ids"], strict=True) if number]
-    if "mask" in record:
-        return [v for v, there in zip(x, record["mask"], strict=False) if there]
+    mask = record.get("x_mask", record.get("mask"))
+    if mask is not None:
+        return [v for v, there in zip(x, mask, strict=False) if there]
     return x if isinstance(x, list) else [x]
 
 

@@ -15,6 +15,7 @@ from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.columns import Columns
 from penstock.core.episode import Episode
 from penstock.core.html import page, steps, table
+from penstock.core.narrowing import is_mapping
 from penstock.core.spec import Align, Spec
 from penstock.core.text import counted
 from penstock.data.derived import DerivedSource
@@ -22,9 +23,10 @@ from penstock.data.derived_column import DerivedColumn
 from penstock.data.episode_function import EpisodeFunction
 from penstock.data.map_dataset import MapDataset
 from penstock.data.names import source_text, step_text
-from penstock.errors import ArgumentError, StateError
+from penstock.errors import ArgumentError, PlanError, StateError
 from penstock.formats.base.source import Source
 from penstock.plan.anchored import Pad
+from penstock.plan.delta_timestamps import DeltaTimestamps
 from penstock.plan.episodes import Episodes
 from penstock.plan.pairs import Pairs
 from penstock.plan.sequences import Sequences
@@ -387,6 +389,38 @@ class EpisodeDataset:
             [[0.0, 1.0], [2.0, 3.0], [3.0, 4.0]]
         """
         return self.sample_with(Windows(length, past, stride, pad, columns or {}))
+
+    def delta_timestamps(
+        self, offsets: Mapping[str, Sequence[float]], *, fps: float | None = None, tolerance: float = 1e-4
+    ) -> MapDataset:
+        """Make a sample of every step, with rows at several times around it. See `penstock.DeltaTimestamps`.
+
+        Args:
+            offsets: Seconds from the step for each column, by path, by the start of paths, or by the name that LeRobot
+                has for it.
+            fps: Steps a second. The default is None: `metadata["fps"]`.
+            tolerance: Most seconds between a time and the nearest multiple of `1 / fps`. The default is 1e-4.
+
+        Returns:
+            Samples with columns `[n, L, ...]` and a `<column>_mask` `[n, L]` for each column with times, and `[n, ...]`
+            for the others. Rows beyond the episode repeat its first or last row, and their mask is False.
+
+        Raises:
+            PlanError: A time is no multiple of `1 / fps`, a column is unknown, or the dataset does not have its `fps`.
+
+        Example:
+            >>> import penstock
+            >>> data = penstock.from_arrays({"actions": [5, 6, 7]}, lengths=[3])
+            >>> data.delta_timestamps({"actions": [0.0, 0.5]}, fps=2)[:]["actions"].tolist()
+            [[5, 6], [6, 7], [7, 7]]
+        """
+        rate = self.metadata.get("fps") if fps is None else fps
+        if not isinstance(rate, (int, float)):
+            raise PlanError("expected fps=, the steps a second, because the metadata do not have it")
+        names = self.metadata.get("names")
+        paths = {name: path for path, name in names.items()} if is_mapping(names) else {}
+        times = {name if name in self.spec else paths.get(name, name): given for name, given in offsets.items()}
+        return self.sample_with(DeltaTimestamps(times, rate, tolerance))
 
     def pairs(self, offset: int = 1) -> MapDataset:
         """Make pairs of two steps of one episode. See `penstock.plan.Pairs`.

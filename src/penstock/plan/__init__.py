@@ -2,6 +2,7 @@
 
 from penstock.plan.base import DerivedPlan, Plan, Reordered
 from penstock.plan.batched import Batches
+from penstock.plan.delta_timestamps import DeltaTimestamps
 from penstock.plan.episodes import Episodes
 from penstock.plan.goals import Goals
 from penstock.plan.nominal import Nominal
@@ -32,6 +33,7 @@ from penstock.plan.windows import Windows
 
 __all__ = [
     "Batches",
+    "DeltaTimestamps",
     "DerivedOutput",
     "DerivedPlan",
     "EpisodeTransform",

@@ -68,7 +68,7 @@ class AnchoredPlan(Plan):
     """Plan whose sample `i` of an episode has its anchor at step `first + i * stride`, and reads each view from there.
 
     With `pad="drop"`, the anchors are the steps `t` in `0 : T` for which every view is inside the episode. Otherwise
-    `first` is 0, anchors continue to the end, and rows outside are padding. Views with `every > 1` need `"drop"`.
+    `first` is 0, anchors continue to the end, and rows outside are padding.
 
     Building it costs tables with a row for each episode. A call finds the episode of each position, then uses
     arithmetic. `first`, `spare` (steps at the end without an anchor), `stride` and `pad` are public, because replay
@@ -197,8 +197,10 @@ class AnchoredPlan(Plan):
     def _select(self, view: View, source: IntArray, row: IntArray, t: IntArray, length: IntArray) -> Selection:
         if view.align == "episode":
             return _whole(source, row, 1)
-        if view.every > 1:
-            return _picked(source, row + t, view.steps)
+        if view.steps != range(view.lo, view.hi):
+            if self.pad == "drop":
+                return _picked(source, row + t, view.steps)
+            return _picked_inside(source, row, t, length + view.end, view.steps, repeat=self.pad == "repeat")
         if self.pad == "drop":
             return _whole(source, row + (t + view.lo), view.hi - view.lo)
         clipped = _clipped(source, row, t, length + view.end, view)
@@ -229,11 +231,26 @@ def _whole(source: IntArray, start: IntArray, width: int) -> Selection:
     return Selection(source, start, np.full(n, width), np.arange(0, n * width, width), (n, width))
 
 
-def _picked(source: IntArray, anchor: IntArray, steps: range) -> Selection:
+def _picked(source: IntArray, anchor: IntArray, steps: Sequence[int]) -> Selection:
     """Single rows `[n, L]` at `steps` from each anchor."""
     n, width = len(anchor), len(steps)
     rows = (anchor[:, None] + np.array(steps)).ravel()
     return Selection(np.repeat(source, width), rows, np.ones(n * width, np.int64), np.arange(n * width), (n, width))
+
+
+def _picked_inside(
+    source: IntArray, row: IntArray, t: IntArray, limit: IntArray, steps: Sequence[int], *, repeat: bool
+) -> Selection:
+    """Single rows `[n, L]` at `steps` from each anchor, inside `0 : limit`; others are padding or the nearest row."""
+    n, width = len(t), len(steps)
+    wanted = t[:, None] + np.array(steps)
+    nearest = np.clip(wanted, 0, limit[:, None] - 1)
+    real = (wanted == nearest).ravel()
+    chosen = np.ones(n * width, bool) if repeat else real
+    rows = (row[:, None] + nearest).ravel()[chosen]
+    sources = np.repeat(source, width)[chosen]
+    places = np.flatnonzero(chosen)
+    return Selection(sources, rows, np.ones_like(rows), places, (n, width), real if repeat else None)
 
 
 def _clipped(source: IntArray, row: IntArray, t: IntArray, limit: IntArray, view: View) -> Selection:

@@ -7,6 +7,7 @@ such as a mask, is computed from the selection of a view without reading values.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -66,7 +67,7 @@ class View:
     drawn: str = ""
 
     @property
-    def steps(self) -> range:
+    def steps(self) -> Sequence[int]:
         """Rows, relative to the anchor."""
         return range(self.lo, self.hi, self.every)
 

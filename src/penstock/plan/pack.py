@@ -14,6 +14,7 @@ from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_mapping, is_tuple
 from penstock.errors import PlanError, suggestion
 from penstock.plan.base import Plan
+from penstock.plan.delta_timestamps import PickedView
 from penstock.plan.outputs import MarkKind
 from penstock.plan.packed import PackedPlan
 from penstock.plan.packing.index import Keep
@@ -139,6 +140,8 @@ class Pack(PlanTransform):
             raise PlanError(f"expected samples that are not packed yet for {self!r}, got packs; pack once")
         if any(view.drawn for view in plan.views):
             raise PlanError(f"expected samples without goals for {self!r}, whose rows join several samples, got goals")
+        if any(isinstance(view, PickedView) for view in plan.views):
+            raise PlanError(f"expected samples of evenly spaced rows for {self!r}, got times in another order")
         fill, head = (self._values(plan, name) for name in ("fill", "head"))
         return PackedPlan(plan, self, self._limits(plan), fill, head)
 
