@@ -98,3 +98,35 @@ def test_a_language_model_learns_from_packed_rows_of_three_corpora() -> None:
         seen, changed = model(*texts.values()), model(*others.values())
     torch.testing.assert_close(seen[first], changed[first])  # bytes of other texts change nothing
     assert not torch.equal(seen, changed)
+
+
+def test_a_language_model_learns_from_groups_of_its_completions() -> None:
+    script = runpy.run_path(str(EXAMPLES / "grpo.py"))
+    assert script["reward"]([3, 1, 10], [1, 3, 11]) == 1.0
+    assert script["reward"]([3, 1, 10], [1, 11]) == pytest.approx(1 / 3)
+    torch.manual_seed(0)
+    policy, sampler = script["Policy"](), penstock.GroupSampler(4)
+    replay = penstock.Replay(None, 1000, samples=penstock.Completions(32, pack=True), sampler=sampler)
+    recorder = penstock.CompletionRecorder(replay, 4)
+    recorder.add_prompt([5, 10])
+    while recorder.pending:
+        script["sample"](policy, recorder, 0, 3)
+    batch = replay.sample(4)
+    sampled = torch.from_numpy(batch["completion_mask"])
+    tokens, positions, segments = (
+        torch.from_numpy(batch[name].astype(np.int64)) for name in ("tokens", "positions", "segment_ids")
+    )
+    with torch.no_grad():
+        scores = policy(tokens, positions, segments)[:, :-1].gather(2, tokens[:, 1:, None])[:, :, 0]
+    torch.testing.assert_close(scores[sampled[:, 1:]], torch.from_numpy(batch["log_probs"])[sampled])
+    optimizer, losses = torch.optim.AdamW(policy.parameters(), lr=1e-3), list[float]()
+    for _ in range(4):
+        loss = script["loss_of"](policy, batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 0.01
+    curve, trained = script["train"](2)
+    assert len(curve) == 2
+    assert trained.drawn >= 2 * 8

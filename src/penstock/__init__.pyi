@@ -76,6 +76,9 @@ from .record.recorder import Recorder as Recorder
 from .record.rollout import rollout as rollout
 from .record.rollout import rollout_vector as rollout_vector
 from .record.vector import VectorCollector as VectorCollector
+from .replay.completion_recorder import CompletionRecorder as CompletionRecorder
+from .replay.completions import Completions as Completions
+from .replay.group_sampler import GroupSampler as GroupSampler
 from .replay.ratio import SampleRatio as SampleRatio
 from .replay.replay import Replay as Replay
 from .replay.samplers import PrioritizedSampler as PrioritizedSampler

@@ -18,6 +18,9 @@ from penstock.formats.base.findings import Finding
 from penstock.formats.base.source import Source
 from penstock.locations.location import LocationLike
 
+# With these, values cannot be read, or are not those that were written.
+HINDERING = frozenset(("unreadable", "truncated", "checksum", "missing-part"))
+
 
 def check(
     data: LocationLike | Source | EpisodeDataset,
@@ -31,7 +34,7 @@ def check(
 ) -> Report:
     """Look for damage and mistakes in a dataset.
 
-    The check of the format runs first: files, index, checksums and metadata. If it finds no error, the values are
+    The check of the format runs first: files, index, checksums and metadata. If all can be read, the values are
     checked: episode ends, NaN, spaces, timestamps, frozen sensors, actions, duplicates. `penstock.doctor` lists the
     names of all findings.
 
@@ -71,7 +74,7 @@ def check(
 def _check_located(located: LocatedData, how: dict[str, Any], options: dict[str, Any]) -> Report:
     findings = [finding for dataset in located.datasets for finding in dataset.check(**options)]
     report = Report((), Columns({}), np.zeros((0, 16), np.uint8))
-    if all(finding.level != "error" for finding in findings):
+    if not any(finding.name in HINDERING for finding in findings):
         try:
             with located.open(**options) as source:
                 report = examine(source, **how)

@@ -170,7 +170,7 @@ def examine(
     def work(number: int) -> _Checked:
         return _check_block(source, *blocks[number], paths, thresholds)
 
-    with OrderedMap(work, range(len(blocks)), PrefetchLimits(threads, prefetch=None)) as done:
+    with OrderedMap(work, range(len(blocks)), PrefetchLimits(threads)) as done:
         for _ in tracked(range(len(blocks)), "checking", progress):
             checked = done.get()
             for hits in checked.hits:

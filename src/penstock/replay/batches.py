@@ -63,6 +63,7 @@ class ReplayBatches:
         batch_size: Samples of a batch, at least 1.
         offline: Dataset with the outputs of the replay, or None.
         share: Share of each batch that is from the replay, if there is an offline dataset.
+        max_tokens: Tokens of a batch in place of its size, or None.
 
     Raises:
         PlanError: The batch size is below 1, the share is impossible, or the offline dataset is empty.
@@ -79,14 +80,25 @@ class ReplayBatches:
     """
 
     def __init__(
-        self, replay: Replay, batch_size: int, offline: MapDataset | None = None, share: float | Fraction = 0.5
+        self,
+        replay: Replay,
+        batch_size: int | None,
+        offline: MapDataset | None = None,
+        share: float | Fraction = 0.5,
+        *,
+        max_tokens: int | None = None,
     ) -> None:
-        if batch_size < 1:
+        if (batch_size is None) == (max_tokens is None) or (max_tokens is not None and offline is not None):
+            raise PlanError(
+                f"expected a batch size, or max_tokens without an offline dataset, got {batch_size} and {max_tokens}"
+            )
+        if batch_size is not None and batch_size < 1:
             raise PlanError(f"expected a batch of at least 1 sample, got {batch_size}")
         if offline is not None and len(offline) == 0:
             raise PlanError(f"expected an offline dataset with samples, got an empty one: {offline.plan.why_empty()}")
         self.replay = replay
         self.batch_size = batch_size
+        self.max_tokens = max_tokens
         self.offline = offline
         online = Fraction(1) if offline is None else Fraction(str(share))
         if not 0 <= online <= 1:
@@ -101,7 +113,8 @@ class ReplayBatches:
     def fingerprint(self) -> str:
         """Digest of the arguments of the replay, the batch size and the offline dataset."""
         offline = None if self.offline is None else self.offline.fingerprint
-        return f"{self.replay.fingerprint} {self.batch_size} {offline} {self._schedule.shares}"
+        size = self.batch_size if self.max_tokens is None else f"{self.max_tokens} tokens"
+        return f"{self.replay.fingerprint} {size} {offline} {self._schedule.shares}"
 
     @property
     def repeatable(self) -> bool:
@@ -113,7 +126,7 @@ class ReplayBatches:
         while True:
             taken = self.take()
             self.received(taken.index)
-            yield Batch.of(Columns.of_flat(taken.arrays, self.batch_size), taken.ticket)
+            yield Batch.of(Columns.of_flat(taken.arrays, len(next(iter(taken.arrays.values())))), taken.ticket)
 
     def take(self, timeout: float | None = None) -> ReplayBatch:
         """Draw the next batch, which the state still counts as not received.
@@ -127,12 +140,11 @@ class ReplayBatches:
         if self._again:
             taken, online = self._again.popleft()
         else:
-            own, _ = self._counts(self._position)
-            draw = self.replay.draw(own) if own else None
+            draw = self._draw()
             online = None if draw is None else self.replay.read(draw)
             taken = _Taken(self._index, self._position, draw)
             self._index += 1
-            self._position += self.batch_size
+            self._position += self.batch_size or (0 if draw is None else len(draw.anchors))
         self._taken.append(taken)
         arrays = self._with_offline(online, taken.position)
         return ReplayBatch(taken.index, arrays, None if online is None else online.ticket)
@@ -144,8 +156,9 @@ class ReplayBatches:
             index: Number of the batch.
         """
         while self._taken and self._taken[0].index <= index:
-            self._taken.popleft()
-            self._metrics.stage("replay").add(batches=1, samples=self.batch_size)
+            draw = self._taken.popleft().draw
+            samples = self.batch_size or (0 if draw is None else len(draw.anchors))
+            self._metrics.stage("replay").add(batches=1, samples=samples)
 
     def metrics(self) -> dict[str, Any]:
         """Return counts of batches and samples: see `penstock.flow.metrics.Metrics.snapshot`."""
@@ -196,9 +209,15 @@ class ReplayBatches:
                 ) from error
             return older.read(draw)
 
+    def _draw(self) -> Draw | None:
+        if self.max_tokens is not None:
+            return self.replay.draw(max_tokens=self.max_tokens)
+        own, _ = self._counts(self._position)
+        return self.replay.draw(own) if own else None
+
     def _counts(self, position: int) -> tuple[int, int]:
         """Samples of the batch at a position from the replay, and from the offline dataset."""
-        counts = self._schedule.counts(position + self.batch_size) - self._schedule.counts(position)
+        counts = self._schedule.counts(position + (self.batch_size or 0)) - self._schedule.counts(position)
         return int(counts[0]), int(counts[1])
 
     def _with_offline(self, online: Batch | None, position: int) -> dict[str, Array]:

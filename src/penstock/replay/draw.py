@@ -1,7 +1,8 @@
-"""`Draw`: the samples of one batch, before their rows are read."""
+"""`Draw`: the samples of one batch, before their rows are read. `DrawLog`: recent draws, for updates by ticket."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,10 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import Float32Array, IntArray
+from penstock.errors import StateError
+from penstock.load.ticket import Ticket
+
+REMEMBERED = 1 << 20  # drawn samples whose anchors are known for updates by ticket
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,3 +54,56 @@ class Draw:
         """
         weights = None if state["weights"] is None else np.array(state["weights"], np.float32)
         return cls(int(state["number"]), np.array(state["anchors"], np.int64), weights, int(state["episodes"]))
+
+
+class DrawLog:
+    """Anchors of the last 2^20 drawn samples, at least of one draw.
+
+    Args:
+        digest: First 8 hexadecimal digits of the replay's fingerprint, as in its tickets.
+
+    Example:
+        >>> log = DrawLog("0123abcd")
+        >>> log.add(Draw(8, np.arange(2), None, 3))
+        >>> log.anchors_of(Ticket(8, 2, "0123abcd")).tolist()
+        [0, 1]
+    """
+
+    def __init__(self, digest: str) -> None:
+        self._digest = digest
+        self._draws: dict[int, IntArray] = {}
+        self._order: deque[int] = deque()  # the oldest first, for the first key of a dict is found slowly
+        self._samples = 0
+
+    def __getitem__(self, number: int) -> IntArray:
+        """Return the anchors of the draw whose first sample has a number."""
+        return self._draws[number]
+
+    def add(self, draw: Draw) -> None:
+        """Add a draw; the oldest draws leave.
+
+        Args:
+            draw: The draw.
+        """
+        self._draws[draw.number] = draw.anchors
+        self._order.append(draw.number)
+        self._samples += len(draw.anchors)
+        while self._samples > REMEMBERED and len(self._draws) > 1:
+            self._samples -= len(self._draws.pop(self._order.popleft()))
+
+    def anchors_of(self, ticket: Ticket) -> IntArray:
+        """Return the anchors of a ticket.
+
+        Args:
+            ticket: The ticket.
+
+        Raises:
+            StateError: The ticket is from another replay, or its draw has left.
+        """
+        anchors = self._draws.get(ticket.position)
+        if ticket.digest != self._digest or anchors is None or len(anchors) != ticket.count:
+            raise StateError(
+                f"expected the ticket of one of the last {REMEMBERED:,} samples of this replay, got {ticket}; "
+                "update priorities before more is drawn, or by the numbers of samples"
+            )
+        return anchors

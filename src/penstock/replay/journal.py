@@ -29,8 +29,9 @@ MAGIC = b"penstock replay journal 1\n"
 ARRIVAL = 0
 BY_TICKET = 1
 BY_ANCHOR = 2
+VERSIONED = 3
 _HEAD = struct.Struct("<IIQQQ")
-_BYTES = {ARRIVAL: 0, BY_TICKET: 4, BY_ANCHOR: 12}  # of the payload, for each value
+_BYTES = {ARRIVAL: 0, BY_TICKET: 4, BY_ANCHOR: 12, VERSIONED: 0}  # of the payload, for each value
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +39,10 @@ class JournalEntry:
     """One change between two draws.
 
     Args:
-        kind: `ARRIVAL`, `BY_TICKET` or `BY_ANCHOR`.
+        kind: `ARRIVAL`, `BY_TICKET`, `BY_ANCHOR` or `VERSIONED`.
         drawn: Samples that were drawn before it.
-        number: Episodes that have arrived, or the number of the first draw of the batch whose priorities changed.
+        number: Episodes that have arrived, or the number of the first draw of the batch whose priorities changed, or
+            the version of the policy.
         anchors: `[n]` int64 anchors whose priorities changed, if the entry names them.
         priorities: `[n]` float32 new priorities.
     """
@@ -60,6 +62,16 @@ class JournalEntry:
             episodes: Episodes that have arrived.
         """
         return cls(ARRIVAL, drawn, episodes, np.zeros(0, np.int64), np.zeros(0, np.float32))
+
+    @classmethod
+    def versioned(cls, drawn: int, version: int) -> JournalEntry:
+        """Return the entry for a new version of the policy.
+
+        Args:
+            drawn: Samples that were drawn before.
+            version: The version.
+        """
+        return cls(VERSIONED, drawn, version, np.zeros(0, np.int64), np.zeros(0, np.float32))
 
     def encoded(self) -> bytes:
         """Return the bytes of the entry."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -90,3 +93,52 @@ class SampleRatio:
             drawn: Samples that were drawn.
         """
         return arrived < self.min_size or self.ahead(arrived, drawn) >= -self.slack
+
+
+class TurnSignal:
+    """Lets threads wait until the learner or a collector has gone on."""
+
+    def __init__(self) -> None:
+        self._news = threading.Condition()
+        self._changes = 0  # draws and arrivals
+
+    def tell(self) -> None:
+        """Wake the threads that wait."""
+        with self._news:
+            self._changes += 1
+            self._news.notify_all()
+
+    def wait(
+        self,
+        may: Callable[[], bool],
+        timeout: float | None,
+        look: float | None,
+        what: str,
+        progress: Callable[[], str],
+    ) -> None:
+        """Wait until `may` returns True.
+
+        Args:
+            may: Whether the caller may go on. It is asked again after each `tell`.
+            timeout: Seconds until an error, or None.
+            look: Seconds after which `may` is asked again in any case, or None.
+            what: What the caller waits for, for the error.
+            progress: Returns what was done so far, for the error.
+
+        Raises:
+            PlanError: The timeout has passed.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            seen = self._changes
+            if may():
+                return
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                raise PlanError(
+                    f"expected the other side to go on within {timeout} s before {what}, with {progress()}; run it in "
+                    "another thread or process, or use wait='report'"
+                )
+            limits = [limit for limit in (left, look) if limit is not None]
+            with self._news:
+                self._news.wait_for(lambda seen=seen: self._changes != seen, min(limits, default=None))

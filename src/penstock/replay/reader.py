@@ -9,7 +9,7 @@ import numpy as np
 from penstock.core.arrays import IntArray
 from penstock.core.spec import Field, Spec
 from penstock.data.recycler import Recycler
-from penstock.kernels.replay import MASK
+from penstock.kernels.replay import HI, MASK, STEPS
 from penstock.replay.samples import Arrays, SampleLayout
 from penstock.replay.segments import SegmentStore
 
@@ -33,7 +33,7 @@ class SampleReader:
         self.layout = layout
         self._views = layout.table(spec)
         self._recycler = Recycler(BUFFERS)
-        self._plans: dict[int, tuple[IntArray, int, Parts]] = {}
+        self._plans: dict[tuple[int, int | None], tuple[IntArray, IntArray, int, Parts]] = {}
         self._spec = spec
 
     def __call__(self, store: SegmentStore, anchors: IntArray) -> Arrays:
@@ -44,28 +44,34 @@ class SampleReader:
             anchors: `[n]` int64 anchors in the store.
         """
         n = len(anchors)
-        plan = self._plans.get(n)
+        places = store.find(anchors)
+        longest = None if self.layout.longest is None else int(store.table[places[:, 0], STEPS].max(initial=1))
+        plan = self._plans.get((n, longest))
         if plan is None:
             if len(self._plans) >= 64:
                 self._plans.clear()
-            plan = self._plans[n] = self._plan(n)
-        offsets, size, parts = plan
+            plan = self._plans[n, longest] = self._plan(n, longest)
+        views, offsets, size, parts = plan
         out = self._recycler.empty((size,), np.dtype(np.uint8))
-        store.gather(store.find(anchors), self._views, offsets, out)
+        store.gather(places, views, offsets, out)
         flat: Arrays = {name: np.ndarray(shape, dtype, out, begin) for name, shape, dtype, begin in parts}
         return flat if self.layout.finish is None else self.layout.finish(flat)
 
-    def _plan(self, n: int) -> tuple[IntArray, int, Parts]:
-        """Where the outputs of `n` samples are in the block: offsets, size, and shape and dtype of each."""
+    def _plan(self, n: int, longest: int | None) -> tuple[IntArray, IntArray, int, Parts]:
+        """Where the outputs of `n` samples are in the block: views, offsets, size, and shape and dtype of each."""
+        views = self._views
+        if longest is not None:
+            views = views.copy()
+            views[[not output.squeeze for output in self.layout.outputs], HI] = longest
         offsets: list[int] = []
         parts: Parts = []
         size = 0
         for output in self.layout.outputs:
-            rows = () if output.squeeze else (output.rows,)
+            rows = () if output.squeeze else (output.rows if longest is None else longest,)
             field = _MASK if output.pad == MASK else self._spec[output.column]
             whole, dtype = (n, *rows, *field.shape), field.dtype
             offsets.append(size)
             parts.append((output.name, whole, dtype, size))
             nbytes = int(np.prod(whole, dtype=np.int64)) * dtype.itemsize
             size += -(-nbytes // ALIGNMENT) * ALIGNMENT
-        return np.array(offsets, np.int64), max(size, 1), parts
+        return views, np.array(offsets, np.int64), max(size, 1), parts

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -19,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.arrays import AnyArray, Float32Array, IntArray
+from penstock.core.arrays import Float32Array, IntArray
 from penstock.core.boundary import loading_state
 from penstock.core.columns import Columns
 from penstock.core.episode import Episode
@@ -27,7 +25,7 @@ from penstock.core.narrowing import is_integer
 from penstock.core.spec import Spec
 from penstock.core.turns import ForkSafeLock
 from penstock.data.map_dataset import MapDataset
-from penstock.errors import ArgumentError, DataError, ExpiredRowError, PlanError, StateError
+from penstock.errors import DataError, ExpiredRowError, PlanError, StateError
 from penstock.formats.base.writer import Writer
 from penstock.formats.columns.layout import SPEC
 from penstock.formats.columns.tail import EpisodeTail
@@ -36,18 +34,27 @@ from penstock.kernels.replay import EPISODE, START
 from penstock.load.ticket import Batch, Ticket
 from penstock.plan.transform import SampleTransform
 from penstock.replay.batches import ReplayBatches
-from penstock.replay.draw import Draw
-from penstock.replay.journal import ARRIVAL, BY_ANCHOR, BY_TICKET, JournalEntry, ReplayJournal, read_entries
-from penstock.replay.ratio import SampleRatio
+from penstock.replay.completions import Completions
+from penstock.replay.draw import Draw, DrawLog
+from penstock.replay.group_sampler import GroupSampler
+from penstock.replay.journal import (
+    ARRIVAL,
+    BY_ANCHOR,
+    BY_TICKET,
+    VERSIONED,
+    JournalEntry,
+    ReplayJournal,
+    read_entries,
+)
+from penstock.replay.ratio import SampleRatio, TurnSignal
 from penstock.replay.reader import SampleReader
-from penstock.replay.samplers import ReplaySampler, UniformSampler
-from penstock.replay.samples import SampleLayout, Transitions
+from penstock.replay.samplers import ReplaySampler, UniformSampler, checked_priorities
+from penstock.replay.samples import ReplaySamples, SampleLayout, Transitions
 from penstock.replay.saved import packed, unpacked
 from penstock.replay.segments import PARTS, SegmentStore, live_range
 from penstock.replay.sum_tree import key_of
 
 VERSION = 1
-REMEMBERED = 1 << 20  # drawn samples whose anchors are known for updates by ticket
 LOOK = 0.02  # seconds between two looks at a folder while `sample` waits for steps
 
 
@@ -70,9 +77,10 @@ class Replay(Writer):
     Args:
         store: Folder of a column store, which may be missing until a collector creates it. None: memory only.
         capacity: Most steps in memory, at least one sample.
-        samples: Definition of a sample: `Transitions`, or `Windows` for sequences. The default is `Transitions()`:
-            single steps with their next observations.
-        sampler: `UniformSampler`, `RecentSampler` or `PrioritizedSampler`. The default is `UniformSampler()`.
+        samples: Definition of a sample: `Transitions`, `Windows` for sequences, or `Completions` of a language model.
+            The default is `Transitions()`: single steps with their next observations.
+        sampler: `UniformSampler`, `RecentSampler`, `PrioritizedSampler`, or `GroupSampler` for `Completions`. The
+            default is `UniformSampler()`.
         ratio: Samples for each step that arrives, and the fewest steps to start with. The default is None: no limit.
         seed: 0 to 2^64 - 1. The default is 0.
         segment_steps: Steps that leave together. The default is a 32nd of the capacity.
@@ -111,7 +119,7 @@ class Replay(Writer):
         store: str | os.PathLike[str] | None,
         capacity: int,
         *,
-        samples: Transitions | SampleTransform | None = None,
+        samples: ReplaySamples | SampleTransform | None = None,
         sampler: ReplaySampler | None = None,
         ratio: SampleRatio | None = None,
         seed: int = 0,
@@ -125,6 +133,11 @@ class Replay(Writer):
         self.segment_steps = _integer("segment_steps", steps, 1)
         self.samples = Transitions() if samples is None else samples
         self.sampler = UniformSampler() if sampler is None else sampler
+        if isinstance(self.samples, Completions) != isinstance(self.sampler, GroupSampler):
+            raise PlanError(
+                f"expected samples=Completions(...) together with sampler=GroupSampler(...), got {self.samples!r} and "
+                f"{self.sampler!r}"
+            )
         self.ratio, self.seed = ratio, _integer("seed", seed, 0)
         self._key = key_of(self.seed)
         parts = (self.capacity, self.segment_steps, self.samples, self.sampler, self.seed)
@@ -132,15 +145,13 @@ class Replay(Writer):
         self.drawn = 0  # samples
         self.expired = 0  # priority updates of samples that had left
         self._lock = ForkSafeLock()
-        self._news, self._changes = threading.Condition(), 0  # counts draws and arrivals, for threads that wait
+        self._turns = TurnSignal()
         self._store: SegmentStore | None = None
         self._drawing = self.sampler.start(self._key)
         self._reader: SampleReader | None = None
         self._tail: EpisodeTail | None = None
         self._writer: ColumnsWriter | None = None
-        self._draws: dict[int, IntArray] = {}
-        self._order: deque[int] = deque()  # the oldest first, for the first key of a dict is found slowly
-        self._remembered = 0
+        self._log = DrawLog(self._fingerprint[:8])
         if replays is not None and self.path is None:
             raise PlanError(
                 "expected a path as the store, to repeat a run of its journal; memory has no episodes of that run"
@@ -192,6 +203,27 @@ class Replay(Writer):
         """Bytes of the rows in memory and the table of episodes, without the sum tree."""
         return 0 if self._store is None else self._store.nbytes
 
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """Groups of completions that are never drawn, by reason: `stale`, `equal_rewards`. See `GroupSampler`."""
+        return self._drawing.dropped
+
+    def set_policy_version(self, version: int) -> None:
+        """Note that the learner has updated its policy. It counts from the next draw on: see `GroupSampler`.
+
+        Args:
+            version: Version of the policy, at least the last one.
+
+        Raises:
+            PlanError: The version is lower than the last one, or the sampler is another.
+        """
+        with self._lock:
+            if self._entries is not None:
+                raise StateError("expected no versions for a replay that repeats a journal, which has them")
+            self._drawing.set_version(version)
+            if self._journal is not None:
+                self._journal.write(JournalEntry.versioned(self.drawn, version))
+
     def write(self, episode: Episode) -> int:
         """Add one episode. With a path, it is saved there first, and survives a kill of the process.
 
@@ -203,7 +235,7 @@ class Replay(Writer):
 
         Raises:
             SpecError: The columns differ, or have rows of different lengths.
-            DataError: The episode is empty, or longer than the capacity.
+            DataError: The episode is empty, or longer than the capacity or `Completions.max_length`.
             PlanError: The learner did not draw in time, see `SampleRatio`.
             OSError: The disk is full.
         """
@@ -217,9 +249,9 @@ class Replay(Writer):
                 self._add(episode)
                 self._note_arrivals()
             else:
-                self._prepare(episode.spec).check(len(episode))
+                self._check(self._prepare(episode.spec), episode)
                 number = self._disk(episode.spec).write(episode)
-        self._tell()
+        self._turns.tell()
         return number
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
@@ -259,19 +291,19 @@ class Replay(Writer):
         """
         with self._lock:
             self._pull()
-            lo, hi = self.anchors
-            return hi > lo and (self.ratio is None or self.ratio.may_sample(self.extent[1], self.drawn, n))
+            return self._drawing.has(n) and (self.ratio is None or self.ratio.may_sample(self.extent[1], self.drawn, n))
 
     def may_insert(self) -> bool:
         """Return whether the ratio allows another episode."""
         with self._lock:
             return self.ratio is None or self.ratio.may_insert(self.extent[1], self.drawn)
 
-    def sample(self, n: int) -> Batch:
+    def sample(self, n: int | None = None, *, max_tokens: int | None = None) -> Batch:
         """Draw a batch.
 
         Args:
-            n: Number of samples, at least 1.
+            n: Number of samples, at least 1. With a `GroupSampler`, a multiple of `num_generations`.
+            max_tokens: Tokens of the batch with padding, in place of `n`: as many whole groups as fit.
 
         Returns:
             The outputs of `samples`, `[n, ...]`, with the column `weights` `[n]` float32 if the sampler has priorities.
@@ -282,32 +314,38 @@ class Replay(Writer):
             PlanError: There is nothing to draw, or the ratio's timeout has passed.
             FormatError: The folder was replaced or is damaged.
         """
-        return self.read(self.draw(n))
+        return self.read(self.draw(n, max_tokens=max_tokens))
 
-    def draw(self, n: int) -> Draw:
+    def draw(self, n: int | None = None, *, max_tokens: int | None = None) -> Draw:
         """Draw the anchors of a batch, without reading rows.
 
         Args:
             n: Number of samples, at least 1.
+            max_tokens: Tokens of the batch, in place of `n`.
 
         Raises:
             PlanError: There is nothing to draw, or the ratio's timeout has passed.
         """
-        if n < 1:
+        if (n is None) == (max_tokens is None):
+            raise PlanError(f"expected a number of samples or max_tokens, got {n} and {max_tokens}")
+        if n is not None and n < 1:
             raise PlanError(f"expected a batch of at least 1 sample, got {n}")
         if self.ratio is not None and self._entries is None:
-            self._wait_to_sample(self.ratio, n)
+            self._wait_to_sample(self.ratio, n or 1)
         with self._lock:
             self._pull()
             lo, hi = self.anchors
             if hi <= lo:
                 raise PlanError(f"expected a replay with samples, got none: {self._why_empty()}")
-            anchors, weights = self._drawing.draw(self.drawn, n)
+            if n is not None:
+                anchors, weights = self._drawing.draw(self.drawn, n)
+            else:
+                anchors, weights = self._drawing.draw_within(self.drawn, self._cost(), max_tokens or 0)
             draw = Draw(self.drawn, anchors, weights, self.episodes)
-            self.drawn += n
-            self.remember(draw)
+            self.drawn += len(anchors)
+            self._log.add(draw)
         if self.ratio is not None:
-            self._tell()
+            self._turns.tell()
         return draw
 
     def read(self, draw: Draw) -> Batch:
@@ -326,11 +364,24 @@ class Replay(Writer):
             flat = self._reader(self._store, draw.anchors)
         if draw.weights is not None:
             flat["weights"] = draw.weights
-        n = len(draw.anchors)
-        return Batch.of(Columns.of_flat(flat, n), Ticket(draw.number, n, self._fingerprint[:8]))
+        rows = len(next(iter(flat.values())))  # as many as samples, but where completions share rows
+        return Batch.of(Columns.of_flat(flat, rows), Ticket(draw.number, len(draw.anchors), self._fingerprint[:8]))
+
+    def remember(self, draw: Draw) -> None:
+        """Accept the ticket of a draw for updates, as `draw` does for its own.
+
+        Args:
+            draw: A draw of this run.
+        """
+        self._log.add(draw)
 
     def batches(
-        self, batch_size: int, *, offline: MapDataset | None = None, share: float | Fraction = 0.5
+        self,
+        batch_size: int | None = None,
+        *,
+        max_tokens: int | None = None,
+        offline: MapDataset | None = None,
+        share: float | Fraction = 0.5,
     ) -> ReplayBatches:
         """Return endless batches, for a loop or for a `Loader`.
 
@@ -340,13 +391,14 @@ class Replay(Writer):
 
         Args:
             batch_size: Samples of a batch, at least 1.
+            max_tokens: Tokens of a batch in place of its size, with a `GroupSampler` and without an offline dataset.
             offline: Dataset with the same outputs. The default is None: the replay alone.
             share: Share of the replay, 0 to 1. A float counts as the decimal that it prints as. The default is 0.5.
 
         Raises:
             PlanError: The batch size is below 1, the share is impossible, or the offline dataset is empty.
         """
-        return ReplayBatches(self, batch_size, offline, share)
+        return ReplayBatches(self, batch_size, offline, share, max_tokens=max_tokens)
 
     def as_of(self, episodes: int) -> Replay | None:
         """Return a replay with the episodes in memory that this one had before, or None without a path.
@@ -406,8 +458,8 @@ class Replay(Writer):
             if self._entries is not None:
                 raise StateError("expected no updates in a replay that repeats a journal, which has them")
             ticket = Ticket.parse(which) if isinstance(which, (Ticket, str)) else None
-            anchors = np.array(which, np.int64) if ticket is None else self._anchors_of(ticket)
-            given = _checked_priorities(priorities, anchors)
+            anchors = np.array(which, np.int64) if ticket is None else self._log.anchors_of(ticket)
+            given = checked_priorities(priorities, anchors)
             if anchors.size and anchors.max() >= self.anchors[1]:
                 raise ExpiredRowError(f"expected samples below {self.anchors[1]}, got {anchors.max()}")
             gone = self._apply(anchors, given)
@@ -431,7 +483,7 @@ class Replay(Writer):
             StateError: The ticket is unknown.
         """
         with self._lock:
-            anchors = self._anchors_of(Ticket.parse(ticket))
+            anchors = self._log.anchors_of(Ticket.parse(ticket))
             here = anchors >= self.anchors[0]
             found = np.full((3, len(anchors)), -1)
             if here.any() and self._store is not None:
@@ -483,8 +535,7 @@ class Replay(Writer):
                 )
             self._drawing.restore({name: unpacked(value) for name, value in state["sampler"].items()})
             self.drawn, self.expired = int(state["drawn"]), int(state["expired"])
-            self._draws, self._remembered = {}, 0
-            self._order.clear()
+            self._log = DrawLog(self._fingerprint[:8])
             if self._journal is not None and state["journal"] is not None:
                 self._journal.resume(int(state["journal"]))
 
@@ -544,9 +595,11 @@ class Replay(Writer):
         while entries and entries[0].drawn <= self.drawn:
             entry = entries.popleft()
             if entry.kind == BY_TICKET:
-                self._apply(self._draws[entry.number], entry.priorities)
+                self._apply(self._log[entry.number], entry.priorities)
             elif entry.kind == BY_ANCHOR:
                 self._apply(entry.anchors, entry.priorities)
+            elif entry.kind == VERSIONED:
+                self._drawing.set_version(entry.number)
             elif entry.kind == ARRIVAL:
                 self._arrive_until(entry.number)
 
@@ -563,8 +616,26 @@ class Replay(Writer):
 
     def _add(self, episode: Episode) -> None:
         store = self._prepare(episode.spec)
+        self._check(store, episode)
         store.add(episode)
-        self._drawing.arrive(*store.anchors)
+        lo, hi = store.anchors
+        self._drawing.arrive(lo, hi)
+        self._drawing.observe(hi - 1, episode)
+
+    def _check(self, store: SegmentStore, episode: Episode) -> None:
+        store.check(len(episode))
+        longest = None if self._reader is None else self._reader.layout.longest
+        if longest is not None and len(episode) > longest:
+            raise DataError(
+                f"expected completions of at most max_length={longest:,} tokens with their prompt, got one of "
+                f"{len(episode):,}; raise max_length, or end completions earlier with truncated=True"
+            )
+
+    def _cost(self) -> Callable[[IntArray], int]:
+        cost = None if self._reader is None else self._reader.layout.cost
+        if cost is None:
+            raise PlanError("expected samples=Completions(...) for max_tokens; other samples all have the same size")
+        return cost
 
     def _note_arrivals(self) -> None:
         if self._journal is not None:
@@ -600,28 +671,7 @@ class Replay(Writer):
             self._writer = ColumnsWriter(path) if exists else ColumnsWriter.create(path, spec)
         return self._writer
 
-    # Draws and priorities
-
-    def remember(self, draw: Draw) -> None:
-        """Accept the ticket of a draw for updates, as `draw` does for its own.
-
-        Args:
-            draw: A draw of this run.
-        """
-        self._draws[draw.number] = draw.anchors
-        self._order.append(draw.number)
-        self._remembered += len(draw.anchors)
-        while self._remembered > REMEMBERED and len(self._draws) > 1:
-            self._remembered -= len(self._draws.pop(self._order.popleft()))
-
-    def _anchors_of(self, ticket: Ticket) -> IntArray:
-        anchors = self._draws.get(ticket.position)
-        if ticket.digest != self._fingerprint[:8] or anchors is None or len(anchors) != ticket.count:
-            raise StateError(
-                f"expected the ticket of one of the last {REMEMBERED:,} samples of this replay, got {ticket}; "
-                "update priorities before more is drawn, or by the numbers of samples"
-            )
-        return anchors
+    # Priorities and waiting
 
     def _apply(self, anchors: IntArray, priorities: Float32Array) -> int:
         """Set priorities of the samples that are here. Return how many are not."""
@@ -646,28 +696,10 @@ class Replay(Writer):
             raise PlanError(f"expected at least min_size={ratio.min_size:,} steps to draw from, got {arrived:,}")
 
     def _wait(self, may: Callable[[], bool], ratio: SampleRatio, what: str) -> None:
-        """Wait until the other side has gone on. A folder is looked at again and again."""
-        end = None if ratio.timeout is None else time.monotonic() + ratio.timeout
-        while True:
-            seen = self._changes
-            if may():
-                return
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
-                raise PlanError(
-                    f"expected the other side to go on within {ratio.timeout} s before {what}, with {self.extent[1]:,} "
-                    f"steps and {self.drawn:,} samples so far; run it in another thread or process, or use "
-                    "wait='report'"
-                )
-            limits = [limit for limit in (left, None if self.path is None else LOOK) if limit is not None]
-            with self._news:
-                self._news.wait_for(lambda seen=seen: self._changes != seen, min(limits, default=None))
+        def progress() -> str:
+            return f"{self.extent[1]:,} steps and {self.drawn:,} samples so far"
 
-    def _tell(self) -> None:
-        """Wake the threads that wait."""
-        with self._news:
-            self._changes += 1
-            self._news.notify_all()
+        self._turns.wait(may, ratio.timeout, None if self.path is None else LOOK, what, progress)
 
     def _why_empty(self) -> str:
         if self._store is None:
@@ -682,19 +714,3 @@ def _integer(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not is_integer(value) or value < least or value >= 1 << 64:
         raise PlanError(f"expected {name} to be an integer of at least {least}, got {value!r}")
     return int(value)
-
-
-def _checked_priorities(priorities: Any, anchors: IntArray) -> Float32Array:
-    given: AnyArray = np.asarray(priorities)
-    if given.dtype.kind not in "fiu" or anchors.ndim != 1:
-        raise ArgumentError(f"expected numbers as priorities, got {given.dtype}")
-    if given.shape != anchors.shape:
-        raise DataError(f"expected {len(anchors)} priorities, one for each sample, got {list(given.shape)}")
-    wrong = ~(np.isfinite(given) & (given >= 0))
-    if wrong.any():
-        i = int(np.argmax(wrong))
-        raise DataError(
-            f"expected finite priorities of 0 or more, got {given[i]} for sample {i} of the batch; check the loss for "
-            "NaN, and take absolute errors"
-        )
-    return np.ascontiguousarray(given, np.float32)

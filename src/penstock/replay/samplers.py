@@ -8,14 +8,15 @@ Kapturowski et al. 2019 (`sequence_priorities`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from penstock.core.arrays import AnyArray, Float32Array, IntArray
-from penstock.errors import DataError, PlanError, StateError
+from penstock.core.episode import Episode
+from penstock.errors import ArgumentError, DataError, PlanError, StateError
 from penstock.kernels.replay import recent_anchors, uniform_anchors
 from penstock.replay.sum_tree import SumTree
 
@@ -44,6 +45,38 @@ class Drawing(ABC):
         """
         self.lo, self.hi = lo, hi
 
+    def observe(self, anchor: int, episode: Episode) -> None:
+        """Look at an episode that arrived, if samples are whole episodes.
+
+        Args:
+            anchor: Number of its sample.
+            episode: The episode.
+        """
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """Groups that are never drawn, by reason."""
+        return {}
+
+    def has(self, n: int) -> bool:
+        """Return whether `n` samples can be drawn.
+
+        Args:
+            n: Number of samples.
+        """
+        return self.hi > self.lo
+
+    def set_version(self, version: int) -> None:
+        """Note that the policy has a new version.
+
+        Args:
+            version: Version of the policy.
+
+        Raises:
+            PlanError: The sampler has no limit on staleness, or the version is lower than the last one.
+        """
+        raise PlanError("expected a replay with sampler=GroupSampler(...), which knows versions of a policy")
+
     @abstractmethod
     def draw(self, number: int, n: int) -> Drawn:
         """Draw anchors.
@@ -52,6 +85,19 @@ class Drawing(ABC):
             number: Number of the first draw.
             n: Number of draws, at least 1.
         """
+
+    def draw_within(self, number: int, cost: Callable[[IntArray], int], most: int) -> Drawn:
+        """Draw as many anchors as a batch has room for.
+
+        Args:
+            number: Number of the first draw.
+            cost: Returns the tokens of a batch from the lengths of its episodes.
+            most: Most tokens.
+
+        Raises:
+            PlanError: The sampler does not draw by tokens, or nothing fits.
+        """
+        raise PlanError("expected a replay with sampler=GroupSampler(...), which draws by max_tokens")
 
     def update(self, anchors: IntArray, priorities: AnyArray) -> None:
         """Set priorities of anchors.
@@ -85,7 +131,7 @@ class Drawing(ABC):
 
 
 class ReplaySampler(ABC):
-    """How samples are chosen: `UniformSampler`, `RecentSampler` or `PrioritizedSampler`. A frozen dataclass."""
+    """How samples are chosen: `UniformSampler`, `RecentSampler`, `PrioritizedSampler` or `GroupSampler`."""
 
     @abstractmethod
     def start(self, key: np.uint64) -> Drawing:
@@ -356,6 +402,36 @@ def sequence_priorities(errors: AnyArray, mask: AnyArray | None = None, eta: flo
     real = np.ones(size.shape, np.bool_) if mask is None else np.asarray(mask, np.bool_)
     size = np.where(real, size, 0)
     return eta * size.max(1, initial=0) + (1 - eta) * size.sum(1) / np.maximum(real.sum(1), 1)
+
+
+def checked_priorities(priorities: Any, anchors: IntArray) -> Float32Array:
+    """Return priorities as float32.
+
+    Args:
+        priorities: `[n]` numbers, finite, 0 or more.
+        anchors: `[n]` int64 anchors that get them.
+
+    Raises:
+        ArgumentError: The values are no numbers.
+        DataError: A priority is NaN, infinite or negative, or their number is wrong.
+
+    Example:
+        >>> checked_priorities([1, 2], np.array([7, 9])).tolist()
+        [1.0, 2.0]
+    """
+    given: AnyArray = np.asarray(priorities)
+    if given.dtype.kind not in "fiu" or anchors.ndim != 1:
+        raise ArgumentError(f"expected numbers as priorities, got {given.dtype}")
+    if given.shape != anchors.shape:
+        raise DataError(f"expected {len(anchors)} priorities, one for each sample, got {list(given.shape)}")
+    wrong = ~(np.isfinite(given) & (given >= 0))
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise DataError(
+            f"expected finite priorities of 0 or more, got {given[i]} for sample {i} of the batch; check the loss for "
+            "NaN, and take absolute errors"
+        )
+    return np.ascontiguousarray(given, np.float32)
 
 
 def _of_length(weights: Any, n: int) -> Float32Array:

@@ -7,11 +7,13 @@ ranges of rows around the anchor, which the gather clips to the episode.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import FloatArray, IntArray
 from penstock.core.spec import ALIGNS, Align, Spec
@@ -24,8 +26,23 @@ from penstock.plan.transform import SampleTransform, require_int
 Arrays = dict[str, Any]
 
 
+class ReplaySamples(ABC):
+    """What a sample of a replay is: `Transitions` or `Completions`. A frozen dataclass."""
+
+    @abstractmethod
+    def layout(self, spec: Spec) -> SampleLayout:
+        """Return the outputs for the columns of a dataset.
+
+        Args:
+            spec: Columns of the dataset.
+
+        Raises:
+            PlanError: The dataset lacks columns that the samples need.
+        """
+
+
 @dataclass(frozen=True)
-class Transitions:
+class Transitions(ReplaySamples):
     """Single steps with what followed them, for one-step and n-step learning.
 
     A sample of step `t` has `observations` at `t`, `actions` at `t`, `rewards`, `next_observations` at `t + n_step`,
@@ -75,15 +92,8 @@ class Transitions:
         if not 0 <= self.gamma <= 1:
             raise PlanError(f"expected gamma within 0 to 1, got {self.gamma}")
 
+    @override
     def layout(self, spec: Spec) -> SampleLayout:
-        """Return the outputs for the columns of a dataset.
-
-        Args:
-            spec: Columns of the dataset.
-
-        Raises:
-            PlanError: The dataset lacks columns that the rewards of `n` steps need.
-        """
         outputs: list[SampleOutput] = []
         for path, field in spec.items():
             if field.align != "boundary":
@@ -222,18 +232,22 @@ class SampleLayout:
         anchors: Which steps are anchors.
         outputs: Rows of each output.
         finish: Computes the final outputs from the rows that were read, or None.
+        longest: Most steps of an episode, if samples are whole episodes: a batch is as wide as its longest. Or None.
+        cost: Returns the tokens of a batch from the lengths of its episodes, or None without `longest`.
     """
 
     anchors: AnchorRule
     outputs: tuple[SampleOutput, ...]
     finish: Callable[[Arrays], Arrays] | None = None
+    longest: int | None = None
+    cost: Callable[[IntArray], int] | None = None
 
     @classmethod
-    def of(cls, samples: Transitions | SampleTransform, spec: Spec) -> SampleLayout:
+    def of(cls, samples: ReplaySamples | SampleTransform, spec: Spec) -> SampleLayout:
         """Return the layout of samples over the columns of a dataset.
 
         Args:
-            samples: `Transitions`, or a transform whose plan is anchored.
+            samples: `Transitions`, `Completions`, or a transform whose plan is anchored.
             spec: Columns of the dataset.
 
         Raises:
@@ -246,7 +260,7 @@ class SampleLayout:
                 f"expected columns with rows of equal size in a replay, got rows of different lengths in {ragged}; "
                 "record them as arrays of a fixed shape, or leave them out"
             )
-        if isinstance(samples, Transitions):
+        if isinstance(samples, ReplaySamples):
             return samples.layout(spec)
         plan = samples.plan(_no_episodes(spec))
         if not isinstance(plan, AnchoredPlan) or any(mark.kind != "mask" for mark in plan.marks):

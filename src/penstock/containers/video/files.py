@@ -283,7 +283,7 @@ class VideoFiles:
             for run in runs:
                 decode(run)
             return
-        with OrderedMap(decode, runs, PrefetchLimits(threads, prefetch=2 * threads), name="penstock-video") as decoded:
+        with OrderedMap(decode, runs, PrefetchLimits(threads, items=2 * threads), name="penstock-video") as decoded:
             for _ in decoded:
                 pass
 

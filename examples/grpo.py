@@ -1,0 +1,131 @@
+"""A tiny language model learns to sort digits by GRPO: groups of completions, stale ones dropped, packed rows.
+
+    python examples/grpo.py [--out curve.png]
+
+A prompt is some digits and a sign, such as `3 1 2 >`. The reward is the share of the sorted digits `1 2 3 .` at their
+place. Four tokens are sampled between two updates, so most completions are continued by a newer policy.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+import torch
+from torch import nn
+
+import penstock
+
+BEGIN, END, TOKENS = 10, 11, 12  # digits are 0 to 9
+GROUP, PROMPTS, DIGITS, WIDTH, ROW = 8, 16, 4, 64, 32
+
+
+class Policy(nn.Module):
+    """A small transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(TOKENS, WIDTH), nn.Embedding(ROW, WIDTH)
+        layer = nn.TransformerEncoderLayer(WIDTH, 4, 2 * WIDTH, 0.0, "gelu", batch_first=True, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(WIDTH, TOKENS)
+
+    def forward(self, tokens: torch.Tensor, positions: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities of the next token, `[n, length, TOKENS]`."""
+        length = tokens.shape[1]
+        hidden = (segments[:, :, None] != segments[:, None, :]) | torch.ones(length, length).triu(1).bool()
+        hidden = hidden.repeat_interleave(4, 0)
+        out = self.layers(self.tokens(tokens) + self.places(positions), hidden)
+        return torch.log_softmax(self.head(out), -1)
+
+
+def reward(prompt: list[int], tokens: list[int]) -> float:
+    """Share of places with the right token; the end counts as one."""
+    wanted = [*sorted(prompt[:-1]), END]
+    return float(np.mean([i < len(tokens) and tokens[i] == token for i, token in enumerate(wanted)]))
+
+
+def sample(policy: Policy, recorder: penstock.CompletionRecorder, version: int, steps: int) -> list[float]:
+    """Continue all pending completions by some tokens. Returns the rewards of the finished ones."""
+    rewards: list[float] = []
+    for _ in range(steps):
+        pending = recorder.pending
+        if not pending:
+            break
+        length = [len(one.prompt) + len(one.tokens) for one in pending]
+        tokens = torch.zeros(len(pending), max(length), dtype=torch.long)
+        for row, one in zip(tokens, pending, strict=True):
+            row[: len(one.prompt) + len(one.tokens)] = torch.tensor(one.prompt + one.tokens)
+        with torch.no_grad():
+            places = torch.arange(tokens.shape[1]).expand(tokens.shape)
+            scores = policy(tokens, places, torch.ones_like(tokens))[
+                torch.arange(len(pending)), torch.tensor(length) - 1
+            ]
+        chosen = torch.multinomial(scores.exp(), 1)
+        for one, token, score in zip(
+            pending, chosen[:, 0].tolist(), scores.gather(1, chosen)[:, 0].tolist(), strict=True
+        ):
+            recorder.extend(one.key, [token], [score], version)
+            if token == END or len(one.tokens) == DIGITS + 2:
+                rewards.append(reward(one.prompt, one.tokens))
+                recorder.finish(one.key, rewards[-1], truncated=token != END)
+    return rewards
+
+
+def loss_of(policy: Policy, batch: penstock.Columns) -> torch.Tensor:
+    """The clipped objective of PPO, with the advantage of a completion at each of its tokens."""
+    arrays = {name: torch.from_numpy(np.array(batch[name])) for name in ("tokens", "positions", "segment_ids")}
+    tokens, positions, segments = (array.long() for array in arrays.values())
+    scores = policy(tokens[:, :-1], positions[:, :-1], segments[:, :-1])
+    now = scores.gather(2, tokens[:, 1:, None])[:, :, 0]
+    before = torch.from_numpy(np.array(batch["log_probs"]))[:, 1:]
+    advantages = torch.from_numpy(np.array(batch["advantages"]))[:, 1:]
+    learns = torch.from_numpy(np.array(batch["completion_mask"]))[:, 1:]
+    ratio = (now - before).exp()
+    gain = torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
+    return -gain[learns].mean()
+
+
+def train(updates: int, seed: int = 0) -> tuple[list[float], penstock.Replay]:
+    """Train, and return the mean reward of the completions that ended before each update."""
+    torch.manual_seed(seed)
+    rng, policy = np.random.default_rng(seed), Policy()
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3)
+    sampler = penstock.GroupSampler(GROUP, max_staleness=4, drop_equal_rewards=True)
+    replay = penstock.Replay(None, 100_000, samples=penstock.Completions(ROW, pack=True), sampler=sampler, seed=seed)
+    recorder = penstock.CompletionRecorder(replay, GROUP, seed=seed)
+    curve: list[float] = []
+    rewards: list[float] = []
+    while len(curve) < updates:
+        while len(recorder) < PROMPTS:
+            recorder.add_prompt([*rng.integers(0, 10, rng.integers(2, DIGITS + 1)).tolist(), BEGIN])
+        rewards += sample(policy, recorder, len(curve), steps=4)
+        if not replay.may_sample(GROUP * PROMPTS // 2):
+            continue
+        loss = loss_of(policy, replay.sample(max_tokens=64 * ROW))
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+        optimizer.step()
+        curve.append(float(np.mean(rewards[-512:])))
+        replay.set_policy_version(len(curve))
+    return curve, replay
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", help="file to draw the curve to, such as curve.png")
+    out = parser.parse_args().out
+    curve, replay = train(updates=500)
+    print(f"mean reward {curve[0]:.2f} before, {curve[-1]:.2f} after {len(curve)} updates; dropped {replay.dropped}")
+    if out:
+        import matplotlib.pyplot as plt
+
+        figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
+        axes.plot(curve)
+        axes.set(xlabel="update", ylabel="mean reward", ylim=(0, 1))
+        figure.savefig(out)
+
+
+if __name__ == "__main__":
+    main()
