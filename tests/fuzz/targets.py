@@ -364,6 +364,26 @@ def lerobot() -> Iterator[Target]:
     yield Target("lerobot", "video", lambda folder: one_episode("video", folder / "data"), read)
 
 
+def rlds() -> Iterator[Target]:
+    """Records of both containers; the checksums are compared, or every byte is parsed."""
+    unchecked = dataset("rlds", {"verify": False, "cache": "off"}, {"last_step": "observation", "verify": False})
+    for kind in ("tfrecord", "array_record"):
+
+        def make(folder: Path, kind: str = kind) -> None:
+            """The first shard of the smaller split."""
+            copy_of(f"rlds/{kind}/toy_arm/1.0.0")(folder)
+            for file in folder.glob("toy_arm-*"):
+                if not file.name.endswith(f"val.{kind}-00001-of-00003"):
+                    file.unlink()
+
+        yield Target("rlds", kind, make, dataset("rlds", {"split": "val"}), _json_or_corrupted)
+        yield Target("rlds", f"{kind} unchecked", make, unchecked)
+
+
+def _json_or_corrupted(data: bytes, rng: Random) -> bytes:
+    return (edited if data[:1] == b"{" else corrupted)(data, rng)
+
+
 def plain(compressed: bool) -> Callable[[Path], object]:
     """Arrays in an archive."""
 
@@ -664,6 +684,7 @@ def targets() -> dict[str, Target]:
         *demos(),
         *tables(),
         *lerobot(),
+        *rlds(),
         *l5kit(),
         *zarr(),
         *maps(),

@@ -65,17 +65,17 @@ def test_damaged_data_are_named_by_shard_and_record_and_the_rest_is_read(folder:
 
 def test_records_behind_a_damaged_size_are_left_out_with_a_warning(folder: Path) -> None:
     edit(folder / SHARD, starts(folder / SHARD)[1], b"!")
-    with pytest.warns(DamageWarning, match=rf"left out: {SHARD}: record 1 of 3 and those behind it"):
+    with pytest.warns(DamageWarning, match=rf"left out: {SHARD}: record 1 and those behind it.* got 1 "):
         data = penstock.open(folder)
     assert np.diff(data.source.offsets).tolist() == [9, 4, 8, 4, 3, 5, 3]
-    assert len(data.metadata["damage"]) == 1
-    assert [f.name for f in FORMAT.check(folder)] == ["damaged-part"]
+    assert len(data.metadata["damage"]) == 2
+    assert [f.name for f in FORMAT.check(folder)] == ["damaged-part"] * 2
 
 
 def test_a_shard_that_was_cut_off_has_its_whole_records(folder: Path) -> None:
     raw = (folder / SHARD).read_bytes()
     (folder / SHARD).write_bytes(raw[:-1])
-    with pytest.warns(DamageWarning, match="record 2 of 3"):
+    with pytest.warns(DamageWarning, match="expected 3 records as in dataset_info.json, got 2"):
         assert len(penstock.open(folder)) == 8
     (folder / SHARD).write_bytes(raw[: starts(folder / SHARD)[0]])
     with pytest.warns(DamageWarning, match=r"expected 3 records as in dataset_info.json, got 0"):
@@ -106,9 +106,9 @@ def test_splits_configs_and_versions_are_chosen_by_name(folder: Path) -> None:
         penstock.open(folder, split="vla")
     with pytest.raises(ArgumentError, match="each split once"):
         penstock.open(folder, split="val+val")
-    newer = folder.parent / "1.10.0"
-    shutil.copytree(folder, newer)
-    shutil.copytree(folder, folder.parent / "1.2.0")
+    for version in ("1.2.0", "1.10.0"):
+        shutil.copytree(folder, folder.parent / version)
+        (folder.parent / version / "dataset_info.json").write_text(json.dumps({"version": version}))
     assert penstock.open(folder.parent).metadata["version"] == "1.10.0"
     assert penstock.open(folder.parent, version="1.2.0").metadata["version"] == "1.2.0"
     with pytest.raises(ArgumentError, match=r"no version '2.0.0'; there are \['1.0.0', '1.2.0', '1.10.0'\]"):

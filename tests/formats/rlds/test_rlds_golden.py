@@ -26,8 +26,13 @@ NAMES = {
 FOLDERS = ["tfrecord/toy_arm", "tfrecord/toy_arm/1.0.0"]
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-@pytest.mark.parametrize(("split", "lengths"), [("train", (9, 4, 8, 4, 6, 10, 3, 5, 3)), ("val", (6, 5, 9))])
+TRAIN, VAL = ("train", (9, 4, 8, 4, 6, 10, 3, 5, 3)), ("val", (6, 5, 9))
+
+
+@pytest.mark.parametrize(
+    ("folder", "split", "lengths"),
+    [(FOLDERS[0], *TRAIN), (FOLDERS[0], *VAL), (FOLDERS[1], *TRAIN), ("array_record/toy_arm", *VAL)],
+)
 def test_every_value_is_what_tensorflow_reads(folder: str, split: str, lengths: tuple[int, ...]) -> None:
     assert recognise(GOLDEN / folder)[0].name == "rlds"
     with penstock.open(GOLDEN / folder, split=split) as data:
@@ -55,6 +60,16 @@ def test_jpeg_is_what_tensorflow_decodes_accurately(split: str) -> None:
     found = penstock.open(GOLDEN / FOLDERS[0], split=split)[1].columns["observations/wrist_image"].astype(int)
     assert np.abs(found - EXPECTED[f"{split}/1/wrist_image_accurate"]).max() <= 1
     assert np.abs(found - EXPECTED[f"{split}/1/wrist_image"]).max() <= 16  # the inexact transform, TensorFlow's default
+
+
+def test_both_containers_of_the_same_data_are_equal() -> None:
+    one, other = (penstock.open(GOLDEN / f"{kind}/toy_arm:val").source for kind in ("tfrecord", "array_record"))
+    assert [e.metadata["file_path"] for e in one.episodes()] == [e.metadata["file_path"] for e in other.episodes()]
+    order = np.random.default_rng(1).permutation(one.steps)
+    batches = [penstock.EpisodeDataset(source).samples()[order] for source in (one, other)]
+    for path in one.spec:
+        for row, expected in zip(_rows(batches[0][path]), _rows(batches[1][path]), strict=True):
+            np.testing.assert_array_equal(row, expected)
 
 
 def test_rows_in_any_order_equal_whole_episodes() -> None:

@@ -109,7 +109,7 @@ class NumberColumn(FeatureColumn):
         width = math.prod(size or 0 for size in self.feature.shape)
         kind = index.kinds[:, self.key]
         wanted = {np.dtype(np.float32): FLOATS, np.dtype(np.bool_): INTEGERS}.get(dtype)
-        if wanted is None or self.feature.within or not width:
+        if wanted is None or self.feature.within or not width or not self.records.in_place:
             return None
         begin = index.begin + index.spans[:, self.key, 0]
         size = index.spans[:, self.key, 1] - index.spans[:, self.key, 0]

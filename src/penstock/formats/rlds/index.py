@@ -13,26 +13,30 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from penstock.containers.array_record import decode_chunk, is_riegeli, record_chunks
 from penstock.containers.tfrecord import index_records, map_records
-from penstock.core.arrays import ByteArray, Int32Array, IntArray, UInt32Array, read_only
+from penstock.core.arrays import AnyArray, ByteArray, Int32Array, IntArray, UInt32Array, read_only
+from penstock.core.boundary import parsing
 from penstock.errors import FormatError
 from penstock.files.arrays import Arrays, read_arrays, write_arrays
 from penstock.files.user_cache import make_room, user_cache
 from penstock.flow import OrderedMap, PrefetchLimits
 from penstock.formats.rlds.features import RLDSFeature
 from penstock.formats.rlds.folder import SplitFiles
-from penstock.kernels.crc32c import HEAD, TAIL
+from penstock.kernels.crc32c import HEAD, TAIL, crc32c, masked
 from penstock.kernels.examples import ABSENT, BYTES, count_blobs, scan_examples
 
-MAGIC = b"penstock rlds index 1\n"
+MAGIC = b"penstock rlds index 2\n"
 BYTES_KEPT = 4 << 30  # that all indexes together may have
 
 
@@ -43,9 +47,10 @@ class RecordIndex:
     Args:
         shard: `[R]` int32 number of each record's shard.
         number: `[R]` int64 number of each record in its shard.
-        begin: `[R]` int64, the byte at which each record begins in its shard.
+        begin: `[R]` int64, the byte at which each record begins in its shard; in ArrayRecord files its chunk.
+        within: `[R]` int64 number of each record in its chunk, 0 in TFRecord files.
         size: `[R]` int64, the bytes of each record.
-        checksum: `[R]` uint32, the stored checksum of each record.
+        checksum: `[R]` uint32, the masked CRC-32C of each record.
         steps: `[R]` int64 number of steps.
         spans: `[R, K, 3]` int64: begin and end of the list of each key, from the start of the record, and the number
             of its values, -1 for bytes.
@@ -56,6 +61,7 @@ class RecordIndex:
     shard: Int32Array
     number: IntArray
     begin: IntArray
+    within: IntArray
     size: IntArray
     checksum: UInt32Array
     steps: IntArray
@@ -70,7 +76,7 @@ class RecordIndex:
         return RecordIndex(**kept, damaged=(*self.damaged, *left_out))
 
 
-ARRAYS = ("shard", "number", "begin", "size", "checksum", "steps", "spans", "kinds")
+ARRAYS = ("shard", "number", "begin", "within", "size", "checksum", "steps", "spans", "kinds")
 
 
 def keys_of(features: Sequence[RLDSFeature]) -> list[str]:
@@ -130,27 +136,58 @@ def _made(arrays: Arrays, damaged: Sequence[tuple[str, str]]) -> RecordIndex:
 
 def _index_shard(shard: int, path: Path, length: int, features: Sequence[RLDSFeature]) -> RecordIndex:
     data = map_records(path)
+    with parsing(path):
+        index, damaged = (_index_chunks if is_riegeli(data) else _index_frames)(data, features)
+    count = len(index.steps)
+    if 0 <= length != count:
+        damaged = [*damaged, f"expected {length} records as in dataset_info.json, got {count}"]
+    bad = np.flatnonzero(index.steps < 0)
+    kept: dict[str, Any] = {name: np.delete(getattr(index, name), bad, 0) for name in ARRAYS}
+    kept["shard"] = np.full(count - len(bad), shard, np.int32)
+    return RecordIndex(**kept, damaged=tuple((path.name, text) for text in (*(t for _, t in index.damaged), *damaged)))
+
+
+def _index_frames(data: ByteArray, features: Sequence[RLDSFeature]) -> tuple[RecordIndex, list[str]]:
+    """Index a TFRecord file, and return what ends it."""
     records = index_records(data)
     found = scan_records(data, records.begin, records.size, features)
-    damaged = [(path.name, text) for text in found.damaged]
     count = len(records.begin)
-    if records.end < len(data):
-        lost = f" of {length}" if length >= 0 else ""
-        damaged.append((path.name, f"record {count}{lost} and those behind it: a damaged size at byte {records.end}"))
-    elif 0 <= length != count:
-        damaged.append((path.name, f"expected {length} records as in dataset_info.json, got {count}"))
-    keep = np.flatnonzero(found.steps >= 0)
-    return RecordIndex(
-        np.full(len(keep), shard, np.int32),
-        keep,
-        records.begin[keep],
-        records.size[keep],
-        records.checksum[keep],
-        found.steps[keep],
-        found.spans[keep],
-        found.kinds[keep],
-        tuple(damaged),
-    )
+    ends = records.end < len(data)
+    damaged = [f"record {count} and those behind it: a damaged size at byte {records.end}"] if ends else []
+    number, within = np.arange(count), np.zeros(count, np.int64)
+    return _index_of(found, number, records.begin, within, records.size, records.checksum), damaged
+
+
+def _index_chunks(data: ByteArray, features: Sequence[RLDSFeature]) -> tuple[RecordIndex, list[str]]:
+    """Index an ArrayRecord file, whose chunks are decoded for that, and return what ends it."""
+    chunks, ends = record_chunks(data)
+    damaged = [] if ends is None else [ends]
+    none = np.zeros(0, np.int64)
+    parts = [_index_of(scan_records(data[:0], none, none, features), none, none, none, none, none)]
+    count = 0
+    for chunk in chunks:
+        number = np.arange(count, count + chunk.records)
+        count += chunk.records
+        try:
+            values, offsets = decode_chunk(data, chunk)
+        except FormatError as error:
+            damaged.append(f"records {number[:1].tolist()} and {chunk.records - 1} more: {error}")
+            continue
+        found = scan_records(values, offsets[:-1], np.diff(offsets), features)
+        sums = [masked(crc32c(values[a:b])) for a, b in pairwise(offsets.tolist())]
+        begin = np.full(chunk.records, chunk.position)
+        parts.append(_index_of(found, number, begin, number - number[:1], np.diff(offsets), np.array(sums)))
+    return _joined(parts), damaged
+
+
+def _index_of(
+    found: ScannedRecords, number: IntArray, begin: IntArray, within: IntArray, size: IntArray, checksum: AnyArray
+) -> RecordIndex:
+    shard = np.zeros(len(number), np.int32)
+    place = {"shard": shard, "number": number, "begin": begin, "within": within, "size": size}
+    values = {"checksum": checksum.astype(np.uint32), "steps": found.steps, "spans": found.spans, "kinds": found.kinds}
+    renamed = [re.sub(r"^record (\d+)", lambda m: f"record {number[int(m[1])]}", text) for text in found.damaged]
+    return _made({**place, **values}, [("", text) for text in renamed])
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +250,7 @@ def _counted(data: ByteArray, begin: int, spans: IntArray, kinds: ByteArray, fea
 
 
 def check_places(index: RecordIndex, sizes: Sequence[int]) -> None:
-    """Raise `FormatError` if a place in the index is outside the files, which have so many bytes."""
+    """Raise `FormatError` if a place in the index of TFRecord files is outside the files, of these sizes in bytes."""
     room = np.array(sizes, np.int64)[index.shard]
     inside = (index.begin >= HEAD) & (index.size >= 0) & (index.begin <= room - TAIL - index.size)
     spans = index.spans

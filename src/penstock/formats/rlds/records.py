@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import override
 
+from penstock.containers.array_record import chunk_at, decode_chunk
+from penstock.containers.cache import Cache
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
+from penstock.core.boundary import parsing
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.errors import ChecksumError, FormatError
 from penstock.files.mapping import check_mapped
@@ -50,6 +54,11 @@ class RLDSRecords:
         place = f"record {self.index.number[record]}"
         return self.paths[int(self.index.shard[record])], f"{place}, {feature}" if feature else place
 
+    @property
+    def in_place(self) -> bool:
+        """Whether the lists of records are in `buffers`, so that rows can be copied from there."""
+        return True
+
     def verify(self, records: IntArray) -> None:
         """Compare the checksums of records that were not compared before.
 
@@ -68,12 +77,53 @@ class RLDSRecords:
                 raise ChecksumError("expected the bytes of the record as they were written", path=path, where=where)
             self._unchecked[mine] = False
 
+    def bytes_of(self, record: int) -> tuple[ByteArray, int]:
+        """Return bytes that have a record, read-only, and where it begins in them."""
+        return self.buffers[int(self.index.shard[record])], int(self.index.begin[record])
+
     def find(self, record: int, key: int) -> FeatureList:
         """Return the list of a key in a record that was verified."""
-        shard = int(self.index.shard[record])
-        base = int(self.index.begin[record])
+        data, base = self.bytes_of(record)
         begin, end, count = self.index.spans[record, key].tolist()
-        return FeatureList(self.buffers[shard], base + begin, base + end, count, int(self.index.kinds[record, key]))
+        return FeatureList(data, base + begin, base + end, count, int(self.index.kinds[record, key]))
+
+
+class ChunkedRecords(RLDSRecords):
+    """Records of ArrayRecord files, decoded a chunk at a time; `cache` has the decoded chunks."""
+
+    def __init__(
+        self, paths: Sequence[Path], buffers: Sequence[ByteArray], index: RecordIndex, verify: bool, cache: Cache
+    ) -> None:
+        super().__init__(paths, buffers, index, verify)
+        self._verify = verify
+        self._cache = cache
+
+    @property
+    @override
+    def in_place(self) -> bool:
+        return False
+
+    @override
+    def verify(self, records: IntArray) -> None:
+        """Do nothing: the hash of a chunk is compared when it is decoded."""
+
+    @override
+    def bytes_of(self, record: int) -> tuple[ByteArray, int]:
+        shard, position = int(self.index.shard[record]), int(self.index.begin[record])
+
+        def decoded() -> tuple[tuple[ByteArray, IntArray], int]:
+            path, where = self.where(record)
+            with parsing(path, where):
+                data = self.buffers[shard]
+                found = decode_chunk(data, chunk_at(data, position), verify=self._verify)
+            return found, found[0].nbytes + found[1].nbytes
+
+        values, offsets = self._cache.get(("chunk", shard, position), decoded)
+        within = int(self.index.within[record])
+        if within >= len(offsets) - 1 or offsets[within + 1] - offsets[within] != self.index.size[record]:
+            path, where = self.where(record)
+            raise FormatError("expected the record that was indexed, got another", path=path, where=where)
+        return values, int(offsets[within])
 
 
 def numbers_of(found: FeatureList, dtype: np.dtype[np.generic]) -> AnyArray:

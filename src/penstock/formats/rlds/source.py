@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from typing_extensions import override
 
+from penstock.containers.array_record import is_riegeli
 from penstock.containers.cache import Cache
 from penstock.containers.images import read_header
 from penstock.containers.tfrecord import map_records
@@ -26,10 +27,10 @@ from penstock.formats.base.pieces import cut, spread
 from penstock.formats.base.state import GatheredColumn, SourceState, StateSource
 from penstock.formats.rlds.columns import EncodedImages, FeatureColumn, NumberColumn, column_of
 from penstock.formats.rlds.features import STEPS, RLDSFeature, read_features
-from penstock.formats.rlds.folder import SplitFiles, chosen_splits, read_info, splits_of, version_folder
+from penstock.formats.rlds.folder import chosen_splits, read_info, splits_of, version_folder
 from penstock.formats.rlds.index import RecordIndex, check_places, index_split
 from penstock.formats.rlds.names import ENDS, LastStep, OwnFile, column_of_feature, is_metadata, metadata_name, read_own
-from penstock.formats.rlds.records import RLDSRecords
+from penstock.formats.rlds.records import ChunkedRecords, RLDSRecords
 
 SEEN = 16  # episodes whose last step is inspected, to find out what it has
 
@@ -106,8 +107,11 @@ class RLDSSource(StateSource[_RLDSState]):
         features = read_features(folder)
         if not any(feature.of_step for feature in features):
             raise FormatError(f"expected a feature {STEPS!r}, got {[f.path for f in features][:8]}", path=folder)
-        records = _opened(chosen, features, verify, cache == "user")
-        readers = _readers(records, features, Cache(cache_bytes))
+        paths = [file for part in chosen for file in part.paths]
+        index = index_split(chosen, features, cache=cache == "user")
+        values = Cache(cache_bytes)
+        records = _opened(paths, index, verify, values)
+        readers = _readers(records, features, values)
         if last_step is None:
             last_step = own.last_step if own is not None else _last_step(readers, records)
         short = np.flatnonzero(records.index.steps < 1)
@@ -137,7 +141,7 @@ class RLDSSource(StateSource[_RLDSState]):
             metadata={
                 **({} if own is None else own.metadata),
                 "dataset": str(info.get("name", folder.parent.name)),
-                "version": folder.name,
+                "version": str(info.get("version", folder.name)),
                 "split": "+".join(part.name for part in chosen),
                 "splits": list(splits),
                 "last_step": last_step,
@@ -228,10 +232,13 @@ def _read(column: _RLDSColumn, record: int, a: int, b: int, out: AnyArray) -> No
         out &= ~np.asarray(column.less.rows(record, a, b))
 
 
-def _opened(splits: Sequence[SplitFiles], features: Sequence[RLDSFeature], verify: bool, cache: bool) -> RLDSRecords:
-    index = index_split(splits, features, cache=cache)
-    paths = [file for part in splits for file in part.paths]
+def _opened(paths: Sequence[Path], index: RecordIndex, verify: bool, values: Cache) -> RLDSRecords:
     buffers = [map_records(path) for path in paths]
+    chunked = {is_riegeli(data) for data in buffers}
+    if len(chunked) > 1:
+        raise FormatError("expected shards of one format, got TFRecord and ArrayRecord files", path=paths[0].parent)
+    if chunked == {True}:
+        return ChunkedRecords(paths, buffers, index, verify, values)
     check_places(index, [len(data) for data in buffers])
     return RLDSRecords(paths, buffers, index, verify)
 
