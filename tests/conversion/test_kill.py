@@ -76,14 +76,14 @@ def test_killed_anywhere(make: Make, tmp_path: Path, format: str, options: dict[
 
 
 def test_folders_that_killed_conversions_left_are_swept_at_the_next_start(make: Make, tmp_path: Path) -> None:
-    penstock.convert(make(), tmp_path / "source")
+    penstock.convert(make(), tmp_path / "source", certificate=False)
     out = tmp_path / "out"
     for at in (3, 4):
         command = [sys.executable, "-c", CONVERT, str(tmp_path / "source"), str(out), "columns", "{}", str(at)]
         assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
         assert len(list(tmp_path.iterdir())) == 2  # the one before was swept
     penstock.convert(tmp_path / "source", out)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.certificate.json", "source"]
 
 
 def test_files_that_a_killed_conversion_left_are_swept_where_nothing_remains_to_be_written(

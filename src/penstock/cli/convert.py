@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -58,6 +58,12 @@ def convert(
     allow_empty: Annotated[
         bool, typer.Option("--allow-empty", help="Convert even a dataset without episodes.")
     ] = False,
+    certificate: Annotated[
+        bool, typer.Option("--certificate/--no-certificate", help="Read both datasets again and write a certificate.")
+    ] = True,
+    require: Annotated[
+        Literal["lossless"] | None, typer.Option("--require", help="Fail unless all columns are kept bit for bit.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Convert a dataset to another format; lists data that the target cannot store.
@@ -80,7 +86,10 @@ def convert(
             fill_missing=fill_missing,
             overwrite=overwrite,
             allow_empty=allow_empty,
+            certificate=certificate,
+            require=require,
             on_episode=_advance(progress, data, out),
+            on_verified=_advance_verified(progress, data),
         )
     if as_json:
         print_json(report.to_json())
@@ -93,6 +102,9 @@ def render(report: ConversionReport) -> RenderableType:
     said = SAID[report.status].format(at=report.resumed_at)
     counts = f"{counted(report.episodes, 'episode')}, {counted(report.steps, 'step')}, {size(report.bytes)} of columns"
     line = Text.assemble((f"{report.out} ({report.format}) ", "bold"), f"{said}: {counts}")
+    if report.certificate is not None:
+        kept = "all values are equal" if report.certificate.lossless else "what changed is in the certificate"
+        line = Group(line, Text(f"compared with the source: {kept}; penstock certificate {report.out}"))
     if not report.notes:
         return Group(line, Text("nothing was left out or changed", style="green"))
     table = Table("", "what", "how", box=None, header_style="bold", pad_edge=False)
@@ -118,5 +130,17 @@ def _advance(progress: Progress, data: EpisodeDataset, out: Path) -> Any:
     def advance(episodes: int, steps: int, nbytes: int) -> None:
         counts = f"{episodes:,}/{len(data):,} episodes {size(nbytes)}"
         progress.update(task, completed=steps, counts=counts)
+
+    return advance
+
+
+def _advance_verified(progress: Progress, data: EpisodeDataset) -> Any:
+    """Return the callback after each compared episode, which shows a bar from the first call on."""
+    tasks: list[Any] = []
+
+    def advance(episodes: int) -> None:
+        if not tasks:
+            tasks.append(progress.add_task("comparing", total=len(data), counts=""))
+        progress.update(tasks[0], completed=episodes, counts=f"{episodes:,}/{len(data):,} episodes")
 
     return advance

@@ -25,6 +25,10 @@ COMMANDS = {
         "penstock.cli.convert:convert",
         "Convert a dataset to another format; lists data that the target cannot store.",
     ),
+    "certificate": (
+        "penstock.cli.certificate:certificate",
+        "Show what a conversion kept, changed and left out; --verify compares again.",
+    ),
     "reshard": (
         "penstock.cli.reshard:reshard",
         "Write tar shards again, with another size, compression or layout.",
@@ -46,7 +50,7 @@ COMMANDS = {
     "live": ("penstock.cli.live:live", "Load training games from a growing folder, and show the speed of each stage."),
     "top": (
         "penstock.cli.top:top",
-        "Watch a running loader: busy share, rates and queue of each stage, and the bottleneck.",
+        "Watch a running loader: busy share, rates and queue of each stage, bottleneck.",
     ),
     "why": ("penstock.cli.why:why", "Show the episodes, files and rows of a batch, from its ticket."),
     "warmup": ("penstock.cli.warmup:warmup", "Compile all kernels now, so that first calls are fast."),

@@ -27,7 +27,7 @@ def top(
     interval: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two updates.")] = 1.0,
     as_json_: Json = False,
 ) -> None:
-    """Watch a running loader: busy share, rates and queue of each stage, and the bottleneck.
+    """Watch a running loader: busy share, rates and queue of each stage, bottleneck.
 
     Rates are means over the last ten updates. The last line counts all games by outcome. To serve the figures, run
     `penstock live --metrics-port`, or use `penstock.live.endpoint.MetricsEndpoint` in a program. `--json` reads the

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from penstock.conversion.adapt import adapt
-from penstock.conversion.draft import Draft
+from penstock.conversion.certificate import Certificate, certify, path_of
+from penstock.conversion.draft import ASKED, Draft
 from penstock.conversion.mark import MARK, ConversionMark, check_apart, found_at, locked, remove
 from penstock.conversion.metadata import of_dataset, of_episode
 from penstock.conversion.report import ConversionReport, Note
@@ -45,7 +46,10 @@ def convert(
     fill_missing: bool = False,
     overwrite: bool = False,
     allow_empty: bool = False,
+    certificate: bool = True,
+    require: Literal["lossless"] | None = None,
     on_episode: OnEpisode | None = None,
+    on_verified: Callable[[int], object] | None = None,
 ) -> ConversionReport:
     """Convert a dataset to another format. The report lists every difference.
 
@@ -67,16 +71,22 @@ def convert(
             and the last observation twice. The default is False.
         overwrite: Whether to start over. This deletes only files that a conversion wrote. The default is False.
         allow_empty: Whether the source may have no episodes. The default is False.
+        certificate: Whether to read both datasets again at the end, compare them, and write a certificate next to
+            `out`. This takes about the time of the conversion once more. The default is True.
+        require: `"lossless"` refuses a conversion that does not keep every column bit for bit, if possible before
+            anything is written. The default is None.
         on_episode: Called as `on_episode(episodes, steps, bytes)` with the totals after each episode. The default is
             None.
+        on_verified: Called with the number of compared episodes after each. The default is None.
 
     Returns:
-        Status, totals and notes.
+        Status, totals, notes and the certificate.
 
     Raises:
         FileExistsError: Other data exists at `out`.
         StateError: `out` is the target of another conversion.
-        DataError: The source has no episodes, or the target cannot store a value or lacks needed data.
+        DataError: The source has no episodes, or the target cannot store a value or lacks needed data, or does not have
+            the values that were written, or not all with `require="lossless"`.
         SpecError: The target cannot store a column.
         LockedError: Another conversion to `out` is running.
 
@@ -99,11 +109,23 @@ def convert(
                 f"expected episodes to convert, got none: {data.episodes.reason}; allow_empty=True allows that"
             )
         job = _job(data, target, told, drop, dict(rename or {}), fill=fill_missing)
+        if require is not None:
+            _check_lossless(job, require, certificate=certificate)
         if overwrite:
             remove(place, entry, target)
         writer, done = _begin(job, place, entry, told)
+        if done < len(data):
+            path_of(place).unlink(missing_ok=True)  # of an earlier, shorter or other state
         with writer, locked(place):
-            return _run(job, place, entry, writer, done, on_episode)
+            report = _run(job, place, entry, writer, done, on_episode)
+        if not certificate:
+            return report
+        proof = _certified(job, place, entry, on_verified)
+        if require is not None and not proof.lossless:
+            changed = [f"{column.column}: {column.change}" for column in proof.columns if column.status != "equal"]
+            raise DataError(f"expected a lossless conversion to {place}, got {'; '.join(changed)}")
+        proof.write(place)
+        return replace(report, certificate=proof)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +162,33 @@ def _dataset(source: Any, opened: ExitStack) -> EpisodeDataset:
     if isinstance(source, EpisodeDataset):
         return source
     return EpisodeDataset(source) if isinstance(source, Source) else opened.enter_context(open(source))
+
+
+def _check_lossless(job: _ConversionJob, require: str, *, certificate: bool) -> None:
+    """Refuse what cannot be lossless before anything is written."""
+    if require != "lossless" or not certificate:
+        raise DataError(
+            f"expected require='lossless' with a certificate, got require={require!r} and certificate={certificate}"
+        )
+    changed = [
+        f"{note.what}: {note.message}"
+        for note in job.draft.notes
+        if note.level != "inferred" and note.message != ASKED and not note.message.startswith("renamed to ")
+    ]
+    if changed:
+        raise DataError(f"expected a lossless conversion, got changes: {'; '.join(changed)}")
+
+
+def _certified(
+    job: _ConversionJob, out: Path, entry: Format, on_verified: Callable[[int], object] | None
+) -> Certificate:
+    """Compare the target, opened again, with the source. Raises `DataError` if it is not as it should be."""
+    with entry.open(out) as target:
+        proof = certify(job.data, target, job.draft, notes=tuple(job.notes), on_episode=on_verified)
+    wrong = [f"{column.column}: {column.change}" for column in proof.columns if column.status == "different"]
+    if wrong:
+        raise DataError(f"expected {out} to have the values that were written, got others: {'; '.join(wrong)}")
+    return proof
 
 
 def _check_options(target: Target, options: Mapping[str, Any]) -> None:

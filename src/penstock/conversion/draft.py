@@ -16,6 +16,7 @@ Columns = Mapping[str, Array]
 Make = Callable[[Columns, int], Array]  # columns of the source and steps of an episode, to a column of the target
 
 FLAG = Field(np.dtype(np.bool_))
+ASKED = "as asked for"
 
 
 class Draft:
@@ -54,7 +55,7 @@ class Draft:
             if not self.has(name):
                 raise SpecError(f"expected columns of {list(self.fields)} to leave out, got {name!r}")
             for path in self.below(name):
-                self.leave_out(path, "as asked for")
+                self.leave_out(path, ASKED)
 
     def rename(self, names: Mapping[str, str]) -> None:
         """Give columns, and those below them, other names. Raises `SpecError` if two would have the same."""

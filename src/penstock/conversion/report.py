@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from penstock.conversion.certificate import Certificate
 
 Level = Literal["adapted", "inferred", "filled", "left out"]
 
@@ -42,6 +45,7 @@ class ConversionReport:
         bytes: Size of the columns, not of the files.
         resumed_at: Number of episodes that an earlier call wrote.
         notes: Differences between source and target.
+        certificate: What both datasets have, read again. The default is None: none was made.
 
     Example:
         >>> ConversionReport(Path("out"), "columns", "converted", 1, 10, 80, 0, ()).to_json()["status"]
@@ -56,7 +60,18 @@ class ConversionReport:
     bytes: int
     resumed_at: int
     notes: tuple[Note, ...]
+    certificate: Certificate | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {**asdict(self), "out": str(self.out), "notes": [asdict(note) for note in self.notes]}
+        """Return plain data; of the certificate, whether the conversion was lossless."""
+        return {
+            "out": str(self.out),
+            "format": self.format,
+            "status": self.status,
+            "episodes": self.episodes,
+            "steps": self.steps,
+            "bytes": self.bytes,
+            "resumed_at": self.resumed_at,
+            "notes": [vars(note) for note in self.notes],
+            "lossless": None if self.certificate is None else self.certificate.lossless,
+        }

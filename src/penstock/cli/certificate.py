@@ -1,0 +1,77 @@
+"""`penstock certificate`: what a conversion kept."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Annotated
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from penstock.cli.fitted import Fitted
+from penstock.cli.show import Json, print_json
+from penstock.conversion.certificate import Certificate, verify
+from penstock.core.text import counted
+from penstock.data.open import open
+from penstock.errors import ArgumentError
+
+STYLES = {
+    **{"equal": "green", "changed": "cyan", "dropped": "cyan"},
+    **{"lossy": "yellow", "filled": "yellow", "left out": "red", "different": "red"},
+}
+
+
+def certificate(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Path of a dataset that a conversion wrote.")],
+    source: Annotated[
+        str | None, typer.Argument(metavar="[SOURCE]", help="With --verify: the source, to compare it as well.")
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--verify", help="Read the dataset and compare it with the certificate; exit code 1 if not.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what a conversion kept, changed and left out; --verify compares again.
+
+    Every conversion ends with a certificate, a JSON file next to the target. It has a digest of each column of each
+    episode, of both datasets.
+
+    Example: penstock certificate ./cartpole-minari ./cartpole --verify
+    """
+    if source is not None and not again:
+        raise ArgumentError("expected --verify with a SOURCE, got a SOURCE alone")
+    stored = Certificate.read(target)
+    wrong: list[str] = []
+    if again:
+        with ExitStack() as opened:
+            datasets = [opened.enter_context(open(place)).source for place in (target, source) if place is not None]
+            wrong = list(verify(stored, *datasets))
+    if as_json:
+        print_json({**stored.to_json(), **({"verified": not wrong, "wrong": wrong} if again else {})})
+    else:
+        Console(soft_wrap=True).print(render(stored, wrong if again else None))
+    if wrong:
+        raise typer.Exit(1)
+
+
+def render(stored: Certificate, wrong: list[str] | None) -> RenderableType:
+    """Return the certificate as text for people, with the result of a comparison if there was one."""
+    source, target = stored.source, stored.target
+    counts = f"{counted(target['episodes'], 'episode')}, {counted(target['steps'], 'step')}"
+    title = Text(f"{source['reader']} -> {target['reader']}: {counts}, by penstock {stored.version}", style="bold")
+    table = Table("column", "of", "", "how", box=None, header_style="bold", pad_edge=False)
+    for column in stored.columns:
+        change = column.change
+        if column.psnr is not None and column.ssim is not None:
+            change += f", at least {column.psnr:.1f} dB PSNR and {column.ssim:.3f} SSIM"
+        status = Text(column.status, style=STYLES[column.status])
+        table.add_row(Text(column.column), Text(column.origin or ""), status, Text(change))
+    for note in stored.notes:
+        table.add_row(Text(note.what), "", Text(note.level), Text(note.message))
+    parts: list[RenderableType] = [title, Fitted(table)]
+    if wrong is not None:
+        lines = [Text(line, style="red") for line in wrong] or [Text("verified: nothing changed since", style="green")]
+        parts += lines
+    return Group(*parts)

@@ -1,0 +1,396 @@
+"""`Certificate`: proof of what a conversion kept, by column, made of both datasets after the target was reopened.
+
+Each column of each episode has a digest of its values in a canonical form: little-endian, C-contiguous, with dtype and
+row shape; ragged rows with their lengths. Digests of the source are made of what the source returns when it is read
+again, digests of the target of what the reopened target returns. So neither the writer nor memory of the conversion can
+make them equal. A certificate is written at the end, in one step: a conversion that was killed has none.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from penstock.conversion.draft import ASKED, Draft
+from penstock.conversion.report import Note
+from penstock.core.arrays import AnyArray, ByteArray
+from penstock.core.columns import under
+from penstock.core.frames import is_picture
+from penstock.core.narrowing import is_dict
+from penstock.core.ragged import Array, Ragged
+from penstock.core.text import counted
+from penstock.data.dataset import EpisodeDataset
+from penstock.errors import DataError, FormatError
+from penstock.files import write_atomic
+from penstock.formats.base.source import Source
+
+Status = Literal["equal", "changed", "lossy", "filled", "dropped", "left out", "different"]
+
+DIGEST_BYTES = 16
+SUFFIX = ".certificate.json"
+VERSION = 1
+WINDOW = 8  # pixels of a side of the squares that the structural similarity compares
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnCertificate:
+    """What became of one column.
+
+    Args:
+        column: Path in the target, or in the source if it was left out.
+        origin: Path in the source. None if the column was filled in or computed of several columns.
+        status: `"equal"`: bit for bit. `"changed"`: equal after the change in `change`. `"lossy"`: pictures that were
+            compressed with loss. `"filled"`: values that the source lacks. `"dropped"`: left out as asked for.
+            `"left out"`: not in the target. `"different"`: the target does not have the values that it should have.
+        change: Explanation.
+        source: `[E, 16]` uint8 digests of the source's values, or None.
+        target: `[E, 16]` uint8 digests of the target's values, or None.
+        psnr: Smallest peak signal-to-noise ratio of an episode in dB, for lossy columns.
+        ssim: Smallest structural similarity of an episode, for lossy columns.
+    """
+
+    column: str
+    origin: str | None
+    status: Status
+    change: str = ""
+    source: ByteArray | None = None
+    target: ByteArray | None = None
+    psnr: float | None = None
+    ssim: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data; digests as base64."""
+        return {
+            "column": self.column,
+            "origin": self.origin,
+            "status": self.status,
+            "change": self.change,
+            "source": None if self.source is None else base64.b64encode(self.source.tobytes()).decode(),
+            "target": None if self.target is None else base64.b64encode(self.target.tobytes()).decode(),
+            "psnr": self.psnr,
+            "ssim": self.ssim,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ColumnCertificate:
+        """Make one from the output of `to_json`."""
+        source, target = (
+            None if text is None else np.frombuffer(base64.b64decode(text), np.uint8).reshape(-1, DIGEST_BYTES)
+            for text in (data["source"], data["target"])
+        )
+        rest = (data["psnr"], data["ssim"])
+        return cls(data["column"], data["origin"], data["status"], data["change"], source, target, *rest)
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """What a conversion kept.
+
+    Args:
+        source: Class that reads the source, its fingerprint, episodes and steps.
+        target: Class, fingerprint, episodes and steps of the target.
+        columns: A certificate for each column of the target, and for each that was left out.
+        notes: Differences of spaces and metadata.
+        version: Version of penstock.
+    """
+
+    source: Mapping[str, Any]
+    target: Mapping[str, Any]
+    columns: tuple[ColumnCertificate, ...]
+    notes: tuple[Note, ...]
+    version: str
+
+    @property
+    def lossless(self) -> bool:
+        """Whether every column is in the target bit for bit, but for dropped ones, and nothing was filled in."""
+        return all(column.status in ("equal", "dropped") for column in self.columns)
+
+    @property
+    def kept(self) -> bool:
+        """Whether the target has the values that it should have."""
+        return all(column.status != "different" for column in self.columns)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "certificate": VERSION,
+            "penstock": self.version,
+            "source": dict(self.source),
+            "target": dict(self.target),
+            "lossless": self.lossless,
+            "columns": [column.to_json() for column in self.columns],
+            "notes": [[note.level, note.what, note.message] for note in self.notes],
+        }
+
+    @classmethod
+    def read(cls, target: str | Path) -> Certificate:
+        """Read the certificate of a dataset.
+
+        Args:
+            target: Path of the dataset.
+
+        Raises:
+            FileNotFoundError: There is no certificate next to it.
+            FormatError: The file is no certificate.
+        """
+        path = path_of(Path(target))
+        try:
+            data: Any = json.loads(path.read_text("utf-8"))
+            if not is_dict(data) or data.get("certificate") != VERSION:
+                raise FormatError(f"expected a certificate of version {VERSION}, got another file", path=path)
+            columns = tuple(ColumnCertificate.from_json(column) for column in data["columns"])
+            notes = tuple(Note(*note) for note in data["notes"])
+            return cls(data["source"], data["target"], columns, notes, data["penstock"])
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f"no certificate at {path}: the conversion did not finish, or was done without one"
+            ) from None
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise FormatError(f"expected a certificate, got {error!r}", path=path) from error
+
+    def write(self, target: Path) -> Path:
+        """Write the certificate next to a dataset; return its path."""
+        path = path_of(target)
+        write_atomic(path, (json.dumps(self.to_json(), indent=1) + "\n").encode())
+        return path
+
+
+def path_of(target: Path) -> Path:
+    """Return the path of the certificate of a dataset.
+
+    Example:
+        >>> path_of(Path("data/cartpole")).as_posix()
+        'data/cartpole.certificate.json'
+    """
+    return target.with_name(target.name + SUFFIX)
+
+
+def digest(values: Array) -> bytes:
+    """Return the digest of a column of one episode in its canonical form, 16 bytes.
+
+    Example:
+        >>> digest(np.arange(3, dtype=">i4")) == digest(np.arange(3, dtype="<i4"))
+        True
+    """
+    state = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    if isinstance(values, Ragged):
+        state.update(np.ascontiguousarray(values.lengths, "<i8").tobytes())
+        values = values.values
+    plain = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+    state.update(f"{plain.dtype.str} {plain.shape}".encode())
+    state.update(plain.tobytes() if plain.size < 1 << 16 else plain.reshape(-1).view(np.uint8).data)
+    return state.digest()
+
+
+def psnr(one: ByteArray, other: ByteArray) -> float:
+    """Return the peak signal-to-noise ratio of pictures in dB; infinite for equal ones.
+
+    Example:
+        >>> round(psnr(np.zeros((2, 8, 8), np.uint8), np.ones((2, 8, 8), np.uint8)), 2)
+        48.13
+    """
+    error = float(np.mean(np.square(one.astype(np.float64) - other.astype(np.float64)))) if one.size else 0.0
+    return math.inf if error == 0 else 10 * math.log10(255**2 / error)
+
+
+def ssim(one: ByteArray, other: ByteArray) -> float:
+    """Return the mean structural similarity of pictures (Wang et al., 2004), over squares of 8 x 8 pixels.
+
+    Args:
+        one: `[n, height, width]` or `[n, height, width, channels]` uint8.
+        other: The same shape.
+
+    Example:
+        >>> frames = np.arange(256, dtype=np.uint8).reshape(1, 16, 16)
+        >>> ssim(frames, frames), ssim(frames, 255 - frames) < 0
+        (1.0, True)
+    """
+    n, height, width = one.shape[:3]
+    rows, cols = height // WINDOW, width // WINDOW
+
+    def squares(frames: ByteArray) -> AnyArray:
+        whole = frames.reshape(n, height, width, -1)[:, : rows * WINDOW, : cols * WINDOW].astype(np.float64)
+        return np.moveaxis(whole.reshape(n, rows, WINDOW, cols, WINDOW, -1), (2, 4), (-2, -1))
+
+    if not rows or not cols or not n:
+        return 1.0 if np.array_equal(one, other) else 0.0
+    a, b = squares(one), squares(other)
+    mean_a, mean_b = a.mean((-2, -1)), b.mean((-2, -1))
+    var_a, var_b = a.var((-2, -1)), b.var((-2, -1))
+    both = (a * b).mean((-2, -1)) - mean_a * mean_b
+    c1, c2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
+    ratio: AnyArray = (2 * mean_a * mean_b + c1) * (2 * both + c2)
+    similarity: AnyArray = ratio / ((mean_a**2 + mean_b**2 + c1) * (var_a + var_b + c2))
+    return float(similarity.mean())
+
+
+class _Column:
+    """Comparison of one column of the target with what it should be, episode by episode."""
+
+    def __init__(self, column: str, origin: str | None, level: str, change: str) -> None:
+        self._column = column
+        self._origin = origin
+        self._status: Status = "filled" if level == "filled" else "changed" if change else "equal"
+        self._change = change
+        self._source: list[bytes] = []
+        self._target: list[bytes] = []
+        self._psnr = math.inf
+        self._ssim = 1.0
+        self._different = ""
+
+    def add(self, episode: int, stored: Array | None, expected: Array, read: Array) -> None:
+        """Compare the values read from the target with the expected ones; `stored` has the values of the source."""
+        if stored is not None:
+            self._source.append(digest(stored))
+        self._target.append(digest(read))
+        if self._target[-1] == (self._source[-1] if expected is stored else digest(expected)):
+            return
+        if isinstance(expected, Ragged) or isinstance(read, Ragged) or expected.shape != read.shape:
+            self._different = self._different or f"episode {episode}: {_shape(expected)} became {_shape(read)}"
+        elif expected.dtype != read.dtype and np.array_equal(expected.astype(read.dtype), read, equal_nan=_nan(read)):
+            self._status, self._change = "changed", self._change or f"{read.dtype}, from {expected.dtype}"
+        elif expected.dtype == read.dtype == np.uint8 and is_picture(expected.shape[1:]):
+            self._status, self._change = "lossy", self._change or "pictures were compressed with loss"
+            self._psnr = min(self._psnr, psnr(expected, read))
+            self._ssim = min(self._ssim, ssim(_frames(expected), _frames(read)))
+        else:
+            self._different = self._different or f"episode {episode}: values differ"
+
+    def certificate(self) -> ColumnCertificate:
+        """The certificate of the column."""
+        status: Status = "different" if self._different else self._status
+        lossy = (self._psnr, self._ssim) if status == "lossy" else (None, None)
+        source = _table(self._source) if self._source else None
+        change = self._different or self._change
+        return ColumnCertificate(self._column, self._origin, status, change, source, _table(self._target), *lossy)
+
+
+def certify(
+    data: EpisodeDataset,
+    target: Source,
+    draft: Draft,
+    *,
+    notes: Sequence[Note],
+    on_episode: Callable[[int], object] | None = None,
+) -> Certificate:
+    """Compare a target with its source.
+
+    Args:
+        data: The chosen episodes of the source.
+        target: The reopened target.
+        draft: How columns of the source become columns of the target.
+        notes: Differences that the conversion reported.
+        on_episode: Called with the number of compared episodes after each. The default is None.
+
+    Raises:
+        FormatError: The target has other episodes than the source.
+    """
+    if len(target) != len(data) or target.steps != data.steps:
+        raise FormatError(
+            f"expected {counted(len(data), 'episode')} of {counted(data.steps, 'step')} in the target, got "
+            f"{counted(len(target), 'episode')} of {counted(target.steps, 'step')}",
+            path=target.location,
+        )
+    columns = {path: _column(path, draft, notes) for path in draft.fields}
+    missing = [path for path in columns if path not in target.spec]
+    pairs = zip(data.source.episodes(data.episodes.index.tolist()), target.episodes(), strict=True)
+    for number, (before, after) in enumerate(pairs):
+        expected = draft.of(before.columns, len(before))
+        for path, column in columns.items():
+            if path not in missing:
+                origin = draft.origins.get(path, path)
+                column.add(number, before.columns.get(origin), expected[path], after.columns[path])
+        if on_episode is not None:
+            on_episode(number + 1)
+    lost = [ColumnCertificate(path, path, "different", "it is not in the target") for path in missing]
+    left_out = [
+        ColumnCertificate(note.what, note.what, "dropped" if note.message == ASKED else "left out", note.message)
+        for note in notes
+        if note.level == "left out" and any(under(note.what, path) for path in data.spec)
+    ]
+    made = [column.certificate() for path, column in columns.items() if path not in missing]
+    known = {column.column for column in (*made, *left_out)}
+    return Certificate(
+        _identity(data.source, len(data), data.steps),
+        _identity(target, len(target), target.steps),
+        (*made, *lost, *left_out),
+        tuple(note for note in notes if note.what not in known),
+        version("penstock"),
+    )
+
+
+def verify(certificate: Certificate, target: Source, source: Source | None = None) -> Iterator[str]:
+    """Yield what is no longer as the certificate says.
+
+    Args:
+        certificate: The certificate.
+        target: The target, opened.
+        source: The source, opened, with the episodes that were converted, in their order. The default is None: only
+            the target is read.
+
+    Raises:
+        DataError: The certificate has other episodes than a dataset.
+    """
+    for name, opened in (("target", target), ("source", source)):
+        if opened is None:
+            continue
+        stored = certificate.target if name == "target" else certificate.source
+        if len(opened) != stored["episodes"]:
+            raise DataError(f"expected a {name} of {stored['episodes']} episodes, got one of {len(opened)}")
+        columns = {
+            path: digests
+            for column in certificate.columns
+            if (path := column.column if name == "target" else column.origin) is not None
+            and (digests := column.target if name == "target" else column.source) is not None
+        }
+        if missing := sorted(columns.keys() - opened.spec.keys()):
+            yield f"{name}: expected the columns {missing}, got none"
+        wrong: dict[str, list[int]] = {}
+        for e, episode in enumerate(opened.episodes()):
+            for path in columns.keys() & opened.spec.keys():
+                if digest(episode.columns[path]) != columns[path][e].tobytes():
+                    wrong.setdefault(path, []).append(e)
+        for path, episodes in sorted(wrong.items()):
+            yield f"{name}: {path} has other values in {counted(len(episodes), 'episode')}, the first is {episodes[0]}"
+
+
+def _column(path: str, draft: Draft, notes: Sequence[Note]) -> _Column:
+    origin = draft.origins.get(path, path)
+    about = [note for note in notes if note.what in (path, origin) and note.level in ("adapted", "filled")]
+    known = next((note for note in about if note.level == "filled"), about[0] if about else None)
+    level = "" if known is None else known.level
+    change = "" if known is None else known.message
+    if level == "adapted" and change == f"renamed to {path}":
+        level = ""
+    return _Column(path, origin if level != "filled" else None, level, change)
+
+
+def _identity(source: Source, episodes: int, steps: int) -> dict[str, Any]:
+    reader = type(source).__name__
+    return {"reader": reader, "fingerprint": source.fingerprint, "episodes": episodes, "steps": steps}
+
+
+def _table(digests: Sequence[bytes]) -> ByteArray:
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST_BYTES)
+
+
+def _frames(rows: ByteArray) -> ByteArray:
+    """Pictures as `[n, height, width, channels]`: the channels of `[n, channels, height, width]` go to the end."""
+    return np.moveaxis(rows, 1, -1) if rows.ndim == 4 and rows.shape[1] < rows.shape[3] else rows
+
+
+def _shape(rows: Array) -> str:
+    return f"{counted(len(rows), 'ragged row')}" if isinstance(rows, Ragged) else f"{rows.dtype}{list(rows.shape)}"
+
+
+def _nan(rows: AnyArray) -> bool:
+    return rows.dtype.kind in "fc"
