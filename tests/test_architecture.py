@@ -68,7 +68,7 @@ SEES: dict[str, tuple[str, ...]] = {
     ),
     "load": (*GROUND, "flow", "kernels", "plan", "formats.base", "data"),
     "replay": (*GROUND, "flow", "kernels", "plan", "formats.base", "formats.columns", "data", "load"),
-    "conversion": (*GROUND, "locations", "formats.base", "data"),
+    "conversion": (*GROUND, "flow", "locations", "formats.base", "data"),
     "doctor": (*GROUND, "flow", "formats.base", "locations", "data", "conversion"),
     "testing": (*GROUND, "kernels", "plan", "formats.base", "formats.memory", "data"),
 }

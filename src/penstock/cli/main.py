@@ -29,6 +29,7 @@ COMMANDS = {
         "penstock.cli.certificate:certificate",
         "Show what a conversion kept, changed and left out; --verify compares again.",
     ),
+    "diff": ("penstock.cli.diff:diff", "Show which episodes, columns and rows of two datasets differ."),
     "reshard": (
         "penstock.cli.reshard:reshard",
         "Write tar shards again, with another size, compression or layout.",

@@ -1,0 +1,50 @@
+"""`penstock diff`: which episodes, columns and rows of two datasets differ."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from penstock.cli.fitted import Fitted
+from penstock.cli.show import Json, print_json
+from penstock.conversion.difference import Difference, difference
+from penstock.data.open import open
+
+
+def diff(
+    first: Annotated[str, typer.Argument(metavar="A", help="A path, or an id that a format knows.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Another dataset, of any format.")],
+    match: Annotated[
+        Literal["number", "content"],
+        typer.Option("--match", help="Compare episodes of the same number, or sets of episodes by their content."),
+    ] = "number",
+    tolerance: Annotated[float, typer.Option("--tolerance", min=0, help="Largest difference that is none.")] = 0.0,
+    as_json: Json = False,
+) -> None:
+    """Show which episodes, columns and rows of two datasets differ. The exit code is 1 if any do.
+
+    Example: penstock diff ./cartpole ./cartpole-minari --tolerance 1e-6
+    """
+    with open(first) as one, open(second) as other:
+        found = difference(one, other, match=match, tolerance=tolerance)
+    if as_json:
+        print_json({"equal": not found, "differences": [each.to_json() for each in found]})
+    else:
+        Console(soft_wrap=True).print(render(found))
+    if found:
+        raise typer.Exit(1)
+
+
+def render(found: tuple[Difference, ...]) -> RenderableType:
+    """Return the differences as a table for people."""
+    if not found:
+        return Text("no difference", style="green")
+    table = Table("", "what", "how", "largest", box=None, header_style="bold", pad_edge=False)
+    for each in found:
+        largest = "" if each.largest is None else f"{each.largest:.6g}"
+        table.add_row(Text(each.kind), Text(each.what), Text(each.message), largest)
+    return Fitted(table)
