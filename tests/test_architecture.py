@@ -34,7 +34,7 @@ SEES: dict[str, tuple[str, ...]] = {
     "locations": (*GROUND, "flow"),
     "containers": (*GROUND, "kernels", "flow", "locations"),
     "formats": (),
-    "formats.base": (*GROUND, "kernels", "formats"),
+    "formats.base": (*GROUND, "kernels", "formats", "locations"),
     "formats.memory": (*GROUND, "kernels", "formats.base"),
     "formats.records": (*GROUND, "kernels", "containers", "formats.base"),
     "formats.joined": (*GROUND, "formats.base"),

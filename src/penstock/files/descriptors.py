@@ -13,20 +13,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.errors import FormatError, UnsafeDataError
-
-StrPath = str | os.PathLike[str]
+from penstock.files.remote import StrPath, whole_file
 
 POOLED = 256  # descriptors of pooled files in a process, where `ulimit -n` allows 1,024
 
 
-def open_descriptor(path: StrPath, flags: int, mode: int = 0o666) -> int:
+def open_descriptor(path: StrPath, flags: int, mode: int = 0o666, *, fetch: bool = True) -> int:
     """Open a file or folder as `os.open` does and return its descriptor, which child processes do not inherit.
 
-    Where the process has reached its limit of open files, idle descriptors of pooled files are closed first.
+    A remote file that is only read is fetched whole, unless `fetch` is False: then the caller asks for ranges. Where
+    the process has reached its limit of open files, idle descriptors of pooled files are closed first.
 
     Raises:
         OSError: It cannot be opened. Where too many files are open, the message names `ulimit -n`.
     """
+    if fetch and flags & os.O_ACCMODE == os.O_RDONLY:
+        whole_file(path)
     while True:
         try:
             return os.open(path, flags | os.O_CLOEXEC, mode)
@@ -37,13 +39,14 @@ def open_descriptor(path: StrPath, flags: int, mode: int = 0o666) -> int:
                 raise _too_many_files(path) from error
 
 
-def open_regular(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False) -> int:
+def open_regular(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False, fetch: bool = True) -> int:
     """Open a regular file and return its descriptor, which the caller closes.
 
     Args:
         path: The file.
         flags: As of `os.open`.
         follow: Whether `path` may be a symbolic link.
+        fetch: Whether a remote file that is only read is fetched whole.
 
     Raises:
         FormatError: The file is missing.
@@ -53,7 +56,7 @@ def open_regular(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False) 
     """
     links = 0 if follow else os.O_NOFOLLOW
     try:
-        fd = open_descriptor(path, flags | links | os.O_NONBLOCK, 0o644)
+        fd = open_descriptor(path, flags | links | os.O_NONBLOCK, 0o644, fetch=fetch)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FormatError("expected a file, found none", path=path) from error
     except OSError as error:

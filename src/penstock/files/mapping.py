@@ -5,6 +5,10 @@ does not limit the number of columns (Python's `mmap` duplicates the descriptor 
 choice). And it knows its file, so that a read can notice that the file was truncated: touching a page behind the end of
 a file ends the process with SIGBUS, which no `except` can catch.
 
+Maps of remote files (`penstock.files.remote`) hold zeros where bytes were not fetched. `map_file` fetches a remote
+file whole, unless `lazy` says that every reader asks first: `RowMap` and `TileMap` do so by `MappedFiles.fill`, others
+by `read_mapped`, which returns fetched bytes.
+
 The array that `map_file` returns owns the map: it is unmapped when the last array that shows it is gone. At the exit of
 the interpreter nothing is unmapped, because daemon threads may still be copying; the system does it afterwards.
 """
@@ -17,15 +21,16 @@ import mmap
 import os
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from penstock.core.arrays import ByteArray, IntArray
+from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.errors import FormatError
-from penstock.files.descriptors import open_regular
+from penstock.files.descriptors import open_descriptor, open_regular
+from penstock.files.remote import RemoteFile, Wanted, fill, filled, range_of, remote_file
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -33,6 +38,8 @@ _libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _FAILED = ctypes.c_void_p(-1).value
 _clock = time.monotonic
+
+Mapped = TypeVar("Mapped", bound=AnyArray)
 
 BELIEVED = 0.01  # seconds for which a file that was looked at is not looked at again
 SHARE = 0.02  # of the time that looking at many files may take
@@ -50,12 +57,14 @@ class MappedFile:
         "_until",
         "address",
         "path",
+        "remote",
         "size",
     )
 
-    def __init__(self, fd: int, size: int, path: Path) -> None:
+    def __init__(self, fd: int, size: int, path: Path, *, writable: bool = False, lazy: bool = False) -> None:
         found = os.fstat(fd)
-        address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+        access = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ
+        address = _libc.mmap(None, size, access, mmap.MAP_SHARED, fd, 0)
         if address is None or address == _FAILED:
             raise _map_error(ctypes.get_errno(), path)
         self.address = address
@@ -64,15 +73,23 @@ class MappedFile:
         self._identity = (found.st_dev, found.st_ino)
         self._place = os.path.abspath(path)  # the working directory may change
         self._found, self._until = size, 0.0  # what the last look found, and until when it is believed
-        self.__array_interface__ = {"data": (address, True), "shape": (size,), "typestr": "|u1", "version": 3}
+        self.__array_interface__ = {"data": (address, not writable), "shape": (size,), "typestr": "|u1", "version": 3}
         weakref.finalize(self, _libc.munmap, address, size).atexit = False
+        remote = None if writable else remote_file(path)
+        if remote is not None and not lazy:
+            release = fill([range_of(remote, 0, size)])
+            weakref.finalize(self, release).atexit = False
+            remote = None  # all of it is here
+        self.remote: RemoteFile | None = remote
 
     def check(self, size: int | None = None) -> None:
         """Raise `FormatError` if the file has fewer than `size` bytes by now, by default all that are mapped.
 
         A file that was replaced or deleted is fine: mapped bytes stay as they were until it is unmapped. Cost: one
-        `stat`, 2 to 10 µs, unless there was one less than `BELIEVED` seconds ago.
+        `stat`, 2 to 10 µs, unless there was one less than `BELIEVED` seconds ago. A remote file keeps its size.
         """
+        if self.remote is not None:
+            return
         wanted, now = self.size if size is None else size, _clock()
         if now >= self._until:
             self._found, self._until = self._length(), now + BELIEVED
@@ -93,13 +110,16 @@ class MappedFile:
         return found.st_size if (found.st_dev, found.st_ino) == self._identity else self.size
 
 
-def map_file(path: str | os.PathLike[str], size: int | None = None, *, follow: bool = True) -> ByteArray:
+def map_file(
+    path: str | os.PathLike[str], size: int | None = None, *, follow: bool = True, lazy: bool = False
+) -> ByteArray:
     """Map a regular file.
 
     Args:
         path: The file.
         size: How many bytes from the start to map; by default all that the file has now.
         follow: Whether `path` may be a symbolic link.
+        lazy: Fetch nothing of a remote file: every reader of the map asks for bytes before it touches them.
 
     Returns:
         `[size]` uint8, read-only. The map lives as long as this array or a view of it. No file descriptor stays open.
@@ -116,20 +136,29 @@ def map_file(path: str | os.PathLike[str], size: int | None = None, *, follow: b
         [97, 98, 99]
     """
     path = Path(path)
-    fd = open_regular(path, follow=follow)
+    fd = open_regular(path, follow=follow, fetch=False)
     try:
-        return map_descriptor(fd, path, size)
+        return map_descriptor(fd, path, size, lazy=lazy)
     finally:
         os.close(fd)
 
 
-def map_descriptor(fd: int, path: Path, size: int | None = None) -> ByteArray:
+def map_writable(path: str | os.PathLike[str], size: int) -> ByteArray:
+    """Map a file of `size` bytes as `[size]` uint8. Other processes see at once what is written to the array."""
+    fd = open_descriptor(path, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        return np.asarray(MappedFile(fd, size, Path(path), writable=True)) if size else np.zeros(0, np.uint8)
+    finally:
+        os.close(fd)
+
+
+def map_descriptor(fd: int, path: Path, size: int | None = None, *, lazy: bool = False) -> ByteArray:
     """Map a file that is open as `fd`, which may be closed afterwards; else as `map_file`."""
     found = os.fstat(fd).st_size
     wanted = found if size is None else size
     if found < wanted:
         raise FormatError(f"expected at least {wanted} bytes, got {found}", path=path)
-    return np.asarray(MappedFile(fd, wanted, path)) if wanted else np.zeros(0, np.uint8)
+    return np.asarray(MappedFile(fd, wanted, path, lazy=lazy)) if wanted else np.zeros(0, np.uint8)
 
 
 def mapping_of(buffer: Any) -> MappedFile | None:
@@ -146,11 +175,40 @@ def mapping_of(buffer: Any) -> MappedFile | None:
 def check_mapped(*buffers: ByteArray | memoryview) -> None:
     """Raise `FormatError` if the file behind one of these contiguous buffers has fewer bytes now than the buffer shows.
 
-    To be called before mapped bytes are read where no gather of `RowMap` or `TileMap` does so.
+    To be called before mapped bytes are read where no gather of `RowMap` or `TileMap` does so. It fetches nothing: lazy
+    maps of remote files are read by `read_mapped`.
     """
     for buffer in buffers:
         if (file := mapping_of(buffer)) is not None:
             file.check(_end(buffer, file))
+
+
+def is_lazy(buffer: Any) -> bool:
+    """Whether an array shows a remote file that was mapped with `lazy`."""
+    return (file := mapping_of(buffer)) is not None and file.remote is not None
+
+
+def read_mapped(buffer: Mapped) -> Mapped:
+    """Return a part of a map, to be read now or later: the part as it is, of a lazy map a copy.
+
+    Args:
+        buffer: Contiguous array.
+
+    Raises:
+        FormatError: The file was truncated.
+        RemoteError: The bytes cannot be fetched.
+    """
+    file = mapping_of(buffer)
+    if file is None:
+        return buffer
+    end = _end(buffer, file)
+    file.check(end)
+    if file.remote is None or not buffer.nbytes:
+        return buffer
+    with filled([range_of(file.remote, end - buffer.nbytes, end)]):
+        copy = buffer.copy()
+    copy.flags.writeable = False
+    return copy
 
 
 class MappedFiles:
@@ -160,19 +218,41 @@ class MappedFiles:
     Looking at every file takes `SHARE` of the time at most, for any number of files.
     """
 
-    __slots__ = ("_file", "_files", "_size", "_until")
+    __slots__ = ("_file", "_files", "_size", "_skipped", "_until", "lazy")
 
     def __init__(self, buffers: Sequence[ByteArray]) -> None:
         numbers: dict[MappedFile, int] = {}
         self._file: list[int] = []  # by buffer, -1 for other memory
         self._size: list[int] = []  # by file, how many of its bytes are in use
+        skipped: list[int] = []  # by buffer, the bytes of the file before it
         for buffer in buffers:
             file = mapping_of(buffer)
             self._file.append(-1 if file is None else numbers.setdefault(file, len(numbers)))
+            skipped.append(0 if file is None else _end(buffer, file) - buffer.nbytes)
             if file is not None:
                 self._size += [0] * (len(numbers) - len(self._size))
                 self._size[self._file[-1]] = max(self._size[self._file[-1]], _end(buffer, file))
-        self._files, self._until = list(numbers), 0.0
+        self._files: list[MappedFile] = list(numbers)
+        self._until = 0.0
+        self._skipped = np.array(skipped, np.int64)
+        self.lazy = any(file.remote is not None for file in self._files)
+
+    def fill(self, buffers: IntArray, begin: IntArray, end: IntArray) -> Callable[[], None]:
+        """Fetch the bytes `begin : end` of each of these buffers, where they are lazy; call what is returned when they
+        were read."""
+        number = np.array(self._file, np.int64)[buffers]
+        if not len(number):
+            return fill([])
+        order = np.argsort(number, kind="stable")
+        files, first = np.unique(number[order], return_index=True)
+        wanted: list[Wanted] = []
+        numbers: list[int] = files.tolist()
+        for file, places in zip(numbers, np.split(order, first[1:]), strict=True):
+            remote = self._files[file].remote if file >= 0 else None
+            if remote is not None:
+                skipped = self._skipped[buffers[places]]
+                wanted.append((remote, begin[places] + skipped, end[places] + skipped))
+        return fill(wanted)
 
     def __len__(self) -> int:
         return len(self._files)
@@ -190,7 +270,7 @@ class MappedFiles:
             self._until = end + max(BELIEVED, (end - begin) / SHARE)
 
 
-def _end(buffer: ByteArray | memoryview, file: MappedFile) -> int:
+def _end(buffer: AnyArray | memoryview, file: MappedFile) -> int:
     """How many bytes of the file have to be there for the buffer to be read."""
     shown = np.asarray(buffer)
     return shown.__array_interface__["data"][0] + shown.nbytes - file.address if shown.nbytes else 0

@@ -6,7 +6,7 @@ the GIL, and copies nothing if a span is wrong. The map keeps references to the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,9 +94,31 @@ class RowMap:
             few = len(self.files) > MANY_FILES and len(start) * 8 < len(self.files)
             self.files.check(self._buffers_of(start, length) if few else None)
         target = flat(out, self.row_bytes)
+        if self.files.lazy:
+            check_spans(start, length, at, self.n, len(target) // self.row_bytes)
+            release = self._fetched(start, length)
+            try:
+                self._gather(start, length, at, target)
+            finally:
+                release()
+        else:
+            self._gather(start, length, at, target)
+
+    def _gather(self, start: IntArray, length: IntArray, at: IntArray, target: ByteArray) -> None:
         runs = self.first, self.guide, self.shift, self.address
         if gather_rows(*runs, self.row_bytes, start, length, at, target) >= 0:
             check_spans(start, length, at, self.n, len(target) // self.row_bytes)
+
+    def _fetched(self, start: IntArray, length: IntArray) -> Callable[[], None]:
+        """Fetch the bytes of spans that are within the map; call what is returned when they were copied."""
+        start, length = start[length > 0], length[length > 0]
+        begin = self.first.searchsorted(start, side="right") - 1
+        runs = self.first.searchsorted(start + length, side="left") - begin
+        span, run = expanded(begin, runs)
+        low = np.maximum(start[span], self.first[run]) - self.first[run]
+        high = np.minimum((start + length)[span], self.first[run + 1]) - self.first[run]
+        width = self.row_bytes
+        return self.files.fill(self.buffer[run], self.offset[run] + low * width, self.offset[run] + high * width)
 
     def _buffers_of(self, start: IntArray, length: IntArray) -> IntArray:
         """The buffers that hold these spans. Spans that leave the map are cut to it; the gather refuses them."""
@@ -107,6 +129,16 @@ class RowMap:
             [np.arange(a, b, dtype=np.int64) for a, b in zip(begin.tolist(), end.tolist(), strict=True)] or [begin]
         )
         return self.buffer[runs]
+
+
+def expanded(first: IntArray, count: IntArray) -> tuple[IntArray, IntArray]:
+    """`count[i]` numbers from `first[i]` on for every `i`: the index of each in `first`, and the numbers.
+
+    >>> expanded(np.array([5, 9]), np.array([2, 1]))
+    (array([0, 0, 1]), array([5, 6, 9]))
+    """
+    owner = np.repeat(np.arange(len(first)), count)
+    return owner, np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count) + first[owner]
 
 
 def flat(out: ByteArray, row_bytes: int) -> ByteArray:

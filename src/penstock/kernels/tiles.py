@@ -7,7 +7,7 @@ the output.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -17,7 +17,7 @@ from penstock.core.arrays import ByteArray, IntArray
 from penstock.files.mapping import MappedFiles
 from penstock.kernels.gather import AXES, gather_tiles
 from penstock.kernels.locate import guide_of
-from penstock.kernels.rows import check_spans, flat
+from penstock.kernels.rows import check_spans, expanded, flat
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +123,41 @@ class TileMap:
         places = len(target) // self.row_bytes
         if self.axes.shape[1] > AXES:
             check_spans(start, length, at, self.n, places)
-            self._gather_any_axes(start, length, at, target.reshape(places, *self.row_shape, self.itemsize))
+            release = self._fetched(start, length)
+            try:
+                self._gather_any_axes(start, length, at, target.reshape(places, *self.row_shape, self.itemsize))
+            finally:
+                release()
             return
+        if self.files.lazy:
+            check_spans(start, length, at, self.n, places)
+        release = self._fetched(start, length)
+        try:
+            self._gather(start, length, at, target, places)
+        finally:
+            release()
+
+    def _fetched(self, start: IntArray, length: IntArray) -> Callable[[], None]:
+        """Fetch the tiles of spans that are within the map; call what is returned when they were copied."""
+        if not self.files.lazy:
+            return _nothing
+        start, length = start[length > 0], length[length > 0]
+        begin = self.first.searchsorted(start, side="right") - 1
+        runs = self.first.searchsorted(start + length, side="left") - begin
+        span, run = expanded(begin, runs)
+        height = self.tile_shape[:, 0]
+        bands = -(-np.diff(self.first) // height)
+        across = np.diff(self.tile_first) // np.maximum(bands, 1)
+        low = (np.maximum(start[span], self.first[run]) - self.first[run]) // height[run]
+        high = -(-(np.minimum((start + length)[span], self.first[run + 1]) - self.first[run]) // height[run])
+        owner, tile = expanded(self.tile_first[run] + low * across[run], (high - low) * across[run])
+        stored = self.tile_offset[tile] >= 0
+        owner, tile = owner[stored], tile[stored]
+        size = self.tile_shape.prod(axis=1)[run[owner]] * self.itemsize
+        offset = self.tile_offset[tile]
+        return self.files.fill(self.tile_buffer[tile], offset, offset + size)
+
+    def _gather(self, start: IntArray, length: IntArray, at: IntArray, target: ByteArray, places: int) -> None:
         bad = gather_tiles(
             self.first, self.guide, self.shift, self.tile_shape, self.tile_first, self.address, self.layout, self.axes,
             self.fill, start, length, at, self.row_bytes, target,
@@ -154,6 +187,10 @@ class TileMap:
                 stored = self.buffers[int(self.tile_buffer[tile])][offset : offset + prod(shape)].reshape(shape)
                 row[box] = stored[inside][tuple(slice(n) for n in row[box].shape)]
             tile += 1
+
+
+def _nothing() -> None:
+    """There is nothing to release."""
 
 
 def _columns(shapes: IntArray, row_shape: tuple[int, ...]) -> IntArray:

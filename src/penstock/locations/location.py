@@ -24,6 +24,7 @@ from urllib.parse import unquote
 
 from penstock.core.narrowing import is_path
 from penstock.errors import ArgumentError, DataError
+from penstock.locations.mirror import mirror
 from penstock.locations.objects import shown
 from penstock.locations.patterns import expand_braces, local_glob
 
@@ -104,12 +105,15 @@ class Location:
         return self.text
 
     def paths(self) -> tuple[Path, ...]:
-        """Return the local path of each place.
+        """Return the local path of each place. A URL is mirrored: its bytes are fetched when they are read.
 
         Raises:
-            DataError: A place is a URL.
+            FileNotFoundError: A URL leads to nothing.
+            RemoteError: A store does not answer.
         """
-        return tuple(_local(place) for place in self.places)
+        return tuple(
+            mirror(place.full, self.storage_options) if isinstance(place, Url) else place for place in self.places
+        )
 
 
 LocationLike: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Location"
@@ -168,9 +172,3 @@ def _text(names: Sequence[str]) -> str:
         return names[0]
     others = [] if len(names) <= _SHOWN else [f"and {len(names) - _SHOWN} others"]
     return ", ".join([*names[:_SHOWN], *others])
-
-
-def _local(place: Place) -> Path:
-    if isinstance(place, Url):
-        raise DataError(f"expected a local path, got {place}")
-    return place

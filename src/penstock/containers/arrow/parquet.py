@@ -8,7 +8,6 @@ changed since it was opened is an error: its footer would describe other bytes.
 from __future__ import annotations
 
 import hashlib
-import os
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,18 +16,19 @@ from penstock.containers.arrow.values import arrow
 from penstock.containers.cache import Cache
 from penstock.core.boundary import parsing
 from penstock.errors import FormatError, require
+from penstock.files.remote import file_state, open_file, path_or_file
 
 ENDS = 64 << 10  # bytes at the start and the end of a file that its identity has
 
 
 def identity_of(path: Path) -> list[int | str]:
     """Return size and time of a file, and the digest of its ends: files written in one clock tick have one time."""
-    with path.open("rb") as file:
-        found = os.fstat(file.fileno())
+    found = file_state(path)
+    with open_file(path) as file:
         digest = hashlib.sha256(file.read(ENDS))
-        file.seek(max(found.st_size - ENDS, 0))
+        file.seek(max(found.size - ENDS, 0))
         digest.update(file.read(ENDS))
-    return [found.st_size, found.st_mtime_ns, digest.hexdigest()]
+    return [found.size, found.mtime_ns, digest.hexdigest()]
 
 
 class ParquetFile:
@@ -76,7 +76,9 @@ class ParquetFile:
         """
         if _stat(self.path) != self._stat:
             raise FormatError("expected the file that was opened, got a changed one; open the dataset again")
-        with require("pyarrow.parquet", "arrow").ParquetFile(self.path, metadata=self._footer()[0]) as file:
+        with require("pyarrow.parquet", "arrow").ParquetFile(
+            path_or_file(self.path), metadata=self._footer()[0]
+        ) as file:
             # The threads of Arrow do not survive a fork.
             table = file.read_row_group(group, columns=[name], use_threads=False)
         return one_array(table.column(name), self.rows[group])
@@ -85,7 +87,7 @@ class ParquetFile:
         """Return the footer and the Arrow schema."""
 
         def read() -> tuple[tuple[Any, Any], int]:
-            with require("pyarrow.parquet", "arrow").ParquetFile(self.path) as file:
+            with require("pyarrow.parquet", "arrow").ParquetFile(path_or_file(self.path)) as file:
                 return (file.metadata, file.schema_arrow), 4 * file.metadata.serialized_size
 
         return self._footers.get(self.path, read)
@@ -105,5 +107,5 @@ def one_array(column: Any, rows: int) -> Any:
 
 
 def _stat(path: Path) -> tuple[int, int]:
-    found = os.stat(path)
-    return found.st_size, found.st_mtime_ns
+    found = file_state(path)
+    return found.size, found.mtime_ns

@@ -57,9 +57,10 @@ class GlobalHeap:
         if version != 1 or size < 16 or address + size > self._image.size:
             raise FormatError(f"global heap collection at byte {address} claims {size} bytes, version {version}")
         objects: dict[int, tuple[int, int]] = {}
+        headers = self._image.view(address, size, "global heap collection")
         at, end = address + 16, address + size
         while at + 16 <= end:
-            index, _, length = _OBJECT.unpack_from(self._image.data, at)
+            index, _, length = _OBJECT.unpack_from(headers, at - address)
             if index == 0:
                 break  # the free space, always last
             at += 16

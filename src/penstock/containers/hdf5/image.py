@@ -13,7 +13,8 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from penstock.core.arrays import ByteArray
 from penstock.errors import ChecksumError, DataError, FormatError
-from penstock.files.mapping import map_descriptor
+from penstock.files.mapping import is_lazy, map_descriptor, read_mapped
+from penstock.files.remote import open_file, read_at
 from penstock.kernels.checksum import lookup3
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -109,27 +110,27 @@ def has_signature(path: str | os.PathLike[str]) -> bool:
 
     Raises `OSError` if it cannot be read.
     """
-    with open(path, "rb") as file:
-        return next(_signatures(file.fileno()), None) is not None
+    with open_file(path) as file:
+        return next(_signatures(file.fileno(), path), None) is not None
 
 
-def _signatures(fd: int) -> Iterator[int]:
+def _signatures(fd: int, path: str | os.PathLike[str]) -> Iterator[int]:
     """Where a signature is among the bytes 0, 512, 1024, 2048, ... of a file."""
     size, at = os.fstat(fd).st_size, 0
     while at == 0 or at + 8 <= size:
-        if os.pread(fd, 8, at) == SIGNATURE:
+        if read_at(path, fd, 8, at) == SIGNATURE:
             yield at
         at = max(512, 2 * at)
 
 
-def read_superblock(fd: int) -> Superblock:
+def read_superblock(fd: int, path: str | os.PathLike[str]) -> Superblock:
     """Superblock of an open file: read until two readings agree, since a writer may be switching it.
 
     Raises `FormatError` if there is none at byte 0, 512, 1024, 2048, ...
     """
-    for at in _signatures(fd):
-        raw = os.pread(fd, SUPERBLOCK_BYTES, at)
-        while (again := os.pread(fd, SUPERBLOCK_BYTES, at)) != raw:
+    for at in _signatures(fd, path):
+        raw = read_at(path, fd, SUPERBLOCK_BYTES, at)
+        while (again := read_at(path, fd, SUPERBLOCK_BYTES, at)) != raw:
             raw = again
         return _check_superblock(parse_superblock(raw), at, os.fstat(fd).st_size)
     raise FormatError("expected an HDF5 file, found no HDF5 signature")
@@ -146,18 +147,19 @@ def _check_superblock(block: Superblock, at: int, size: int) -> Superblock:
 class Image:
     """Read-only bytes of a file as its superblock delimits them; all addresses count from `base`."""
 
-    __slots__ = ("base", "buffer", "data", "path", "size", "superblock")
+    __slots__ = ("_lazy", "base", "buffer", "data", "path", "size", "superblock")
 
     def __init__(self, path: str, eof: int | None = None) -> None:
         self.path = path
-        with open(path, "rb") as file:
-            self.superblock = read_superblock(file.fileno())  # before the map, which then covers what it names
-            whole = map_descriptor(file.fileno(), Path(path))
+        with open_file(path) as file:
+            self.superblock = read_superblock(file.fileno(), path)  # before the map, which then covers what it names
+            whole = map_descriptor(file.fileno(), Path(path), lazy=True)
         self.base = self.superblock.base
         # A writer may be adding behind the end, and cut that off again.
         self.buffer: ByteArray = whole[: self.superblock.eof if eof is None else eof]
         self.data = self.buffer.data[self.base :]
         self.size = len(self.data)
+        self._lazy = is_lazy(self.buffer)
 
     def view(self, at: int, count: int, what: str) -> memoryview:
         """`count` bytes at address `at`.  Raises `FormatError` if they are not in the file."""
@@ -165,6 +167,8 @@ class Image:
             if not self.size:
                 raise DataError(f"{self.path} is closed; read it before that")
             raise FormatError(f"{what} of {count} bytes at byte {at} is outside the file of {self.size} bytes")
+        if self._lazy:
+            return read_mapped(self.buffer[self.base + at : self.base + at + count]).data
         return self.data[at : at + count]
 
     def take(self, at: int, count: int, what: str) -> bytes:

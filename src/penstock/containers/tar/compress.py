@@ -14,6 +14,7 @@ from typing import IO, Any, Literal
 from penstock.containers.tar.walk import TornError
 from penstock.errors import FormatError, UnsafeDataError, require
 from penstock.files import atomic_file
+from penstock.files.remote import open_file
 
 Compression = Literal["gzip", "zstd"] | None
 
@@ -145,7 +146,7 @@ def unpack(source: Path, target: IO[bytes], limit: int, *, torn: Literal["refuse
 
     Raises `FormatError` for damaged data, `UnsafeDataError` for more than `limit` bytes. Memory: 1 MiB and the window.
     """
-    with open(source, "rb") as file:
+    with open_file(source) as file:
         reader = opened(file, source, limit)
         with suppress(TornError) if torn == "drop" else nullcontext():
             while part := reader.read(PIECE):
@@ -164,7 +165,7 @@ def pack(source: Path, target: Path, kind: Literal["gzip", "zstd"], level: int |
 
     It has the time of `source`, so that a later change of either shows.
     """
-    with open(source, "rb") as file, atomic_file(target, durable="file") as out:
+    with open_file(source) as file, atomic_file(target, durable="file") as out:
         with _compressor(out, kind, level) as packed:
             while part := file.read(PIECE):
                 packed.write(part)

@@ -8,6 +8,7 @@ from pathlib import Path
 from penstock.containers.tar.compress import opened
 from penstock.containers.tar.walk import Forward, entry
 from penstock.errors import FormatError
+from penstock.files.remote import open_file
 
 MEMBERS = 64
 NBYTES = 1 << 22  # that are unpacked at most
@@ -24,7 +25,7 @@ def glance(path: Path) -> Iterator[bytes]:
     (1024, [])
     """
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             reader, position = opened(file, path), 0
             read = Forward(reader).read
             for _ in range(MEMBERS):

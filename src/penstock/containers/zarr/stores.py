@@ -18,8 +18,8 @@ from typing_extensions import override
 from penstock.containers.zarr.metadata import GROUP, LARGEST_JSON, NODE
 from penstock.core.arrays import ByteArray
 from penstock.errors import FormatError, UnsafeDataError, require
-from penstock.files.descriptors import opened
-from penstock.files.mapping import check_mapped, map_descriptor
+from penstock.files.mapping import check_mapped, map_descriptor, map_file
+from penstock.files.remote import file_state, open_file, whole_file
 
 
 class ZarrStore(ABC):
@@ -71,9 +71,8 @@ class DirectoryStore(ZarrStore):
         try:
             if not path.exists():
                 return None
-            with opened(path, follow=True) as fd:
-                check_size(os.fstat(fd).st_size, limit, self.name, key)
-                return map_descriptor(fd, path)
+            check_size(file_state(path).size, limit, self.name, key)
+            return map_file(path)
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENOMEM):
                 raise
@@ -89,8 +88,8 @@ class DirectoryStore(ZarrStore):
         for folder, folders, files in os.walk(place):
             folders.sort()
             for name in sorted(files):
-                found = os.stat(os.path.join(folder, name))
-                yield os.path.relpath(os.path.join(folder, name), place), found.st_size, found.st_mtime_ns
+                found = file_state(os.path.join(folder, name))
+                yield os.path.relpath(os.path.join(folder, name), place), found.size, found.mtime_ns
 
     @override
     def folders(self, key: str) -> list[str]:
@@ -108,7 +107,7 @@ class ZipStore(ZarrStore):
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, str(path)
         try:
-            with zipfile.ZipFile(path) as archive:
+            with zipfile.ZipFile(whole_file(path)) as archive:
                 self._members = {m.filename: m for m in archive.infolist()}  # of one name, the last counts
         except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
             raise FormatError(f"expected a zip archive: {error}", path=path) from error
@@ -120,7 +119,7 @@ class ZipStore(ZarrStore):
 
     def _map(self) -> ByteArray:
         if self._whole is None:
-            with self.path.open("rb") as file:
+            with open_file(self.path) as file:
                 self._whole = map_descriptor(file.fileno(), self.path)
         check_mapped(self._whole)
         return self._whole

@@ -28,6 +28,7 @@ from penstock.containers.zarr.version3 import array_of_version3, described_in_ve
 from penstock.core.arrays import AnyArray
 from penstock.errors import DataError, SpecError, require
 from penstock.files import sync, write_atomic
+from penstock.files.remote import read_bytes
 
 CODECS = ("blosc", "zlib", "gzip", "bz2", "lzma", "lz4", "zstd")
 
@@ -183,7 +184,7 @@ def write_attributes(folder: Path, attributes: Mapping[str, Any]) -> None:
     Consolidated metadata, which would say what was, are removed.
     """
     node = folder / NODE
-    told = loaded(node.read_bytes(), folder, NODE) if node.is_file() else None
+    told = loaded(read_bytes(node), folder, NODE) if node.is_file() else None
     if told is not None:
         told = {name: value for name, value in told.items() if name != "consolidated_metadata"}
     try:

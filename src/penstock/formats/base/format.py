@@ -18,9 +18,13 @@ from penstock import formats
 from penstock.core.boundary import is_of_call, parsing, refusal
 from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, FormatError, UnknownFormatError, suggestion
+from penstock.files.remote import set_remote_files
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.source import Source
 from penstock.formats.base.writer import Writer
+from penstock.locations.mirror import MIRRORS
+
+set_remote_files(MIRRORS)  # so that every process that reads data can read mirrors
 
 
 class Format(ABC):

@@ -16,7 +16,7 @@ from penstock.core.ragged import Array, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Field
 from penstock.errors import FormatError
-from penstock.files.mapping import check_mapped
+from penstock.files.mapping import read_mapped
 from penstock.formats.base.pieces import cut
 from penstock.formats.columns.layout import StoreLayout
 from penstock.formats.columns.packing import Packing
@@ -66,7 +66,11 @@ class Blocks:
 
     def _positions(self, layout: StoreLayout, segment: int, blocks: int, mapping: Map) -> IntArray:
         width = len(self.columns)
-        return mapping(layout.blocks(segment), (blocks + 1) * width * 8).view("<i8").reshape(blocks + 1, width)
+        return (
+            read_mapped(mapping(layout.blocks(segment), (blocks + 1) * width * 8))
+            .view("<i8")
+            .reshape(blocks + 1, width)
+        )
 
 
 class PackedColumn:
@@ -120,8 +124,7 @@ class PackedColumn:
     def _inflated(self, segment: int, number: int, size: int) -> ByteArray:
         file = self._layout.values(segment, self._path)
         low, high = self._blocks.positions[segment][number : number + 2, self._which].tolist()
-        check_mapped(self._data[segment])
-        raw = self._data[segment][low:high] if 0 <= low <= high else np.zeros(0, np.uint8)
+        raw = read_mapped(self._data[segment][low:high]) if 0 <= low <= high else np.zeros(0, np.uint8)
         if len(raw) != high - low or size > _MOST_GAIN * (len(raw) + 1):
             message = f"expected a block of {size} bytes, got {len(raw)} compressed ones from byte {low} to {high}"
             raise FormatError(message, path=file, where=f"block {number}")

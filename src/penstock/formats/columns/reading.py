@@ -14,6 +14,7 @@ from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError, SpecError
+from penstock.files.mapping import read_mapped
 from penstock.formats.columns.layout import StoreLayout
 from penstock.kernels.rows import RowMap
 
@@ -82,11 +83,11 @@ class FixedColumnReader:
 
     def part(self, e: int, segment: int, first: int, rows: int) -> Array:
         """Rows of one segment, a read-only view."""
-        return self._views[segment][first : first + rows]
+        return read_mapped(self._views[segment][first : first + rows])
 
     def payload(self, e: int, segment: int, first: int, rows: int) -> Iterator[ByteArray]:
         """The bytes of the rows, as their checksum takes them."""
-        yield as_bytes(self._views[segment][first : first + rows])
+        yield as_bytes(read_mapped(self._views[segment][first : first + rows]))
 
     @cached_property
     def _rows(self) -> RowMap:
@@ -186,7 +187,8 @@ class RaggedColumnReader:
         cuts = self._offsets[segment][first : first + rows + 1]
         values = self._data[segment]
         try:
-            return Ragged(values[cuts[0] : max(int(cuts[-1]), 0)] if cuts[0] >= 0 else values[:0], cuts - cuts[0])
+            held = values[cuts[0] : max(int(cuts[-1]), 0)] if cuts[0] >= 0 else values[:0]
+            return Ragged(read_mapped(held), cuts - cuts[0])
         except SpecError as error:
             file = self._layout.offsets(segment, self._path)
             raise FormatError(f"damaged offsets: {error}", path=file, where=f"row {first}") from error
@@ -215,7 +217,8 @@ class RaggedColumnReader:
     def _offsets(self) -> dict[int, IntArray]:
         found: dict[int, IntArray] = {}
         for segment, rows in zip(self._runs.segments, self._runs.sizes(self.field.align), strict=True):
-            found[segment] = self._map(self._layout.offsets(segment, self._path), (rows + 1) * 8).view("<i8")
+            raw = self._map(self._layout.offsets(segment, self._path), (rows + 1) * 8)
+            found[segment] = read_mapped(raw).view("<i8")
         return found
 
     @cached_property

@@ -22,7 +22,7 @@ from penstock.core.narrowing import is_dict
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align
 from penstock.errors import FormatError
-from penstock.files.mapping import check_mapped, map_file
+from penstock.files.mapping import check_mapped, map_file, read_mapped
 from penstock.formats.base.state import SourceState
 from penstock.formats.columns import table
 from penstock.formats.columns.blocks import CACHE_BYTES, Blocks, PackedColumn
@@ -44,7 +44,7 @@ class Maps:
         """The first `size` bytes of a file. Raises `FormatError` if it is shorter."""
         held = self._held.get(path)
         if held is None or len(held) < size:
-            self._held[path] = held = map_file(path, size, follow=False)
+            self._held[path] = held = map_file(path, size, follow=False, lazy=True)
         return held[:size]
 
 
@@ -175,7 +175,7 @@ class Snapshot(SourceState):
 
     @cached_property
     def _texts(self) -> dict[int, memoryview]:
-        return {s: self.maps(self.layout.metadata(s), size).data for s, size in self.metadata_ends.items()}
+        return {s: read_mapped(self.maps(self.layout.metadata(s), size)).data for s, size in self.metadata_ends.items()}
 
     @cached_property
     def _packed(self) -> bytes:

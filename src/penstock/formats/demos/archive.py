@@ -14,6 +14,7 @@ from penstock.containers.npy import NpyHeader, array_of, header_of
 from penstock.core.arrays import AnyArray
 from penstock.errors import ChecksumError, FormatError, UnsafeDataError
 from penstock.files.mapping import check_mapped, map_descriptor
+from penstock.files.remote import open_file
 from penstock.formats.demos.members import DAMAGED, ZIP, names_of
 
 MAX_BYTES = 8 << 30  # of all members of one archive, inflated
@@ -46,7 +47,7 @@ class NpzArchive:
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
         self.path = path
         try:
-            with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+            with open_file(path) as file, zipfile.ZipFile(file) as archive:
                 found = archive.infolist()
                 self._data = map_descriptor(file.fileno(), path)
         except DAMAGED as error:
@@ -156,7 +157,7 @@ def npz_names(path: Path) -> set[str]:
     try:
         if not path.is_file():  # asked first, for opening a pipe would wait
             return set()
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             if file.read(len(ZIP)) != ZIP:
                 return set()
     except OSError:

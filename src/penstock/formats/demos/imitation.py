@@ -14,6 +14,7 @@ from penstock.core.arrays import AnyArray
 from penstock.core.narrowing import is_dict, is_list, is_listed
 from penstock.errors import FormatError, UnsafeDataError, require
 from penstock.files.mapping import map_file
+from penstock.files.remote import open_file, read_bytes
 from penstock.formats.base.source import Source
 from penstock.formats.demos.archive import MAX_BYTES, NpzArchive, npz_names
 from penstock.formats.demos.kind import Kind
@@ -75,7 +76,7 @@ def _is_pickle(path: Path) -> bool:
     try:
         if not path.is_file():
             return False
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             head = file.read(HEAD)
     except OSError:
         return False
@@ -88,7 +89,7 @@ def _from_pickle(path: Path, max_bytes: int) -> list[Track]:
     size = path.stat().st_size
     if size > max_bytes:
         raise UnsafeDataError(f"expected at most {max_bytes} bytes, got {size}; `max_bytes` allows them", path=path)
-    found = load(path.read_bytes(), path=path)
+    found = load(read_bytes(path), path=path)
     if not is_listed(found):
         raise FormatError(f"expected a list of trajectories, got {type(found).__name__}", path=path)
     return [unpickled(item, path=path, where=f"trajectory {i}") for i, item in enumerate(found)]
@@ -127,7 +128,7 @@ def _from_npz(path: Path, archive: NpzArchive) -> list[Track]:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         raw = file.read(LONGEST + 1)
     try:
         found = json.loads(raw) if len(raw) <= LONGEST else None

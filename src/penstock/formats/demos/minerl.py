@@ -12,6 +12,7 @@ from penstock.core.narrowing import is_dict
 from penstock.core.order import natural
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError, UnsafeDataError
+from penstock.files.remote import read_bytes
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.infos import plain
 from penstock.formats.base.source import Source
@@ -148,7 +149,7 @@ def _metadata(stream: Path) -> Mapping[str, Any]:
     if path.stat().st_size > _TEXT:
         raise UnsafeDataError(f"expected at most {_TEXT} bytes of metadata", path=path)
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"expected JSON, got {error}", path=path) from error
     if not is_dict(found):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
 from penstock.core.columns import under
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import FormatError
+from penstock.files.remote import file_state
 from penstock.formats.base.pieces import RowReader
 from penstock.formats.base.source import Source
 from penstock.formats.base.state import GatheredColumn, SourceState, StateSource
@@ -112,8 +112,8 @@ class DemoSource(StateSource[SourceState]):
         self._entries = entries
         self._reopen = reopen
         spec = Spec({name: column.field for name, column in columns.items()})
-        stat = os.stat(path)
-        told = json.dumps([stat.st_size, stat.st_mtime_ns, state, spec.fingerprint])
+        found = file_state(path)
+        told = json.dumps([found.size, found.mtime_ns, state, spec.fingerprint])
         begins = np.asarray(offsets, np.int64)
         self._state = SourceState(
             spec=spec,

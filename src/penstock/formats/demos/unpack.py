@@ -12,6 +12,7 @@ from typing import Any
 from penstock.containers.gunzip import MAGIC, GzipError, begins, gunzip
 from penstock.core.order import natural
 from penstock.errors import FormatError, UnsafeDataError
+from penstock.files.remote import open_file
 
 MAX_BYTES = 8 << 30  # of one file, unpacked
 HEAD = 1 << 12  # bytes that are looked at to recognise a file
@@ -44,7 +45,7 @@ def head_of(path: Path, suffix: str, size: int = HEAD, *, gzipped: bool = False)
         found = files_of(path, suffix)
         if not found:
             return b""
-        with found[0].open("rb") as file:
+        with open_file(found[0]) as file:
             raw = file.read(max(size, HEAD))
         if not raw.startswith(MAGIC):
             return b"" if gzipped else raw[:size]
@@ -81,7 +82,7 @@ def unpacked(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     Raises `FormatError` for a damaged or truncated gzip, `UnsafeDataError` for more than `max_bytes`. Memory: the file
     and, for a moment, twice what comes out of it. Bytes after the gzip are ignored.
     """
-    with path.open("rb") as file:
+    with open_file(path) as file:
         if file.read(2) != MAGIC and os.fstat(file.fileno()).st_size > max_bytes:
             raise _too_much(path, max_bytes)
         file.seek(0)

@@ -16,6 +16,7 @@ from penstock.core.ragged import offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
+from penstock.files.remote import read_bytes
 
 CACHE_BYTES = 1 << 30
 
@@ -69,7 +70,7 @@ class ClipFrames:
         """Return a digest of the files and of what is read of them. Cost: one pass over the files."""
         digest = hashlib.sha256()
         for clip in self._clips:
-            digest.update(f"{clip.skip} {clip.count} ".encode() + clip.path.read_bytes())
+            digest.update(f"{clip.skip} {clip.count} ".encode() + read_bytes(clip.path))
         return digest.digest()
 
     def read(self, selection: Selection, out: AnyArray) -> None:

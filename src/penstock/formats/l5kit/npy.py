@@ -14,6 +14,7 @@ import numpy.lib.format as npy
 from penstock.containers.zarr import DirectoryStore
 from penstock.core.arrays import AnyArray, ByteArray
 from penstock.errors import FormatError, SpecError
+from penstock.files.remote import file_state
 
 ATTRIBUTES = "attributes.json"
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -111,5 +112,5 @@ class NpyAppender:
 def states(folder: Path, names: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
     """Name, size and time of every file."""
     for name in names:
-        found = (folder / f"{name}.npy").stat()
-        yield name, found.st_size, found.st_mtime_ns
+        found = file_state(folder / f"{name}.npy")
+        yield name, found.size, found.mtime_ns

@@ -14,6 +14,7 @@ from penstock.containers.cache import Cache
 from penstock.containers.zarr import MemoryRows, Missing, ZarrArray, ZarrGroup, ZarrRows, ZarrStore, open_store
 from penstock.containers.zarr.metadata import ARRAY, GROUP, loaded
 from penstock.errors import FormatError
+from penstock.files.remote import open_file, read_bytes
 from penstock.formats.l5kit import npy
 from penstock.formats.l5kit.dtypes import DTYPES, FORMAT_VERSION
 from penstock.formats.l5kit.upgrade import current
@@ -94,7 +95,7 @@ def _zarr_tables(store: ZarrStore, cache: Cache, missing: Missing) -> Tables:
 
 def _npy_tables(path: Path) -> Tables:
     told = path / npy.ATTRIBUTES
-    attributes = loaded(told.read_bytes(), path, npy.ATTRIBUTES) if told.is_file() else {}
+    attributes = loaded(read_bytes(told), path, npy.ATTRIBUTES) if told.is_file() else {}
     version_of(attributes, path)
     found = {n: current(MemoryRows(npy.mapped(path / f"{n}.npy")), dtype, n, path) for n, dtype in DTYPES.items()}
     return _named(path, found, attributes, None)
@@ -124,7 +125,7 @@ def has_tables(path: Path) -> bool:
             return marked and any((path / name / ARRAY).is_file() for name in ("scenes", "frames"))
         if not path.is_file():
             return False
-        with path.open("rb") as file:
+        with open_file(path) as file:
             if file.read(4) != b"PK\3\4":
                 return False
         store = open_store(path)

@@ -17,6 +17,7 @@ from penstock.core.narrowing import is_path
 from penstock.core.ragged import offsets_of
 from penstock.core.selection import Selection
 from penstock.errors import DataError, FormatError
+from penstock.files.remote import file_state
 from penstock.formats.base.format import folder_of
 from penstock.formats.base.pieces import expand
 from penstock.formats.base.state import SourceState, StateSource
@@ -80,8 +81,8 @@ class Lc0Source(StateSource[SourceState]):
         self._left_out: list[dict[str, Any]] = []
         states: list[object] = [missing_st]
         for file in files_at(files, order):
-            held = file.stat()
-            states.append((file.name, held.st_size, held.st_mtime_ns))
+            held = file_state(file)
+            states.append((file.name, held.size, held.mtime_ns))
             self._take(opened(file, missing_st, limit), file)
         if damaged == "refuse" and self._left_out:
             first = self._left_out[0]

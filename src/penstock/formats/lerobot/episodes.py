@@ -13,6 +13,7 @@ from penstock.core.boundary import parsing
 from penstock.core.narrowing import is_dict, is_list
 from penstock.core.order import natural
 from penstock.errors import FormatError, require
+from penstock.files.remote import open_file, path_or_file
 from penstock.formats.lerobot.info import Info
 
 _TEXT = ("task", "__index_level_0__")  # columns of `tasks.parquet` that have the text
@@ -120,7 +121,7 @@ def _number(value: Any) -> int:
 
 def _json_rows(path: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    with path.open("rb") as file:
+    with open_file(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
@@ -147,7 +148,7 @@ def _parquet_rows(info: Info, damage: list[str]) -> Iterator[dict[str, Any]]:
         raise FormatError("expected Parquet files in meta/episodes, got none", path=info.root)
     for path in files:
         try:
-            with parsing(path), parquet.ParquetFile(path) as file:
+            with parsing(path), parquet.ParquetFile(path_or_file(path)) as file:
                 names = [name for name in file.schema_arrow.names if not name.startswith("stats/")]
                 rows: list[dict[str, Any]] = file.read(columns=names, use_threads=False).to_pylist()
         except FormatError as error:
@@ -171,7 +172,7 @@ def read_statistics(info: Info, episodes: Sequence[int]) -> dict[int, dict[str, 
         return {row["episode_index"]: row["stats"] for row in rows if row.get("episode_index") in wanted}
     parquet = require("pyarrow.parquet", "arrow")
     for path in episode_files(info):
-        with parsing(path), parquet.ParquetFile(path) as file:
+        with parsing(path), parquet.ParquetFile(path_or_file(path)) as file:
             names = [name for name in file.schema_arrow.names if name.startswith("stats/")]
             table = file.read(columns=["episode_index", *names], use_threads=False)
         chosen = [i for i, index in enumerate(table.column("episode_index").to_pylist()) if index in wanted]
@@ -195,7 +196,7 @@ def read_tasks(info: Info) -> dict[int, str] | None:
     path = info.root / "meta/tasks.parquet"
     if not path.is_file():
         return None
-    with parsing(path), require("pyarrow.parquet", "arrow").ParquetFile(path) as file:
+    with parsing(path), require("pyarrow.parquet", "arrow").ParquetFile(path_or_file(path)) as file:
         names = file.schema_arrow.names
         text = next((name for name in _TEXT if name in names), None)
         if text is None or "task_index" not in names:

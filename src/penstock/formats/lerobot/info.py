@@ -15,6 +15,7 @@ import numpy as np
 from penstock.core.narrowing import is_dict, is_list
 from penstock.core.spec import Field
 from penstock.errors import ArgumentError, FormatError, UnsafeDataError, suggestion
+from penstock.files.remote import open_file
 from penstock.formats.lerobot.names import paths_of
 
 INFO = "meta/info.json"
@@ -143,7 +144,7 @@ class Info:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file. Raises `FormatError` for other content and for more than 64 MiB."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         raw = file.read(LIMIT + 1)
     if len(raw) > LIMIT:
         raise FormatError(f"expected at most {LIMIT} bytes, got more", path=path)

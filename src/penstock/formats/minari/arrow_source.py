@@ -24,6 +24,7 @@ from penstock.core.spaces import Space
 from penstock.core.spec import Field, Spec
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, StateError
+from penstock.files.remote import file_state
 from penstock.formats.base.pieces import RowPieces, cut, spread
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.minari import arrow_table, columns, index_cache, metadata, spaces
@@ -309,9 +310,9 @@ class ArrowSource(StateSource[_FolderState]):
                 if i + 1 < len(numbers):
                     raise
                 warnings.warn(f"left out the last episode, which is not whole: {error}", stacklevel=6)
-        stats = [os.stat(p) for p in parts]
-        states = [[s.st_size, s.st_mtime_ns] for s in stats]
-        return np.array(numbers[: len(parts)], np.int64), tuple(parts), states, [s.st_ino for s in stats]
+        stats = [file_state(p) for p in parts]
+        states = [[s.size, s.mtime_ns] for s in stats]
+        return np.array(numbers[: len(parts)], np.int64), tuple(parts), states, [s.inode for s in stats]
 
     def _scan(self, parts: Sequence[Path]) -> tuple[IntArray, IntArray, list[Any]]:
         rows: list[int] = []

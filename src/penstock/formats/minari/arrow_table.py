@@ -20,6 +20,7 @@ from penstock.core.spec import Align, Kind
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, PenstockError, SpecError, require
 from penstock.files.mapping import check_mapped, map_file
+from penstock.files.remote import path_or_file, read_bytes
 from penstock.formats.minari.spaces import FLAGS, required
 
 ALIGNS = b"penstock.align"  # schema metadata: which optional columns have not T + 1 rows, as JSON
@@ -48,7 +49,7 @@ def read_schema(path: Path) -> tuple[Any, int]:
     pa = arrow()
     try:
         if path.suffix == ".parquet":
-            meta = require("pyarrow.parquet", "arrow").read_metadata(path)
+            meta = require("pyarrow.parquet", "arrow").read_metadata(path_or_file(path))
             return meta.schema.to_arrow_schema(), int(meta.num_rows)
         reader = pa.ipc.open_file(pa.py_buffer(map_file(path)))
         return reader.schema, sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
@@ -69,10 +70,10 @@ class EpisodeFile:
         self._raw: memoryview | ByteArray = memoryview(b"")
         try:
             if path.suffix == ".parquet":
-                self._file: Any = require("pyarrow.parquet", "arrow").ParquetFile(path)
+                self._file: Any = require("pyarrow.parquet", "arrow").ParquetFile(path_or_file(path))
                 return
             small = path.stat().st_size < MAPPED
-            self._raw = memoryview(path.read_bytes()) if small else map_file(path)
+            self._raw = memoryview(read_bytes(path)) if small else map_file(path)
             self._file = pa.ipc.open_file(pa.py_buffer(self._raw)).read_all()
         except (pa.ArrowException, OSError, ValueError) as error:
             raise FormatError(f"expected a whole {path.suffix[1:]} file, got {error}", path=path) from error

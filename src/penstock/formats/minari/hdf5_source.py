@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spaces import Space
 from penstock.errors import DamageWarning, FormatError, StateError
+from penstock.files.remote import file_state
 from penstock.formats.base.pieces import spread
 from penstock.formats.base.state import GatheredColumn, SourceState, StateSource
 from penstock.formats.minari import index_cache, metadata
@@ -216,8 +216,8 @@ def _open(path: Path) -> File:
 
 def _state(path: Path, file: File) -> list[Any]:
     """What tells one state of a file from another: place on disk, size, time of change, and the superblock seen."""
-    stat = os.stat(path)
-    return [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, repr(file.image.superblock)]
+    state = file_state(path)
+    return [state.device, state.inode, state.size, state.mtime_ns, repr(file.image.superblock)]
 
 
 def _spaces_digest(spaces: Mapping[str, Space | None]) -> str:

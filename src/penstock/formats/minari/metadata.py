@@ -16,6 +16,7 @@ from penstock.core.narrowing import is_array, is_dict, is_integer, is_list, is_m
 from penstock.core.spaces import Space
 from penstock.errors import DataError, FormatError, SpecError
 from penstock.files import write_atomic
+from penstock.files.remote import open_file
 
 FILE = "metadata.json"
 LIMIT = 64 << 20  # bytes; bounds of a (480, 640, 3) image take 9 MB
@@ -33,7 +34,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     Raises `FormatError` for anything that is not one JSON object, is nested absurdly deep, or exceeds 64 MB.
     """
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             # Asked for one byte more than there is, for a buffer of the limit's size would be allocated whole.
             raw = file.read(min(os.fstat(file.fileno()).st_size, LIMIT) + 1)
     except (FileNotFoundError, NotADirectoryError):

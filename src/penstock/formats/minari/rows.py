@@ -15,7 +15,7 @@ from penstock.containers.hdf5.filters import decode
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
-from penstock.files.mapping import check_mapped
+from penstock.files.mapping import read_mapped
 from penstock.formats.base.pieces import RowReader, cut, expand
 from penstock.formats.minari.hdf5_index import ColumnRuns
 from penstock.kernels.rows import RowMap
@@ -101,8 +101,7 @@ class FilteredRows:
         nbytes = int(part.tile_nbytes[tile])
 
         def decoded() -> ByteArray:
-            check_mapped(self._buffers[file])
-            raw = self._buffers[file][offset : offset + nbytes].tobytes()
+            raw = read_mapped(self._buffers[file][offset : offset + nbytes]).tobytes()
             return self._decode(raw, int(part.tile_mask[tile]), int(self._plain[run]), run, offset)
 
         return self._cache.array((file, offset), decoded)

@@ -16,6 +16,7 @@ import numpy as np
 
 from penstock.core.narrowing import is_dict, is_list
 from penstock.errors import FormatError
+from penstock.files.remote import read_bytes
 
 FILE = "features.json"
 STEPS = "steps"
@@ -75,7 +76,7 @@ def read_features(folder: Path) -> list[RLDSFeature]:
     """
     path = folder / FILE
     try:
-        tree: Any = json.loads(path.read_bytes())
+        tree: Any = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"expected JSON, got {error}", path=path) from error
     found = list(_leaves("", tree, (), path))

@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.core.narrowing import is_dict, is_list
 from penstock.errors import ArgumentError, FormatError, suggestion
+from penstock.files.remote import read_bytes
 from penstock.formats.rlds.features import FILE
 
 INFO = "dataset_info.json"
@@ -91,7 +92,7 @@ def read_info(folder: Path) -> dict[str, Any]:
     path = folder / INFO
     if not path.is_file():
         return {}
-    found: Any = json.loads(path.read_bytes())
+    found: Any = json.loads(read_bytes(path))
     if not is_dict(found):
         raise FormatError(f"expected a JSON object, got {type(found).__name__}", path=path)
     return found

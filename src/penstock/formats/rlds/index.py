@@ -29,6 +29,7 @@ from penstock.core.arrays import AnyArray, ByteArray, Int32Array, IntArray, UInt
 from penstock.core.boundary import parsing
 from penstock.errors import FormatError
 from penstock.files.arrays import Arrays, read_arrays, write_arrays
+from penstock.files.remote import file_state
 from penstock.files.user_cache import make_room, user_cache
 from penstock.flow import OrderedMap, PrefetchLimits
 from penstock.formats.rlds.features import RLDSFeature
@@ -98,7 +99,7 @@ def index_split(splits: Sequence[SplitFiles], features: Sequence[RLDSFeature], *
     """
     paths = [path for split in splits for path in split.paths]
     keys = keys_of(features)
-    stats = [(path.name, found.st_size, found.st_mtime_ns) for path in paths for found in (path.stat(),)]
+    stats = [(path.name, found.size, found.mtime_ns) for path in paths for found in (file_state(path),)]
     key = json.dumps([stats, keys, [list(map(str, f.shape)) for f in features]])
     place = _place(paths[0], splits) if cache else None
     if place is not None and (kept := read_arrays(place, MAGIC, key)) is not None:

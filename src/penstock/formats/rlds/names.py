@@ -21,6 +21,7 @@ from typing import Any, Literal
 from penstock.core.narrowing import is_dict
 from penstock.core.spec import Spec
 from penstock.errors import FormatError
+from penstock.files.remote import read_bytes
 from penstock.formats.rlds.features import STEPS, RLDSFeature
 
 LastStep = Literal["observation", "step"]
@@ -103,7 +104,7 @@ def read_own(folder: Path) -> OwnFile | None:
     path = folder / FILE
     if not path.is_file():
         return None
-    found: Any = json.loads(path.read_bytes())
+    found: Any = json.loads(read_bytes(path))
     if not is_dict(found) or found.get("last_step") not in ("observation", "step"):
         raise FormatError("expected an object with spec, columns and last_step", path=path)
     columns = {str(feature): str(column) for feature, column in found["columns"].items()}

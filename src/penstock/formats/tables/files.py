@@ -10,6 +10,7 @@ from typing import Any, Literal
 from penstock.core.narrowing import is_dict, is_list
 from penstock.core.order import natural
 from penstock.errors import FormatError
+from penstock.files.remote import open_file, read_bytes
 
 Kind = Literal["parquet", "arrow", "arrow stream", "json lines"]
 
@@ -27,7 +28,7 @@ def kind_of(path: Path) -> Kind | None:
 
     An Arrow stream and JSON lines have no magic number: the suffix of the file must agree with the content.
     """
-    with path.open("rb") as file:
+    with open_file(path) as file:
         head = file.read(_HEAD)
     if head[:4] == b"PAR1":
         return "parquet"
@@ -70,7 +71,7 @@ def files_at(path: Path | Sequence[Path]) -> list[Path]:
 
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a small file. Raises `FormatError` for other content."""
-    found = json.loads(path.read_bytes())
+    found = json.loads(read_bytes(path))
     if not is_dict(found):
         raise FormatError(f"expected a JSON object, got {type(found).__name__}", path=path)
     return found

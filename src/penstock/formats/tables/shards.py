@@ -23,6 +23,7 @@ from penstock.core.boundary import parsing
 from penstock.core.narrowing import is_dict
 from penstock.errors import FormatError
 from penstock.files.mapping import check_mapped, map_file
+from penstock.files.remote import open_file
 from penstock.formats.tables.files import Kind, kind_of
 
 LINES = 4096  # lines of JSON that become Arrow arrays at a time
@@ -119,7 +120,7 @@ def _json_tables(path: Path) -> list[Any]:
     """
     pa = arrow()
     tables: list[Any] = []
-    with path.open("rb") as file:
+    with open_file(path) as file:
         lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
         while block := list(islice(lines, LINES)):
             rows = [_object(line, path, number) for number, line in block]

@@ -13,6 +13,7 @@ from penstock.core.arrays import ByteArray
 from penstock.errors import FormatError
 from penstock.files import atomic_file
 from penstock.files.mapping import map_descriptor, map_file
+from penstock.files.remote import file_state, open_file
 from penstock.files.user_cache import make_room, user_cache
 
 SUFFIX = ".penstock-unpacked"
@@ -38,11 +39,11 @@ def plain(
     else, is made again. Raises `FormatError` for damaged archives, `UnsafeDataError` for one that is larger, `OSError`
     if the folder cannot be written.
     """
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         if compression_of(file.read(4)) is None:
             return map_file(path)
-    state = path.stat()
-    named = f"{path.resolve()} {state.st_size} {state.st_mtime_ns}{' torn' if torn == 'drop' else ''}"
+    state = file_state(path)
+    named = f"{path.resolve()} {state.size} {state.mtime_ns}{' torn' if torn == 'drop' else ''}"
     digest = hashlib.sha256(named.encode())
     folder = folder_of(cache)
     copy = folder / f"{digest.hexdigest()[:32]}{SUFFIX}"

@@ -20,6 +20,7 @@ from penstock.containers.tar import Members, TornError, walk
 from penstock.containers.tar.walk import with_advice
 from penstock.core.arrays import ByteArray
 from penstock.errors import DamageWarning, FormatError
+from penstock.files.remote import file_state
 from penstock.flow.limits import cores
 from penstock.formats.base.format import folder_of
 from penstock.formats.base.state import SourceState, StateSource
@@ -122,7 +123,7 @@ class ShardSource(StateSource[OpenedArchives]):
         self._options = Options(None if extensions is None else tuple(extensions), how, decoded_bytes, salvage, join)
         self._rest: dict[str, Any] = {"cache": cache, "cache_bytes": cache_bytes, "index": index}
         self._shards = shards_of(self._files)
-        states = [(shard.name, (s := shard.stat()).st_size, s.st_mtime_ns) for shard in self._shards]
+        states = [(shard.name, (s := file_state(shard)).size, s.mtime_ns) for shard in self._shards]
         self._key = hashlib.sha256(json.dumps([states, str(self._options)]).encode()).hexdigest()
         buffers = _mapped(self._shards, cache, cache_bytes, "drop" if salvage else "refuse")
         self._state = self._open(buffers, keep=index)

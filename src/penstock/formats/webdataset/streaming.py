@@ -27,6 +27,7 @@ from penstock.core.blocks import BlockIterator, IteratorState
 from penstock.core.columns import Columns
 from penstock.core.selection import Selection
 from penstock.errors import DamageWarning, DataError, FormatError, StateError, UnsafeDataError
+from penstock.files.remote import file_state, open_file
 from penstock.formats.webdataset import general
 from penstock.formats.webdataset.decoders import How, Trust
 from penstock.formats.webdataset.places import PlacedRagged
@@ -126,8 +127,8 @@ def _archives(path: LocationLike | Mapping[str, Opener]) -> list[Archive]:
         return [Archive(str(name), opener) for name, opener in path.items()]
 
     def one(shard: Path) -> Archive:
-        state = shard.stat()
-        return Archive(str(shard), lambda: open(shard, "rb"), f"{shard.name} {state.st_size} {state.st_mtime_ns}")
+        state = file_state(shard)
+        return Archive(str(shard), lambda: open_file(shard), f"{shard.name} {state.size} {state.mtime_ns}")
 
     places = Location.of(path).paths()
     return [one(shard) for shard in shards_of(places[0] if len(places) == 1 else places)]

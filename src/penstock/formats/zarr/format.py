@@ -10,6 +10,7 @@ from penstock.containers.zarr import open_store
 from penstock.containers.zarr.metadata import ARRAY, GROUP, NODE
 from penstock.core.spec import Spec
 from penstock.errors import FormatError
+from penstock.files.remote import open_file
 from penstock.formats.base.format import Finding, Format
 from penstock.formats.zarr.check import findings
 from penstock.formats.zarr.layout import ENDS
@@ -34,7 +35,7 @@ class ZarrFormat(Format):
         """Return whether there is a Zarr group with `meta/episode_ends`: a folder, or a ZIP archive."""
         try:
             if not path.is_dir():
-                with path.open("rb") as file:
+                with open_file(path) as file:
                     if file.read(4) != b"PK\3\4":
                         return False
             store = open_store(path)

@@ -1,0 +1,223 @@
+"""Files of which only some bytes are on this machine: the hook by which readers ask for the others.
+
+A mirror of remote data (`penstock.locations.mirror`) is a folder of sparse files of full size. All that reads files by
+path goes through this module, or through `penstock.files.mapping`, so that bytes are fetched before they are touched:
+
+* `open_file`, `read_bytes`, `read_text` and `file_state` take the place of `open` and its like. The file that
+  `open_file` gives fetches what is read.
+* `whole_file` fetches a file before a library reads it by its path or descriptor.
+* `filled` fetches ranges and keeps them for a block.
+
+For any other path these functions do what their namesakes do, after one look at the path.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from typing_extensions import override
+
+from penstock.core.arrays import IntArray
+from penstock.errors import FormatError
+
+StrPath = str | os.PathLike[str]
+
+FOLDER = "mirror.penstock"
+"""Name of the folder in the user's cache below which files are mirrors."""
+
+_MARK = f"{os.sep}{FOLDER}{os.sep}"
+_BUFFER = 1 << 18  # bytes that a file object asks for at least
+_LONGEST = 16 << 20  # bytes that it asks for at once
+
+
+@dataclass(frozen=True)
+class FileState:
+    """What tells one state of a file from another: `device` and `inode` are 0 for remote files."""
+
+    size: int
+    mtime_ns: int
+    device: int = 0
+    inode: int = 0
+
+
+class RemoteFile(ABC):
+    """A local sparse file that stands for a remote object."""
+
+    state: FileState
+
+
+Wanted = tuple[RemoteFile, IntArray, IntArray]
+"""A file, and where the ranges of its bytes begin and end."""
+
+
+class RemoteFiles(ABC):
+    """Finds and fills remote files; there is one in a process."""
+
+    @abstractmethod
+    def find(self, path: str) -> RemoteFile | None:
+        """The remote file at an absolute path below `FOLDER`; None for another file there."""
+
+    @abstractmethod
+    def fill(self, wanted: Sequence[Wanted]) -> Callable[[], None]:
+        """Fetch what is missing of some ranges. They stay until the function that is returned is called.
+
+        Raises `RemoteError` if they cannot be fetched.
+        """
+
+
+_handlers: list[RemoteFiles] = []
+
+
+def set_remote_files(files: RemoteFiles) -> None:
+    """Let `files` find and fill the remote files of this process."""
+    _handlers[:] = [files]
+
+
+def remote_file(path: StrPath) -> RemoteFile | None:
+    """Return the remote file at a path, or None for any other path.
+
+    >>> remote_file("/etc/hosts") is None
+    True
+    """
+    place = os.path.abspath(path)
+    if _MARK not in place:
+        return None
+    if not _handlers:
+        raise FormatError("expected remote files to be known; import penstock.locations.mirror", path=path)
+    return _handlers[0].find(place)
+
+
+@contextmanager
+def filled(wanted: Sequence[Wanted]) -> Generator[None]:
+    """Have the bytes of some ranges on this machine for the block."""
+    release = fill(wanted)
+    try:
+        yield
+    finally:
+        release()
+
+
+def fill(wanted: Sequence[Wanted]) -> Callable[[], None]:
+    """Fetch ranges, which stay until the function that is returned is called."""
+    return _handlers[0].fill(wanted)
+
+
+def range_of(file: RemoteFile, begin: int, end: int) -> Wanted:
+    """One range of a file."""
+    return file, np.array([begin], np.int64), np.array([end], np.int64)
+
+
+def read_at(path: StrPath, fd: int, size: int, position: int) -> bytes:
+    """Return at most `size` bytes of an open file, which are fetched before. `path` names the file."""
+    file = remote_file(path)
+    if file is None:
+        return os.pread(fd, size, position)
+    with filled([range_of(file, position, min(position + size, file.state.size))]):
+        return os.pread(fd, size, position)
+
+
+def whole_file(path: StrPath) -> Path:
+    """Return the path, after all bytes of the file are on this machine; they stay as long as this process lives."""
+    if (file := remote_file(path)) is not None:
+        fill([range_of(file, 0, file.state.size)])
+    return Path(path)
+
+
+def path_or_file(path: StrPath) -> StrPath | IO[bytes]:
+    """Return what a library reads that takes a path or a file object: the path of a local file, a file that fetches
+    ranges for a remote one."""
+    return path if remote_file(path) is None else open_file(path)
+
+
+def open_file(path: StrPath) -> IO[bytes]:
+    """Open a file for reading. Its descriptor shows the bytes that were read through the object alone.
+
+    Raises:
+        OSError: It cannot be opened.
+    """
+    file = remote_file(path)
+    return open(path, "rb") if file is None else _FillingReader(_FillingFile(path, file), _BUFFER)
+
+
+def read_bytes(path: StrPath) -> bytes:
+    """Return the bytes of a file."""
+    with open_file(path) as file:
+        return file.read()
+
+
+def read_text(path: StrPath) -> str:
+    """Return the UTF-8 text of a file."""
+    return read_bytes(path).decode("utf-8")
+
+
+def file_state(path: StrPath) -> FileState:
+    """Return the state of a file; links are followed. The time of a remote file stands for its version.
+
+    Raises:
+        OSError: There is no such file.
+    """
+    if (file := remote_file(path)) is not None:
+        return file.state
+    found = os.stat(path)
+    return FileState(found.st_size, found.st_mtime_ns, found.st_dev, found.st_ino)
+
+
+class _FillingFile(io.FileIO):
+    """A file object that fetches ranges before it reads them, and further ahead the longer it is read in order."""
+
+    def __init__(self, path: StrPath, file: RemoteFile) -> None:
+        super().__init__(os.fspath(path), "rb")
+        self._file = file
+        self._next = 0  # where the last read ended
+        self._fetched = 0  # where the last fetch ended
+        self._ahead = _BUFFER
+
+    @override
+    def readinto(self, buffer: object, /) -> int:
+        begin = self.tell()
+        view = memoryview(buffer)  # pyright: ignore[reportArgumentType]
+        with self._filled(begin, begin + view.nbytes):
+            return super().readinto(view)
+
+    @override
+    def read(self, size: int | None = -1, /) -> bytes:
+        begin = self.tell()
+        end = self._file.state.size if size is None or size < 0 else begin + size
+        with self._filled(begin, end):
+            return super().read(size)
+
+    @override
+    def readall(self) -> bytes:
+        return self.read(-1)
+
+    @contextmanager
+    def _filled(self, begin: int, end: int) -> Generator[None]:
+        end = min(end, self._file.state.size)
+        if begin >= end:
+            yield
+            return
+        until = end
+        if begin != self._next:
+            self._ahead = _BUFFER
+        elif end > self._fetched:
+            until = min(max(end, begin + self._ahead), self._file.state.size)
+            self._ahead = min(2 * self._ahead, _LONGEST)
+        self._fetched = until if begin != self._next else max(until, self._fetched)
+        self._next = end
+        with filled([range_of(self._file, begin, until)]):
+            yield
+
+
+class _FillingReader(io.BufferedReader):
+    """A file that is closed when the last reference is gone: libraries do not close file objects."""
+
+    def __del__(self) -> None:
+        self.close()

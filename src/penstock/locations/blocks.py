@@ -1,0 +1,309 @@
+"""A cache of blocks of remote objects on disk: bounded, shared by processes, safe when any of them is killed.
+
+    objects/<id>/data          sparse file with the size of the object
+    objects/<id>/table         uint32 checksum of each block, 0 where it is absent; then uint32 time of its last use
+    objects/<id>/pins.<token>  uint16 for each block: how many readers of one process need it now
+    processes/<token>          locked by that process while it lives
+    lock                       locked shared to pin, and exclusively to evict
+
+The id is a digest of URL, size and version, so a cached block never becomes wrong. Invariants:
+
+* A block is written first and then entered in the table. So a killed process leaves blocks that are absent, or whole.
+  A process compares a block with its checksum before it first uses it, so what a loss of power left is noticed.
+* A reader pins blocks, then looks whether they are present, and unpins them when it has copied their bytes. Who evicts
+  has the lock exclusively, and passes over blocks that a living process has pinned. So no process reads a hole.
+* Pinning needs the lock for microseconds only, and no thread waits for a reader. So there is no deadlock. The price:
+  pinned data stay, even if they exceed the limit.
+
+A process measures the cache when it has fetched a 16th of the limit, so the cache may exceed its limit by that much for
+each process. Blocks that were not used for the longest time leave first, until 7/8 of the limit remain.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+
+from penstock.core.arrays import BoolArray, IntArray
+from penstock.files.descriptors import PooledFile, open_descriptor
+from penstock.files.locks import lock, open_locked, try_lock, unlock
+from penstock.files.mapping import map_writable
+from penstock.files.sparse import make_sparse, punch_hole, room_of
+
+_crc32: Callable[[bytes | memoryview], int] = importlib.import_module("zlib_ng.zlib_ng").crc32  # it has no types
+
+BLOCK = 1 << 16
+"""Bytes of a block."""
+
+_LEAST_CHECK = 1 << 20  # bytes fetched by one process, after which it looks at the size of the cache at the earliest
+_NEW = 3600.0  # seconds for which an object that no mirror names is left alone
+
+
+class CachedObject:
+    """The blocks of one object that are on this disk."""
+
+    def __init__(self, cache: BlockCache, folder: Path, size: int) -> None:
+        self.folder = folder
+        self.size = size
+        self.blocks = -(-size // BLOCK)
+        self.condition = threading.Condition()
+        self.fetching = np.zeros(self.blocks, np.bool_)
+        self.cache = cache
+        self._data = PooledFile(folder / "data", os.O_RDWR)
+        self._checked = np.zeros(self.blocks, np.bool_)
+        make_sparse(folder / "table", 8 * self.blocks)
+        table = map_writable(folder / "table", 8 * self.blocks).view(np.uint32)
+        self._sums, self._used = table[: self.blocks], table[self.blocks :]
+        self._pins = self._make_pins()
+
+    def _make_pins(self) -> np.ndarray[tuple[int], np.dtype[np.uint16]]:
+        path = self.folder / f"pins.{self.cache.token}"
+        make_sparse(path, 2 * self.blocks)
+        return map_writable(path, 2 * self.blocks).view(np.uint16)
+
+    def renew(self) -> None:
+        """In a forked process: pin what the parent had pinned, under the name of this process."""
+        pinned = self._pins.copy()
+        self.condition = threading.Condition()
+        self.fetching[:] = False
+        self._pins = self._make_pins()
+        self._pins[:] = pinned
+
+    def pin(self, blocks: IntArray) -> None:
+        """Keep blocks until `unpin`, also blocks that are fetched in the meantime."""
+        with self.cache.sharing():
+            self._pins[blocks] += 1
+        self._used[blocks] = int(time.time()) & 0xFFFFFFFF
+
+    def unpin(self, blocks: IntArray) -> None:
+        """Undo one `pin`."""
+        with self.cache.mutex:
+            self._pins[blocks] -= 1
+
+    def absent(self, blocks: IntArray) -> IntArray:
+        """Those of the pinned blocks that have to be fetched. Compares each with its checksum once in a process."""
+        unchecked = blocks[~self._checked[blocks] & (self._sums[blocks] != 0)]
+        for block in unchecked.tolist():
+            with self._data as fd:
+                raw = os.pread(fd, BLOCK, block * BLOCK)
+            if checksum(raw) == int(self._sums[block]):
+                self._checked[block] = True
+            else:
+                self._sums[block] = 0
+        return blocks[self._sums[blocks] == 0]
+
+    def write(self, begin: int, raw: bytes) -> None:
+        """Enter pinned blocks from byte `begin` on, which begins a block; `raw` ends with a block or the object."""
+        with self._data as fd:
+            done = 0
+            while done < len(raw):
+                done += os.pwrite(fd, memoryview(raw)[done:], begin + done)
+        first = begin // BLOCK
+        for i, lo in enumerate(range(0, len(raw), BLOCK)):
+            self._sums[first + i] = checksum(memoryview(raw)[lo : lo + BLOCK])
+            self._checked[first + i] = True
+
+
+class BlockCache:
+    """The cache in one folder.
+
+    Args:
+        root: The folder, which is made.
+        limit: Bytes of the disk that blocks may take.
+    """
+
+    def __init__(self, root: Path, limit: int) -> None:
+        self.root = root
+        self.limit = limit
+        self._objects: dict[str, CachedObject] = {}
+        for name in ("objects", "processes"):
+            (root / name).mkdir(parents=True, exist_ok=True)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Become a process of the cache: after a fork again."""
+        self.pid = os.getpid()
+        self.mutex = threading.Lock()
+        self.token = f"{self.pid}-{secrets.token_hex(6)}"
+        flags = os.O_RDWR | os.O_CREAT
+        self._alive = open_locked(self.root / "processes" / self.token, flags)
+        self._lock = open_descriptor(self.root / "lock", flags)
+        self._fetched = 0
+
+    def renew(self) -> None:
+        """In a forked process: take another name, and keep what the parent had pinned."""
+        self._begin()
+        for held in self._objects.values():
+            held.renew()
+
+    @contextmanager
+    def sharing(self) -> Generator[None]:
+        """Keep everybody from evicting for the block, which is short."""
+        with self.mutex:
+            lock(self._lock, self.root, shared=True, wait=True)
+            try:
+                yield
+            finally:
+                unlock(self._lock)
+
+    def data_of(self, key: str, size: int) -> Path:
+        """The sparse file of an object, which is made."""
+        folder = self.root / "objects" / key
+        folder.mkdir(exist_ok=True)
+        make_sparse(folder / "data", size)
+        return folder / "data"
+
+    def open(self, key: str, size: int) -> CachedObject:
+        """The object of a key. There is one of it in a process."""
+        found = self._objects.get(key)
+        if found is None:
+            with self.mutex:
+                found = self._objects.get(key)
+                if found is None:
+                    found = CachedObject(self, self.root / "objects" / key, size)
+                    self._objects[key] = found
+        return found
+
+    def fetched(self, size: int) -> None:
+        """Note that bytes were added, and evict others when there are many."""
+        self._fetched += size
+        if self._fetched > max(self.limit // 16, _LEAST_CHECK):
+            self._fetched = 0
+            self.evict()
+
+    def evict(self, limit: int | None = None) -> None:
+        """Give back blocks, those used last longest ago first, if all take more than `limit` bytes.
+
+        One process does so at a time; a second one finds enough room.
+        """
+        limit = self.limit if limit is None else limit
+        fd = open_descriptor(self.root / "lock", os.O_RDWR | os.O_CREAT)
+        try:
+            folders = [Path(entry.path) for entry in os.scandir(self.root / "objects")]
+            if sum(map(_room, folders)) <= limit:
+                return
+            lock(fd, self.root, wait=True)
+            excess = sum(map(_room, folders)) - limit * 7 // 8
+            if excess > limit // 8:
+                self._evict(folders, excess)
+        finally:
+            os.close(fd)
+
+    def _evict(self, folders: list[Path], excess: int) -> None:
+        living = self._living()
+        blocks: list[IntArray] = []
+        stamps: list[IntArray] = []
+        for number, folder in enumerate(folders):
+            table = _table(folder)
+            if table is None:
+                _remove_unused(folder, living)
+                continue
+            free = (table[0] != 0) & ~_pinned(folder, living, len(table[0]))
+            found = np.flatnonzero(free)
+            blocks.append(np.stack([np.full(len(found), number), found]))
+            stamps.append(table[1][found].astype(np.int64))
+        if not blocks:
+            return
+        every = np.concatenate(blocks, axis=1)
+        oldest = np.argsort(np.concatenate(stamps), kind="stable")[: -(-excess // BLOCK)]
+        chosen = every[:, oldest]
+        for number in set(map(int, chosen[0])):
+            _drop(folders[number], np.sort(chosen[1, chosen[0] == number]))
+
+    def _living(self) -> list[str]:
+        """The processes that are alive; the names of others are removed."""
+        living: list[str] = []
+        for entry in os.scandir(self.root / "processes"):
+            with suppress(FileNotFoundError):
+                fd = open_descriptor(entry.path, os.O_RDWR)
+                try:
+                    if try_lock(fd):
+                        os.unlink(entry.path)
+                    else:
+                        living.append(entry.name)
+                finally:
+                    os.close(fd)
+        return living
+
+
+def checksum(raw: bytes | memoryview) -> int:
+    """The CRC-32 of a block, but 1 for 0, which stands for an absent block."""
+    return _crc32(raw) or 1
+
+
+def stretches(blocks: IntArray, apart: BoolArray) -> list[tuple[int, int]]:
+    """The first block of each stretch of sorted blocks, and the one behind its last. `apart[i]` ends one after
+    `blocks[i]`.
+
+    >>> stretches(np.array([3, 4, 9]), np.array([False, True]))
+    [(3, 5), (9, 10)]
+    """
+    cuts = np.flatnonzero(apart)
+    first = blocks[np.append(0, cuts + 1)]
+    last = blocks[np.append(cuts, len(blocks) - 1)]
+    return [(int(lo), int(hi) + 1) for lo, hi in zip(first, last, strict=True)]
+
+
+def _room(folder: Path) -> int:
+    try:
+        return room_of(folder / "data")
+    except FileNotFoundError:
+        return 0
+
+
+def _remove_unused(folder: Path, living: list[str]) -> None:
+    """Remove an object that no folder of a mirror names, unless a process has it open, or just made it."""
+    with suppress(FileNotFoundError):
+        old = time.time() - os.stat(folder).st_mtime > _NEW
+        if old and not any((folder / f"pins.{token}").exists() for token in living):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _table(folder: Path) -> np.ndarray[tuple[int, int], np.dtype[np.uint32]] | None:
+    """`[2, blocks]`, the checksums and times of an object; None for one that no folder of data names any more."""
+    try:
+        found = os.stat(folder / "data")
+        size = os.stat(folder / "table").st_size
+    except FileNotFoundError:
+        return None
+    if found.st_nlink == 1 or size != 8 * -(-found.st_size // BLOCK):
+        return None
+    return map_writable(folder / "table", size).view(np.uint32).reshape(2, -1)
+
+
+def _pinned(folder: Path, living: list[str], blocks: int) -> BoolArray:
+    """Which blocks a living process needs. Pins of processes that are gone are removed."""
+    pinned = np.zeros(blocks, np.bool_)
+    for entry in list(os.scandir(folder)):
+        if not entry.name.startswith("pins."):
+            continue
+        if entry.name[5:] not in living:
+            with suppress(FileNotFoundError):
+                os.unlink(entry.path)
+        elif entry.stat().st_size == 2 * blocks:
+            pinned |= map_writable(entry.path, 2 * blocks).view(np.uint16) != 0
+    return pinned
+
+
+def _drop(folder: Path, blocks: IntArray) -> None:
+    """Mark blocks as absent, and give back their room."""
+    table = _table(folder)
+    if table is None:
+        return
+    fd = open_descriptor(folder / "data", os.O_RDWR)
+    try:
+        table[0][blocks] = 0
+        for first, end in stretches(blocks, np.diff(blocks) != 1):
+            if not punch_hole(fd, first * BLOCK, (end - first) * BLOCK):
+                return
+    finally:
+        os.close(fd)

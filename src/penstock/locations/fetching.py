@@ -1,0 +1,195 @@
+"""Fetch missing ranges of cached objects: merged, requested by a pool of threads, repeated, written, entered.
+
+`fill` is called with the byte ranges that a batch needs, of all its files at once. Ranges become blocks. Blocks with a
+gap between them are merged into one request, the smallest gaps first, while all requests together are at most a quarter
+larger than what is needed (`GAPS`): so a fetch is bounded by 1.25 times the blocks, however they are scattered. Long
+requests are divided, so that several threads share them. Two threads that need the same block fetch it once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.core.arrays import IntArray
+from penstock.errors import ChangedObjectError
+from penstock.files.remote import FileState, RemoteFile
+from penstock.locations.blocks import BLOCK, BlockCache, CachedObject, stretches
+from penstock.locations.objects import NoRangesError, ObjectInfo, ObjectStore, joined
+from penstock.locations.retry import Retry
+
+THREADS = 32
+"""Requests at once, of all remote data of a process."""
+
+REQUEST = 16
+"""Blocks of a request at most."""
+
+GAPS = 0.25
+"""Bytes that are fetched for nothing, as a part of those that are needed."""
+
+_WIDEST = 16  # blocks between two wanted ones that a request fetches as well
+
+_pools: dict[int, ThreadPoolExecutor] = {}
+
+
+@dataclass(eq=False)
+class MirroredFile(RemoteFile):
+    """One object of a store, its local file and its cached blocks."""
+
+    store: ObjectStore
+    info: ObjectInfo
+    cached: CachedObject
+    state: FileState
+
+
+def pool() -> ThreadPoolExecutor:
+    """The threads of this process that request ranges."""
+    found = _pools.get(os.getpid())
+    if found is None:
+        _pools.clear()
+        found = _pools.setdefault(os.getpid(), ThreadPoolExecutor(THREADS, "penstock remote"))
+    return found
+
+
+def fill(
+    cache: BlockCache, wanted: Iterable[tuple[MirroredFile, IntArray, IntArray]], retry: Retry
+) -> Callable[[], None]:
+    """Fetch what is missing of ranges; they stay until the function that is returned is called.
+
+    Raises:
+        RemoteError: A range cannot be fetched.
+        ChangedObjectError: An object is not the one that was opened.
+        OSError: The disk is full, or fails.
+    """
+    pinned: list[tuple[CachedObject, IntArray]] = []
+
+    def release() -> None:
+        while pinned:
+            held, blocks = pinned.pop()
+            held.unpin(blocks)
+
+    try:
+        needed: list[tuple[MirroredFile, IntArray]] = []
+        for file, begin, end in wanted:
+            blocks = blocks_of(begin, end, file.cached.blocks)
+            if len(blocks):
+                file.cached.pin(blocks)
+                pinned.append((file.cached, blocks))
+                needed.append((file, blocks))
+        while needed:
+            needed = _fetch_round(cache, needed, retry)
+    except BaseException:
+        release()
+        raise
+    return release
+
+
+def blocks_of(begin: IntArray, end: IntArray, count: int) -> IntArray:
+    """The numbers of all blocks of `begin : end`, each once, in order.
+
+    >>> blocks_of(np.array([0, BLOCK - 1, 5]), np.array([1, BLOCK + 1, 5]), 9).tolist()
+    [0, 1]
+    """
+    some = end > begin
+    first, last = begin[some] // BLOCK, (end[some] - 1) // BLOCK
+    if len(first) == 0:
+        return np.zeros(0, np.int64)
+    counts = last - first + 1
+    before = np.cumsum(counts) - counts
+    found = np.unique(np.repeat(first - before, counts) + np.arange(int(counts.sum())))
+    return found[found < count]
+
+
+def requests_of(blocks: IntArray, budget: float) -> list[tuple[int, int]]:
+    """The `(first, end)` blocks of the requests that fetch sorted blocks, and at most `budget` others.
+
+    >>> requests_of(np.array([0, 1, 3, 9]), 1)
+    [(0, 4), (9, 10)]
+    """
+    gaps = np.diff(blocks) - 1
+    order = np.argsort(gaps, kind="stable")
+    affordable = (np.cumsum(gaps[order]) <= budget) & (gaps[order] <= _WIDEST)
+    apart = np.ones(len(gaps), np.bool_)
+    apart[order[affordable]] = False
+    return [
+        (lo, min(lo + REQUEST, end)) for first, end in stretches(blocks, apart) for lo in range(first, end, REQUEST)
+    ]
+
+
+def _fetch_round(
+    cache: BlockCache, needed: Sequence[tuple[MirroredFile, IntArray]], retry: Retry
+) -> list[tuple[MirroredFile, IntArray]]:
+    """Fetch absent blocks that no other thread fetches, then wait for others; return blocks to look at again."""
+    futures: list[Future[int]] = []
+    mine: list[tuple[MirroredFile, IntArray]] = []
+    left: list[tuple[MirroredFile, IntArray]] = []
+    try:
+        for file, blocks in needed:
+            held = file.cached
+            with held.condition:
+                absent = held.absent(blocks)
+                if len(absent) == 0:
+                    continue
+                left.append((file, absent))
+                own = absent[~held.fetching[absent]]
+                if len(own):
+                    held.fetching[own] = True
+                    mine.append((file, own))
+        for file, own in mine:
+            futures += [pool().submit(_request, file, lo, hi, retry) for lo, hi in requests_of(own, GAPS * len(own))]
+        wait(futures)
+        got = sum(future.result() for future in futures)
+    finally:
+        wait(futures)
+        for file, own in mine:
+            with file.cached.condition:
+                file.cached.fetching[own] = False
+                file.cached.condition.notify_all()
+    cache.fetched(got)
+    for file, blocks in left:
+        with file.cached.condition:
+            while file.cached.fetching[blocks].any():
+                file.cached.condition.wait()
+    return left
+
+
+def _request(file: MirroredFile, first: int, end: int, retry: Retry) -> int:
+    """Fetch some blocks, which are pinned meanwhile; return the number of bytes."""
+    begin, stop = first * BLOCK, min(end * BLOCK, file.info.size)
+    try:
+        raw = retry(lambda: file.store.read(file.info.name, [(begin, stop)], file.info.version)[0])
+    except NoRangesError:
+        begin, first = 0, 0
+        end = file.cached.blocks
+        raw = retry(lambda: file.store.read(file.info.name, [(0, file.info.size)], file.info.version)[0])
+    except FileNotFoundError:
+        raise ChangedObjectError(joined(file.store.url, file.info.name)) from None
+    if not file.store.verifies:
+        _require_unchanged(file, retry)
+    blocks = np.arange(first, end)
+    file.cached.pin(blocks)
+    try:
+        file.cached.write(begin, raw)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            advice = "free some, set PENSTOCK_CACHE to a folder of a larger disk, or lower PENSTOCK_CACHE_BYTES"
+            raise OSError(error.errno, f"no room for remote data: {advice}", str(file.cached.folder)) from error
+        raise
+    finally:
+        file.cached.unpin(blocks)
+    return len(raw)
+
+
+def _require_unchanged(file: MirroredFile, retry: Retry) -> None:
+    """After a read from a store that does not compare versions itself."""
+    try:
+        now = retry(lambda: file.store.stat(file.info.name))
+    except FileNotFoundError:
+        now = None
+    if now != file.info:
+        raise ChangedObjectError(joined(file.store.url, file.info.name))
