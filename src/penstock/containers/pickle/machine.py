@@ -7,7 +7,7 @@ Nothing here imports, looks up or calls what the data names. A name is looked up
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,7 +71,7 @@ class Machine:
 
     __slots__ = (
         "at", "budget", "crowds", "data", "dtype", "frame_end", "heights", "limits", "marks", "memo", "names", "path",
-        "place", "size", "stack", "start",
+        "place", "size", "stack", "start", "storages",
     )  # fmt: skip
 
     def __init__(self, data: bytes, place: str, path: object, limits: Limits) -> None:
@@ -83,6 +83,7 @@ class Machine:
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []  # the stacks below each open mark
         self.memo: dict[int, Any] = {}
+        self.storages: Mapping[str, bytes] | None = None  # of a file of `torch.save`, by name
         self.names: set[Symbol] = set()  # symbols that were named
         self.budget = SLACK + 16 * len(data)  # bytes that symbols may still copy
         self.dtype: np.dtype[Any] | None = None  # of the last array or scalar, as it is stored

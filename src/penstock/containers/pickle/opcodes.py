@@ -15,6 +15,7 @@ from typing import Any
 from penstock.containers.pickle.keys import add_items, set_items
 from penstock.containers.pickle.machine import Machine, brief
 from penstock.containers.pickle.symbols import find, finish, new_object, reduce
+from penstock.containers.pickle.tensors import storage_of
 
 Operation = Callable[[Machine], None]
 STOP = ord(".")
@@ -66,6 +67,13 @@ def _refused(m: Machine) -> None:
     if code in REFUSED:
         raise m.unsafe(f"opcode {REFUSED[code]} makes or names objects that are not in the data, and is never executed")
     raise m.error(f"expected an opcode, got {code!r}")
+
+
+def _storage(m: Machine) -> None:
+    """The storage of a tensor, in a file of `torch.save` alone."""
+    if m.storages is None:
+        _refused(m)
+    m.stack.append(storage_of(m, m.stack.pop()))
 
 
 def _proto(m: Machine) -> None:
@@ -312,7 +320,7 @@ _OPERATIONS: dict[bytes, Operation] = {
     b"]": lambda m: m.stack.append([]), b"l": _marked(list), b"a": _append, b"e": _appends,
     b"}": lambda m: m.stack.append({}), b"d": _dict, b"s": _setitem, b"u": _setitems,
     b"\x8f": lambda m: m.stack.append(set()), b"\x90": _add_items, b"\x91": _frozenset,
-    b"c": _global, b"\x93": _stack_global, b"R": _reduce, b"\x81": _newobj, b"b": _build,
+    b"c": _global, b"\x93": _stack_global, b"R": _reduce, b"\x81": _newobj, b"b": _build, b"Q": _storage,
 }  # fmt: skip
 
 DISPATCH: list[Operation] = [_OPERATIONS.get(bytes([code]), _refused) for code in range(256)]

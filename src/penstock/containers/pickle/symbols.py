@@ -7,8 +7,10 @@ from typing import Any
 from penstock.containers.pickle.arrays import ARRAY_SYMBOLS
 from penstock.containers.pickle.keys import add_items, set_items
 from penstock.containers.pickle.known import KNOWN_SYMBOLS
+from penstock.containers.pickle.library import LIBRARY_SYMBOLS
 from penstock.containers.pickle.machine import WAY_OUT, Machine, Pending, Symbol, brief
-from penstock.core.narrowing import is_list, is_listed, is_tuple
+from penstock.containers.pickle.tensors import TENSOR_SYMBOLS
+from penstock.core.narrowing import is_dict, is_list, is_listed, is_tuple
 
 
 def find(m: Machine, module: str, name: str) -> Symbol:
@@ -16,7 +18,7 @@ def find(m: Machine, module: str, name: str) -> Symbol:
     symbol = SYMBOLS.get((module, name))
     if symbol is None:
         allowed = f"expected plain values, NumPy arrays or one of {len(SYMBOLS)} known names (numpy, collections, "
-        allowed += "gym, gymnasium, imitation, magical, il_representations)"
+        allowed += "datetime, torch, gym, gymnasium, imitation, magical, il_representations)"
         raise m.unsafe(f"{allowed}, got {brief(f'{module}.{name}')}; nothing was imported or run; {WAY_OUT}")
     m.names.add(symbol)
     return symbol
@@ -113,7 +115,7 @@ TUPLE = Symbol("builtins", "tuple")
 def _table() -> dict[tuple[str, str], Symbol]:
     plain = [Symbol("_codecs", "encode", call=_encode), Symbol("collections", "OrderedDict", call=_ordered_dict)]
     plain += [Symbol(module, "_reconstructor", call=_reconstructor) for module in ("copyreg", "copy_reg")]
-    table = {(s.module, s.name): s for s in (*plain, *ARRAY_SYMBOLS, *KNOWN_SYMBOLS)}
+    table = {(s.module, s.name): s for s in (*plain, *ARRAY_SYMBOLS, *KNOWN_SYMBOLS, *LIBRARY_SYMBOLS, *TENSOR_SYMBOLS)}
     builders = {
         "set": _set, "frozenset": _frozenset, "bytes": _bytes, "bytearray": _bytearray, "complex": _complex,
     }  # fmt: skip
@@ -144,6 +146,8 @@ def new_object(m: Machine, cls: Any, args: Any) -> Any:
 
 def finish(m: Machine, target: Any, state: Any) -> Any:
     """What BUILD makes of an object that waits for its state; the memo gets it too."""
+    if is_dict(target) and is_dict(state) and state.keys() <= {"_metadata"}:
+        return target  # the versions of modules, which PyTorch adds to their values
     if type(target) is not Pending or target.slots is None or target.symbol.finish is None:
         raise m.unsafe(f"expected a state for an object that waits for one, got one for {brief(target)}")
     value = target.symbol.finish(m, target.args, state)

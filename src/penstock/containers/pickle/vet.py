@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from penstock.containers.pickle.known import ColorSpace, Trajectory
+from penstock.containers.pickle.library import TIMES
 from penstock.containers.pickle.machine import Machine, Pending, Symbol
 from penstock.core.spaces import Dict, Space, Tuple
 
-_SMALL = frozenset({type(None), bool, int, float, complex, ColorSpace})
+_SMALL = frozenset({type(None), bool, int, float, complex, ColorSpace, *TIMES})
 _SIZED = frozenset({str, bytes, bytearray})
 _Size = tuple[int, int, int]  # values, bytes, depth
 

@@ -15,14 +15,17 @@ import numpy as np
 
 from penstock.containers.images import decode as decode_image
 from penstock.containers.npy import array_of
-from penstock.containers.pickle import load, loads
+from penstock.containers.pickle import load, load_saved, loads
+from penstock.core.arrays import AnyArray
 from penstock.errors import DataError, FormatError, UnsafeDataError, require
 
+_LONGEST = 1 << 14  # pixels of a side of an image that was resized or cropped
 UNPACKED = 1 << 30  # bytes that one compressed member may become
 IMAGES = ("jpg", "jpeg", "png", "ppm", "pgm", "pbm", "pnm", "webp")
 TEXTS = ("txt", "text", "transcript")
 NUMBERS = ("cls", "cls2", "index", "inx", "id")
 PICKLES = ("pickle", "pkl", "pyd")
+TENSORS = ("pth", "pt")
 MODES: Mapping[str, str] = {"rgb": "RGB", "gray": "L", "rgba": "RGBA"}
 
 
@@ -45,13 +48,33 @@ Trust = Literal["pickle", False]
 
 @dataclass(frozen=True)
 class How:
-    """`images`, how images are decoded (a key of `MODES`), None to leave them encoded; `trust="pickle"` has Python run
-    the pickles that are not plain data. Raises `DataError` for others."""
+    """How members are decoded.
+
+    Args:
+        images: Colours that images are decoded to, a key of `MODES`. The default is None: they stay encoded.
+        trust: `"pickle"` has Python run the pickles that are not plain data. The default is False.
+        resize: `(height, width)` that images are resized to; or the length of the shorter side, where the other one
+            follows. The default is None: as stored.
+        crop: `(height, width)` of the centre that is kept of images, after resizing. The default is None: all.
+        ragged: Whether images may be of unequal sizes. The default is False.
+
+    Raises:
+        DataError: An option has another value, or is about images that stay encoded.
+    """
 
     images: str | None = None
     trust: Trust = False
+    resize: int | tuple[int, int] | None = None
+    crop: tuple[int, int] | None = None
+    ragged: bool = False
 
     def __post_init__(self) -> None:
+        sizes = [self.crop, (self.resize, self.resize) if isinstance(self.resize, int) else self.resize]
+        for size in (size for size in sizes if size is not None):
+            if len(size) != 2 or not all(type(n) is int and 0 < n <= _LONGEST for n in size):
+                raise DataError(f"expected sizes of images as two numbers from 1 to {_LONGEST}, got {size}")
+        if self.images is None and (self.resize is not None or self.crop is not None or self.ragged):
+            raise DataError("expected images='rgb', 'gray' or 'rgba' with resize, crop or ragged, got None")
         if self.images is not None and self.images not in MODES:
             raise DataError(f"expected images to be one of {list(MODES)} or None, got {self.images!r}")
         if self.trust not in ("pickle", False):
@@ -99,7 +122,7 @@ def is_text(extension: str) -> bool:
 def _decoder(kind: str, how: How) -> Decode | None:
     mode = how.images
     if kind in IMAGES and mode is not None:
-        return lambda member: _image(member, MODES[mode])
+        return lambda member: _sized(_image(member, MODES[mode]), how, member)
     if kind in PICKLES and how.trust == "pickle":
         return _trusted
     return _BY_KIND.get(kind)
@@ -188,6 +211,39 @@ def _image(member: MemberBytes, mode: str) -> Any:
         raise
 
 
+def _sized(image: AnyArray, how: How, member: MemberBytes) -> AnyArray:
+    """The image resized, and then cropped."""
+    height, width = image.shape[:2]
+    if how.resize is not None:
+        if isinstance(how.resize, int):
+            shorter = min(height, width)
+            sides = (round(height * how.resize / shorter), round(width * how.resize / shorter))
+        else:
+            sides = how.resize
+        pillow: Any = require("PIL.Image", "images")
+        image = np.asarray(pillow.fromarray(image).resize(sides[::-1], pillow.Resampling.BILINEAR))
+        height, width = sides
+    if how.crop is None:
+        return image
+    if how.crop[0] > height or how.crop[1] > width:
+        raise member.error(f"expected an image of at least {how.crop}, got {(height, width)}; give a resize, too")
+    top, left = (height - how.crop[0]) // 2, (width - how.crop[1]) // 2
+    return np.ascontiguousarray(image[top : top + how.crop[0], left : left + how.crop[1]])
+
+
+def is_image(extension: str) -> bool:
+    """Whether the bytes are an encoded image.
+
+    >>> is_image("left.jpg"), is_image("json")
+    (True, False)
+    """
+    return kind_of(extension) in IMAGES
+
+
+def _tensors(member: MemberBytes) -> Any:
+    return load_saved(member.raw, where=member.where, path=member.path)
+
+
 _BY_KIND: dict[str, Decode] = {
     "json": _json,
     "jsn": _json,
@@ -199,4 +255,5 @@ _BY_KIND: dict[str, Decode] = {
     "cbor": _cbor,
     **dict.fromkeys(NUMBERS, _number),
     **dict.fromkeys(PICKLES, _pickle),
+    **dict.fromkeys(TENSORS, _tensors),
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from penstock.core.arrays import AnyArray, ByteArray, IntArray
+from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field
@@ -48,6 +48,22 @@ class Places:
     def of_column(cls, field: Field, rows: AnyArray | Ragged, ragged: Align) -> Places:
         """A column that was decoded; a ragged one is aligned as `ragged` says."""
         return cls.of_ragged(replace(field, align=ragged), rows) if isinstance(rows, Ragged) else cls.of(field, rows)
+
+    def among(self, rows: BoolArray) -> Places:
+        """The same as the rows of a longer column where `rows` `[n]` is true; the others are zeros, or empty."""
+        n = len(rows)
+        if self.cuts is not None:
+            lengths = np.zeros(n, np.int64)
+            lengths[rows] = np.diff(self.cuts)
+            return replace(self, cuts=offsets_of(lengths))
+        if len(self.rows) != int(rows.sum()) or (self.rows != 1).any():  # one run of decoded rows
+            out = np.zeros((n, *self.field.shape), self.field.dtype)
+            out[rows] = self.held.view(self.field.dtype).reshape(-1, *self.field.shape)
+            return Places.of(self.field, out)
+        buffer, offset = np.full(n, -1), np.full(n, len(self.held))
+        buffer[rows], offset[rows] = self.buffer, self.offset
+        held = np.concatenate([self.held, np.zeros(self.field.row_bytes, np.uint8)])
+        return replace(self, rows=np.ones(n, np.int64), buffer=buffer, offset=offset, held=held)
 
     def on(self, buffers: Sequence[ByteArray]) -> PlacedColumn | PlacedRagged:
         """The column, to be read. Raises `IndexError` if a run leaves its buffer."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from penstock.core.arrays import BoolArray, ByteArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
-from penstock.errors import FormatError
+from penstock.errors import DataError, FormatError
 from penstock.files.mapping import check_mapped
 from penstock.formats.base.infos import column_of, leaves
 from penstock.formats.webdataset.decoders import Decode, How, MemberBytes, decoder, is_text
@@ -25,17 +25,26 @@ LIKE = 256  # bytes of members that are decoded once for all that are equal
 CHUNK = 1 << 25  # bytes that are compared together
 
 
+Missing = Literal["error", "fill", "leave_out"]
+
+
 @dataclass(frozen=True)
 class Options:
     """`extensions` to read, or None for all; `how` members are decoded; `decoded_bytes`, how much memory values may
     take that cannot stay in the archives; `salvage`, whether archives are read that were cut off; `join`, whether
-    episodes go on in the next archive where the stored next observation says so."""
+    episodes go on in the next archive where the stored next observation says so; `missing`, what happens to samples
+    without some member."""
 
     extensions: tuple[str, ...] | None = None
     how: How = field(default_factory=How)
     decoded_bytes: int = 1 << 30
     salvage: bool = False
     join: bool = False
+    missing: Missing = "error"
+
+    def __post_init__(self) -> None:
+        if self.missing not in get_args(Missing):
+            raise DataError(f"expected missing to be one of {list(get_args(Missing))}, got {self.missing!r}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +65,8 @@ class Archives:
         path = self.paths[shard]
         if size < 0:
             message = (
-                f"expected a member {extension!r} in every sample, got one without; leave it out with `extensions`"
+                f"expected a member {extension!r} in every sample, got one without; leave it out with `extensions`, "
+                "or such samples with missing='leave_out', or fill it with missing='fill'"
             )
             raise FormatError(message, path=path, where=f"sample {self.samples.key(i)!r}")
         check_mapped(self.buffers[shard])

@@ -9,7 +9,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +29,7 @@ from penstock.formats.webdataset import general, index, own, seed
 from penstock.formats.webdataset.content import Content
 from penstock.formats.webdataset.decoders import How, Trust
 from penstock.formats.webdataset.places import PlacedColumn, PlacedRagged
-from penstock.formats.webdataset.reading import Archives, Options
+from penstock.formats.webdataset.reading import Archives, Missing, Options
 from penstock.formats.webdataset.samples import Samples, chosen, grouped, without_cut_sample
 from penstock.formats.webdataset.shards import shards_of
 from penstock.formats.webdataset.stored import ArchiveSamples
@@ -87,6 +87,11 @@ class ShardSource(StateSource[OpenedArchives]):
     `trust="pickle"` lets Python run the pickles that are not plain data: so the archives can then do anything
     that the caller can. It is an argument and nothing else, never a setting of the environment.
 
+    `missing` is for samples that lack a member: an `"error"`, `"leave_out"` such samples, or `"fill"` with zeros or
+    empty values and add a column `missing/<extension>`. `metadata["missing"]` counts both. Images of unequal sizes need
+    `resize` (a size, or the length of the shorter side), `crop` (the centre), or `ragged=True` for the columns
+    `<extension>/pixels` and `<extension>/shape`.
+
     The metadata names values that fit no column under `left_out`; `sample` has them.
 
     Raises `FormatError` for damaged data, with archive, member and byte. Cost: one pass over the headers the first
@@ -115,12 +120,17 @@ class ShardSource(StateSource[OpenedArchives]):
         trust: Trust = False,
         salvage: bool = False,
         join: bool = False,
+        missing: Missing = "error",
+        resize: int | tuple[int, int] | None = None,
+        crop: tuple[int, int] | None = None,
+        ragged: bool = False,
     ) -> None:
         places = Location.of(path).paths()
         self._files: Path | tuple[Path, ...] = places[0] if len(places) == 1 else places
         self.location = folder_of(self._files)
-        how = How(images, trust)
-        self._options = Options(None if extensions is None else tuple(extensions), how, decoded_bytes, salvage, join)
+        how = How(images, trust, resize, crop, ragged)
+        names = None if extensions is None else tuple(extensions)
+        self._options = Options(names, how, decoded_bytes, salvage, join, missing)
         self._rest: dict[str, Any] = {"cache": cache, "cache_bytes": cache_bytes, "index": index}
         self._shards = shards_of(self._files)
         states = [(shard.name, (s := file_state(shard)).size, s.mtime_ns) for shard in self._shards]
@@ -132,8 +142,8 @@ class ShardSource(StateSource[OpenedArchives]):
 
     def __reduce__(self) -> tuple[Callable[..., ShardSource], tuple[Any, ...]]:
         how = self._options.how
-        options = {"extensions": self._options.extensions, "images": how.images, "trust": how.trust}
-        options |= {name: getattr(self._options, name) for name in ("decoded_bytes", "salvage", "join")}
+        options = {"extensions": self._options.extensions, **{f.name: getattr(how, f.name) for f in fields(how)}}
+        options |= {name: getattr(self._options, name) for name in ("decoded_bytes", "salvage", "join", "missing")}
         return _reopened, (self._files, {**options, **self._rest})
 
     def _open(self, buffers: list[ByteArray], *, keep: bool) -> OpenedArchives:
@@ -227,6 +237,9 @@ def read(paths: Sequence[Path], buffers: Sequence[ByteArray], options: Options) 
         content = own.read(archives, description)
     else:
         content = seed.read(archives) if seed.is_seed(archives.samples) else general.read(archives)
+    if options.missing != "error" and content.layout != general.NAME:
+        message = f"expected missing='error' for the layout {content.layout!r}, whose samples have all members"
+        raise FormatError(message, path=paths[0])
     if options.join and content.layout != seed.NAME:
         message = f"expected join=False for the layout {content.layout!r}: its episodes never go on in another archive"
         raise FormatError(message, path=paths[0])

@@ -31,7 +31,7 @@ from penstock.files.remote import file_state, open_file
 from penstock.formats.webdataset import general
 from penstock.formats.webdataset.decoders import How, Trust
 from penstock.formats.webdataset.places import PlacedRagged
-from penstock.formats.webdataset.reading import Archives, Options
+from penstock.formats.webdataset.reading import Archives, Missing, Options
 from penstock.formats.webdataset.samples import META, PASSED, Samples, chosen, grouped
 from penstock.formats.webdataset.shards import shards_of
 from penstock.locations.location import Location, LocationLike
@@ -63,7 +63,7 @@ class ShardStream:
     `seed`, one or several numbers (another one for every epoch); `buffer_bytes`, the most that a buffer may hold: it
     ends where it has so much, and a sample that has more is refused; `threads`, archives that are unpacked at a time,
     each by its own thread, so that the next are opened before they are needed; `extensions`, `images`, `trust`,
-    `salvage` as in `ShardSource`.
+    `salvage`, `missing`, `resize`, `crop`, `ragged` as in `ShardSource`. With `missing="fill"`, say the `extensions`.
 
     Raises `FileNotFoundError`, `DataError`; the iterator `FormatError` for damaged data, and where a block has other
     columns than the one before. Memory: the buffer twice, and 32 MiB a thread. Cost: 15 µs a member, and the
@@ -92,6 +92,10 @@ class ShardStream:
         trust: Trust = False,
         threads: int = 2,
         salvage: bool = False,
+        missing: Missing = "error",
+        resize: int | tuple[int, int] | None = None,
+        crop: tuple[int, int] | None = None,
+        ragged: bool = False,
     ) -> None:
         if rows < 1 or shuffle < 0 or buffer_bytes < 1 or threads < 1:
             message = "expected at least a row, a byte and a thread, and a buffer of 0 samples or more"
@@ -103,8 +107,9 @@ class ShardStream:
         self.buffer_bytes = buffer_bytes
         self.threads = threads
         self.seed = [seed] if isinstance(seed, int) else [int(part) for part in seed]
-        how = How(images, trust)
-        self.options = Options(None if extensions is None else tuple(extensions), how, 4 * buffer_bytes, salvage)
+        how = How(images, trust, resize, crop, ragged)
+        names = None if extensions is None else tuple(extensions)
+        self.options = Options(names, how, 4 * buffer_bytes, salvage, missing=missing)
 
     @property
     def shuffling(self) -> str:
