@@ -89,7 +89,7 @@ def serving(objects: dict[str, bytes]) -> Iterator[Site]:
         def do_GET(self) -> None:
             answer(self, site)
 
-        do_HEAD = do_PUT = do_GET
+        do_HEAD = do_PUT = do_DELETE = do_GET
 
         def log_message(self, *_: object) -> None:
             pass
@@ -119,6 +119,10 @@ def answer(handler: BaseHTTPRequestHandler, site: Site) -> None:
     if handler.command == "PUT":
         site.objects[name] = handler.rfile.read(int(handler.headers["Content-Length"]))
         reply(handler, 201, b"", {})
+        return
+    if handler.command == "DELETE" and name in site.objects:
+        del site.objects[name]
+        reply(handler, 204, b"", {})
         return
     if name not in site.objects:
         page = listing(site, name)

@@ -57,6 +57,13 @@ def test_objects_are_put(store: ObjectStore, tmp_path: Path) -> None:
     assert store.read("deep/er/new.bin", [(0, 3)]) == [b"new"]
 
 
+def test_objects_are_deleted(store: ObjectStore) -> None:
+    store.delete("a.bin")
+    assert [info.name for info in store.list()] == ["deep/b c.bin"]
+    with pytest.raises(FileNotFoundError):
+        store.delete("a.bin")
+
+
 def test_what_is_missing_is_not_found(store: ObjectStore) -> None:
     for ask in (lambda: store.stat("none"), lambda: store.read("none", [(0, 1)]), lambda: store.list("none")):
         with pytest.raises(FileNotFoundError, match=r"nothing at|no object at"):

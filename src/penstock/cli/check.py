@@ -10,7 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from penstock.cli.fitted import Fitted
-from penstock.cli.options import IN_HELP, From, Opening, pairs
+from penstock.cli.options import IN_HELP, From, Opening, Storage, pairs
 from penstock.cli.show import Json, print_json
 from penstock.data.located import locate
 from penstock.doctor.check import check as checked
@@ -34,6 +34,7 @@ def check(
     ] = "error",
     source: From = None,
     opening: Opening = None,
+    storage: Storage = None,
     as_json: Json = False,
 ) -> None:
     """Look for damage and mistakes in datasets; exit code 1 if there are errors.
@@ -47,17 +48,20 @@ def check(
     """
     limits = pairs(thresholds, "--set")
     options = pairs(opening, "--open")
+    stores = pairs(storage, "--storage")
     reports: dict[str, Report] = {}
     shown: list[dict[str, Any]] = []
     tables: list[RenderableType] = []
     found: dict[str, list[Finding]] = {}
     for location in locations:
-        reports[location] = checked(location, deep=deep, format=source, thresholds=limits, **options)
+        reports[location] = checked(
+            location, deep=deep, format=source, thresholds=limits, storage_options=stores, **options
+        )
         found[location] = list(reports[location].findings)
     for location, finding in leaks(reports):
         found[location].append(finding)
     for location, findings in found.items():
-        located = locate(location, format=source)
+        located = locate(location, format=source, storage_options=stores)
         listed = [finding.to_json() for finding in findings]
         sound = reports[location].sound
         shown.append({"path": str(located), "format": located.format, "sound": sound, "findings": listed})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -12,13 +11,26 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.fitted import Fitted
-from penstock.cli.options import Episodes, From, In, Opening, Where, chosen, format_names, opened, pairs
+from penstock.cli.options import (
+    Episodes,
+    From,
+    In,
+    Opening,
+    Storage,
+    Where,
+    chosen,
+    format_names,
+    opened,
+    pairs,
+    storage_options,
+)
 from penstock.cli.show import Json, print_json, size
 from penstock.conversion.convert import convert as convert_data
 from penstock.conversion.report import ConversionReport
 from penstock.core.text import counted
 from penstock.data.dataset import EpisodeDataset
 from penstock.formats.webdataset.shards import SUFFIXES
+from penstock.locations.location import output_place
 
 STYLES = {"adapted": "cyan", "inferred": "cyan", "filled": "yellow", "left out": "red"}
 SAID = {"converted": "converted", "resumed": "went on from episode {at}", "complete": "was complete before"}
@@ -26,7 +38,9 @@ SAID = {"converted": "converted", "resumed": "went on from episode {at}", "compl
 
 def convert(
     location: In,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Where to write the dataset; must not exist yet.")],
+    out: Annotated[
+        str, typer.Argument(metavar="OUT", help="Path or URL of the new dataset; nothing may be there yet.")
+    ],
     to: Annotated[
         str | None,
         typer.Option(
@@ -64,6 +78,7 @@ def convert(
     require: Annotated[
         Literal["lossless"] | None, typer.Option("--require", help="Fail unless all columns are kept bit for bit.")
     ] = None,
+    storage: Storage = None,
     as_json: Json = False,
 ) -> None:
     """Convert a dataset to another format; lists data that the target cannot store.
@@ -72,8 +87,9 @@ def convert(
 
     Example: penstock convert ./cartpole ./cartpole-minari --to minari
     """
-    format = to or ("webdataset" if out.name.endswith(SUFFIXES) else "columns")
-    _, held = opened(location, opening, source)
+    format = to or ("webdataset" if out.endswith(SUFFIXES) else "columns")
+    read_options, write_options = storage_options(storage, location, out)
+    _, held = opened(location, opening, source, read_options)
     with held, _progress(quiet=as_json) as progress:
         data = chosen(held, episodes, where, shuffle=shuffle, seed=seed)
         report = convert_data(
@@ -88,8 +104,9 @@ def convert(
             allow_empty=allow_empty,
             certificate=certificate,
             require=require,
-            on_episode=_advance(progress, data, out),
+            on_episode=_advance(progress, data, str(output_place(out))),
             on_verified=_advance_verified(progress, data),
+            storage_options=write_options,
         )
     if as_json:
         print_json(report.to_json())
@@ -123,9 +140,9 @@ def _progress(quiet: bool) -> Progress:
     return Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True)
 
 
-def _advance(progress: Progress, data: EpisodeDataset, out: Path) -> Any:
+def _advance(progress: Progress, data: EpisodeDataset, out: str) -> Any:
     """Return the callback after each episode. The bar counts steps, because time grows with steps."""
-    task = progress.add_task(out.name, total=data.steps, counts="")
+    task = progress.add_task(out.rstrip("/").rpartition("/")[2], total=data.steps, counts="")
 
     def advance(episodes: int, steps: int, nbytes: int) -> None:
         counts = f"{episodes:,}/{len(data):,} episodes {size(nbytes)}"

@@ -9,7 +9,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from penstock.cli.options import From, In, Opening, opened
+from penstock.cli.options import From, In, Opening, Storage, opened, pairs
 from penstock.cli.show import Json, print_json
 from penstock.cli.strip import COLORS, Curve, Frame, sheet
 from penstock.core.arrays import AnyArray, FloatArray, IntArray
@@ -40,6 +40,7 @@ def film(
     stack: Annotated[bool, typer.Option("--stack", help="Draw all frames of a frame stack, the newest last.")] = False,
     source: From = None,
     opening: Opening = None,
+    storage: Storage = None,
     as_json: Json = False,
 ) -> None:
     """Draw an episode: frames with actions and rewards, or curves of its observations.
@@ -48,7 +49,7 @@ def film(
 
     Example: penstock film ./demos --episode 3 -o strip.png
     """
-    located, held = opened(location, opening, source)
+    located, held = opened(location, opening, source, pairs(storage, "--storage"))
     with held:
         if not -len(held) <= episode < len(held):
             raise DataError(f"expected an episode within 0:{len(held)}, got {episode}")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from penstock.cli.options import In
+from penstock.cli.options import In, Storage, pairs
 from penstock.cli.show import Json, print_json, size
 from penstock.core.text import counted
 from penstock.data.located import DatasetFiles, locate
@@ -24,6 +24,7 @@ from penstock.formats.webdataset.source import ShardSource
 def index(
     location: In,
     force: Annotated[bool, typer.Option("--force", help="Build the index again, even if it is up to date.")] = False,
+    storage: Storage = None,
     as_json: Json = False,
 ) -> None:
     """Build the index of a dataset ahead of time, so that opening it is quick.
@@ -32,8 +33,8 @@ def index(
 
     Example: penstock index ./shards --force
     """
-    summaries = [_summary(each, force=force) for each in locate(location).datasets]
-    for summary in summaries:
+    located = locate(location, storage_options=pairs(storage, "--storage"))
+    for summary in [_summary(each, force=force) for each in located.datasets]:
         print_json(summary) if as_json else _print(summary)
 
 

@@ -15,7 +15,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from penstock.cli.fitted import Fitted
-from penstock.cli.options import From, In, Opening, opened
+from penstock.cli.options import From, In, Opening, Storage, opened, pairs
 from penstock.cli.show import Json, plain, print_json, size, sparkline, spread
 from penstock.core.arrays import FloatArray, IntArray
 from penstock.core.selection import Selection
@@ -33,6 +33,7 @@ def info(
     location: In,
     source: From = None,
     opening: Opening = None,
+    storage: Storage = None,
     as_json: Json = False,
 ) -> None:
     """Show a dataset's columns, spaces, episodes, returns and metadata.
@@ -41,7 +42,7 @@ def info(
 
     Example: penstock info ./cartpole --json
     """
-    located, held = opened(location, opening, source)
+    located, held = opened(location, opening, source, pairs(storage, "--storage"))
     with held:
         lengths, returns = np.diff(held.offsets), episode_returns(held)
         summary = summarise(located, held, lengths, returns)

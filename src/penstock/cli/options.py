@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, NoReturn
 
 import numpy as np
@@ -13,6 +14,7 @@ from penstock.data.located import LocatedData, locate
 from penstock.errors import DataError, PenstockError
 from penstock.formats.base.format import available
 from penstock.formats.base.source import Source
+from penstock.locations.location import Url, has_url, output_place
 
 UNITS = {
     **{"": 1, "b": 1, "k": 10**3, "kb": 10**3, "m": 10**6, "mb": 10**6, "g": 10**9, "gb": 10**9},
@@ -21,6 +23,10 @@ UNITS = {
 
 IN_HELP = "A path, an id that a format knows, or a pattern such as 'shard-{000..009}.tar' or 'runs/*'."
 In = Annotated[str, typer.Argument(metavar="LOCATION", help=IN_HELP)]
+Storage = Annotated[
+    list[str] | None,
+    typer.Option("--storage", metavar="KEY=VALUE", help="An option of the stores of URLs, such as anon=true."),
+]
 Opening = Annotated[
     list[str] | None, typer.Option("--open", metavar="KEY=VALUE", help="An option of the reader; can be repeated.")
 ]
@@ -103,14 +109,28 @@ def cut(text: str, count: int) -> list[int]:
         raise DataError(f"expected episodes as A:B, got {text!r}: {error}") from error
 
 
-def opened(location: str, options: list[str] | None = None, format: str | None = None) -> tuple[LocatedData, Source]:
+def opened(
+    location: str,
+    options: list[str] | None = None,
+    format: str | None = None,
+    storage: Mapping[str, Any] | None = None,
+) -> tuple[LocatedData, Source]:
     """Open the datasets at a location: what was found there, and the source. An unknown option is a `DataError`."""
-    located = locate(location, format=format)
+    located = locate(location, format=format, storage_options=storage)
     told = pairs(options, "--open")
     try:
         return located, located.open(**told)
     except TypeError as error:
         refuse(located, told, error)
+
+
+def storage_options(given: list[str] | None, location: str, out: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options of the store to read from, and of the store to write to. Raises `DataError` without a URL."""
+    options = pairs(given, "--storage")
+    read, written = has_url(location), isinstance(output_place(out), Url)
+    if options and not read and not written:
+        raise DataError(f"expected --storage with a URL, got {sorted(options)} with local paths")
+    return options if read else {}, options if written else {}
 
 
 def refuse(located: LocatedData, told: dict[str, Any], error: TypeError) -> NoReturn:

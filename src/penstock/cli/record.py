@@ -23,6 +23,7 @@ from penstock.envs.registry import available, color_space_of, resolve
 from penstock.errors import DataError, require, suggestion
 from penstock.formats.base.format import Format, named, recognise
 from penstock.formats.base.writer import Writer
+from penstock.locations.location import local_path
 from penstock.record.collector import Collector
 from penstock.record.rollout import Policy, Rollout, rollout, rollout_vector
 from penstock.record.vector import VectorCollector
@@ -44,7 +45,7 @@ def record(
         typer.Argument(metavar="ENV", help="benchmark/task, a Gymnasium id, or module:id to import the module first."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Path of the new dataset, or with --append of an existing one.")
+        str | None, typer.Option("--out", "-o", help="Path of the new dataset, or with --append of an existing one.")
     ] = None,
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="The number of episodes.")] = 10,
     append: Annotated[bool, typer.Option("--append", help="Add the episodes to the dataset at --out.")] = False,
@@ -82,8 +83,9 @@ def record(
         raise typer.BadParameter(f"expected one policy, got {policy} and --random", param_hint="--random")
     act, chosen = _policy(policy), pairs(option, "--option")
     what = _recorded(env, benchmark, task, settings or [])
-    entry = recognise(out)[0] if append and out.exists() else named(format or "columns")
-    into = _into(out, entry, chosen, what.metadata, append, format)
+    path = local_path(out)
+    entry = recognise(path)[0] if append and path.exists() else named(format or "columns")
+    into = _into(path, entry, chosen, what.metadata, append, format)
     with _progress(quiet=as_json) as progress:
         bar = progress.add_task(what.name, total=episodes)
         done = _drive(

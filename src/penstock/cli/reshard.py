@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,7 +12,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from penstock.cli.options import In, nbytes
+from penstock.cli.options import In, Storage, nbytes, storage_options
 from penstock.cli.show import Json, print_json, size
 from penstock.containers.tar import Members, TarAppender, member, walk
 from penstock.containers.tar.compress import Compression, pack
@@ -27,6 +29,8 @@ from penstock.formats.webdataset.samples import META, grouped
 from penstock.formats.webdataset.shards import SUFFIXES, shards_of
 from penstock.formats.webdataset.source import ShardSource
 from penstock.formats.webdataset.writer import SHARD_BYTES, SHARD_EPISODES, packing, shard_name
+from penstock.locations.location import output_place
+from penstock.locations.upload import uploading
 
 APPENDED = 16 << 20  # bytes of members that are put into an archive with one append
 COMPRESSIONS = ("none", "gzip", "zstd")
@@ -35,7 +39,9 @@ ENDS = {"gzip": ".tgz", "zstd": ".tar.zst"}
 
 def reshard(
     location: In,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="A new folder, or the name of one new archive.")],
+    out: Annotated[
+        str, typer.Argument(metavar="OUT", help="A new folder, or the name of one new archive; a path or a URL.")
+    ],
     shard_bytes: Annotated[
         str, typer.Option("--shard-bytes", help="The size limit of a shard, such as 500MB.")
     ] = "1GiB",
@@ -46,11 +52,13 @@ def reshard(
     layout: Annotated[
         str | None, typer.Option("--layout", help="npy or seed; by default the source's layout, without decoding.")
     ] = None,
+    storage: Storage = None,
     as_json: Json = False,
 ) -> None:
     """Write tar shards again, with another size, compression or layout.
 
-    If the layout stays the same, members are copied unchanged. OUT appears only when it is complete.
+    If the layout stays the same, members are copied unchanged. OUT appears only when it is complete. For a URL, shards
+    are written to the user's cache and then uploaded.
 
     Example: penstock reshard ./demos.tgz ./demos --shard-bytes 500MB --compression zstd
     """
@@ -58,37 +66,50 @@ def reshard(
         raise DataError(f"expected a compression of {', '.join(COMPRESSIONS)}, got {compression!r}")
     packed: Compression = None if compression == "none" else _kind(compression)
     limits = (max(nbytes(shard_bytes), 1), shard_episodes)
-    located = locate(location)
+    read_options, write_options = storage_options(storage, location, out)
+    place = output_place(out)
+    located = locate(location, storage_options=read_options)
     if located.format != "webdataset":
         hint = f"write it as shards with: penstock convert {location} {out} --to webdataset"
         raise FormatError(f"expected tar shards, got a dataset of {located.format}; {hint}", path=located)
-    with ShardSource([shard for path in located.paths for shard in shards_of(path)]) as source:
+    with ShardSource([shard for path in located.paths for shard in shards_of(path)]) as source, ExitStack() as stack:
+        path = place if isinstance(place, Path) else stack.enter_context(uploading(place, write_options))
+        if not isinstance(place, Path):
+            _remove_leftover(path)
         told = source.layout
         if layout in (None, told):
-            copy(source, out, limits, packed)
+            copy(source, path, limits, packed)
         elif told == "samples" or layout not in ("npy", "seed"):
             hint = "write other datasets with: penstock convert IN OUT --to webdataset"
             raise DataError(f"expected the layout {told!r}, or npy or seed of episodes, got {layout!r}; {hint}")
         else:
             options = {"layout": layout, "shard_bytes": limits[0], "shard_episodes": limits[1], "compression": packed}
-            convert(source, out, format="webdataset", options=options)
-        episodes = len(source)
-    summary = _summary(out, layout or told, episodes)
+            convert(source, path, format="webdataset", options=options)
+        summary: dict[str, Any] = {"path": str(place), **_summary(path, layout or told, len(source))}
     if as_json:
         print_json(summary)
     else:
-        text = ", ".join((counted(summary["shards"], "shard"), counted(episodes, "episode"), size(summary["bytes"])))
-        Console(soft_wrap=True).print(f"{out}: {text}", highlight=False)
+        counts = (counted(summary[name], name.rstrip("s")) for name in ("shards", "episodes"))
+        text = ", ".join((*counts, size(summary["bytes"])))
+        Console(soft_wrap=True).print(f"{place}: {text}", highlight=False)
 
 
 def _kind(name: str) -> Literal["gzip", "zstd"]:
     return "gzip" if name == "gzip" else "zstd"
 
 
+def _remove_leftover(path: Path) -> None:
+    """Remove the shards of an upload that was interrupted: they are written again."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def _summary(out: Path, layout: str, episodes: int) -> dict[str, Any]:
     shards = sorted(p for p in out.iterdir() if p.name.endswith(SUFFIXES)) if out.is_dir() else [out]
     total = sum(shard.stat().st_size for shard in shards)
-    return {"path": str(out), "layout": layout, "episodes": episodes, "shards": len(shards), "bytes": total}
+    return {"layout": layout, "episodes": episodes, "shards": len(shards), "bytes": total}
 
 
 def copy(

@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from penstock.cli.fitted import Fitted
-from penstock.cli.options import Episodes, From, In, Opening, Where, chosen, opened
+from penstock.cli.options import Episodes, From, In, Opening, Storage, Where, chosen, opened, pairs
 from penstock.cli.show import BARS, Json, print_json
 from penstock.core.arrays import IntArray
 from penstock.core.text import counted
@@ -48,6 +48,7 @@ def stats(
     ] = None,
     source: From = None,
     opening: Opening = None,
+    storage: Storage = None,
     as_json: Json = False,
 ) -> None:
     """Show means, deviations, quantiles and histograms of a dataset's columns.
@@ -58,7 +59,7 @@ def stats(
     """
     if picture is not None and picture.suffix not in (".png", ".svg", ".pdf"):
         raise DataError(f"expected a picture that ends in .png, .svg or .pdf, got {picture}")
-    located, held = opened(location, opening, source)
+    located, held = opened(location, opening, source, pairs(storage, "--storage"))
     with held:
         found = statistics(chosen(held, episodes, where), columns, by=by, progress=False if as_json else None)
     if output is not None:

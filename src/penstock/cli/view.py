@@ -11,7 +11,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from penstock.cli.options import From, In, Opening, opened
+from penstock.cli.options import From, In, Opening, Storage, opened, pairs
 from penstock.cli.scene import LEGEND, LIGHTS, PREDICTED, Drive, page
 from penstock.cli.show import Json, print_json
 from penstock.domains.driving.logs import scene_logs
@@ -51,6 +51,7 @@ def view(
     meters: Annotated[float, typer.Option("--meters", min=1, help="Width of the drawn area, in metres.")] = 100.0,
     source: From = None,
     opening: Opening = None,
+    storage: Storage = None,
     as_json: Json = False,
 ) -> None:
     """Draw a scene of a driving log from above: pictures, or a film.
@@ -62,7 +63,7 @@ def view(
     Example: penstock view drive.zarr --scene 3 -o scene.gif
     """
     predicted = None if predictions is None else read_pred_csv(predictions)
-    located, held = opened(location, opening, source)
+    located, held = opened(location, opening, source, pairs(storage, "--storage"))
     with held:
         if not isinstance(held, L5KitSource):
             raise DataError(

@@ -25,12 +25,13 @@ from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.open import open
-from penstock.errors import DataError, FormatError, SpecError
+from penstock.errors import ArgumentError, DataError, FormatError, SpecError
 from penstock.files import sweep
 from penstock.formats.base.format import Format, named
 from penstock.formats.base.source import Source
 from penstock.formats.base.writer import Writer
-from penstock.locations.location import LocationLike
+from penstock.locations.location import LocationLike, Url, has_url, output_place
+from penstock.locations.upload import uploading
 
 OnEpisode = Callable[[int, int, int], object]
 
@@ -50,6 +51,7 @@ def convert(
     require: Literal["lossless"] | None = None,
     on_episode: OnEpisode | None = None,
     on_verified: Callable[[int], object] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> ConversionReport:
     """Convert a dataset to another format. The report lists every difference.
 
@@ -62,14 +64,15 @@ def convert(
     Args:
         source: What `penstock.open` opens, a `Source`, or an `EpisodeDataset`, whose chosen episodes are written in
             their order.
-        out: Path of the new dataset.
+        out: Path or URL of the new dataset. For a URL, the dataset is written to the user's cache and then uploaded.
         format: Format of the new dataset. The default is `"columns"`.
         options: Options of the format's writer. The default is none.
         drop: Columns to leave out. The default is none.
         rename: New names of columns, such as `{"obs": "observations"}`. The default is none.
         fill_missing: Whether to fill in missing data: zero rewards, no terminations, a truncation at each last step,
             and the last observation twice. The default is False.
-        overwrite: Whether to start over. This deletes only files that a conversion wrote. The default is False.
+        overwrite: Whether to start over. This deletes only files that a conversion wrote, and at a URL only objects of
+            an unfinished upload. The default is False.
         allow_empty: Whether the source may have no episodes. The default is False.
         certificate: Whether to read both datasets again at the end, compare them, and write a certificate next to
             `out`. This takes about the time of the conversion once more. The default is True.
@@ -78,6 +81,7 @@ def convert(
         on_episode: Called as `on_episode(episodes, steps, bytes)` with the totals after each episode. The default is
             None.
         on_verified: Called with the number of compared episodes after each. The default is None.
+        storage_options: Options of the stores of URLs, as fsspec calls them. The default is none.
 
     Returns:
         Status, totals, notes and the certificate.
@@ -89,6 +93,7 @@ def convert(
             the values that were written, or not all with `require="lossless"`.
         SpecError: The target cannot store a column.
         LockedError: Another conversion to `out` is running.
+        RemoteError: The store at a URL does not answer or refuses access.
 
     Example:
         >>> import numpy as np, penstock, tempfile
@@ -98,12 +103,15 @@ def convert(
         >>> report.status, report.episodes, report.steps, report.notes
         ('converted', 2, 5, ())
     """
+    place = output_place(out)
+    told = dict(options or {})
+    entry, target = named(format), target_of(format, told)
+    _check_options(target, told)
     with ExitStack() as opened:
-        data = _dataset(source, opened)
-        told, place = dict(options or {}), Path(out)
-        entry, target = named(format), target_of(format, told)
-        check_apart(source, data.source, place)
-        _check_options(target, told)
+        reads = not isinstance(source, (EpisodeDataset, Source)) and has_url(source)
+        if storage_options and not reads and not isinstance(place, Url):
+            raise ArgumentError(f"expected storage_options with a URL, got {sorted(storage_options)} without")
+        data = _dataset(source, opened, storage_options if reads else None)
         if not len(data) and not allow_empty:
             raise DataError(
                 f"expected episodes to convert, got none: {data.episodes.reason}; allow_empty=True allows that"
@@ -111,21 +119,20 @@ def convert(
         job = _job(data, target, told, drop, dict(rename or {}), fill=fill_missing)
         if require is not None:
             _check_lossless(job, require, certificate=certificate)
+        path = place
+        if isinstance(path, Url):
+            path = opened.enter_context(uploading(path, storage_options, overwrite=overwrite))
+        check_apart(source, data.source, path)
         if overwrite:
-            remove(place, entry, target)
-        writer, done = _begin(job, place, entry, told)
+            remove(path, entry, target)
+        writer, done = _begin(job, path, entry, told)
         if done < len(data):
-            path_of(place).unlink(missing_ok=True)  # of an earlier, shorter or other state
-        with writer, locked(place):
-            report = _run(job, place, entry, writer, done, on_episode)
-        if not certificate:
-            return report
-        proof = _certified(job, place, entry, on_verified)
-        if require is not None and not proof.lossless:
-            changed = [f"{column.column}: {column.change}" for column in proof.columns if column.status != "equal"]
-            raise DataError(f"expected a lossless conversion to {place}, got {'; '.join(changed)}")
-        proof.write(place)
-        return replace(report, certificate=proof)
+            path_of(path).unlink(missing_ok=True)  # of an earlier, shorter or other state
+        with writer, locked(path):
+            report = _run(job, path, entry, writer, done, on_episode)
+        if certificate:
+            report = replace(report, certificate=_written(job, path, entry, require, on_verified))
+    return replace(report, out=str(place)) if isinstance(place, Url) else report
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,10 +165,12 @@ class _ConversionProgress:
     current: int = -1
 
 
-def _dataset(source: Any, opened: ExitStack) -> EpisodeDataset:
+def _dataset(source: Any, opened: ExitStack, storage_options: Mapping[str, Any] | None) -> EpisodeDataset:
     if isinstance(source, EpisodeDataset):
         return source
-    return EpisodeDataset(source) if isinstance(source, Source) else opened.enter_context(open(source))
+    if isinstance(source, Source):
+        return EpisodeDataset(source)
+    return opened.enter_context(open(source, storage_options=storage_options))
 
 
 def _check_lossless(job: _ConversionJob, require: str, *, certificate: bool) -> None:
@@ -177,6 +186,18 @@ def _check_lossless(job: _ConversionJob, require: str, *, certificate: bool) -> 
     ]
     if changed:
         raise DataError(f"expected a lossless conversion, got changes: {'; '.join(changed)}")
+
+
+def _written(
+    job: _ConversionJob, out: Path, entry: Format, require: str | None, on_verified: Callable[[int], object] | None
+) -> Certificate:
+    """Compare the target with the source, and write the certificate next to the target."""
+    proof = _certified(job, out, entry, on_verified)
+    if require is not None and not proof.lossless:
+        changed = [f"{column.column}: {column.change}" for column in proof.columns if column.status != "equal"]
+        raise DataError(f"expected a lossless conversion to {out}, got {'; '.join(changed)}")
+    proof.write(out)
+    return proof
 
 
 def _certified(

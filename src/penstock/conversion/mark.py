@@ -133,7 +133,8 @@ def locked(out: Path) -> Generator[None]:
 
 def check_apart(given: object, source: object, out: Path) -> None:
     """Raise `DataError` if `out` is the source itself, or is inside it, or it inside `out`."""
-    told = [given, *(getattr(source, name, None) for name in ("path", "root", "folder"))]
+    parts = getattr(source, "parts", (source,))
+    told = [given, *(getattr(part, name, None) for part in parts for name in ("path", "root", "folder"))]
     for place in (p for p in told if is_path(p)):
         a, b = Path(place).resolve(), out.resolve()
         if a == b or a in b.parents or b in a.parents:

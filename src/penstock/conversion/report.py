@@ -37,7 +37,7 @@ class ConversionReport:
     """Result of a conversion. Totals count the whole target.
 
     Args:
-        out: Path of the target.
+        out: Path of the target, or its URL without credentials.
         format: Format of the target.
         status: `"converted"`, `"resumed"` (from episode `resumed_at`), or `"complete"` (nothing was left to do).
         episodes: Number of episodes.
@@ -52,7 +52,7 @@ class ConversionReport:
         'converted'
     """
 
-    out: Path
+    out: Path | str
     format: str
     status: Literal["converted", "resumed", "complete"]
     episodes: int

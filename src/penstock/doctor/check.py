@@ -30,6 +30,7 @@ def check(
     thresholds: CheckThresholds | Mapping[str, Any] | None = None,
     threads: int | None = None,
     progress: bool | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Report:
     """Look for damage and mistakes in a dataset.
@@ -45,6 +46,7 @@ def check(
         thresholds: What to report: `CheckThresholds`, or values by name. The default is None: `CheckThresholds()`.
         threads: Threads that read and check. 0 works in the caller. The default is None: the number of cores.
         progress: Whether to show a progress bar. The default is None: on a terminal.
+        storage_options: Options of the stores of URLs, as fsspec calls them. The default is none.
         options: Options of the format, as for `penstock.open`.
 
     Returns:
@@ -68,7 +70,7 @@ def check(
         return examine(data.source, **how)
     if isinstance(data, Source):
         return examine(data, **how)
-    return _check_located(locate(data, format=format), how, options)
+    return _check_located(locate(data, format=format, storage_options=storage_options), how, options)
 
 
 def _check_located(located: LocatedData, how: dict[str, Any], options: dict[str, Any]) -> Report:

@@ -93,6 +93,12 @@ class FsspecStore(ObjectStore):
             system.makedirs(place.rpartition("/")[0], exist_ok=True)
             system.put_file(os.fspath(path), place)
 
+    @override
+    def delete(self, name: str) -> None:
+        system, place = self._place(name)
+        with _translated(self, name):
+            system.rm_file(place)
+
 
 class _translated:
     """Turn errors of fsspec and the libraries below it into ours; they may name URLs with credentials."""

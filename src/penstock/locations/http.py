@@ -144,6 +144,10 @@ class HttpStore(ObjectStore):
     def put(self, name: str, path: Path) -> None:
         self._ask("PUT", self._url(name), name, {"Content-Length": str(path.stat().st_size)}, upload=path)
 
+    @override
+    def delete(self, name: str) -> None:
+        self._ask("DELETE", self._url(name), name)
+
     def _ask(
         self,
         method: str,

@@ -116,29 +116,77 @@ class Location:
         )
 
 
+def has_url(given: LocationLike) -> bool:
+    """Return whether a location has a URL.
+
+    Args:
+        given: As for `Location.of`, with the same errors.
+    """
+    return any(isinstance(place, Url) for place in Location.of(given).places)
+
+
+def output_place(given: str | os.PathLike[str]) -> Place:
+    """Return the path or URL of a dataset to be written. Braces and globs are not expanded.
+
+    Args:
+        given: A path, a `file:` URL, or another URL.
+
+    Raises:
+        DataError: It begins with `pipe:`, or is an empty text.
+
+    Example:
+        >>> output_place("out/a*"), output_place("s3://bucket/a")
+        (PosixPath('out/a*'), Url('s3://bucket/a'))
+    """
+    text = _checked(given)
+    if isinstance(given, str) and text.startswith("file:"):
+        return Path(_path_of(text))
+    return Url(text) if isinstance(given, str) and _SCHEME.match(text) else Path(text)
+
+
+def local_path(given: str | os.PathLike[str]) -> Path:
+    """Return the path of files that are written or appended to in place.
+
+    Args:
+        given: A path, or a `file:` URL.
+
+    Raises:
+        DataError: It is another URL.
+    """
+    place = output_place(given)
+    if isinstance(place, Url):
+        raise DataError(f"expected a path on this machine to write to, got {place}; convert writes datasets to URLs")
+    return place
+
+
 LocationLike: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Location"
 
 
 def _places(name: object) -> list[Place]:
     """Return the places of one name."""
+    text = _checked(name)
+    if isinstance(name, str) and text.startswith("file:"):
+        return list(_expanded(_path_of(text)))
+    if isinstance(name, str) and _SCHEME.match(text):
+        return [Url(one) for one in expand_braces(text)]
+    return list(_expanded(text))
+
+
+def _checked(name: object) -> str:
+    """Return a name as text. Raises an error for what is no name, and for commands."""
     if not is_path(name):
         raise ArgumentError(f"expected a path or URL as text or as a Path, got {name!r}")
     text = os.fspath(name)
     if not text:
         raise DataError("expected a path or URL, got an empty text")
-    if isinstance(name, str):
-        if text.startswith("pipe:") and not os.path.exists(text):
-            raise DataError(
-                f"expected a path or URL, got {text!r}: penstock runs no commands; save the output to a file, or pass "
-                "ShardStream a function that opens it, such as {'pipe': lambda: process.stdout}"
-            )
-        if text.startswith("file:"):
-            return list(_expanded(_path_of(text)))
-        if _SCHEME.match(text):
-            return [Url(one) for one in expand_braces(text)]
-    elif (lost := _LOST_SLASH.match(text)) and not os.path.exists(text):
+    if text.startswith("pipe:") and not os.path.exists(text):
+        raise DataError(
+            f"expected a path or URL, got {text!r}: penstock runs no commands; save the output to a file, or pass "
+            "ShardStream a function that opens it, such as {'pipe': lambda: process.stdout}"
+        )
+    if not isinstance(name, str) and (lost := _LOST_SLASH.match(text)) and not os.path.exists(text):
         raise DataError(f"expected a URL as text, got {text!r} as a path, which keeps one slash of {lost[1]}://")
-    return list(_expanded(text))
+    return text
 
 
 def _path_of(url: str) -> str:

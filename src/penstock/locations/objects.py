@@ -92,6 +92,15 @@ class ObjectStore(ABC):
             RemoteError: The store does not take it.
         """
 
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Delete one object.
+
+        Raises:
+            FileNotFoundError: There is no such object.
+            RemoteError: The store does not delete it.
+        """
+
 
 class NoRangesError(RemoteError):
     """The server sends whole objects only."""

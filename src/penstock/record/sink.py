@@ -18,6 +18,7 @@ from penstock.errors import DataError, FormatError, SpecError
 from penstock.files import replaced_path, scratch_folder
 from penstock.formats.base.format import named, recognise
 from penstock.formats.base.writer import Writer
+from penstock.locations.location import local_path
 from penstock.record.checks import Checks, Verdict
 from penstock.record.hooks import EpisodeMetadata
 from penstock.record.schema import RecordingSchema
@@ -144,7 +145,7 @@ class WriterSink(Sink):
         self._writer = target if isinstance(target, Writer) else None
         self._owned = self._writer is None
         if is_path(target):
-            self._make = self._maker(Path(target), format, mode, dict(metadata))
+            self._make = self._maker(local_path(target), format, mode, dict(metadata))
         elif mode != "create":
             raise SpecError(f"expected a path for mode={mode!r}, got {type(target).__name__}")
         elif isinstance(target, Writer) or callable(target):

@@ -18,7 +18,6 @@ from penstock.core.ragged import offsets_of
 from penstock.core.selection import Selection
 from penstock.errors import DataError, FormatError
 from penstock.files.remote import file_state
-from penstock.formats.base.format import folder_of
 from penstock.formats.base.pieces import expand
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.lc0.chunks import LIMIT, ChunkFile, Counted
@@ -71,7 +70,7 @@ class Lc0Source(StateSource[SourceState]):
         if damaged not in ("drop", "refuse"):
             raise DataError(f"expected damaged to be 'drop' or 'refuse', got {damaged!r}")
         files = Path(path) if is_path(path) else tuple(path)
-        self.path = folder_of(files)
+        self.path = files if isinstance(files, Path) else files[0]
         self._reopen = partial(
             Lc0Source, files, missing_st=missing_st, order=order, damaged=damaged, cache_bytes=cache_bytes, limit=limit
         )

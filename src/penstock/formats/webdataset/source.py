@@ -169,8 +169,8 @@ class ShardSource(StateSource[OpenedArchives]):
 
     @property
     def path(self) -> Path:
-        """The archive or folder; of several archives, the folder that they have in common."""
-        return folder_of(self._files)
+        """The archive or folder; of several archives, the first."""
+        return self._files if isinstance(self._files, Path) else self._files[0]
 
     @property
     def index_file(self) -> Path:

@@ -1,0 +1,165 @@
+"""`uploading`: write a dataset to a URL so that it becomes visible only when it is complete.
+
+The dataset is written whole to a folder in the user's cache, then uploaded in this order:
+
+1. `MARKER`, with names, sizes and checksums of all files. `open` refuses a folder that has it.
+2. The files, several at a time. The files by which formats recognise a dataset (`LAST`) follow the others.
+3. `MARKER` is deleted.
+
+A killed upload leaves the marker. The next call with the same data uploads what is missing; files of the size in the
+marker are complete, because stores replace whole objects. A single file is one object, and needs no marker.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from penstock.core.narrowing import is_dict
+from penstock.errors import FormatError, StateError
+from penstock.files import locked, write_atomic
+from penstock.files.user_cache import user_cache
+from penstock.locations.location import Url
+from penstock.locations.objects import ObjectStore
+from penstock.locations.retry import Retry
+from penstock.locations.stores import object_store
+
+MARKER = "penstock-upload.json"
+LAST = frozenset(("spec.json", "metadata.json", "info.json", "dataset_info.json", ".zgroup", ".zmetadata", "zarr.json"))
+_LOCAL = (".lock", ".penstock")  # ends of the names of hidden files that writers lock or leave
+AT_ONCE = 8  # files that are uploaded at a time
+
+
+@contextmanager
+def uploading(
+    url: Url, options: Mapping[str, Any] | None = None, *, overwrite: bool = False, retry: Retry | None = None
+) -> Generator[Path]:
+    """Give a local path to write a dataset to, and upload it to a URL when the block ends without an error.
+
+    Files next to it whose names begin with its name are uploaded next to the URL, before the dataset. The path exists
+    if an earlier call was interrupted. It stays after an error, so that the next call can go on.
+
+    Args:
+        url: URL of the new dataset.
+        options: Options of the store. The default is none.
+        overwrite: Whether to replace an unfinished upload of other data. The default is False.
+        retry: How often requests are repeated. The default is `Retry()`.
+
+    Raises:
+        FileExistsError: Objects of something else are at the URL.
+        StateError: An unfinished upload of other data is at the URL.
+        LockedError: Another process uploads to the URL.
+        RemoteError: The store cannot be listed or does not take the files.
+    """
+    upload = _Upload(url, object_store(url.full, options), options, retry or Retry())
+    upload.check()
+    folder = user_cache("uploads") / hashlib.sha256(url.full.encode()).hexdigest()[:32]
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder, holder=f"another upload to {url}"):
+        path = folder / (str(url).rstrip("/").rpartition("/")[2] or "data")
+        yield path
+        for beside in sorted(folder.glob(f"{glob.escape(path.name)}.*")):
+            upload.put_beside(beside, beside.name.removeprefix(path.name))
+        upload.run(path, overwrite=overwrite)
+        shutil.rmtree(folder)
+
+
+class _Upload:
+    """One upload to the objects below a URL."""
+
+    def __init__(self, url: Url, store: ObjectStore, options: Mapping[str, Any] | None, retry: Retry) -> None:
+        self.url = url
+        self._store = store
+        self._options = options
+        self._retry = retry
+
+    def _sizes(self) -> dict[str, int]:
+        """Size of each object at the URL, by name."""
+        try:
+            return {info.name: info.size for info in self._retry(self._store.list)}
+        except FileNotFoundError:
+            return {}
+
+    def check(self) -> None:
+        """Raise `FileExistsError` if there is anything but an unfinished upload."""
+        sizes = self._sizes()
+        if sizes and MARKER not in sizes:
+            first = min(sizes) or "an object"
+            raise FileExistsError(
+                f"expected nothing at {self.url}, got {len(sizes)} objects, first {first}; write to another place, or "
+                "delete them"
+            )
+
+    def run(self, path: Path, *, overwrite: bool) -> None:
+        """Upload a file, or what is missing of a folder."""
+        if path.is_file():
+            self._retry(partial(self._store.put, "", path))
+            return
+        files = {place.relative_to(path).as_posix(): place for place in _files_below(path)}
+        manifest = {name: [place.stat().st_size, _checksum(place)] for name, place in files.items()}
+        sizes = self._sizes()
+        begun = self._begun(sizes[MARKER]) if MARKER in sizes else None
+        if begun is not None and begun != manifest:
+            if not overwrite:
+                raise StateError(
+                    f"expected at {self.url} nothing, or an unfinished upload of these files, got one of other files; "
+                    "delete its objects, or start again with overwrite=True (--overwrite)"
+                )
+            for name in begun.keys() & sizes.keys():
+                self._retry(partial(self._store.delete, name))
+            begun = None
+        if begun is None:
+            marker = path.parent / MARKER
+            write_atomic(marker, json.dumps(manifest).encode())
+            self._retry(partial(self._store.put, MARKER, marker))
+        missing = [name for name in files if begun is None or sizes.get(name) != manifest[name][0]]
+        for names in (
+            [name for name in missing if os.path.basename(name) not in LAST],
+            [name for name in missing if os.path.basename(name) in LAST],
+        ):
+            self._put(names, files)
+        self._retry(partial(self._store.delete, MARKER))
+
+    def put_beside(self, path: Path, ending: str) -> None:
+        """Upload a file that is next to the dataset, such as the certificate of a conversion."""
+        before, mark, query = self.url.full.partition("?")
+        store = object_store(f"{before.rstrip('/')}{ending}{mark}{query}", self._options)
+        self._retry(partial(store.put, "", path))
+
+    def _put(self, names: Sequence[str], files: Mapping[str, Path]) -> None:
+        def put(name: str) -> None:
+            self._retry(partial(self._store.put, name, files[name]))
+
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            list(threads.map(put, names))
+
+    def _begun(self, size: int) -> dict[str, list[Any]]:
+        """The files of the unfinished upload."""
+        (raw,) = self._retry(partial(self._store.read, MARKER, [(0, size)]))
+        try:
+            found: object = json.loads(raw)
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"expected the files of an upload: {error}", path=self.url, where=MARKER) from error
+        if not is_dict(found):
+            raise FormatError("expected the files of an upload, got another JSON value", path=self.url, where=MARKER)
+        return found
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """All files of a dataset; locks and other hidden leftovers of penstock's writers are none."""
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [path for path in found if not (path.name.startswith(".") and path.name.endswith(_LOCAL))]
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
