@@ -5,6 +5,7 @@ MINUTES ?= 5
 BIN := .venv/bin
 REFERENCE := .build/reference/bin/python
 PEERS := .build/peers/bin/python
+LEROBOT := .build/lerobot/bin/python
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 # torch comes first and by its exact version, so that no later requirement can bring another build of it.
 TORCH := torch==2.13.0
@@ -41,7 +42,7 @@ bounds: .venv/dev.stamp ## tests of all that calls kernels, with every index of 
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.build/numba-bounds $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
 		tests/kernels tests/plan tests/data tests/containers tests/domains
 
-figures: .venv/dev.stamp .build/reference.stamp .build/peers.stamp ## measure every figure of README and docs, other libraries as well
+figures: .venv/dev.stamp .build/reference.stamp .build/peers.stamp .build/lerobot.stamp ## measure every figure of README and docs, other libraries as well
 	$(BIN)/python benchmarks/measure.py --peers
 
 docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
@@ -61,6 +62,16 @@ docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 		mosaicml-streaming==0.13.0 webdataset==1.0.2 datasets==5.0.1 zarr==2.18.7 numcodecs==0.15.1 \
 		torchrl==0.14.1 cpprb==11.0.0 stable-baselines3==2.9.2 flashbax==0.1.3
 	$(PEERS) -m pip install -qq --disable-pip-version-check --no-deps trl==1.16.0 axolotl==0.19.0
+	@touch $@
+
+# Its torchvision is of an earlier torch: later ones have no video reader, which LeRobot needs next to torchcodec.
+.build/lerobot.stamp:
+	@echo "installing LeRobot into .build/lerobot, to be measured beside"
+	$(PYTHON) -m venv .build/lerobot
+	$(LEROBOT) -m pip install -qq --disable-pip-version-check $(TORCH)
+	$(LEROBOT) -m pip install -qq --disable-pip-version-check --no-deps lerobot==0.4.4 torchvision==0.25.0 torchcodec==0.13.0
+	$(LEROBOT) -m pip install -qq --disable-pip-version-check datasets==4.1.1 'huggingface_hub<0.36' 'av<16' draccus==0.10.0 \
+		jsonlines einops numpy==2.2.6 'setuptools<81'
 	@touch $@
 
 clean: ## remove the environment and everything built

@@ -38,6 +38,7 @@ COMMANDS = {
         "penstock.cli.index:index",
         "Build the index of a dataset ahead of time, so that opening it is quick.",
     ),
+    "cache": ("penstock.cli.cache:cache", "Decode columns, such as videos, into the user's cache."),
     "film": (
         "penstock.cli.film:film",
         "Draw an episode: frames with actions and rewards, or curves of its observations.",

@@ -18,6 +18,7 @@ from penstock.core.html import page, steps, table
 from penstock.core.narrowing import is_mapping
 from penstock.core.spec import Align, Spec
 from penstock.core.text import counted
+from penstock.data.cached import CachedSource, picture_columns
 from penstock.data.derived import DerivedSource
 from penstock.data.derived_column import DerivedColumn
 from penstock.data.episode_function import EpisodeFunction
@@ -314,7 +315,37 @@ class EpisodeDataset:
             [0.33, 0.67]
         """
         column = DerivedColumn.of(self.source, name, fn, align, version, dtype, shape)
-        source = DerivedSource(self.source, column, memory)
+        return self._over(DerivedSource(self.source, column, memory))
+
+    def cached(self, *columns: str) -> EpisodeDataset:
+        """Keep columns decoded in the user's cache, such as frames of videos.
+
+        The first read of a column decodes all of it into a column store in the cache (`PENSTOCK_CACHE`). Then and in
+        later runs, rows are gathered from there. `penstock cache` does so in advance. Values and fingerprint stay, so a
+        saved run continues with or without the cache, which has at most 64 GiB: the least recently used columns go.
+
+        Args:
+            columns: Paths of columns. The default is all pictures: columns of uint8 with three axes.
+
+        Returns:
+            The same episodes.
+
+        Raises:
+            SpecError: There is no such column, or its rows have several shapes.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"image": np.ones((3, 4, 4, 3), np.uint8)}, lengths=[3])
+            >>> data.cached("image").samples()[:2]["image"].shape
+            (2, 4, 4, 3)
+        """
+        source = self.source
+        for name in columns or picture_columns(self.spec):
+            source = CachedSource(source, name)
+        return self._over(source)
+
+    def _over(self, source: Source) -> EpisodeDataset:
+        """The same episodes of another source, which has more columns than this one, or the same."""
         episodes = Episodes.of(source, self._total)
         if episodes is None:
             raise StateError(

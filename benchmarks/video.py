@@ -1,0 +1,279 @@
+"""Frames of videos a second: penstock, the decoder alone, and LeRobot's own loading, on the same files in one run.
+
+    python benchmarks/video.py [--peer PYTHON] [--rounds 3] [--batches 6]
+
+First table: random windows of frames of 480 x 640 from files that `VideoWriter` encoded, in batches of 128 frames.
+*Decoder* is PyAV alone, on the same packets of the same groups of pictures, with as many threads: it decodes and
+converts to RGB (`to_ndarray`), and does not look for packets or fill a batch. Claim: penstock takes at most 1.3 times
+as long.
+
+Second table, with `--peer`: a dataset of two cameras that LeRobot 0.4.4 writes (AV1, a key frame every 2 frames), and
+random windows of 4 frames of each camera in batches of 32. LeRobot loads with its `delta_timestamps`, by torchcodec and
+by PyAV, in a `DataLoader` with a worker for each core; penstock loads with a `Loader` with a thread for each core. Both
+are timed from the start of an iterator to the last batch, after a first batch that fills caches. LeRobot's frames are
+floats, penstock's bytes. Claim: penstock loads at least 3 times the frames a second. The peer needs `lerobot==0.4.4`,
+`torchvision<0.26` (which has the PyAV reader) and, for torchcodec, an FFmpeg that it finds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import figures
+import numpy as np
+
+HEIGHT, WIDTH, FPS, WINDOW, BATCH = 480, 640, 30, 4, 32
+EPISODES, STEPS, CAMERAS = 6, 100, ("front", "wrist")
+KINDS = {"av1_g2": ("libsvtav1", 2, {"preset": "10"}), "h264_g2": ("libx264", 2, {}), "h264_g50": ("libx264", 50, {})}
+
+
+def picture(i: int, seed: int = 0) -> np.ndarray:
+    """`[HEIGHT, WIDTH, 3]` coloured boxes that move over a texture."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(40, 200, (HEIGHT // 16, WIDTH // 16, 3), np.uint8)
+    image = coarse.repeat(16, 0).repeat(16, 1) + rng.integers(0, 12, (HEIGHT, WIDTH, 1), np.uint8)
+    for box in range(6):
+        y, x = (37 * box + 2 * i) % (HEIGHT - 60), (91 * box + 3 * i) % (WIDTH - 80)
+        image[y : y + 60, x : x + 80] = rng.integers(0, 256, 3, np.uint8)
+    return image
+
+
+def best(work: Callable[[], object], rounds: int) -> float:
+    """Seconds of the fastest round."""
+    times: list[float] = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def decoder_alone(files: Any, numbers: np.ndarray, frames: np.ndarray, threads: int) -> Callable[[], None]:
+    """Decodes the packets that these frames need, and converts the wanted frames, with contexts and packets at hand."""
+    import av
+
+    groups: list[tuple[int, int, int, set[int]]] = []
+    for file in np.unique(numbers).tolist():
+        index = files.index(file)
+        for frame in np.unique(frames[numbers == file]).tolist():
+            first, last = int(index.start[frame]), int(index.packet[frame])
+            if groups and groups[-1][0] == file and first <= groups[-1][2] + 1:
+                groups[-1] = (file, groups[-1][1], max(last, groups[-1][2]), groups[-1][3] | {frame})
+            else:
+                groups.append((file, first, last, {frame}))
+    raw = [path.read_bytes() for path in files.paths]
+
+    def context() -> Any:
+        with av.open(str(files.paths[0])) as container:
+            made = container.streams.video[0].codec_context
+        made.thread_count = 1
+        return made
+
+    contexts = [context() for _ in range(threads)]
+
+    def decode(decoder: Any, file: int, first: int, last: int, wanted: set[int]) -> None:
+        index = files.index(file)
+        decoder.flush_buffers()
+        for p in range(first, last + 1):
+            begin, size = int(index.offset[p]), int(index.size[p])
+            packet = av.Packet(size)
+            packet.update(raw[file][begin : begin + size])
+            packet.pts = int(index.rank[p])
+            for frame in decoder.decode(packet):
+                if frame.pts in wanted:
+                    frame.to_ndarray(format="rgb24")
+        for frame in decoder.decode(None):
+            if frame.pts in wanted:
+                frame.to_ndarray(format="rgb24")
+
+    def work() -> None:
+        left, lock = iter(groups), threading.Lock()
+
+        def run(decoder: Any) -> None:
+            while True:
+                with lock:
+                    group = next(left, None)
+                if group is None:
+                    return
+                decode(decoder, *group)
+
+        running = [threading.Thread(target=run, args=(each,)) for each in contexts]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+
+    return work
+
+
+def against_the_decoder(folder: Path, rounds: int) -> None:
+    """Print and record the first table."""
+    from penstock.containers.video import VideoFiles, VideoWriter
+    from penstock.flow import cores
+
+    print(f"{'frames/s':10} {'window':>7} {'penstock':>10} {'decoder':>10} {'time of penstock':>17}")
+    worst = 0.0
+    for kind, (codec, g, options) in KINDS.items():
+        paths = [folder / f"{kind}_{number}.mp4" for number in range(3)]
+        for number, path in enumerate(paths):
+            with VideoWriter(path, FPS, codec=codec, g=g, options=options) as writer:
+                for i in range(120):
+                    writer.append(picture(i, number))
+        files = VideoFiles(paths)
+        for window in (1, 4, 16):
+            rng = np.random.default_rng(window)
+            count = 128 // window
+            numbers = rng.integers(0, 3, count).repeat(window)
+            frames = (rng.integers(0, 120 - window, count)[:, None] + np.arange(window)).ravel()
+            out = np.empty((len(frames), HEIGHT, WIDTH, 3), np.uint8)
+            places = np.arange(len(frames))
+            alone = decoder_alone(files, numbers, frames, cores())
+            seconds, bare = np.inf, np.inf
+            for _ in range(rounds):
+                seconds = min(seconds, best(lambda: files.read(numbers, frames, places, out), 1))  # noqa: B023
+                bare = min(bare, best(alone, 1))
+            worst = max(worst, seconds / bare)
+            rates = len(frames) / seconds, len(frames) / bare
+            print(f"{kind:10} {window:7} {rates[0]:10,.0f} {rates[1]:10,.0f} {seconds / bare:16.2f}x")
+            figures.record(f"{kind}.window{window}", rates[0], "/s")
+    figures.record("time_of_decoder", worst, "x")
+
+
+def lerobot() -> Any:
+    """Import LeRobot without libraries that loading does not use."""
+    import types
+
+    import torch
+
+    class Absent(types.ModuleType):
+        __path__: list[str] = []  # noqa: RUF012
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return type(name, (), {})
+
+    torch.library.register_fake = lambda *_, **__: lambda fn: fn  # its torchvision may be of another torch
+    for name in ("accelerate", "accelerate.utils", "safetensors", "safetensors.torch"):
+        sys.modules.setdefault(name, Absent(name))
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    return LeRobotDataset
+
+
+def write(root: Path) -> None:
+    """Write the dataset with LeRobot."""
+    camera = {"dtype": "video", "shape": (HEIGHT, WIDTH, 3), "names": ["height", "width", "channels"]}
+    vector = {"dtype": "float32", "shape": (6,), "names": None}
+    features = {f"observation.images.{name}": camera for name in CAMERAS} | {"action": vector}
+    features["observation.state"] = vector
+    data = lerobot().create("penstock/video", FPS, features, root=root, use_videos=True, streaming_encoding=True)
+    for episode in range(EPISODES):
+        for i in range(STEPS):
+            images = {
+                f"observation.images.{name}": picture(i, episode + 100 * number) for number, name in enumerate(CAMERAS)
+            }
+            numbers = np.full(6, i, np.float32)
+            data.add_frame({**images, "action": numbers, "observation.state": numbers, "task": "move"})
+        data.save_episode()
+    data.finalize()
+
+
+def load_with_lerobot(root: Path, backend: str, batches: int) -> float:
+    """Frames a second of LeRobot's loading."""
+    import torch
+
+    offsets = [i / FPS for i in range(WINDOW)]
+    windows = {f"observation.images.{name}": offsets for name in CAMERAS}
+    data = lerobot()("penstock/video", root=root, delta_timestamps=windows, video_backend=backend)
+    cores = len(os.sched_getaffinity(0))
+    loader = torch.utils.data.DataLoader(data, BATCH, shuffle=True, num_workers=cores, persistent_workers=False)
+    return rate(lambda: iter(loader), batches)
+
+
+def load_with_penstock(root: Path, batches: int) -> float:
+    """Frames a second of penstock's loading."""
+    import penstock
+
+    windows = penstock.open(root).windows(WINDOW, pad="repeat").shuffle(seed=0)
+    return rate(lambda: iter(penstock.Loader(windows, batch_size=BATCH)), batches)
+
+
+def rate(iterator: Callable[[], Any], batches: int) -> float:
+    """Frames a second from the start of an iterator to its last batch, after a first batch of another iterator."""
+    next(iterator())
+    begin = time.perf_counter()
+    each = iterator()
+    for _ in range(batches):
+        next(each)
+    return batches * BATCH * WINDOW * len(CAMERAS) / (time.perf_counter() - begin)
+
+
+def called(python: str, *words: str) -> float | None:
+    """What this script prints last in another process, None if that fails."""
+    done = subprocess.run([python, __file__, *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"{' '.join(words[:2])} ended early: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+        return None
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def against_lerobot(peer: str, folder: Path, rounds: int, batches: int) -> None:
+    """Print and record the second table: rounds alternate between the ways of loading."""
+    root = str(folder / "dataset")
+    if called(peer, "--write", root) is None:
+        raise SystemExit("LeRobot wrote no dataset")
+    rates: dict[str, float] = {}
+    for _ in range(rounds):
+        for way in ("penstock", "torchcodec", "pyav"):
+            python = sys.executable if way == "penstock" else peer
+            found = called(python, "--load", way, "--root", root, "--batches", str(batches))
+            if found is not None:
+                rates[way] = max(rates.get(way, 0.0), found)
+    print(f"\n{'loading':22} {'frames/s':>10} {'penstock is faster':>20}")
+    for way, found in rates.items():
+        name = way if way == "penstock" else f"LeRobot, {way}"
+        ratio = "" if way == "penstock" else f"{rates['penstock'] / found:18.1f} x"
+        print(f"{name:22} {found:10,.0f} {ratio:>20}")
+        figures.record(f"load.{way}", found, "/s")
+        if way != "penstock":
+            figures.record(f"faster_than.{way}", rates["penstock"] / found, "x")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer", help="interpreter with lerobot")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batches", type=int, default=6)
+    parser.add_argument("--write", help=argparse.SUPPRESS)
+    parser.add_argument("--load", choices=("penstock", "torchcodec", "pyav"), help=argparse.SUPPRESS)
+    parser.add_argument("--root", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    if options.write:
+        write(Path(options.write))
+        print(0)
+    elif options.load == "penstock":
+        print(load_with_penstock(Path(options.root), options.batches))
+    elif options.load:
+        print(load_with_lerobot(Path(options.root), options.load, options.batches))
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["PENSTOCK_CACHE"] = str(Path(folder) / "cache")
+            against_the_decoder(Path(folder), options.rounds)
+            if options.peer:
+                against_lerobot(options.peer, Path(folder), options.rounds, options.batches)
+
+
+if __name__ == "__main__":
+    main()

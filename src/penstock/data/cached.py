@@ -1,0 +1,87 @@
+"""`CachedSource`: a source with one column that is kept decoded in the user's cache.
+
+The values equal those of the source below, so its fingerprint stays, and a saved run continues with or without the
+cache. They are kept by `StoredValues`, as a derived column that is the column itself: one process decodes, a killed one
+is continued, and the least recently used columns make room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from penstock.core.arrays import AnyArray
+from penstock.core.episode import Episode
+from penstock.core.selection import Selection
+from penstock.core.spec import ALIGNS, Spec
+from penstock.data.derived import DerivedSource
+from penstock.data.derived_column import DerivedColumn
+from penstock.data.episode_function import EpisodeFunction, EpisodeRows
+from penstock.errors import SpecError, suggestion
+from penstock.formats.base.source import Source
+
+
+class CachedSource(DerivedSource):
+    """Source whose column `name` is read from the user's cache. The first read fills the cache.
+
+    Args:
+        base: The source below.
+        name: Path of an array column.
+
+    Raises:
+        SpecError: There is no such column, or it is ragged.
+    """
+
+    def __init__(self, base: Source, name: str) -> None:
+        if name not in base.spec.fields:
+            raise SpecError(f"expected a column, got {name!r}{suggestion(name, base.spec)}")
+        field = base.spec[name]
+        if field.ragged:
+            raise SpecError(f"expected a column whose rows have one shape, got {name!r} of kind {field.kind!r}")
+        function = EpisodeFunction(
+            partial(_rows_of, name), {name: ALIGNS}, field.align, field.dtype, field.shape, f"cached({name!r})"
+        )
+        super().__init__(base, DerivedColumn(name, function, field, "the column itself", False, (name,)), memory=0)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.base, self.column.name)
+
+    def fill(self) -> int:
+        """Decode the whole column into the cache, unless it is there.
+
+        Returns:
+            Bytes of the column.
+        """
+        field = self.column.field
+        rows = self.rows(field.align)
+        if len(rows) > 1 and rows[-1] > rows[0]:
+            zero = np.zeros(1, np.int64)
+            one_row = Selection(zero, zero + rows[0], zero + 1, zero, (1, 1))
+            self.read_array(self.column.name, one_row, np.empty((1, *field.shape), field.dtype))
+        return int(rows[-1] - rows[0]) * field.row_bytes
+
+    @override
+    def episode(self, e: int) -> Episode:
+        return Source.episode(self, e)
+
+    @override
+    def episodes(self, order: Iterable[int] | None = None) -> Iterator[Episode]:
+        return Source.episodes(self, order)
+
+    @override
+    def _chained(self, below: str) -> str:
+        return below
+
+
+def picture_columns(spec: Spec) -> list[str]:
+    """Return the paths of the columns of pictures: uint8, with three axes a row."""
+    return [name for name, field in spec.items() if field.dtype == np.uint8 and len(field.shape) == 3]
+
+
+def _rows_of(name: str, rows: EpisodeRows) -> AnyArray:
+    """The column of some episodes."""
+    return np.asarray(rows[name])
