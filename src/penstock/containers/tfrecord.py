@@ -7,10 +7,8 @@ lose one record. Files stay mapped and in place; a record is a range of bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -65,19 +63,10 @@ def index_records(data: ByteArray) -> TFRecordIndex:
     return TFRecordIndex(begin, size, np.ascontiguousarray(tail).view("<u4").reshape(-1), end)
 
 
-def write_record(file: BinaryIO, parts: Iterable[bytes]) -> int:
-    """Append a record to a file that is open for writing.
-
-    Args:
-        file: The file.
-        parts: The data, in pieces.
-
-    Returns:
-        The bytes that were written.
-    """
-    data = b"".join(parts)
+def record_of(data: bytes) -> bytes:
+    """Return data as a record, with sizes and checksums."""
     size = len(data).to_bytes(8, "little")
-    return file.write(b"".join((size, _checksum(size), data, _checksum(data))))
+    return b"".join((size, _checksum(size), data, _checksum(data)))
 
 
 def _checksum(raw: bytes) -> bytes:

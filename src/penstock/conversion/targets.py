@@ -57,6 +57,8 @@ class Target:
         """Whether an optional column has a place as it is."""
         if field.align not in self.aligns or (field.ragged and field.shape):
             return False  # no format has rows of unequal length whose values are vectors
+        if self.name == "rlds" and field.dtype.kind not in "biuf":
+            return False
         if self.seed and not field.ragged:
             return field.dtype.kind in "biufc"
         if not field.ragged or self.ragged == "any":
@@ -100,6 +102,18 @@ ZARR = Target(
     options=("compressor", "chunk_rows", "zarr_format"),
     files=(".zattrs*", ".zgroup*", "zarr.json*", "data", "meta"),
 )
+RLDS = Target(
+    "rlds",
+    options=("name", "images"),
+    files=(
+        "features.json",
+        "dataset_info.json",
+        ".dataset_info.json.*",
+        "penstock.json",
+        ".penstock.json.*",
+        "*-train.tfrecord-*",
+    ),
+)
 HDF5 = replace(ARROW, name="minari, hdf5", ragged="bytes")
 
 
@@ -113,4 +127,4 @@ def target_of(format: str, options: Mapping[str, Any]) -> Target:
         return HDF5 if options.get("data_format", "hdf5") == "hdf5" else ARROW
     if format == "webdataset":
         return SEED if options.get("layout") == "seed" else SHARDS
-    return {"columns": COLUMNS, "l5kit": L5KIT, "zarr": ZARR}.get(format) or Target(format)
+    return {"columns": COLUMNS, "l5kit": L5KIT, "zarr": ZARR, "rlds": RLDS}.get(format) or Target(format)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from penstock.core.spec import Spec
 from penstock.errors import ChecksumError, DamageWarning, PenstockError
 from penstock.formats.base.format import Finding, Format
 from penstock.formats.rlds.folder import SPLIT, is_version, versions_below
 from penstock.formats.rlds.source import RLDSSource
+from penstock.formats.rlds.writer import RLDSWriter
 
 
 class RLDSFormat(Format):
@@ -43,6 +45,14 @@ class RLDSFormat(Format):
             given: dict[str, Any] = {"split": split, **options}
             return RLDSSource(Path(base), **given)
         return RLDSSource(path, **options)
+
+    def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> RLDSWriter:
+        """Create an empty dataset; options are those of `RLDSWriter.create`. Raises as that."""
+        return RLDSWriter.create(path, spec, metadata or {}, **options)
+
+    def append(self, path: Path, **options: Any) -> RLDSWriter:
+        """Open a dataset that penstock created for more episodes. Raises `FormatError`, `LockedError`."""
+        return RLDSWriter(path, **options)
 
     def check(self, path: Path, **options: Any) -> Iterator[Finding]:
         """Read every record once. Raises `FormatError` if the dataset cannot be opened."""

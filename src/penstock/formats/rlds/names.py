@@ -24,10 +24,12 @@ from penstock.errors import FormatError
 from penstock.files.remote import read_bytes
 from penstock.formats.rlds.features import STEPS, RLDSFeature
 
+Images = Literal["png", "jpeg", "raw"]
 LastStep = Literal["observation", "step"]
 
 FILE = "penstock.json"
 METADATA = "episode_metadata"
+OTHERS = f"{METADATA}/json"  # feature in which our writer puts the metadata of an episode as JSON
 ROOTS = {"observation": "observations", "action": "actions", "reward": "rewards", "discount": "discounts"}
 ENDS = {"terminations": "is_terminal", "truncations": "is_last"}
 
@@ -82,12 +84,14 @@ class OwnFile:
         columns: Name of the column of each feature.
         last_step: What the last step of a record has.
         metadata: Metadata of the dataset.
+        images: How images are encoded, for writing more of them.
     """
 
     spec: Spec
     columns: Mapping[str, str]
     last_step: LastStep
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    images: Images = "png"
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of plain values for `read_own`."""
@@ -96,6 +100,7 @@ class OwnFile:
             "columns": dict(self.columns),
             "last_step": self.last_step,
             "metadata": dict(self.metadata),
+            "images": self.images,
         }
 
 
@@ -107,5 +112,7 @@ def read_own(folder: Path) -> OwnFile | None:
     found: Any = json.loads(read_bytes(path))
     if not is_dict(found) or found.get("last_step") not in ("observation", "step"):
         raise FormatError("expected an object with spec, columns and last_step", path=path)
+    if found.get("images") not in ("png", "jpeg", "raw"):
+        raise FormatError(f"expected images as 'png', 'jpeg' or 'raw', got {found.get('images')!r}", path=path)
     columns = {str(feature): str(column) for feature, column in found["columns"].items()}
-    return OwnFile(Spec.from_json(found["spec"]), columns, found["last_step"], dict(found["metadata"]))
+    return OwnFile(Spec.from_json(found["spec"]), columns, found["last_step"], dict(found["metadata"]), found["images"])

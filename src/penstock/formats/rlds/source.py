@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,9 +30,19 @@ from penstock.formats.rlds.columns import EncodedImages, FeatureColumn, NumberCo
 from penstock.formats.rlds.features import STEPS, RLDSFeature, read_features
 from penstock.formats.rlds.folder import chosen_splits, read_info, splits_of, version_folder
 from penstock.formats.rlds.index import RecordIndex, check_places, index_split
-from penstock.formats.rlds.names import ENDS, LastStep, OwnFile, column_of_feature, is_metadata, metadata_name, read_own
+from penstock.formats.rlds.names import (
+    ENDS,
+    OTHERS,
+    LastStep,
+    OwnFile,
+    column_of_feature,
+    is_metadata,
+    metadata_name,
+    read_own,
+)
 from penstock.formats.rlds.records import ChunkedRecords, RLDSRecords
 
+OTHERS_NAME = metadata_name(OTHERS)
 SEEN = 16  # episodes whose last step is inspected, to find out what it has
 
 
@@ -51,6 +62,7 @@ class _RLDSState(SourceState):
     columns: Mapping[str, _RLDSColumn]
     described: Mapping[str, FeatureColumn]  # features that are metadata of episodes
     records: RLDSRecords
+    own: bool  # whether our writer made the dataset
 
 
 class RLDSSource(StateSource[_RLDSState]):
@@ -152,6 +164,7 @@ class RLDSSource(StateSource[_RLDSState]):
             columns=found,
             described=described,
             records=records,
+            own=own is not None,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -195,14 +208,15 @@ class RLDSSource(StateSource[_RLDSState]):
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         state = self.state
         state.records.verify(np.asarray(episodes, np.int64))
-        return [
-            {
-                name: value
-                for name, column in state.described.items()
-                if (value := self._value(name, column, e)) is not None
-            }
-            for e in episodes
-        ]
+        return [self._described(e) for e in episodes]
+
+    def _described(self, record: int) -> dict[str, Any]:
+        found = {name: self._value(name, column, record) for name, column in self.state.described.items()}
+        found = {name: value for name, value in found.items() if value is not None}
+        if self.state.own and OTHERS_NAME in found:
+            with parsing(*self.state.records.where(record, OTHERS)):
+                found |= json.loads(found.pop(OTHERS_NAME))
+        return found
 
     def _value(self, name: str, column: FeatureColumn, record: int) -> Any:
         path, where = self.state.records.where(record, name)
@@ -336,7 +350,7 @@ def _column(
 ) -> _RLDSColumn:
     # RLDS marks the step whose observation is the last one; our marks belong to the action that led there.
     first = int(last == "observation" and name in ENDS)
-    less = readers.get(f"{STEPS}/is_terminal") if name == "truncations" else None
+    less = readers.get(f"{STEPS}/is_terminal") if reader.feature.path == f"{STEPS}/is_last" else None
     placed = None
     if isinstance(reader, NumberColumn) and less is None:
         steps = reader.records.index.steps

@@ -1,0 +1,205 @@
+"""Writing episodes as a TFDS dataset with one shard, which TFDS reads."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from penstock.containers.tfrecord import index_records, map_records, record_of
+from penstock.core.episode import Episode
+from penstock.core.ragged import Ragged
+from penstock.core.spec import Spec
+from penstock.errors import ArgumentError, DataError, FormatError, SpecError
+from penstock.files import AppendLog, atomic_path, write_atomic
+from penstock.formats.base.writer import Writer
+from penstock.formats.rlds import encoding, features, folder
+from penstock.formats.rlds.features import STEPS, RLDSFeature
+from penstock.formats.rlds.names import ENDS, FILE, METADATA, OTHERS, Images, OwnFile, feature_of_column, read_own
+
+FLAGS = ("is_first", "is_last", "is_terminal")
+_NAME = re.compile(r"[A-Za-z]\w*")
+_VERSION = "1.0.0"
+
+
+class RLDSWriter(Writer):
+    """Appends episodes to the shard of a dataset that penstock created. One writer at a time.
+
+    Args:
+        path: Folder of the version.
+
+    Raises:
+        FormatError: The dataset was not created by penstock.
+        LockedError: Another writer has it open.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._folder = path
+        own, info = read_own(path), folder.read_info(path)
+        shards = [file for split in folder.splits_of(path, info).values() for file in split.paths]
+        if own is None or len(shards) != 1:
+            raise FormatError(
+                f"expected one shard next to {FILE}, as penstock creates it; convert the dataset", path=path
+            )
+        self._own = own
+        self._name = str(info["name"])
+        self._images: Images = own.images
+        self._features = stored_features(own.spec, own.images)
+        self._log = AppendLog(shards[0], b"", "a shard of records")
+        found = index_records(map_records(shards[0]))
+        self._log.truncate(found.end)  # a killed writer may have left a part of a record
+        self._count = len(found.begin)
+        self._bytes = int(found.size.sum())
+        self._closed = False
+        self._write_info([])
+
+    @classmethod
+    def create(
+        cls, path: Path, spec: Spec, metadata: Mapping[str, Any], *, name: str | None = None, images: Images = "png"
+    ) -> RLDSWriter:
+        """Create an empty dataset with a split `train`, and open it.
+
+        Args:
+            path: Folder of the version, which does not exist.
+            spec: Columns and spaces.
+            metadata: Metadata of the dataset.
+            name: Name of the dataset for TFDS. The default is None: the name of the folder, or of the folder above it.
+            images: `"png"`, or `"jpeg"`, which loses detail, for arrays of uint8 with 1, 3 or (PNG) 4 channels; `"raw"`
+                stores them as tensors. The default is `"png"`.
+
+        Raises:
+            FileExistsError: The folder exists.
+            SpecError: A column has no feature.
+            ArgumentError: The name or `images` is not one that TFDS knows.
+        """
+        if images not in ("png", "jpeg", "raw"):
+            raise ArgumentError(f"expected images 'png', 'jpeg' or 'raw', got {images!r}")
+        if name is not None and not _NAME.fullmatch(name):
+            raise ArgumentError(f"expected a name of letters, digits and _, which begins with a letter, got {name!r}")
+        above = path.parent.name if folder.VERSION.fullmatch(path.name) else path.name
+        name = name or (above if _NAME.fullmatch(above) else "dataset")
+        if path.exists():
+            raise FileExistsError(f"{path} exists already; delete it, or open it with append")
+        found = stored_features(spec, images)
+        last = "observation" if "boundary" in spec.aligns else "step"
+        own = OwnFile(spec, {feature.path: column for column, feature in found.items()}, last, dict(metadata), images)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(path, durable="folder") as made:
+            made.mkdir()
+            (made / features.FILE).write_text(json.dumps(_tree(found, images), indent=2))
+            (made / FILE).write_text(json.dumps(own.to_json()))
+            (made / folder.INFO).write_text(json.dumps({"name": name, "version": _VERSION, "fileFormat": "tfrecord"}))
+            (made / f"{name}-train.tfrecord-00000-of-00001").touch()
+        return cls(path)
+
+    @override
+    def write(self, episode: Episode) -> int:
+        if self._closed:
+            raise DataError(f"expected an open writer, got a closed one of {self._folder}; open it again with append")
+        self._check(episode)
+        data = self._message(episode)
+        self._log.append(record_of(data))
+        self._count += 1
+        self._bytes += len(data)
+        return self._count - 1
+
+    @override
+    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
+        own = self._own
+        self._own = OwnFile(own.spec, own.columns, own.last_step, {**own.metadata, **metadata}, own.images)
+        write_atomic(self._folder / FILE, json.dumps(self._own.to_json()).encode())
+
+    @override
+    def close(self) -> None:
+        if not self._closed:
+            self._log.close()
+            split = {
+                **{"name": "train", "shardLengths": [str(self._count)], "numBytes": str(self._bytes)},
+                "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
+            }
+            self._write_info([split])
+        self._closed = True
+
+    def _write_info(self, splits: list[dict[str, Any]]) -> None:
+        """Write `dataset_info.json`; the number of records is in it only while no writer is open."""
+        info = {"name": self._name, "version": _VERSION, "fileFormat": "tfrecord", "splits": splits}
+        write_atomic(self._folder / folder.INFO, json.dumps(info).encode())
+
+    def _check(self, episode: Episode) -> None:
+        mine, theirs = self._own.spec.fields, episode.spec.fields
+        if mine.keys() != theirs.keys():
+            raise SpecError(f"expected the columns {list(mine)}, got {list(theirs)}")
+        for path, field in mine.items():
+            if field != theirs[path]:
+                raise SpecError(f"expected {path} as {field}, got {theirs[path]}")
+
+    def _message(self, episode: Episode) -> bytes:
+        rows = len(episode) + (self._own.last_step == "observation")
+        number = np.arange(rows)
+        lists: dict[str, bytes] = {}
+        flags: dict[str, Any] = {"is_first": number == 0, "is_last": number == rows - 1}
+        flags["is_terminal"] = np.zeros(rows, np.bool_)
+        for column, feature in self._features.items():
+            values = episode.columns[column]
+            if column in ENDS and not isinstance(values, Ragged):
+                values = encoding.shifted(values, rows)
+            if feature.path == f"{STEPS}/is_terminal":
+                flags["is_terminal"] = values
+            else:
+                values = encoding.padded(values, rows) if feature.of_step else values
+                lists[feature.path] = encoding.list_of(feature, values, self._images)
+        for name, values in flags.items():
+            flag = RLDSFeature(f"{STEPS}/{name}", "number", np.dtype(np.bool_))
+            lists[flag.path] = encoding.list_of(flag, values, self._images)
+        try:
+            described = json.dumps(dict(episode.metadata))
+        except (TypeError, ValueError) as error:
+            raise DataError(f"expected metadata that JSON can hold, got {dict(episode.metadata)}: {error}") from error
+        text = RLDSFeature(OTHERS, "text", np.dtype(np.uint8))
+        lists[OTHERS] = encoding.list_of(text, Ragged.from_strings([described]), self._images)
+        return encoding.message_of(lists)
+
+
+def stored_features(spec: Spec, images: Images) -> dict[str, RLDSFeature]:
+    """Return the feature of each column. Raises `SpecError` for columns without one."""
+    found: dict[str, RLDSFeature] = {}
+    for column, field in spec.items():
+        path = column if field.align == "episode" else f"{STEPS}/{feature_of_column(column)}"
+        if column == "truncations":  # is_last cannot say whether an episode that ends early was truncated
+            path = f"{STEPS}/truncation"
+        if column in ENDS and (field.dtype != np.bool_ or field.shape or field.align != "step"):
+            raise SpecError(f"expected {column} as one bool for each step, got {field}")
+        found[column] = encoding.feature_of(path, field, images)
+    for column, feature in found.items():
+        flags = {f"{STEPS}/{name}" for name in FLAGS if column != "terminations"}
+        others = {OTHERS, *flags, *(each.path for name, each in found.items() if name != column)}
+        lost = spec[column].align == "episode" and column.split("/", maxsplit=1)[0] in (STEPS, METADATA)
+        if lost or any(f"{feature.path}/".startswith(f"{path}/") for path in others):
+            raise SpecError(f"expected columns with features of their own, got {column} as {feature.path}")
+    return found
+
+
+def _tree(found: Mapping[str, RLDSFeature], images: Images) -> dict[str, Any]:
+    """Return the content of `features.json`."""
+    nested: dict[str, Any] = {STEPS: {}, METADATA: {}}
+    flags = [RLDSFeature(f"{STEPS}/{name}", "number", np.dtype(np.bool_)) for name in FLAGS]
+    text = RLDSFeature(OTHERS, "text", np.dtype(np.uint8))
+    for feature in {each.path: each for each in (*flags, text, *found.values())}.values():
+        *groups, leaf = feature.path.split("/")
+        node = nested
+        for group in groups:
+            node = node.setdefault(group, {})
+        node[leaf] = feature
+
+    def built(node: Any) -> dict[str, Any]:
+        if isinstance(node, RLDSFeature):
+            return encoding.tree_of(node, images)
+        return encoding.group_of({name: built(child) for name, child in node.items()})
+
+    children = {name: built(child) for name, child in nested.items() if name != STEPS}
+    return encoding.group_of({**children, STEPS: encoding.steps_of({n: built(c) for n, c in nested[STEPS].items()})})

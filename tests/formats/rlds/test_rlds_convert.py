@@ -1,0 +1,88 @@
+"""Conversions from and to RLDS, and what the writer refuses."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import penstock
+from penstock.core.spec import Field, Spec
+from penstock.errors import ArgumentError, DataError, FormatError, SpecError
+from penstock.formats.rlds import FORMAT
+from penstock.testing.compare import assert_same_episode
+from penstock.testing.examples import FLAT, field
+
+GOLDEN = Path(__file__).parents[2] / "golden/rlds/tfrecord/toy_arm"
+
+
+def test_a_dataset_is_converted_and_back(tmp_path: Path) -> None:
+    data = penstock.open(f"{GOLDEN}:val", cache="off")
+    there = penstock.convert(data, tmp_path / "columns").out
+    back = penstock.convert(there, tmp_path / "toy/1.0.0", format="rlds").out
+    found = penstock.open(back, cache="off")
+    assert found.spec == data.spec
+    for e in range(len(data)):
+        assert_same_episode(found[e], data[e])
+    info = json.loads((tmp_path / "toy/1.0.0/dataset_info.json").read_text())
+    assert (info["name"], info["splits"][0]["shardLengths"]) == ("toy", ["3"])
+
+
+def test_images_are_encoded_as_asked(tmp_path: Path) -> None:
+    spec = Spec({"observations/image": field("u1", 16, 16, 3), "observations/small": field("u1", 2, 2, 3)})
+    image = np.arange(2 * 16 * 16 * 3, dtype=np.uint8).reshape(2, 16, 16, 3)
+    episode = penstock.Episode(spec, {"observations/image": image, "observations/small": image[:, :2, :2]})
+    for images in ("png", "jpeg", "raw"):
+        with FORMAT.create(tmp_path / images, spec, images=images) as writer:
+            writer.write(episode)
+        found = FORMAT.open(tmp_path / images, cache="off").episode(0).columns
+        assert np.array_equal(found["observations/image"], image) is (images != "jpeg")
+        np.testing.assert_array_equal(found["observations/small"], image[:, :2, :2])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"x": field("c8")}, "numbers or text"),
+        ({"terminations": field("u1")}, "one bool for each step"),
+        ({"is_first": field("?")}, "features of their own, got is_first"),
+        ({"is_last/x": field("?")}, "features of their own"),
+        ({"observation": field("f4"), "observations": field("f4")}, "features of their own"),
+        ({"steps/x": Field(np.dtype("f4"), (), "episode")}, "features of their own"),
+        ({"episode_metadata/x": Field(np.dtype("f4"), (), "episode")}, "features of their own"),
+    ],
+)
+def test_columns_without_a_feature_are_refused(tmp_path: Path, fields: dict[str, Field], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        FORMAT.create(tmp_path / "data", Spec(fields))
+    assert not (tmp_path / "data").exists()
+
+
+def test_names_and_options_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="a name of letters"):
+        FORMAT.create(tmp_path / "data", FLAT.spec, name="my set")
+    with pytest.raises(ArgumentError, match="images 'png'"):
+        FORMAT.create(tmp_path / "data", FLAT.spec, images="gif")
+    with FORMAT.create(tmp_path / "1-2", FLAT.spec) as writer:
+        episode = FLAT.episodes()[0]
+        with pytest.raises(DataError, match="metadata that JSON can hold"):
+            writer.write(penstock.Episode(episode.spec, episode.columns, 0, {"x": object()}))
+    assert [file.name for file in (tmp_path / "1-2").glob("*train*")] == ["dataset-train.tfrecord-00000-of-00001"]
+    with pytest.raises(FormatError, match="as penstock creates it"):
+        FORMAT.append(GOLDEN / "1.0.0")
+
+
+def test_a_part_of_a_record_at_the_end_is_cut_off(tmp_path: Path) -> None:
+    episodes = FLAT.episodes()
+    with FORMAT.create(tmp_path / "data", FLAT.spec) as writer:
+        writer.write_all(episodes[:2])
+    shard = next((tmp_path / "data").glob("*train*"))
+    shard.write_bytes(shard.read_bytes() + b"half")
+    with FORMAT.append(tmp_path / "data") as writer:
+        assert writer.write(episodes[2]) == 2
+    for found, expected in zip(FORMAT.open(tmp_path / "data", cache="off").episodes(), episodes[:3], strict=True):
+        assert_same_episode(found, expected)
