@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock import Replay
+from penstock.errors import PlanError, StateError
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.replay.journal import MAGIC, JournalEntry, ReplayJournal, read_entries
 from tests.replay.runs import SPEC, episode, episodes, filled, lengths_of
@@ -214,3 +216,50 @@ def test_environments_record_into_a_replay(tmp_path: Path) -> None:
     assert batch["observations"].shape == batch["next_observations"].shape == (256, 4)
     assert set(np.round(batch["rewards"], 4).tolist()) <= {1.0, 1.99, 2.9701}
     assert (batch["discounts"][batch["terminations"]] == 0).all()
+
+
+def test_each_rank_has_its_part_of_the_episodes(tmp_path: Path) -> None:
+    def rank(number: int, **options: Any) -> Replay:
+        return Replay(tmp_path / "run", 60, segment_steps=10, index=number, count=2, seed=3, **options)
+
+    learners = [rank(0), rank(1)]
+    seen: list[set[int]] = [set(), set()]
+    state: dict[str, Any] = {}
+    with Replay(tmp_path / "run", 1000) as writer:
+        for number in range(25):
+            writer.write(episode(number, 5 + number % 3))
+            for i, learner in enumerate(learners):
+                if number >= 1:
+                    seen[i] |= set((learner.sample(16)["task"]).tolist())
+            if number == 20:
+                state = learners[1].state_dict()
+                following = learners[1].sample(8)
+                shutil.copytree(tmp_path / "run", tmp_path / "then")
+    assert seen[0] <= set(range(0, 25, 2))
+    assert seen[1] == set(range(1, 25, 2))
+    assert learners[0].sample(8)["actions"].tolist() != learners[1].sample(8)["actions"].tolist()
+    late = rank(0)
+    late.refresh()
+    assert (late.anchors, late.extent) == (learners[0].anchors, learners[0].extent)
+    assert set(late.why(late.sample(64).ticket)["episode"].tolist()) <= set(range(0, 25, 2))
+    resumed = Replay(tmp_path / "then", 60, segment_steps=10, index=1, count=2, seed=3)
+    resumed.load_state_dict(state)
+    np.testing.assert_array_equal(resumed.sample(8)["actions"], following["actions"])
+    with pytest.raises(StateError):
+        late.load_state_dict(state)
+
+
+def test_ranks_that_cannot_be_shared(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="below count=2"):
+        Replay(tmp_path / "run", 60, index=2, count=2)
+    with pytest.raises(PlanError, match="expected a path"):
+        Replay(None, 60, count=2)
+    replay = Replay(None, 60)
+    replay.write(episode(0, 5))
+    with pytest.raises(PlanError, match=r"Replay\(path, ..., index=1, count=2\)"):
+        penstock.Loader(replay.batches(2), rank=1, world=2)
+    with pytest.raises(penstock.ArgumentError, match=r"replay.batches\(256, offline=dataset"):
+        penstock.mix({"a": replay})  # type: ignore[dict-item]
+    loader = penstock.Loader(replay.batches(2))
+    with pytest.raises(StateError, match="explains its tickets"):
+        loader.why(next(iter(loader)).ticket)

@@ -722,7 +722,10 @@ def require_samples(dataset: object) -> None:
         return
     name = type(dataset).__name__
     hint = "make samples of its episodes first, with samples(), windows(16), pairs() or sequences()"
-    hint = hint if name == "EpisodeDataset" else "penstock.open and penstock.from_arrays make datasets"
+    if name in ("Replay", "ReplayBatches"):
+        hint = "its samples change while they are drawn; mix with replay.batches(256, offline=dataset, share=0.5)"
+    elif name != "EpisodeDataset":
+        hint = "penstock.open and penstock.from_arrays make datasets"
     raise ArgumentError(f"expected samples as a MapDataset, got {name}; {hint}")
 
 

@@ -110,7 +110,8 @@ class PipelineSource:
             raise PlanError(
                 f"expected a pipeline with equal batches in all processes for rank {ranks.rank} of {ranks.world}, got "
                 "one that follows its files, which each process sees at other times; give each rank its own part, "
-                f"ChunkSourceSplitter([1] * {ranks.world}).split(inlet)[{ranks.rank}], and the Loader rank=0, world=1"
+                f"ChunkSourceSplitter([1] * {ranks.world}).split(inlet)[{ranks.rank}] or "
+                f"Replay(path, ..., index={ranks.rank}, count={ranks.world}), and the Loader rank=0, world=1"
             )
         self.pipeline, self._ranks = pipeline, ranks
         self._waiting: deque[tuple[int, Batch]] = deque()

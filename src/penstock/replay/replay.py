@@ -21,7 +21,6 @@ from penstock.core.arrays import Float32Array, IntArray
 from penstock.core.boundary import loading_state
 from penstock.core.columns import Columns
 from penstock.core.episode import Episode
-from penstock.core.narrowing import is_integer
 from penstock.core.spec import Spec
 from penstock.core.turns import ForkSafeLock
 from penstock.data.map_dataset import MapDataset
@@ -52,7 +51,7 @@ from penstock.replay.samplers import ReplaySampler, UniformSampler, checked_prio
 from penstock.replay.samples import ReplaySamples, SampleLayout, Transitions
 from penstock.replay.saved import packed, unpacked
 from penstock.replay.segments import PARTS, SegmentStore, live_range
-from penstock.replay.sum_tree import key_of
+from penstock.replay.share import EpisodeShare, require_number
 
 VERSION = 1
 LOOK = 0.02  # seconds between two looks at a folder while `sample` waits for steps
@@ -83,6 +82,9 @@ class Replay(Writer):
             default is `UniformSampler()`.
         ratio: Samples for each step that arrives, and the fewest steps to start with. The default is None: no limit.
         seed: 0 to 2^64 - 1. The default is 0.
+        index: Number of this learner among the learners of one folder, such as its rank. The default is 0.
+        count: Number of learners. Each has every `count`-th episode of the folder in memory, within its own capacity,
+            and draws with its own random numbers. The default is 1.
         segment_steps: Steps that leave together. The default is a 32nd of the capacity.
         journal: File for the journal. The default is None: none.
         replays: Journal of an earlier run with the same store and arguments, to draw the same batches again. The
@@ -123,14 +125,16 @@ class Replay(Writer):
         sampler: ReplaySampler | None = None,
         ratio: SampleRatio | None = None,
         seed: int = 0,
+        index: int = 0,
+        count: int = 1,
         segment_steps: int | None = None,
         journal: str | os.PathLike[str] | None = None,
         replays: str | os.PathLike[str] | None = None,
     ) -> None:
         self.path = None if store is None else Path(store)
-        self.capacity = _integer("capacity", capacity, 1)
+        self.capacity = require_number("capacity", capacity, 1)
         steps = -(-self.capacity // PARTS) if segment_steps is None else segment_steps
-        self.segment_steps = _integer("segment_steps", steps, 1)
+        self.segment_steps = require_number("segment_steps", steps, 1)
         self.samples = Transitions() if samples is None else samples
         self.sampler = UniformSampler() if sampler is None else sampler
         if isinstance(self.samples, Completions) != isinstance(self.sampler, GroupSampler):
@@ -138,9 +142,12 @@ class Replay(Writer):
                 f"expected samples=Completions(...) together with sampler=GroupSampler(...), got {self.samples!r} and "
                 f"{self.sampler!r}"
             )
-        self.ratio, self.seed = ratio, _integer("seed", seed, 0)
-        self._key = key_of(self.seed)
+        self.ratio, self.seed = ratio, require_number("seed", seed, 0)
+        self._share = EpisodeShare(index, count)
+        self._share.check(store is not None and not isinstance(self.sampler, GroupSampler))
+        self._key = self._share.key(self.seed)
         parts = (self.capacity, self.segment_steps, self.samples, self.sampler, self.seed)
+        parts = parts if count == 1 else (*parts, self._share)
         self._fingerprint = hashlib.sha256(f"replay {VERSION} {parts!r}".encode()).hexdigest()
         self.drawn = 0  # samples
         self.expired = 0  # priority updates of samples that had left
@@ -409,7 +416,13 @@ class Replay(Writer):
         if self.path is None:
             return None
         earlier = Replay(
-            self.path, self.capacity, samples=self.samples, sampler=self.sampler, segment_steps=self.segment_steps
+            self.path,
+            self.capacity,
+            samples=self.samples,
+            sampler=self.sampler,
+            index=self._share.index,
+            count=self._share.count,
+            segment_steps=self.segment_steps,
         )
         earlier._reload(episodes)
         return earlier
@@ -569,13 +582,13 @@ class Replay(Writer):
         tail = self._tail
         if tail is None:
             return
-        lengths = tail.lengths()[:episodes]
+        lengths = tail.lengths()[:episodes][self._share.index :: self._share.count]
         layout = self._layout_of(tail.spec)
         first = live_range(lengths.tolist(), self.capacity, self.segment_steps)
         anchors = int(layout.anchors.count(lengths[:first]).sum())
-        start = {"first": first, "start": int(lengths[:first].sum()), "anchors": anchors}
-        self._use(tail.spec, layout, start)
-        tail.skip(first)
+        number = first * self._share.count  # of the first episode in the folder to read
+        self._use(tail.spec, layout, {"first": number, "start": int(lengths[:first].sum()), "anchors": anchors})
+        tail.skip(number)
         self._loaded = True
 
     def _reload(self, episodes: int) -> None:
@@ -616,6 +629,9 @@ class Replay(Writer):
 
     def _add(self, episode: Episode) -> None:
         store = self._prepare(episode.spec)
+        if not self._share.has(store.arrived):
+            store.pass_over()
+            return
         self._check(store, episode)
         store.add(episode)
         lo, hi = store.anchors
@@ -708,9 +724,3 @@ class Replay(Writer):
             least = self._reader.layout.least_steps
             return f"no episode is as long as {least:,} steps, which {self.samples!r} needs"
         return "no episode in memory is long enough for a sample"
-
-
-def _integer(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not is_integer(value) or value < least or value >= 1 << 64:
-        raise PlanError(f"expected {name} to be an integer of at least {least}, got {value!r}")
-    return int(value)

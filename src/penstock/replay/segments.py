@@ -245,6 +245,10 @@ class SegmentStore:
         self.arrived += 1
         self._hi += steps
 
+    def pass_over(self) -> None:
+        """Count an episode that belongs to another rank, and store nothing of it."""
+        self.arrived += 1
+
     def find(self, anchors: IntArray) -> IntArray:
         """Return the row of `table` and the anchor step of each anchor, `[n, 2]` int64.
 
