@@ -130,3 +130,25 @@ def test_a_language_model_learns_from_groups_of_its_completions() -> None:
     curve, trained = script["train"](2)
     assert len(curve) == 2
     assert trained.drawn >= 2 * 8
+
+
+def test_a_q_network_learns_from_its_own_steps_and_a_dataset(tmp_path: Path) -> None:
+    script = runpy.run_path(str(EXAMPLES / "dqn.py"))
+    data = script["record"](tmp_path / "few", 4)
+    offline = script["offline_samples"](data)[:]
+    assert len(offline["rewards"]) == sum(len(episode) for episode in data)
+    cells = np.argmax(offline["observations"], axis=1)
+    later = np.argmax(offline["next_observations"], axis=1)
+    assert np.abs(later - cells).max() <= 3  # of three steps
+    assert np.array_equal(offline["discounts"] == 0, offline["terminations"])
+    torch.manual_seed(0)
+    online, target = script["network"](), script["network"]()
+    optimizer, losses = torch.optim.Adam(online.parameters(), lr=1e-2), list[float]()
+    for _ in range(20):
+        loss = (script["errors_of"](online, target, offline) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 2
+    assert len(script["train"](tmp_path, 4)) == 4
