@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from penstock.core.arrays import AnyArray, BoolArray
 from penstock.core.frozen import set_fields
@@ -175,12 +176,12 @@ class Discrete(Space):
     def __post_init__(self) -> None:
         set_fields(self, dtype=_number_dtype(self.dtype))
 
+    @override
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON of the Minari standard."""
         return {"type": "Discrete", "dtype": str(self.dtype), "start": int(self.start), "n": int(self.n)}
 
+    @override
     def contains(self, rows: Array) -> BoolArray:
-        """Return which rows are in the range."""
         values = np.asarray(rows)
         return (values >= self.start) & (values < self.start + self.n)
 
@@ -222,8 +223,8 @@ class MultiDiscrete(Space):
         """Shape of one value."""
         return self.nvec.shape
 
+    @override
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON of the Minari standard."""
         numbers = {"nvec": self.nvec.tolist(), "start": np.asarray(self.start).tolist()}
         return {"type": "MultiDiscrete", "dtype": str(self.dtype), **numbers}
 
@@ -257,8 +258,8 @@ class MultiBinary(Space):
         """Shape of one value."""
         return self.n if isinstance(self.n, tuple) else (self.n,)
 
+    @override
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON of the Minari standard."""
         return {"type": "MultiBinary", "n": list(self.n) if isinstance(self.n, tuple) else int(self.n)}
 
     def contains(self, rows: Array) -> BoolArray:
@@ -319,12 +320,12 @@ class Tuple(Space):
 
     type: ClassVar[str] = "Tuple"
 
+    @override
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON of the Minari standard."""
         return {"type": "Tuple", "subspaces": [space.to_json() for space in self.spaces]}
 
+    @override
     def leaves(self) -> Iterator[tuple[str, Space]]:
-        """Yield path and space of every leaf."""
         for i, space in enumerate(self.spaces):
             yield from _below(str(i), space)
 
@@ -359,12 +360,12 @@ class Dict(Space):
                     f"expected keys without '/', got {key!r}; rename it, paths are made of keys joined by '/'"
                 )
 
+    @override
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON of the Minari standard."""
         return {"type": "Dict", "subspaces": {key: space.to_json() for key, space in self.spaces.items()}}
 
+    @override
     def leaves(self) -> Iterator[tuple[str, Space]]:
-        """Yield path and space of every leaf."""
         for key, space in self.spaces.items():
             yield from _below(key, space)
 

@@ -63,13 +63,13 @@ class DerivedSource(Source):
         return self._spec
 
     @property
+    @override
     def offsets(self) -> IntArray:
-        """First step row of each episode, and the end, `[E + 1]` int64."""
         return self.base.offsets
 
     @property
+    @override
     def fingerprint(self) -> str:
-        """Digest of the data and the function."""
         return self._chained(self.base.fingerprint)
 
     def fingerprint_of(self, episodes: int) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns
@@ -58,8 +59,8 @@ class Relabelled(Mapped):
     goal: str = "goal"
 
     @property
+    @override
     def fingerprint(self) -> str:
-        """Digest of the function, and the name of the goal."""
         return f"relabel({self.digest.text}, goal={self.goal})"
 
     def __call__(self, columns: Columns, positions: IntArray) -> Columns:

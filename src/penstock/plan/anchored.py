@@ -129,13 +129,13 @@ class AnchoredPlan(Plan):
         self._reason = "" if self._samples.n else _reason(episodes, self.first + self.spare + 1)
 
     @property
+    @override
     def steady(self) -> bool:
-        """True: every epoch has the same samples."""
         return True
 
     @property
+    @override
     def periodic(self) -> bool:
-        """True: every epoch has the same order."""
         return True
 
     def __len__(self) -> int:

@@ -236,8 +236,8 @@ class DerivedPlan(Plan):
         return f"{self._takes} none of {len(self.upstream):,} samples"
 
     @property
+    @override
     def even(self) -> tuple[int, ...] | None:
-        """Number of real rows of every sample in the plan below."""
         return self.upstream.even
 
     @override
@@ -278,8 +278,8 @@ class Reordered(DerivedPlan):
     """
 
     @property
+    @override
     def steady(self) -> bool:
-        """Whether every epoch has the same samples."""
         return self.upstream.steady
 
     @property
@@ -292,23 +292,23 @@ class Reordered(DerivedPlan):
     def empty(self) -> bool:
         return self.upstream.empty
 
+    @override
     def set_epoch_start(self, epoch: int, start: int) -> None:
-        """Pass the start of an epoch to the plan below."""
         self.upstream.set_epoch_start(epoch, start)
 
     def __len__(self) -> int:
         return len(self.upstream)
 
+    @override
     def start(self, epoch: int) -> int:
-        """First position of an epoch, from the plan below."""
         return self.upstream.start(epoch)
 
+    @override
     def sizes(self, epoch: IntArray) -> IntArray:
-        """Sizes of epochs, from the plan below."""
         return self.upstream.sizes(epoch)
 
+    @override
     def locate(self, k: IntArray) -> tuple[IntArray, IntArray]:
-        """Epochs and places, from the plan below."""
         return self.upstream.locate(k)
 
 

@@ -24,6 +24,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.core.frozen import set_fields
@@ -87,8 +88,8 @@ class Batches(PlanTransform):
         require_int(self, "window", 1)
         require_int(self, "seed", 0, (1 << 64) - 1)
 
+    @override
     def reorder(self, plan: Plan) -> Plan:
-        """Return the plan of the batches."""
         return BatchedPlan(plan, self)
 
 

@@ -111,8 +111,8 @@ class Goals(PlanTransform):
         require_int(self, "offset", 0)
         require_int(self, "seed", 0, (1 << 64) - 1)
 
+    @override
     def reorder(self, plan: Plan) -> Plan:
-        """Return the plan of samples with goals."""
         return GoalPlan(plan, self)
 
 

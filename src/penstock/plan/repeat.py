@@ -67,13 +67,13 @@ class RepeatedPlan(DerivedPlan):
             )
 
     @property
+    @override
     def steady(self) -> bool:
-        """Whether every epoch has the same samples."""
         return self.upstream.steady
 
     @property
+    @override
     def periodic(self) -> bool:
-        """Whether every epoch has the same order."""
         return self.upstream.periodic
 
     @property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from penstock.core.arrays import IntArray
 from penstock.errors import PlanError, suggestion
 from penstock.plan.base import Plan, Reordered
@@ -41,8 +43,8 @@ class RowNumbers(PlanTransform):
     source: str | None = None
     of: str | None = None
 
+    @override
     def reorder(self, plan: Plan) -> Plan:
-        """Return the same samples with these outputs."""
         return NumberedPlan(plan, self)
 
 
@@ -71,16 +73,16 @@ class NumberedPlan(Reordered):
         )
 
     @property
+    @override
     def periodic(self) -> bool:
-        """Whether every epoch has the same order."""
         return self.upstream.periodic
 
+    @override
     def length_table(self, view: int) -> IntArray | None:
-        """Lengths of the plan below."""
         return self.upstream.length_table(view)
 
+    @override
     def positions(self, k: IntArray) -> IntArray:
-        """The same positions."""
         return k
 
 

@@ -59,8 +59,8 @@ class SelectedPlan(Reordered):
         self.reads = tuple(r for r in upstream.reads if any(under(name, r.name) for name in transform.columns))
 
     @property
+    @override
     def periodic(self) -> bool:
-        """Whether every epoch has the same order."""
         return self.upstream.periodic
 
     @override
@@ -139,13 +139,13 @@ class SubsetPlan(DerivedPlan):
         return len(self._rows)
 
     @property
+    @override
     def steady(self) -> bool:
-        """True: every epoch has the same samples."""
         return True
 
     @property
+    @override
     def periodic(self) -> bool:
-        """True: every epoch has the same order."""
         return True
 
     def positions(self, k: IntArray) -> IntArray:

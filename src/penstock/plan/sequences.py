@@ -91,13 +91,13 @@ class SequencePlan(Plan):
         return View("values" if column else align, 0, longest, end=end, column=column, whole=True)
 
     @property
+    @override
     def steady(self) -> bool:
-        """True: every epoch has the same samples."""
         return True
 
     @property
+    @override
     def periodic(self) -> bool:
-        """True: every epoch has the same order."""
         return True
 
     def __len__(self) -> int:
@@ -112,8 +112,8 @@ class SequencePlan(Plan):
         _, e = self.locate(checked(self, positions))
         return tuple(self._select(number, view, e) for number, view in enumerate(self.views))
 
+    @override
     def lengths(self, positions: IntArray) -> tuple[IntArray, ...]:
-        """Rows of each sample in each view."""
         _, e = self.locate(checked(self, positions))
         return tuple(rows[e] for rows in self._rows)
 
@@ -125,8 +125,8 @@ class SequencePlan(Plan):
         """
         return self.locate(checked(self, positions))[1]
 
+    @override
     def length_table(self, view: int) -> IntArray:
-        """Rows of all samples in a view."""
         return self._rows[view]
 
     def _select(self, number: int, view: View, e: IntArray) -> Selection:

@@ -64,13 +64,13 @@ class ShardPlan(DerivedPlan):
         return len(range(self._index, len(self.upstream), self._count))
 
     @property
+    @override
     def steady(self) -> bool:
-        """Whether the samples of this shard are the same in every epoch."""
         return self.upstream.periodic or (self.upstream.steady and self._count == 1)
 
     @property
+    @override
     def periodic(self) -> bool:
-        """Whether every epoch has the same order."""
         return self.upstream.periodic
 
     def positions(self, k: IntArray) -> IntArray:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.columns import Columns
@@ -91,8 +92,8 @@ class AgentDataset(RasterDataset):
     def _make(self, rows: IntArray, positions: IntArray) -> Columns:
         return self._pictured(*self.sampler.agents(rows))
 
+    @override
     def get_frame_indices(self, frame_idx: int) -> IntArray:
-        """`[n]` the samples of a frame of the dataset. Raises `NoSuchRowError`."""
         frame = checked(frame_idx, len(self.timeline), "frame")
         lo, hi = np.searchsorted(self.rows, self.timeline.agents[frame : frame + 2]).tolist()
         return np.arange(lo, hi, dtype=np.int64)

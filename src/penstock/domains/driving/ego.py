@@ -119,8 +119,8 @@ class EgoDataset(RasterDataset, EgoSamples):
     def sampling(self) -> Sampling:
         return self.sampler.sampling
 
+    @override
     def agent_samples(self, rows: IntArray) -> Columns:
-        """Return the samples of the observations in `[n]` rows of the agents. Raises `NoSuchRowError`."""
         return self._pictured(*self.sampler.agents(rows))
 
     def _make(self, rows: IntArray, positions: IntArray) -> Columns:

@@ -79,8 +79,8 @@ class EgoDatasetVectorized(EgoSamples):
     def sampling(self) -> Sampling:
         return self.sampler.sampler.sampling
 
+    @override
     def agent_samples(self, rows: IntArray) -> Columns:
-        """Return the samples of the observations in `[n]` rows of the agents. Raises `NoSuchRowError`."""
         return self.sampler.agents(rows)
 
     def _one(self, frame: int, track_id: int | None) -> Columns:

@@ -115,13 +115,13 @@ class StateSource(Source, Generic[S_co]):
         return self.state.spec
 
     @property
+    @override
     def offsets(self) -> IntArray:
-        """First step row of each episode, and the end, `[E + 1]` int64."""
         return self.state.offsets
 
     @property
+    @override
     def fingerprint(self) -> str:
-        """Digest that changes whenever the data changes."""
         return self.state.fingerprint
 
     @property
@@ -130,19 +130,19 @@ class StateSource(Source, Generic[S_co]):
         return self.state.metadata
 
     @property
+    @override
     def blocks(self) -> IntArray | None:
-        """Bounds of blocks of rows decoded together, `[B + 1]` int64 step rows, or None if any row is cheap."""
         return self.state.blocks
 
+    @override
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
-        """Read rows with the reader of the column."""
         reader = self.state.arrays.get(column)
         if reader is None:
             raise KeyError(f"{type(self).__name__} has no array column {column!r}")
         reader.read(selection, out)
 
+    @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
-        """Read rows with the reader of the column."""
         reader = self.state.ragged.get(column)
         return super().read_ragged(column, selection) if reader is None else reader.read_ragged(selection)
 
@@ -151,8 +151,8 @@ class StateSource(Source, Generic[S_co]):
         reader = self.state.ragged.get(column)
         return super().value_offsets(column) if reader is None else reader.value_offsets
 
+    @override
     def read_values(self, column: str, selection: Selection, out: AnyArray) -> None:
-        """Read values with the reader of the column."""
         reader = self.state.ragged.get(column)
         if reader is None:
             super().read_values(column, selection, out)

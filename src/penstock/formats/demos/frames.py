@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
@@ -167,8 +168,8 @@ class FrameSource(StateSource[SourceState]):
     def __reduce__(self) -> tuple[Any, ...]:
         return FrameSource, self._given
 
+    @override
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
-        """Metadata of each episode in the files."""
         return self._rest.episode_metadata(episodes)
 
 

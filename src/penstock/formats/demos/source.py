@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
 from penstock.core.columns import under
@@ -127,8 +128,8 @@ class DemoSource(StateSource[SourceState]):
     def __reduce__(self) -> tuple[Callable[..., Source], tuple[Any, ...]]:
         return self._reopen
 
+    @override
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
-        """Metadata of each episode in the file."""
         return [{} if self._entries is None else self._entries(int(e)) for e in episodes]
 
 

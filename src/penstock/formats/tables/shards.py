@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.containers.arrow import ParquetFile, arrow, identity_of, one_array
 from penstock.containers.cache import Cache
@@ -108,8 +109,8 @@ class JsonShard(TableShard):
         self.schema = pa.schema([(name, column.type) for name, column in self._columns.items()])
         self.rows = [table.num_rows]
 
+    @override
     def column(self, block: int, name: str) -> Any:
-        """Return a column of all files."""
         return self._columns[name]
 
 

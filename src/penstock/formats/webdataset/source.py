@@ -197,8 +197,8 @@ class ShardSource(StateSource[OpenedArchives]):
         """How often our own layout was described again."""
         return self.state.content.described
 
+    @override
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
-        """Metadata of each of the given episodes."""
         held = self.state.content.episodes
         return [dict(held[e]) if held else {} for e in episodes]
 
