@@ -221,6 +221,26 @@ def _scaled(n: np.uint64, slope: np.uint64, frac: np.uint64) -> np.uint64:
     raise NotImplementedError
 
 
+@helper
+def _begin_picks(k: IntArray, base: int, many: int, node: IntArray, n: UInt64Array, inner: IntArray) -> int:
+    """Put the picks `k[base : base + many]` at the root. Returns -1, or the place of the first negative pick."""
+    for i in range(many):
+        if k[base + i] < 0:
+            return base + i
+        node[i] = 0
+        n[i] = np.uint64(k[base + i])
+        inner[i] = i
+    return -1
+
+
+@helper
+def _end_picks(node: IntArray, n: UInt64Array, base: int, many: int, source: IntArray, rank: IntArray) -> None:
+    """Write the source of each pick, and how often the source was picked before."""
+    for i in range(many):
+        source[base + i] = ~node[i]
+        rank[base + i] = np.int64(n[i])
+
+
 @kernel("i8[1C] u8[2C] i8[1C] i8[1C]")
 def _mix_tree(k: IntArray, pieces: UInt64Array, source: IntArray, rank: IntArray) -> int:
     node = np.empty(_CHUNK, np.int64)
@@ -228,18 +248,13 @@ def _mix_tree(k: IntArray, pieces: UInt64Array, source: IntArray, rank: IntArray
     inner = np.empty(_CHUNK, np.int64)
     for base in range(0, len(k), _CHUNK):
         many = min(_CHUNK, len(k) - base)
-        for i in range(many):
-            if k[base + i] < 0:
-                return base + i
-            node[i] = 0
-            n[i] = np.uint64(k[base + i])
-            inner[i] = i
+        negative = _begin_picks(k, base, many, node, n, inner)
+        if negative >= 0:
+            return negative
         count = many
         while count > 0:
             count = _descend(pieces, node, n, inner, count)
-        for i in range(many):
-            source[base + i] = ~node[i]
-            rank[base + i] = np.int64(n[i])
+        _end_picks(node, n, base, many, source, rank)
     return -1
 
 
@@ -286,12 +301,9 @@ def _deal(k: IntArray, nodes: UInt64Array, leaf: IntArray, rank: IntArray) -> in
     inner = np.empty(_CHUNK, np.int64)
     for base in range(0, len(k), _CHUNK):
         many = min(_CHUNK, len(k) - base)
-        for i in range(many):
-            if k[base + i] < 0:
-                return base + i
-            node[i] = 0
-            n[i] = np.uint64(k[base + i])
-            inner[i] = i
+        negative = _begin_picks(k, base, many, node, n, inner)
+        if negative >= 0:
+            return negative
         count = many
         while count > 0:
             left_over = 0
@@ -307,7 +319,5 @@ def _deal(k: IntArray, nodes: UInt64Array, leaf: IntArray, rank: IntArray) -> in
                 inner[left_over] = i
                 left_over += child >= 0
             count = left_over
-        for i in range(many):
-            leaf[base + i] = ~node[i]
-            rank[base + i] = np.int64(n[i])
+        _end_picks(node, n, base, many, leaf, rank)
     return -1

@@ -61,8 +61,8 @@ class EpisodeRuns:
         return used.tolist()
 
 
-class FixedColumnReader:
-    """A column whose rows all have the same size."""
+class StoredColumn:
+    """A column in the files of its segments."""
 
     def __init__(self, layout: StoreLayout, path: str, runs: EpisodeRuns, mapping: Map) -> None:
         self._layout = layout
@@ -70,6 +70,10 @@ class FixedColumnReader:
         self._runs = runs
         self._map = mapping
         self.field: Field = layout.spec[path]
+
+
+class FixedColumnReader(StoredColumn):
+    """A column whose rows all have the same size."""
 
     def files(self) -> Iterator[tuple[Path, int]]:
         """The files of the column, and how many bytes of each are in use."""
@@ -107,15 +111,8 @@ class FixedColumnReader:
         return views
 
 
-class RaggedColumnReader:
+class RaggedColumnReader(StoredColumn):
     """A column whose rows have different lengths: row `i` is `values[offsets[i] : offsets[i + 1]]`."""
-
-    def __init__(self, layout: StoreLayout, path: str, runs: EpisodeRuns, mapping: Map) -> None:
-        self._layout = layout
-        self._path = path
-        self._runs = runs
-        self._map = mapping
-        self.field: Field = layout.spec[path]
 
     def files(self) -> Iterator[tuple[Path, int]]:
         """The files of the column, and how many bytes of each are in use."""
