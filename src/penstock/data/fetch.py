@@ -1,4 +1,12 @@
-"""Read selections into columns: one gather for each column, from one or several sources."""
+"""Read selections into columns: one gather for each column and source.
+
+`Fetch` allocates each output once, for the whole grid of samples and rows, and passes it to the sources, which fill the
+places of their spans. It writes padding only where no span is: zeros by the gaps between spans, because packs are
+nearly full, and other values by filling the array first. Sources check spans before the first write, so that damaged
+selections raise an error instead of reading elsewhere.
+
+The caller owns the arrays. `empty` may reuse memory (`Recycler`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""`read_lengths`: lengths of sequences in a file, written during a first pass, so that later passes can be planned."""
+"""Lengths of sequences in a file, written during a first pass, so that later passes can be planned.
+
+The file is a line of JSON, one little-endian int64 for each column and sequence, and the CRC-32 of these numbers. A
+pass writes to `path.partial`, at the offset of each sequence. Passes over the same data write equal numbers at equal
+offsets, so several may write at the same time, and a killed pass leaves whole records. `finish` adds the checksum and
+renames the file. Lengths of other data are replaced. A file that has no lengths is never replaced.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions from columns to columns: what a `MapDataset` applies, and `Mapped`, one with a seed and a digest."""
+"""Functions from columns to columns, which a `MapDataset` applies, and `Mapped`, one with a seed and a digest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Outputs derived from the spans of a selection: masks, segment ids, positions."""
+"""Outputs derived from the spans of a selection: masks, segment ids, positions.
+
+No value is read. A span says which sample and row it begins at, and which segment and position its first row has.
+`kernels.paint` writes `value + slope * row` over each span and zero elsewhere: slope 0 gives segment ids, slope 1 gives
+positions. Numbers of episodes and steps come from a search of a span's first row in the first rows of all episodes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""`measure`: sequences that a function makes from records, with lengths measured in advance."""
+"""`measure`: sequences that a function makes from records, with lengths measured in advance.
+
+One pass calls the function on all records and keeps only the lengths of the results, 8 bytes for each. With known
+lengths, a plan can pack the sequences and read them at random. The values are computed again when they are read, and
+their lengths are compared with the measured ones: a function that is not a function of the record raises an error
+instead of filling the wrong rows.
+
+Lengths can be cached in a file (`LengthsFile`), also from an interrupted pass, which then continues.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Reuse of the memory of released batches."""
+"""Reuse of the memory of released batches.
+
+Fresh memory costs a page fault for every 4 kB. The recycler keeps the blocks that it allocated, and gives a block to a
+new array when nothing refers to the block. CPython's reference count says that exactly: arrays refer to the block they
+are a view of. So a consumer may keep a batch for as long as it likes, and needs no call to release it.
+
+Blocks of up to twice the requested size are used again. The oldest blocks are forgotten above the limit. Smaller arrays
+than `LEAST` come from the allocator, which reuses them itself.
+"""
 
 from __future__ import annotations
 

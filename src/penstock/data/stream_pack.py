@@ -1,4 +1,14 @@
-"""Packing of a stream of sequences with unknown lengths. Its state stores their origin and no values."""
+"""Packing of a stream of sequences with unknown lengths.
+
+Sequences go to the fullest open pack that has room (best fit), as they arrive. At most `open_bins` packs are open, and
+a pack closes at the latest after a fixed number of packs opened after it, so memory is bounded.
+
+A state stores the origin of waiting sequences and no values: the state of the stream before the oldest block with a
+waiting sequence, and three bits for each sequence since then. Loading reads these blocks again, and the flags restore
+the open packs (`kernels.stream_packing`). An error while reading puts the stream back, so that no sequence is lost.
+
+Batches are gathered from the waiting blocks into reused memory, once for each column.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""Samples at anchor steps: arithmetic for `Steps`, `Windows`, `Pairs` and `TargetPairs`."""
+"""Samples at anchor steps: arithmetic for `Steps`, `Windows`, `Pairs` and `TargetPairs`.
+
+Sample `i` of an episode has its anchor at step `first + i * stride`. Each view is a range of rows around the anchor. A
+running sum of samples per episode (`kernels.locate.Groups`) finds the episode of a sample by a guided search; nothing
+is stored for each sample.
+
+With `pad="drop"`, anchors are chosen so that all ranges are inside the episode (`_room`), so every sample has equal
+numbers of rows. Otherwise ranges are clipped to the episode, and the missing rows are zeros or copies of the nearest
+row.
+"""
 
 from __future__ import annotations
 

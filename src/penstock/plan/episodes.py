@@ -1,4 +1,9 @@
-"""`Episodes`: the table of episodes that a plan uses, one row for each."""
+"""`Episodes`: the table of episodes that a plan uses, one row for each.
+
+The table has numbers only: source, index, first step row and length of each episode. Metadata and the extents of ragged
+columns are functions that read them when a transform asks for them, so that opening a dataset stays cheap. Choosing
+episodes makes a smaller table without gaps, and chains the digest of the chosen rows to the fingerprint.
+"""
 
 from __future__ import annotations
 

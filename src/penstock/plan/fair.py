@@ -1,4 +1,12 @@
-"""An order with every count within one sample of its target, kept as a table."""
+"""An order whose counts stay within one sample of their targets, stored as a table.
+
+Each pick of a source has an interval of places in which it may stand. The places are filled in order, each with the
+pick that may stand there and whose interval ends first. Jackson's rule says that this meets all intervals if any order
+does, and Tijdeman ("The chairman assignment problem", 1980) that an order exists for the intervals in use.
+
+The order of constant shares repeats after their common period. The table stores each repeating stretch once (`KEPT`
+periods are planned, and one of them repeats), so it has at most `LIMIT` picks. Longer orders use `SplitTree`.
+"""
 
 from __future__ import annotations
 

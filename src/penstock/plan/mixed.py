@@ -1,4 +1,13 @@
-"""A mix of plans: which plan each sample is from is a schedule's matter; here their selections are laid together."""
+"""`MixedPlan`: the plan of a mix, whose samples come from several plans.
+
+`MixSchedule` says which part sample `k` is from, and how many samples of that part came before it. The part's own plan
+resolves the sample at that position. Parts keep their own order, and continue in the next epoch of the mix where the
+last one ended.
+
+Sources are numbered over all parts. Outputs of equal names are joined: a *way* has the view of each part through which
+an output is read, and becomes one view of the mix, as wide as the widest of them. Spans are sorted by their offset in
+the grid, as every selection has them. A sample without rows has no span, so selections name the origin of each sample.
+"""
 
 from __future__ import annotations
 

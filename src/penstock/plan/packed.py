@@ -1,4 +1,16 @@
-"""Plan of `Pack`: finds packs in an index of lengths and places their spans in order."""
+"""Plan of `Pack`: finds packs in an index of lengths, and places the rows of their pieces.
+
+`PackIndex` plans packs from lengths alone. A pack is a list of pieces of samples. The plan below resolves the samples,
+and each span is moved to the offset of its piece in the row of the pack, and cut to the rows of the piece.
+
+If the plan below has the same samples in every epoch (`steady`), one index serves all epochs. Otherwise each epoch has
+its own index, and epochs differ in length. Their starts are then sums over the epochs before. A thread plans the next
+epoch while the current one is read, and the last `HELD` indexes are kept. `set_epoch_start` sets a known start, so that
+a resumed run does not plan the epochs before it.
+
+Indexes can be cached in a folder, in a file with a checksum under the fingerprint of the plan. A damaged file, or one
+of another version, is planned again.
+"""
 
 from __future__ import annotations
 

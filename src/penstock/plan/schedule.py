@@ -1,4 +1,12 @@
-"""Which source gives the next sample of a mix, and which of its samples: arithmetic on the number of the pick."""
+"""`MixSchedule`: which source each sample of a mix comes from, as a function of the sample's number.
+
+Targets (`PickTargets`) are straight lines: after `k` picks, each source should have its share of `k`. An `Order` rounds
+them to whole picks: a table (`FairTable`) if one of at most 2^20 picks holds the order, else a tree (`SplitTree`).
+`bound` says how far a count can be from its target.
+
+The end of an epoch follows from the targets too, so its length is exact before the first sample is read. All arithmetic
+is on integers and fractions.
+"""
 
 from __future__ import annotations
 

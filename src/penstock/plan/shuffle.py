@@ -1,4 +1,13 @@
-"""`Shuffle`: a new order every epoch, computed without a table."""
+"""`Shuffle`: a new order every epoch, computed without a table.
+
+A place within an epoch is mapped by a keyed permutation of `0 : n`, whose stream is the number of the epoch
+(`kernels.permute`). Any position is therefore found in constant time and memory, by any thread or rank, and no state is
+saved. The permutation is a bijection for every `n`, so each epoch has each sample once.
+
+With `block` and `pool`, blocks are permuted first, and then the samples of `pool` blocks that follow each other. The
+reader then touches few blocks at a time. The last block may be short. `_pooled` computes as if it were whole, and moves
+the places behind it back by the missing samples.
+"""
 
 from __future__ import annotations
 

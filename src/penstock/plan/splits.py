@@ -1,4 +1,13 @@
-"""An order of any shares and any length, kept as a tree of two-way splits."""
+"""An order of any shares and any length, stored as a tree of two-way splits.
+
+`FairTable` has a smaller error, but needs a table of the order. `SplitTree` is for orders that no table holds: shares
+that do not repeat soon, or change, in mixes without an end.
+
+Each node of a binary tree divides its picks between two children by rounding a straight line (Bresenham's line). Lines
+are integers in units of 2^-63, so the order is the same on every machine. A pick goes down the tree to its source, and
+arrives with its number among the picks of that source. `bound` is the largest distance of any count from its target;
+`SplitTree` derives it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Weights of a mix as exact shares, and reports of the resulting shares."""
+"""Weights of a mix as exact shares, and reports of the resulting shares.
+
+Shares are fractions that add up to exactly 1, so that counts have no rounding error after any number of samples. A
+float counts as the decimal that it prints as: 0.1 is 1/10, and not the nearest binary number.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Object headers, versions 1 and 2: the list of messages that makes a group, a dataset or a datatype."""
+"""Object headers, versions 1 and 2: the list of messages that makes a group, a dataset or a datatype.
+
+A header is a block of messages that may continue in other blocks. Blocks are read in order, each at most once, and
+their sizes are checked against the file, so a circular or damaged header raises a `FormatError`. Version 2 has
+checksums, which are verified.
+
+Source: "HDF5 File Format Specification", version 3.0, The HDF Group, on data object headers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""The root group while it is being appended to: a symbol table, or link messages where a link leaves the file."""
+"""The root group while it is appended to: a symbol table, or link messages if a link leaves the file.
+
+A symbol table cannot store links to other files, so a root with such a link becomes a list of link messages. Each
+commit writes its links as one block of messages that continues in the block of the commit before. A commit therefore
+costs its own links, and not all links of the root. Files whose root was written in another way are read once and
+rewritten as one of these two.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""Symbol tables that are changed by copying: new nodes along the changed path, the old ones stay as they are."""
+"""Symbol tables that are changed by copying: new nodes along the changed path, the old ones stay as they are.
+
+A table is a B-tree of names with links at its leaves. Adding a name copies the nodes from its leaf to the root, writes
+them at the end of the file, and changes nothing that an earlier state refers to. A full node is split into two halves.
+So a commit writes O(log n) nodes, and a reader of an earlier state sees the earlier table.
+
+Names go to a local heap that all states share. New names are written only behind the names of earlier states, which do
+not read there. A full heap is copied to a heap of twice the size, so that names cost constant time on average.
+
+Nodes have no pointers to their siblings: a copied node would force its siblings to be copied too. libhdf5 does not need
+these pointers for reading.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""The growing end of a file: everything new is put here, and nothing refers to it before the commit."""
+"""The growing end of a file: new bytes go here, and nothing refers to them before the commit.
+
+Small pieces are collected in memory, up to `PENDING` bytes, and written together. Arrays of `DIRECT` bytes and more are
+written without a copy. Addresses are multiples of 8, as libhdf5 aligns them. Variable-length values are collected in
+global heap collections of at least `MIN_COLLECTION` bytes.
+
+After a crash, leftovers are behind the end that the superblock names, and the next writer overwrites them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Appending to HDF5 files so that a crash at any moment leaves the last committed state."""
+"""Appending to HDF5 files so that a crash at any moment leaves the last committed state.
+
+The package's opening comment describes a commit. `Appender` has the parts: `Tail` writes new bytes behind the end,
+`ObjectWriter` makes objects of them, `Root` has the links, and `superblock` makes the one small write that switches to
+the new state. A commit is durable after its second `fsync`; without `fsync` it is atomic for readers and for a killed
+process, but not for a power cut.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,18 @@
-"""`PackIndex`: which items are together in pack `k`, from lengths alone."""
+"""`PackIndex`: which items are together in pack `k`, from lengths alone.
+
+Items are planned in windows, each for itself. The number of packs of each window gives a running sum. Pack `k` is found
+by a search in this sum, and then read from the plan of its window. Planning `n` items therefore needs memory for one
+window, and several threads plan windows at once. More items later become new windows, and leave the packs before as
+they are.
+
+Invariants: the packs of a window depend on its lengths, the rule and its number. The number of packs never changes. An
+epoch may exchange items of equal length (`exchanges`), which changes the contents of packs and not their sizes, so
+lengths and offsets are planned once for all epochs.
+
+Plans are kept as narrow integers if they fit in `_AUTO` bytes. Otherwise a window is planned again when one of its
+packs is read, and the last `_REMEMBERED` windows stay in memory. Arrays of a plan are read-only, and results belong to
+the caller.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Which items a window holds: fixed sets, blocks of items in a keyed order that never changes."""
+"""Which items a window has: consecutive items, or blocks of items in a keyed order.
+
+If equal items change places in every epoch, windows are samples of the whole data: blocks of `block` items are
+permuted, and the first blocks become the first window. Reading lengths block by block keeps this nearly as fast as
+reading them in order. The assignment never changes, because a pack must be found without planning other windows.
+
+Items that are added later become another section behind the earlier sections, whose windows stay as they are.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""The packs of several windows, laid end to end in narrow integers, and how packs are read from them."""
+"""The packs of several windows in a few arrays of narrow integers, and how packs are read from them.
+
+Windows follow each other. Running sums say where the packs, slots and runs of each window begin. Numbers within a
+window take 2 bytes if every window has at most 65,536 slots and items, else 4. A plan of whole items then takes about 4
+bytes for each item.
+
+`check` tests every number of a plan that was read from a file, so that kernels, which do not check indexes, never leave
+an array.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""The packs of one window: parts of its items, placed by the method of the rule."""
+"""The packs of one window: parts of its items, placed by the method of the rule.
+
+Items are cut (`cut_overlong`), put in order (decreasing, keyed, or as they come), and placed by a kernel. With one
+limit of at most `EXACT` rows, a bin is found by its free rows in constant time (`kernels.fit`). With several limits,
+the kernel tests the open bins, at most `OPEN` of them unless the rule says otherwise. Limits that another limit implies
+are left out first (`binding_axes`).
+
+Best fit decreasing places lengths, not items: runs of equal lengths stay together as *ranks*. Exchanging items within a
+run in later epochs therefore keeps every pack within its limits. The number of packs follows from the histogram of
+lengths alone (`count_window`).
+"""
 
 from __future__ import annotations
 
