@@ -127,25 +127,25 @@ def _by_members(data: bytes, limit: int) -> bytes:
     raise GzipError(f"expected at most {MEMBERS} gzip members", "too_large")
 
 
-def _member(data: bytes, at: int, room: int) -> tuple[bytes, int]:
+def _member(data: bytes, offset: int, room: int) -> tuple[bytes, int]:
     """One member of at most `room` bytes, and where the next would begin. Pieces bound what is copied behind it."""
     inflate = zlib.decompressobj(31)
     parts = list[bytes]()
     total = 0
-    begun = at
+    begun = offset
     try:
-        while not inflate.eof and at < len(data):
-            piece = data[at : at + PIECE]
+        while not inflate.eof and offset < len(data):
+            piece = data[offset : offset + PIECE]
             part = inflate.decompress(piece, room - total + 1)
             parts.append(part)
             total += len(part)
             if total > room:
                 message = "expected fewer bytes unpacked, got more than the limit; raise it if this is no bomb"
                 raise GzipError(message, "too_large")
-            at += len(piece) - len(inflate.unused_data)
+            offset += len(piece) - len(inflate.unused_data)
     except zlib.error as error:
         reason: GzipReason = "crc" if any(check in str(error) for check in _CHECKS) else "damaged"
         raise GzipError(f"damaged gzip member at byte {begun}: {error}", reason) from error
     if not inflate.eof:
         raise GzipError(f"the gzip member at byte {begun} ends early, after {total} bytes unpacked", "truncated")
-    return b"".join(parts), at
+    return b"".join(parts), offset

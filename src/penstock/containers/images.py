@@ -208,10 +208,10 @@ class ImageRows:
     shape: tuple[int, ...]
     where: str
 
-    def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
-        """Decode rows `start[j] : start[j] + length[j]` to rows `at[j]` on of `out`, for every span `j`."""
+    def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
+        """Decode rows `start[j] : start[j] + length[j]` to rows `destination[j]` on of `out`, for every span `j`."""
         frames = out.reshape(-1, *self.shape)
-        for begin, rows, place in zip(start.tolist(), length.tolist(), at.tolist(), strict=True):
+        for begin, rows, place in zip(start.tolist(), length.tolist(), destination.tolist(), strict=True):
             blobs = list(self.blobs(begin, begin + rows))
             decode_rows(blobs, frames[place : place + rows], where=self.where, first=begin)
 

@@ -90,14 +90,14 @@ def mix(
         [5, 5, 0, 0]
     """
     named = dict(datasets) if isinstance(datasets, Mapping) else {str(i): d for i, d in enumerate(datasets)}
-    held = list(named.values())
-    for each in held:
+    parts = list(named.values())
+    for each in parts:
         require_samples(each)
-    if not held:
+    if not parts:
         raise PlanError("expected at least one dataset to mix, got none")
-    given = [len(d) for d in held] if weights is None else weights
-    changes = _changes(given, list(named), held, unit)
-    course = MixSchedule.of(changes, [len(d) for d in held], stop, _limits(max_repeats, named))
+    given = [len(d) for d in parts] if weights is None else weights
+    changes = _changes(given, list(named), parts, unit)
+    course = MixSchedule.of(changes, [len(d) for d in parts], stop, _limits(max_repeats, named))
     options = {
         "weights": weights,
         "unit": unit,
@@ -243,15 +243,15 @@ class MixCourse:
 
 
 def _changes(
-    given: Any, names: list[str], datasets: Sequence[MapDataset], unit: Unit
+    schedule: Any, names: list[str], datasets: Sequence[MapDataset], unit: Unit
 ) -> list[tuple[int, tuple[Fraction, ...]]]:
     """Shares of samples from each position on."""
     if unit not in ("samples", "packs", "steps", "tokens"):
         raise PlanError(f"expected unit to be 'samples', 'packs', 'steps' or 'tokens', got {unit!r}")
-    scheduled = not is_mapping(given) and len(given) and isinstance(given[0], tuple)
+    scheduled = not is_mapping(schedule) and len(schedule) and isinstance(schedule[0], tuple)
     rows = [Fraction(d.plan.rows(), max(len(d), 1)) for d in datasets] if unit in ("steps", "tokens") else None
     changes: list[tuple[int, tuple[Fraction, ...]]] = []
-    for position, weights in given if scheduled else [(0, given)]:
+    for position, weights in schedule if scheduled else [(0, schedule)]:
         wanted = shares(_in_order(weights, names))
         changes.append((int(position), wanted if rows is None else per_sample(wanted, rows)))
     _check_samples(names, datasets, changes)

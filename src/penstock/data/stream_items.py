@@ -111,13 +111,13 @@ class PackOptions:
         """
         value = self.fill.get(path, 0) if isinstance(self.fill, Mapping) else self.fill
         try:
-            held = np.asarray(value).astype(dtype)
-            fits = dtype.kind in "fc" or held == value
+            converted = np.asarray(value).astype(dtype)
+            fits = dtype.kind in "fc" or converted == value
         except (OverflowError, ValueError, TypeError):
-            held, fits = np.zeros((), dtype), False
+            converted, fits = np.zeros((), dtype), False
         if not fits:
             raise PlanError(f"expected a fill value that {path}, {dtype}, can hold, got {value!r}")
-        return held
+        return converted
 
 
 @dataclass(frozen=True)

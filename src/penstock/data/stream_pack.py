@@ -233,7 +233,7 @@ class PackIterator(BlockIterator):
         block: IntArray,
         start: IntArray,
         length: IntArray,
-        at: IntArray,
+        destination: IntArray,
         shape: tuple[int, int],
     ) -> AnyArray:
         """Values of one column, `[n, capacity, ...]`, in native byte order. Padding is read from one more block."""
@@ -243,7 +243,7 @@ class PackIterator(BlockIterator):
         if any(v.shape[1:] != inner or v.dtype != dtype for v in values):
             found = sorted({f"{v.dtype}{list(v.shape[1:])}" for v in values})
             raise SpecError(f"expected {path} to be the same in every block, got {found}")
-        used = np.bincount(at // shape[1], length, shape[0]).astype(np.int64)
+        used = np.bincount(destination // shape[1], length, shape[0]).astype(np.int64)
         padded = np.flatnonzero(used < shape[1])
         values.append(np.full((shape[1] if len(padded) else 0, *inner), self._options.padding(path, dtype), dtype))
         counts = np.array([len(v) for v in values], np.int64)
@@ -254,7 +254,7 @@ class PackIterator(BlockIterator):
         rows.gather(
             np.append(start + rows.first[block], np.full(len(padded), rows.first[-2])),
             np.append(length, shape[1] - used[padded]),
-            np.append(at, padded * shape[1] + used[padded]),
+            np.append(destination, padded * shape[1] + used[padded]),
             out.reshape(-1).view(np.uint8),
         )
         return out.reshape(*shape, *inner)

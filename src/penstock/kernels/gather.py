@@ -134,11 +134,11 @@ def _require_spans(start: IntArray, length: IntArray, destination: IntArray) -> 
 
 
 @uncounted_helper
-def _bad_span(start: IntArray, length: IntArray, at: IntArray, rows: int, places: int) -> int:
+def _bad_span(start: IntArray, length: IntArray, destination: IntArray, rows: int, places: int) -> int:
     """The first span that leaves `0 : rows` or `0 : places`, or -1; in differences, for sums could wrap around."""
     for j in range(len(start)):
         span = length[j]
-        if span < 0 or not (0 <= start[j] <= rows - span) or not (0 <= at[j] <= places - span):
+        if span < 0 or not (0 <= start[j] <= rows - span) or not (0 <= destination[j] <= places - span):
             return j
     return -1
 
@@ -165,12 +165,12 @@ def _gather_rows(
     row_bytes: int,
     start: IntArray,
     length: IntArray,
-    at: IntArray,
+    destination: IntArray,
     room: IntArray,
     out: ByteArray,
 ) -> int:
     spans = len(start)
-    bad = _bad_span(start, length, at, first[-1], len(out) // row_bytes)
+    bad = _bad_span(start, length, destination, first[-1], len(out) // row_bytes)
     if bad >= 0 or len(address) == 0:
         return bad
     base = np.int64(out.ctypes.data)
@@ -188,27 +188,27 @@ def _gather_rows(
         if j + _AHEAD < spans:
             soon = head[j + _AHEAD] * row_bytes
             _prefetch_lines(source[j + _AHEAD], soon if soon < 512 else 512)
-        memcpy(base + at[j] * row_bytes, source[j], head[j] * row_bytes)
+        memcpy(base + destination[j] * row_bytes, source[j], head[j] * row_bytes)
     if crossing:
         for j in range(spans):
             if head[j] < length[j]:
                 row = start[j] + head[j]
                 run = _run_of(first, guide, shift, row)
-                _gather_rest(first, address, row_bytes, run, row, length[j] - head[j], base, at[j] + head[j])
+                _gather_rest(first, address, row_bytes, run, row, length[j] - head[j], base, destination[j] + head[j])
     return -1
 
 
 @uncounted_helper
 def _gather_rest(
-    first: IntArray, address: IntArray, row_bytes: int, run: int, row: int, left: int, base: IntScalar, at: int
+    first: IntArray, address: IntArray, row_bytes: int, run: int, row: int, left: int, base: IntScalar, destination: int
 ) -> None:
     """Copy the part of a span that is in later runs; `row` begins `run`."""
     while left > 0:
         take = first[run + 1] - row
         take = take if take < left else left
-        memcpy(base + at * row_bytes, address[run] + (row - first[run]) * row_bytes, take * row_bytes)
+        memcpy(base + destination * row_bytes, address[run] + (row - first[run]) * row_bytes, take * row_bytes)
         row += take
-        at += take
+        destination += take
         left -= take
         run += 1
 
@@ -233,13 +233,13 @@ def _gather_tiles(
     fill: ByteArray,
     start: IntArray,
     length: IntArray,
-    at: IntArray,
+    destination: IntArray,
     row_bytes: int,
     out: ByteArray,
 ) -> int:
     base = np.int64(out.ctypes.data)
     spans = len(start)
-    bad = _bad_span(start, length, at, first[-1], len(out) // row_bytes)
+    bad = _bad_span(start, length, destination, first[-1], len(out) // row_bytes)
     if bad >= 0:
         return bad
     across, slab, plain = _sides(axes)
@@ -267,12 +267,12 @@ def _gather_tiles(
         if held[j] == 0:
             continue
         k = kind[j]
-        place = base + at[j] * row_bytes
+        place = base + destination[j] * row_bytes
         _copy_rows(address, tile[j], skip[j], held[j], across[k], slab[k], plain[k], axes, k, fill, place, row_bytes)
     if crossing:
         for j in range(spans):
             while held[j] < length[j]:
-                row, place = start[j] + held[j], base + (at[j] + held[j]) * row_bytes
+                row, place = start[j] + held[j], base + (destination[j] + held[j]) * row_bytes
                 run = _run_of(first, guide, shift, row)
                 k, t, s, most = _place_in_tiles(row, run, first, tile_shape, tile_first, layout, across, slab)
                 take = min(length[j] - held[j], most)

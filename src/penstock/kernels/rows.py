@@ -81,8 +81,8 @@ class RowMap:
         """How many rows there are."""
         return int(self.first[-1])
 
-    def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
-        """Copy rows `start[j] : start[j] + length[j]` to rows `at[j]` on of `out`, for every span `j`.
+    def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
+        """Copy rows `start[j] : start[j] + length[j]` to rows `destination[j]` on of `out`, for every span `j`.
 
         `out` is C-contiguous bytes that hold whole rows. Cost: one copy of the bytes read, with the GIL released.
         Raises `IndexError` if a span leaves the map or the buffer, and `FormatError` if a file that it reads was
@@ -95,19 +95,19 @@ class RowMap:
             self.files.check(self._buffers_of(start, length) if few else None)
         target = flat(out, self.row_bytes)
         if self.files.lazy:
-            check_spans(start, length, at, self.n, len(target) // self.row_bytes)
+            check_spans(start, length, destination, self.n, len(target) // self.row_bytes)
             release = self._fetched(start, length)
             try:
-                self._gather(start, length, at, target)
+                self._gather(start, length, destination, target)
             finally:
                 release()
         else:
-            self._gather(start, length, at, target)
+            self._gather(start, length, destination, target)
 
-    def _gather(self, start: IntArray, length: IntArray, at: IntArray, target: ByteArray) -> None:
+    def _gather(self, start: IntArray, length: IntArray, destination: IntArray, target: ByteArray) -> None:
         runs = self.first, self.guide, self.shift, self.address
-        if gather_rows(*runs, self.row_bytes, start, length, at, target) >= 0:
-            check_spans(start, length, at, self.n, len(target) // self.row_bytes)
+        if gather_rows(*runs, self.row_bytes, start, length, destination, target) >= 0:
+            check_spans(start, length, destination, self.n, len(target) // self.row_bytes)
 
     def _fetched(self, start: IntArray, length: IntArray) -> Callable[[], None]:
         """Fetch the bytes of spans that are within the map; call what is returned when they were copied."""
@@ -151,10 +151,10 @@ def flat(out: ByteArray, row_bytes: int) -> ByteArray:
     return out.reshape(-1)
 
 
-def check_spans(start: IntArray, length: IntArray, at: IntArray, rows: int, places: int) -> None:
+def check_spans(start: IntArray, length: IntArray, destination: IntArray, rows: int, places: int) -> None:
     """Raise `IndexError` if a span leaves the rows or the places."""
     # Ends are compared as differences, for a sum could wrap around.
-    for what, begin, limit in (("rows", start, rows), ("places", at, places)):
+    for what, begin, limit in (("rows", start, rows), ("places", destination, places)):
         bad = (length < 0) | (begin < 0) | (begin > limit - length)
         if bad.any():
             j = int(np.argmax(bad))

@@ -108,8 +108,8 @@ class TileMap:
         """How many rows there are."""
         return int(self.first[-1])
 
-    def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
-        """Copy rows `start[j] : start[j] + length[j]` to rows `at[j]` on of `out`, for every span `j`.
+    def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
+        """Copy rows `start[j] : start[j] + length[j]` to rows `destination[j]` on of `out`, for every span `j`.
 
         `out` is C-contiguous bytes that hold whole rows. Cost: one copy of the bytes read, in pieces as long as the
         tiles are wide, with the GIL released. Tiles that cut more than four axes are copied by a loop in Python.
@@ -122,18 +122,20 @@ class TileMap:
         target = flat(out, self.row_bytes)
         places = len(target) // self.row_bytes
         if self.axes.shape[1] > AXES:
-            check_spans(start, length, at, self.n, places)
+            check_spans(start, length, destination, self.n, places)
             release = self._fetched(start, length)
             try:
-                self._gather_any_axes(start, length, at, target.reshape(places, *self.row_shape, self.itemsize))
+                self._gather_any_axes(
+                    start, length, destination, target.reshape(places, *self.row_shape, self.itemsize)
+                )
             finally:
                 release()
             return
         if self.files.lazy:
-            check_spans(start, length, at, self.n, places)
+            check_spans(start, length, destination, self.n, places)
         release = self._fetched(start, length)
         try:
-            self._gather(start, length, at, target, places)
+            self._gather(start, length, destination, target, places)
         finally:
             release()
 
@@ -157,17 +159,17 @@ class TileMap:
         offset = self.tile_offset[tile]
         return self.files.fill(self.tile_buffer[tile], offset, offset + size)
 
-    def _gather(self, start: IntArray, length: IntArray, at: IntArray, target: ByteArray, places: int) -> None:
+    def _gather(self, start: IntArray, length: IntArray, destination: IntArray, target: ByteArray, places: int) -> None:
         bad = gather_tiles(
             self.first, self.guide, self.shift, self.tile_shape, self.tile_first, self.address, self.layout, self.axes,
-            self.fill, start, length, at, self.row_bytes, target,
+            self.fill, start, length, destination, self.row_bytes, target,
         )  # fmt: skip
         if bad >= 0:
-            check_spans(start, length, at, self.n, places)
+            check_spans(start, length, destination, self.n, places)
 
-    def _gather_any_axes(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
+    def _gather_any_axes(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
         """Gather rows whose tiles cut any number of axes, row by row and tile by tile: such data are rare."""
-        for first, rows, place in zip(start.tolist(), length.tolist(), at.tolist(), strict=True):
+        for first, rows, place in zip(start.tolist(), length.tolist(), destination.tolist(), strict=True):
             for i in range(rows):
                 self._copy_row(first + i, out[place + i])
 

@@ -82,14 +82,14 @@ class ChunkCatalog:
         self._waits = waits
         self._closed = False
         self._lock = threading.Lock()
-        self._held: dict[int, _CatalogEntry] = {}
+        self._entries: dict[int, _CatalogEntry] = {}
         self._los: list[int] = []
         self._ready: dict[str, ChunkSource] = {}  # opened before they have numbers
         self._open: OrderedDict[int, _CatalogEntry] = OrderedDict()
         self._leaving: dict[int, _CatalogEntry] = {}  # open, and no longer in the window
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._entries)
 
     @property
     def open_sources(self) -> int:
@@ -104,57 +104,57 @@ class ChunkCatalog:
     def place(self, lo: int, arrival: Arrival) -> None:
         """Register a source whose chunks have the numbers from `lo` on."""
         with self._lock:
-            held = _CatalogEntry(lo, arrival)
-            if lo not in self._held:
+            entry = _CatalogEntry(lo, arrival)
+            if lo not in self._entries:
                 insort(self._los, lo)
-            self._held[lo] = held
+            self._entries[lo] = entry
             source = self._ready.pop(arrival.name, None)
             if source is not None:
-                held.chunks = self._intake.chunks(source, self._part)
-                held.source, self._open[lo] = source, held
+                entry.chunks = self._intake.chunks(source, self._part)
+                entry.source, self._open[lo] = source, entry
         if source is not None:
-            self._tell_opened(held, source)
+            self._tell_opened(entry, source)
         self._shrink()
 
     def leave(self, lo: int) -> None:
         """Mark a source as outside of the window: it is not drawn any more."""
         with self._lock:
-            held = self._held[lo]
-            held.left = True
+            entry = self._entries[lo]
+            entry.left = True
             if lo in self._open:
-                self._leaving[lo] = held
+                self._leaving[lo] = entry
         self._shrink()
 
     def lose(self, names: Collection[str], why: str) -> list[int]:
         """Make all chunks of the named sources fail from now on. Return the first number of each source."""
         with self._lock:
-            lost = [held for held in self._held.values() if held.arrival.name in names]
-            for held in lost:
-                held.lost = why
-            return [held.lo for held in lost]
+            lost = [entry for entry in self._entries.values() if entry.arrival.name in names]
+            for entry in lost:
+                entry.lost = why
+            return [entry.lo for entry in lost]
 
     def forget(self, below: int) -> None:
         """Forget sources that left and whose numbers are all below `below`."""
         with self._lock:
-            gone = [lo for lo in self._los if self._held[lo].left and lo + self._held[lo].arrival.count <= below]
-            closing = [self._held.pop(lo) for lo in gone]
-            self._los = sorted(self._held)
-            for held in closing:
-                self._open.pop(held.lo, None)
-                self._leaving.pop(held.lo, None)
-        for held in closing:
-            if held.source is not None:
-                self._intake.close(held.source)
+            gone = [lo for lo in self._los if self._entries[lo].left and lo + self._entries[lo].arrival.count <= below]
+            closing = [self._entries.pop(lo) for lo in gone]
+            self._los = sorted(self._entries)
+            for entry in closing:
+                self._open.pop(entry.lo, None)
+                self._leaving.pop(entry.lo, None)
+        for entry in closing:
+            if entry.source is not None:
+                self._intake.close(entry.source)
 
     def sources_that_left(self) -> list[tuple[int, Arrival]]:
         """Return the first number and description of each source that left and is not forgotten."""
         with self._lock:
-            return [(lo, self._held[lo].arrival) for lo in self._los if self._held[lo].left]
+            return [(lo, self._entries[lo].arrival) for lo in self._los if self._entries[lo].left]
 
     def name(self, number: int) -> str:
         """Return the display name of a chunk: the name of its file, and its index there."""
-        held = self._find(number)
-        return f"{held.arrival.name}#{number - held.lo}"
+        entry = self._find(number)
+        return f"{entry.arrival.name}#{number - entry.lo}"
 
     def load(self, number: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
         """Return `[n, width]` frames; with `wanted`, only these. Reads that the system fails are retried three times.
@@ -183,49 +183,49 @@ class ChunkCatalog:
         raise QueueClosed("nothing more is read: the catalog is closed")
 
     def _load(self, number: int, wanted: Wanted | None) -> npt.NDArray[np.uint8]:
-        held = self._find(number)
+        entry = self._find(number)
         with self._lock:
-            held.users += 1
+            entry.users += 1
         try:
             for _ in range(AGAIN):
                 try:
-                    return self._source(held).load(held.index(number), wanted)
+                    return self._source(entry).load(entry.index(number), wanted)
                 except (OSError, FormatError) as error:
                     if not may_pass(error):
                         raise
-                    self._drop(held)  # it may have been renamed: opening it again may find it
-            return self._source(held).load(held.index(number), wanted)
+                    self._drop(entry)  # it may have been renamed: opening it again may find it
+            return self._source(entry).load(entry.index(number), wanted)
         finally:
-            self._end_use([held])
+            self._end_use([entry])
 
     def load_some(self, numbers: Sequence[int], wanted: WantedOfEach) -> list[npt.NDArray[np.uint8] | None]:
         """Return a few frames of each of several chunks, as `ChunkSource.load_some`; None where `load` must be used."""
         found: list[npt.NDArray[np.uint8] | None] = [None] * len(numbers)
         groups = self._used(numbers)
         try:
-            for held, places in groups:
+            for entry, places in groups:
                 of = places
                 try:
-                    source = self._source(held)
-                    chunks = [held.index(numbers[at]) for at in places]
+                    source = self._source(entry)
+                    chunks = [entry.index(numbers[at]) for at in places]
                     rows = source.load_some(chunks, lambda k, n, of=of: wanted(of[k], n))
                 except Exception:  # noqa: BLE001  `load` meets it again, and says of each chunk what is wrong
                     continue
                 for at, each in zip(places, rows, strict=True):
                     found[at] = each
         finally:
-            self._end_use([held for held, _ in groups])
+            self._end_use([entry for entry, _ in groups])
         return found
 
     def _end_use(self, entries: list[_CatalogEntry]) -> None:
         """Count one reader less of each entry, and close sources that nobody needs open."""
         closing: list[ChunkSource] = []
         with self._lock:
-            for held in entries:
-                held.users -= 1
-                if held.users == 0 and held.dropped:
-                    closing += held.dropped
-                    held.dropped = []
+            for entry in entries:
+                entry.users -= 1
+                if entry.users == 0 and entry.dropped:
+                    closing += entry.dropped
+                    entry.dropped = []
         for source in closing:
             self._intake.close(source)
         self._shrink()
@@ -236,11 +236,11 @@ class ChunkCatalog:
         with self._lock:
             for place, number in enumerate(numbers):
                 at = bisect_right(self._los, number) - 1
-                held = self._held[self._los[at]] if at >= 0 else None
-                if held is not None and number < held.lo + held.arrival.count:
-                    groups.setdefault(held.lo, (held, []))[1].append(place)
-            for held, _ in groups.values():
-                held.users += 1
+                entry = self._entries[self._los[at]] if at >= 0 else None
+                if entry is not None and number < entry.lo + entry.arrival.count:
+                    groups.setdefault(entry.lo, (entry, []))[1].append(place)
+            for entry, _ in groups.values():
+                entry.users += 1
         return list(groups.values())
 
     def stop_waiting(self) -> None:
@@ -251,56 +251,56 @@ class ChunkCatalog:
         """Close all sources."""
         self.stop_waiting()
         with self._lock:
-            sources = [held.source for held in self._open.values() if held.source is not None]
+            sources = [entry.source for entry in self._open.values() if entry.source is not None]
             sources += self._ready.values()
             self._open.clear()
             self._leaving.clear()
             self._ready.clear()
-            for held in self._held.values():
-                held.source = None
+            for entry in self._entries.values():
+                entry.source = None
         for source in sources:
             self._intake.close(source)
 
     def _find(self, number: int) -> _CatalogEntry:
         with self._lock:
             at = bisect_right(self._los, number) - 1
-            held = self._held[self._los[at]] if at >= 0 else None
-        if held is None or number >= held.lo + held.arrival.count:
+            entry = self._entries[self._los[at]] if at >= 0 else None
+        if entry is None or number >= entry.lo + entry.arrival.count:
             raise SourceGone(f"expected chunk {number} to be of a known source, got none")
-        return held
+        return entry
 
-    def _source(self, held: _CatalogEntry) -> ChunkSource:
-        with held.opening:
-            if held.lost:
-                raise SourceGone(held.lost, path=held.arrival.name)
-            source = held.source
+    def _source(self, entry: _CatalogEntry) -> ChunkSource:
+        with entry.opening:
+            if entry.lost:
+                raise SourceGone(entry.lost, path=entry.arrival.name)
+            source = entry.source
             if source is None:
-                source = self._intake.open(held.arrival)
+                source = self._intake.open(entry.arrival)
                 chunks = self._intake.chunks(source, self._part)
                 count = len(source) if chunks is None else len(chunks)
-                if count != held.arrival.count:
+                if count != entry.arrival.count:
                     self._intake.close(source)
-                    message = f"expected {held.arrival.count} chunks as before, got {count}"
-                    raise SourceGone(message, path=held.arrival.name)
-                held.chunks, held.source = chunks, source
-                self._tell_opened(held, source)
+                    message = f"expected {entry.arrival.count} chunks as before, got {count}"
+                    raise SourceGone(message, path=entry.arrival.name)
+                entry.chunks, entry.source = chunks, source
+                self._tell_opened(entry, source)
             with self._lock:
-                self._open[held.lo] = held
-                self._open.move_to_end(held.lo)
-                if held.left:
-                    self._leaving[held.lo] = held
+                self._open[entry.lo] = entry
+                self._open.move_to_end(entry.lo)
+                if entry.left:
+                    self._leaving[entry.lo] = entry
             return source
 
-    def _tell_opened(self, held: _CatalogEntry, source: ChunkSource) -> None:
+    def _tell_opened(self, entry: _CatalogEntry, source: ChunkSource) -> None:
         if self._events is not None:
-            self._events.append(SourceOpened(held.lo, self._intake.lost(source, self._part)))
+            self._events.append(SourceOpened(entry.lo, self._intake.lost(source, self._part)))
 
-    def _drop(self, held: _CatalogEntry) -> None:
+    def _drop(self, entry: _CatalogEntry) -> None:
         """Reopen a source at its next use."""
-        with held.opening, self._lock:
-            if held.lo in self._open:
-                source = self._forget_open(held)
-                held.dropped.append(source)
+        with entry.opening, self._lock:
+            if entry.lo in self._open:
+                source = self._forget_open(entry)
+                entry.dropped.append(source)
                 self._intake.discard(source)
 
     def _shrink(self) -> None:
@@ -309,15 +309,15 @@ class ChunkCatalog:
             return
         with self._lock:
             over = len(self._open) - self._limit
-            idle = (held for held in self._open.values() if held.users == 0)
-            chosen = [*(held for held in self._leaving.values() if held.users == 0), *islice(idle, max(over, 0))]
-            closing = [self._forget_open(held) for held in chosen if held.lo in self._open]
+            idle = (entry for entry in self._open.values() if entry.users == 0)
+            chosen = [*(entry for entry in self._leaving.values() if entry.users == 0), *islice(idle, max(over, 0))]
+            closing = [self._forget_open(entry) for entry in chosen if entry.lo in self._open]
         for source in closing:
             self._intake.close(source)
 
-    def _forget_open(self, held: _CatalogEntry) -> ChunkSource:
-        source, held.source = held.source, None
-        del self._open[held.lo]
-        self._leaving.pop(held.lo, None)
+    def _forget_open(self, entry: _CatalogEntry) -> ChunkSource:
+        source, entry.source = entry.source, None
+        del self._open[entry.lo]
+        self._leaving.pop(entry.lo, None)
         assert source is not None, "what is in _open is open"
         return source

@@ -101,11 +101,11 @@ class Joiner:
     def held(self) -> list[tuple[Int, npt.NDArray[np.int32]]]:
         """Return references to the buffered frames of each input."""
         empty = np.zeros(0, np.int64), np.zeros(0, np.int32)
-        found: list[tuple[Int, npt.NDArray[np.int32]]] = []
+        references: list[tuple[Int, npt.NDArray[np.int32]]] = []
         for blocks in self._held:
             chunk = np.concatenate([empty[0], *(block.chunk for block in blocks)])
-            found.append((chunk, np.concatenate([empty[1], *(block.place for block in blocks)])))
-        return found
+            references.append((chunk, np.concatenate([empty[1], *(block.place for block in blocks)])))
+        return references
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the order, the open inputs, and references to the buffered frames."""

@@ -122,7 +122,7 @@ class LoaderIterator(Iterator[T]):
                 raise
 
     def _next(self) -> T:
-        asked = time.perf_counter()
+        requested = time.perf_counter()
         while not self._closed:
             turn = self._turn
             if turn != self._cursor.turn:
@@ -137,7 +137,7 @@ class LoaderIterator(Iterator[T]):
             item, samples, state = self._handed.popleft()
             self._given += samples
             if self._cursor.move(state, turn):  # else another thread loaded a state or skipped samples meanwhile
-                self._count(samples, asked)
+                self._count(samples, requested)
                 return item
         raise StopIteration
 
@@ -178,9 +178,9 @@ class LoaderIterator(Iterator[T]):
                 self._jobs = None
         return self._ready.popleft() if self._ready else None
 
-    def _count(self, samples: int, asked: float) -> None:
+    def _count(self, samples: int, requested: float) -> None:
         now = time.perf_counter()
-        self._consumer.received(samples, now - asked, now - self._last)
+        self._consumer.received(samples, now - requested, now - self._last)
         self._last = now
 
     def close(self) -> None:

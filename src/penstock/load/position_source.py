@@ -346,16 +346,16 @@ class PositionSource:
             state: A state.
         """
         counts = list(self.episodes or ())
-        told: State = {"episodes": counts} if len(counts) <= COUNTED_SOURCES else {}
+        fields: State = {"episodes": counts} if len(counts) <= COUNTED_SOURCES else {}
         plan = self.dataset.plan
         if plan.uneven and not plan.empty:
             epoch = int(plan.locate(np.array([int(state["position"])]))[0][0])
-            told["epoch"] = [epoch, plan.start(epoch)]
+            fields["epoch"] = [epoch, plan.start(epoch)]
         if (record := MixRecord.of(self.dataset, int(state["position"]))) is not None:
-            told["mix"] = record.to_json()
+            fields["mix"] = record.to_json()
         if self.seams:
-            told["seams"] = [seam.to_json() for seam in self.seams]
-        return {"skipped": self.skips.to_json(), **told}
+            fields["seams"] = [seam.to_json() for seam in self.seams]
+        return {"skipped": self.skips.to_json(), **fields}
 
     def resumed(self, saved: State) -> tuple[PositionSource, State]:
         """Return the feed with the skipped ranges, and a position within `0 : 2^62`.
@@ -376,8 +376,8 @@ class PositionSource:
         self._set_epoch_start(epoch, rest["position"])  # last, for the plan keeps it
         return replace(self, skips=skips, seams=seams), {"position": rest["position"]}
 
-    def _set_epoch_start(self, told: object, position: int) -> None:
-        match told:
+    def _set_epoch_start(self, saved: object, position: int) -> None:
+        match saved:
             case None:
                 return
             case [int() as epoch, int() as start] if 0 <= epoch <= LARGEST and 0 <= start <= position:
@@ -389,7 +389,7 @@ class PositionSource:
                         "was edited, or is of other data"
                     )
             case _:
-                raise StateError(f"expected an epoch and its first position in a state, got {told!r}")
+                raise StateError(f"expected an epoch and its first position in a state, got {saved!r}")
 
     def skipping(self, skips: Skips) -> PositionSource:
         """Return the same feed with other skipped positions.

@@ -71,21 +71,21 @@ class Skips:
         lo, hi = self.ranges[i - 1]
         return position - int(self._skipped[i - 1]) - (min(position, hi) - lo)
 
-    def positions(self, kept: Int) -> Int:
+    def positions(self, numbers: Int) -> Int:
         """Return positions by their kept number, `[n]` int64.
 
         Args:
-            kept: `[n]` int64 kept numbers.
+            numbers: `[n]` int64 kept numbers.
         """
-        return kept + self._skipped[self._kept.searchsorted(kept, side="right")] if self.ranges else kept
+        return numbers + self._skipped[self._kept.searchsorted(numbers, side="right")] if self.ranges else numbers
 
-    def position(self, kept: int) -> int:
+    def position(self, number: int) -> int:
         """Return one position by its kept number.
 
         Args:
-            kept: Kept number.
+            number: Kept number.
         """
-        return int(self.positions(np.array([kept]))[0])
+        return int(self.positions(np.array([number]))[0])
 
     def covers(self, positions: Int) -> npt.NDArray[np.bool_]:
         """Return whether each position is skipped, `[n]` bool.

@@ -127,8 +127,8 @@ class AnchoredPlan(Plan):
             Read(name, column, number[view], name in squeezed or view.align == "episode")
             for name, column, view in outputs
         )
-        told = [DerivedOutput(name, number[view], "place") for name, view in places]
-        self.marks = (*(DerivedOutput(name, number[view]) for name, view in masks), *told)
+        place_marks = [DerivedOutput(name, number[view], "place") for name, view in places]
+        self.marks = (*(DerivedOutput(name, number[view]) for name, view in masks), *place_marks)
         self.fingerprint = chained(episodes.fingerprint, transform)
         ranges = [view for view in self.views if view.align != "episode"]
         self.first, self.spare = _room(ranges, -int(final)) if pad == "drop" else (0, 0)
@@ -158,15 +158,15 @@ class AnchoredPlan(Plan):
         """Find episode and anchor step `t` of each position, then the rows of every view."""
         return self.select(self.anchors(positions))
 
-    def select(self, found: Anchors) -> tuple[Selection, ...]:
+    def select(self, anchors: Anchors) -> tuple[Selection, ...]:
         """Return the rows of every view.
 
         Args:
-            found: Anchors of the samples.
+            anchors: Anchors of the samples.
         """
-        rows = {align: found.rows(align) for align in ("step", "boundary", "episode")}
+        rows = {align: anchors.rows(align) for align in ("step", "boundary", "episode")}
         return tuple(
-            self._select(view, found.source, rows[view.align], found.step, found.length) for view in self.views
+            self._select(view, anchors.source, rows[view.align], anchors.step, anchors.length) for view in self.views
         )
 
     def anchors(self, positions: IntArray) -> Anchors:
@@ -268,10 +268,10 @@ def _clipped(source: IntArray, row: IntArray, t: IntArray, limit: IntArray, view
     begin = np.clip(t + view.lo, 0, limit)
     length = np.clip(t + view.hi, 0, limit) - begin
     at = np.arange(0, n * width, width) + begin - (t + view.lo)
-    held = length > 0
-    if held.all():
+    inside = length > 0
+    if inside.all():
         return Selection(source, row + begin, length, at, (n, width))
-    return Selection(source[held], (row + begin)[held], length[held], at[held], (n, width))
+    return Selection(source[inside], (row + begin)[inside], length[inside], at[inside], (n, width))
 
 
 def _repeated(real: Selection, source: IntArray, row: IntArray, t: IntArray, limit: IntArray, view: View) -> Selection:
@@ -281,8 +281,8 @@ def _repeated(real: Selection, source: IntArray, row: IntArray, t: IntArray, lim
     nearest = np.clip(t[i] + view.lo + step, 0, limit[i] - 1)
     order = np.argsort(np.concatenate([real.at, open_]), kind="stable")
 
-    def merged(held: IntArray, added: IntArray) -> IntArray:
-        return np.concatenate([held, added])[order]
+    def merged(covered: IntArray, added: IntArray) -> IntArray:
+        return np.concatenate([covered, added])[order]
 
     return Selection(
         merged(real.source, source[i]),

@@ -257,17 +257,17 @@ def _cuts(widths: IntArray, size: int, tokens: int, positions: IntArray) -> IntA
     return np.array([*cuts, len(known)] if known else [0], np.int64)
 
 
-def _ramp(name: str, given: Any) -> Ramp:
+def _ramp(name: str, value: Any) -> Ramp:
     """A ramp as a tuple of pairs, or one number."""
     try:
-        pairs = [(0, given)] if is_integer(given) else [tuple(pair) for pair in given]
+        pairs = [(0, value)] if is_integer(value) else [tuple(pair) for pair in value]
     except TypeError:
         pairs = []
     good = all(len(pair) == 2 and all(is_integer(n) for n in pair) and pair[1] >= 1 for pair in pairs)
     if not good or not pairs or pairs[0][0] != 0 or any(a[0] >= b[0] for a, b in pairwise(pairs)):
         raise PlanError(
             f"expected {name} as a number of at least 1, or pairs of ascending positions from 0 and such numbers, "
-            f"got {given!r}"
+            f"got {value!r}"
         )
     return int(pairs[0][1]) if len(pairs) == 1 else tuple((int(at), int(n)) for at, n in pairs)
 

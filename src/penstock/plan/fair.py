@@ -74,13 +74,13 @@ class FairTable(Order):
     Cost: 0.4 us a pick in the table to build; memory 8 bytes a pick, and as much again for `counts` and `place`.
     """
 
-    def __init__(self, at: IntArray, target: IntArray) -> None:
-        """The order of targets `[B, D]` in `UNIT`s at picks `at[B]`, from 0 to the length of the table."""
+    def __init__(self, knots: IntArray, target: IntArray) -> None:
+        """The order of targets `[B, D]` in `UNIT`s at picks `knots[B]`, from 0 to the length of the table."""
         used = max(int(np.count_nonzero(target[-1])), 2)
         slack = UNIT // (2 * used - 2)
         # What targets were rounded by, a unit for each piece, is part of the bound.
-        self.bound = 1 - (slack - (len(at) - 2)) / UNIT
-        self.table = _table(at, target, slack)
+        self.bound = 1 - (slack - (len(knots) - 2)) / UNIT
+        self.table = _table(knots, target, slack)
         self._total = np.bincount(self.table[:, 0], minlength=target.shape[1])
         self._place_segments([(0, 0, ENDLESS, self._total * 0, self._total * 0)])
 
@@ -99,8 +99,8 @@ class FairTable(Order):
         picks = folds[-1].end
         if picks > LIMIT or len(targets.knots) * 4 > UNIT // (2 * len(targets.picked)):
             return None
-        at, target = _points(targets, folds)
-        table = cls(at, target)
+        knots, target = _points(targets, folds)
+        table = cls(knots, target)
         return table if table._unfold(folds) else None
 
     @override
@@ -218,22 +218,22 @@ def _many(fold: Fold) -> Any:
     return np.array(fold.weights, object)
 
 
-def _table(at: IntArray, target: IntArray, slack: int) -> UInt32Array:
+def _table(knots: IntArray, target: IntArray, slack: int) -> UInt32Array:
     """`[P, 2]` source and rank of each place."""
     jobs = np.maximum((target[-1] - slack) // UNIT + 1, 0)
     source = np.repeat(np.arange(len(jobs)), jobs)
     rank = np.arange(len(source)) - np.repeat(np.cumsum(jobs) - jobs, jobs)
     low = [
-        _reached(at, column, np.arange(n, dtype=np.int64) * UNIT + slack) - 1
+        _reached(knots, column, np.arange(n, dtype=np.int64) * UNIT + slack) - 1
         for column, n in zip(target.T, jobs, strict=True)
     ]
     high = [
-        _reached(at, column, np.arange(1, n + 1, dtype=np.int64) * UNIT - slack + 1) - 1
+        _reached(knots, column, np.arange(1, n + 1, dtype=np.int64) * UNIT - slack + 1) - 1
         for column, n in zip(target.T, jobs, strict=True)
     ]
     release, deadline = np.concatenate(low), np.concatenate(high)
     order = np.argsort(release, kind="stable")
-    place = np.empty(int(at[-1]), np.int64)
+    place = np.empty(int(knots[-1]), np.int64)
     late = earliest_deadline(release[order], deadline[order], place)
     if late >= 0:
         raise PlanError(f"expected an order within a sample of these shares, got none at pick {late}; please report it")
@@ -241,13 +241,13 @@ def _table(at: IntArray, target: IntArray, slack: int) -> UInt32Array:
     return np.stack([source[chosen], rank[chosen]], axis=1).astype(np.uint32)
 
 
-def _reached(at: IntArray, column: IntArray, wanted: IntArray) -> IntArray:
+def _reached(knots: IntArray, column: IntArray, wanted: IntArray) -> IntArray:
     """After how many picks the targets `column[B]` are `wanted[n] > 0` or more; one more than there are if never."""
     b = np.searchsorted(column, wanted)
-    never = b == len(at)
+    never = b == len(knots)
     b = np.where(never, 1, b)
-    width, rise = at[b] - at[b - 1], np.maximum(column[b] - column[b - 1], 1)
-    return np.where(never, at[-1] + 1, at[b - 1] - (column[b - 1] - wanted) * width // rise)
+    width, rise = knots[b] - knots[b - 1], np.maximum(column[b] - column[b - 1], 1)
+    return np.where(never, knots[-1] + 1, knots[b - 1] - (column[b - 1] - wanted) * width // rise)
 
 
 def _rounded(rise: npt.NDArray[np.object_], total: int) -> IntArray:

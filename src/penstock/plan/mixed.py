@@ -79,7 +79,7 @@ class MixedPlan(Plan):
         self.reads = tuple(self._read(name, view, joined) for name, view in joined.outputs.items())
         self.marks = self._made_marks(joined)
         digest = [(part.name, part.plan.fingerprint) for part in parts]
-        changes = [(at, [str(share) for share in shares]) for at, shares in course.stretches]
+        changes = [(position, [str(share) for share in shares]) for position, shares in course.stretches]
         self.fingerprint = chained(f"mix until {course.stop}", (digest, changes, label, union))
         if course.limits:
             self.fingerprint = chained(self.fingerprint, f"limits {course.limits}")
@@ -173,15 +173,15 @@ class MixedPlan(Plan):
     def resolve(self, positions: IntArray) -> tuple[Selection, ...]:
         """Each part resolves its own samples. All selections tell the origin of each sample, which spans cannot where a
         sample has no rows."""
-        found: list[tuple[int, IntArray, tuple[Selection, ...]]] = []
+        resolved: list[tuple[int, IntArray, tuple[Selection, ...]]] = []
         for part, mine, j in self._by_part(positions):
-            found.append((part, mine, self.parts[part].plan.resolve(j)))
+            resolved.append((part, mine, self.parts[part].plan.resolve(j)))
         origin = np.zeros(len(positions), np.int64)
-        for part, mine, selections in found:
+        for part, mine, selections in resolved:
             inner = selections[0].origin
             origin[mine] = self.first[part] + (0 if inner is None else inner)
         return tuple(
-            replace(self._laid(number, len(view.steps), found, len(positions)), origin=origin)
+            replace(self._laid(number, len(view.steps), resolved, len(positions)), origin=origin)
             for number, view in enumerate(self.views)
         )
 
@@ -204,11 +204,11 @@ class MixedPlan(Plan):
         return [(p, mine := order[cuts[i] : cuts[i + 1]], j[mine]) for i, p in enumerate(numbers.tolist())]
 
     def _laid(
-        self, number: int, width: int, found: Sequence[tuple[int, IntArray, tuple[Selection, ...]]], n: int
+        self, number: int, width: int, resolved: Sequence[tuple[int, IntArray, tuple[Selection, ...]]], n: int
     ) -> Selection:
         """The spans of all parts in one grid, ordered by place."""
         pieces: list[Selection] = []
-        for part, mine, selections in found:
+        for part, mine, selections in resolved:
             if (view := self._below[number][part]) is not None:
                 pieces.append(_moved(selections[view], mine, width, self.first[part]))
         return _merged(pieces, (n, width))
@@ -240,8 +240,8 @@ class _Joined:
         """The view of each way, as wide as the widest part, and the ways."""
         views: list[View] = []
         for way in self.ways:
-            held = [part.plan.views[v] for part, v in zip(self.parts, way, strict=True) if v is not None]
-            widest = max(held, key=lambda view: len(view.steps))
+            present = [part.plan.views[v] for part, v in zip(self.parts, way, strict=True) if v is not None]
+            widest = max(present, key=lambda view: len(view.steps))
             views.append(widest)
         return tuple(views), tuple(self.ways)
 
@@ -253,10 +253,10 @@ class _Joined:
                 f"expected {name!r} in every part of a mix, got none in {lacking}; "
                 "select() what all have, or union=True"
             )
-        held = [part.plan.views[v] for part, v in zip(self.parts, way, strict=True) if v is not None]
-        if len({view.align == "values" for view in held}) > 1:
-            raise PlanError(f"expected {name!r} as values of a ragged column in every part or in none, got {held}")
-        if len({len(view.steps) for view in held if not view.whole}) > 1 and not self.union:
+        present = [part.plan.views[v] for part, v in zip(self.parts, way, strict=True) if v is not None]
+        if len({view.align == "values" for view in present}) > 1:
+            raise PlanError(f"expected {name!r} as values of a ragged column in every part or in none, got {present}")
+        if len({len(view.steps) for view in present if not view.whole}) > 1 and not self.union:
             raise PlanError(
                 f"expected {name!r} as wide in every part of a mix, got {self._widths(name)}; or union=True"
             )
@@ -272,30 +272,30 @@ class _Joined:
     def _joined_marks(self) -> list[tuple[DerivedOutput, int]]:
         """Marks that some part has, over the view they draw on in every part."""
         joined: list[tuple[DerivedOutput, int]] = []
-        held = [
+        marks_of = [
             {mark.name: mark for mark in part.plan.marks if mark.kind not in ("source", "origin")}
             for part in self.parts
         ]
-        for name in dict.fromkeys(name for marks in held for name in marks):
-            model = next(marks[name] for marks in held if name in marks)
-            if len({(marks[name].kind, marks[name].width) for marks in held if name in marks}) > 1:
+        for name in dict.fromkeys(name for marks in marks_of for name in marks):
+            model = next(marks[name] for marks in marks_of if name in marks)
+            if len({(marks[name].kind, marks[name].width) for marks in marks_of if name in marks}) > 1:
                 raise PlanError(
-                    f"expected {name!r} to be the same mark in every part, got {[m.get(name) for m in held]}"
+                    f"expected {name!r} to be the same mark in every part, got {[m.get(name) for m in marks_of]}"
                 )
             if model.kind == "place":  # drawn from its own view alone, so that parts without it have no span there
-                joined.append((model, self._way(name, [m[name].view if name in m else None for m in held])))
-            elif all(name in marks for marks in held):
-                joined.append((model, self._way(name, [marks[name].view for marks in held])))
+                joined.append((model, self._way(name, [m[name].view if name in m else None for m in marks_of])))
+            elif all(name in marks for marks in marks_of):
+                joined.append((model, self._way(name, [marks[name].view for marks in marks_of])))
             elif self.union or model.kind == "mask":
-                joined.append((model, self._beside(name, held)))
+                joined.append((model, self._beside(name, marks_of)))
             else:
                 raise PlanError(f"expected {name!r} in every part of a mix, got it in some; or union=True")
         return joined
 
-    def _beside(self, name: str, held: Sequence[dict[str, DerivedOutput]]) -> int:
+    def _beside(self, name: str, marks_of: Sequence[dict[str, DerivedOutput]]) -> int:
         """The way of an output that parts with this mark read through its view: in the others it tells what is real."""
         for way, number in self.ways.items():
-            if all(way[c] == marks[name].view for c, marks in enumerate(held) if name in marks) and None not in way:
+            if all(way[c] == marks[name].view for c, marks in enumerate(marks_of) if name in marks) and None not in way:
                 return number
         raise PlanError(f"expected an output under {name!r} that every part has, got none; select() what all have")
 

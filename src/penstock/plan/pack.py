@@ -159,15 +159,15 @@ class Pack(PlanTransform):
         return _by_name(which, given, names, required=False)
 
 
-def _by_name(what: str, given: Sequence[tuple[str, Any]], names: Sequence[str], *, required: bool) -> dict[str, Any]:
+def _by_name(what: str, pairs: Sequence[tuple[str, Any]], names: Sequence[str], *, required: bool) -> dict[str, Any]:
     """Value of every name, from the given value for the name or for a prefix of it."""
-    for prefix, _ in given:
+    for prefix, _ in pairs:
         if not any(under(prefix, name) for name in names):
             raise PlanError(
                 f"expected {what} for columns among {list(names)}, got {prefix!r}{suggestion(prefix, names)}"
             )
-    found = {name: [value for prefix, value in given if under(prefix, name)] for name in names}
-    missing = [name for name, values in found.items() if not values]
+    values_of = {name: [value for prefix, value in pairs if under(prefix, name)] for name in names}
+    missing = [name for name, values in values_of.items() if not values]
     if missing and required:
         raise PlanError(f"expected a {what} for every column, got none for {missing}; select() the columns to pack")
-    return {name: values[-1] for name, values in found.items() if values}
+    return {name: values[-1] for name, values in values_of.items() if values}

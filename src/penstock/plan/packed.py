@@ -5,8 +5,8 @@ and each span is moved to the offset of its piece in the row of the pack, and cu
 
 If the plan below has the same samples in every epoch (`steady`), one index serves all epochs. Otherwise each epoch has
 its own index, and epochs differ in length. Their starts are then sums over the epochs before. A thread plans the next
-epoch while the current one is read, and the last `HELD` indexes are kept. `set_epoch_start` sets a known start, so that
-a resumed run does not plan the epochs before it.
+epoch while the current one is read, and the last `RECENT` indexes are kept. `set_epoch_start` sets a known start, so
+that a resumed run does not plan the epochs before it.
 
 Indexes can be cached in a folder, in a file with a checksum under the fingerprint of the plan. A damaged file, or one
 of another version, is planned again.
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _CACHED = b"penstock cached plan 1\n"
 FAR = 100_000  # epochs between one whose begin is known and one that is asked for: further off it is a mistake
 BARREN = 100  # epochs without any pack that are planned in a row before it is taken that there never is one
-HELD = 3  # indexes of epochs that are kept at hand, where every epoch has its own
+RECENT = 3  # indexes of epochs that are kept at hand, where every epoch has its own
 
 
 class PackedPlan(Plan):
@@ -195,8 +195,8 @@ class PackedPlan(Plan):
     def sizes(self, epoch: IntArray) -> IntArray:
         if self._single:
             return super().sizes(epoch)
-        found = {e: self.start(e + 1) - self.start(e) for e in np.unique(epoch).tolist()}
-        return np.array([found[e] for e in epoch.tolist()], np.int64)
+        size_of = {e: self.start(e + 1) - self.start(e) for e in np.unique(epoch).tolist()}
+        return np.array([size_of[e] for e in epoch.tolist()], np.int64)
 
     def locate(self, k: IntArray) -> tuple[IntArray, IntArray]:
         """By division, or by search over the epochs planned so far."""
@@ -210,8 +210,8 @@ class PackedPlan(Plan):
             raise PlanError(f"expected a position within {FAR} epochs of {starts[0]}, got {last}")
         while starts[-1] <= last:
             starts.append(self.start(epoch + len(starts)))
-        found = np.searchsorted(starts, k, side="right") - 1
-        return found + epoch, k - np.array(starts)[found]
+        number = np.searchsorted(starts, k, side="right") - 1
+        return number + epoch, k - np.array(starts)[number]
 
     def report(self, epoch: int = 0) -> PackReport:
         """Contents of an epoch's packs, and the least number that could hold them. May plan the epoch."""
@@ -247,10 +247,10 @@ class PackedPlan(Plan):
         for e in dict.fromkeys(epoch.tolist() or [0]):
             mine = np.flatnonzero(epoch == e)
             index = self._index(e)
-            found = index.pieces(index.spread(place[mine], epoch[mine]), 0)
-            parts.append(found._replace(pack=mine[found.pack], item=found.item + self.upstream.start(e)))
-        joined = parts[0] if len(parts) == 1 else _joined(parts)
-        return joined, joined.item
+            contents = index.pieces(index.spread(place[mine], epoch[mine]), 0)
+            parts.append(contents._replace(pack=mine[contents.pack], item=contents.item + self.upstream.start(e)))
+        merged = parts[0] if len(parts) == 1 else _joined(parts)
+        return merged, merged.item
 
     def _index(self, epoch: int) -> PackIndex | EvenIndex:
         return self._plans.of(epoch)
@@ -262,8 +262,8 @@ class PackedPlan(Plan):
         views = [axis.views[0] for axis in self._axes]
 
         def lengths(item: IntArray) -> IntArray:
-            found = self.upstream.lengths(item + first)
-            return found[views[0]] if len(views) == 1 else np.stack([found[view] for view in views], axis=1)
+            rows = self.upstream.lengths(item + first)
+            return rows[views[0]] if len(views) == 1 else np.stack([rows[view] for view in views], axis=1)
 
         even = self.upstream.even
         if even is not None and (index := EvenIndex.of(n, [even[view] for view in views], self._rule)):
@@ -308,31 +308,31 @@ class _Plans:
         self._lock = ForkSafeLock()
         self._process = os.getpid()
         self._pool: ThreadPoolExecutor | None = None
-        self._held: OrderedDict[int, Future[PackIndex | EvenIndex]] = OrderedDict()
+        self._recent: OrderedDict[int, Future[PackIndex | EvenIndex]] = OrderedDict()
 
     def of(self, epoch: int) -> PackIndex | EvenIndex:
         """The index of an epoch, planned at first use. Any number of threads may ask."""
         with self._lock:
             if self._process != os.getpid():  # a fork has the futures but no thread that would fulfil them
                 self._process, self._pool = os.getpid(), None
-                self._held = OrderedDict((e, f) for e, f in self._held.items() if f.done())
+                self._recent = OrderedDict((e, f) for e, f in self._recent.items() if f.done())
             mine = self._asked(epoch)
             if self._ahead:
                 self._asked(epoch + 1)
-            while len(self._held) > HELD:
-                self._held.popitem(last=False)
+            while len(self._recent) > RECENT:
+                self._recent.popitem(last=False)
         return mine.result()
 
     def _asked(self, epoch: int) -> Future[PackIndex | EvenIndex]:
-        if epoch in self._held:
-            self._held.move_to_end(epoch)
+        if epoch in self._recent:
+            self._recent.move_to_end(epoch)
         elif (submitted := self._submitted(epoch)) is not None:
-            self._held[epoch] = submitted
+            self._recent[epoch] = submitted
         else:
             made = self._make(epoch)
-            self._held[epoch] = Future()
-            self._held[epoch].set_result(made)
-        return self._held[epoch]
+            self._recent[epoch] = Future()
+            self._recent[epoch].set_result(made)
+        return self._recent[epoch]
 
     def _submitted(self, epoch: int) -> Future[PackIndex | EvenIndex] | None:
         """The index on its way on a thread; None where nothing is planned ahead, or the interpreter is exiting."""

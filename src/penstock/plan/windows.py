@@ -98,10 +98,10 @@ class Windows(SampleTransform):
         )
 
 
-def _ranges(given: Iterable[tuple[str, tuple[Any, ...]]]) -> tuple[Range, ...]:
+def _ranges(columns: Iterable[tuple[str, tuple[Any, ...]]]) -> tuple[Range, ...]:
     """Each entry as `(output, column, lo, hi)`, sorted by output."""
     ranges: list[Range] = []
-    for output, entry in given:
+    for output, entry in columns:
         try:
             column, lo, hi = entry if len(entry) == 3 else (output, *entry)
             ranges.append((output, column, index(lo), index(hi)))

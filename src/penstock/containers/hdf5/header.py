@@ -75,8 +75,8 @@ def read_messages(image: Image, address: int) -> list[Message]:
     return out
 
 
-def _continuation(raw: bytes, at: int, seen: set[int]) -> tuple[int, int]:
-    start, length = _RANGE.unpack_from(raw, at)
+def _continuation(raw: bytes, offset: int, seen: set[int]) -> tuple[int, int]:
+    start, length = _RANGE.unpack_from(raw, offset)
     if start in seen:
         raise FormatError(f"object header continues in a circle through byte {start}")
     seen.add(start)

@@ -146,10 +146,10 @@ def read_superblock(fd: int, path: str | os.PathLike[str]) -> Superblock:
     raise FormatError("expected an HDF5 file, found no HDF5 signature")
 
 
-def _check_superblock(block: Superblock, at: int, size: int) -> Superblock:
-    if block.base != at:
-        raise FormatError(f"superblock is at byte {at} but names base address {block.base}")
-    if not at + 48 <= block.eof <= size:
+def _check_superblock(block: Superblock, address: int, size: int) -> Superblock:
+    if block.base != address:
+        raise FormatError(f"superblock is at byte {address} but names base address {block.base}")
+    if not address + 48 <= block.eof <= size:
         raise FormatError(f"expected {block.eof} bytes as the superblock says, got {size}; the file is cut short")
     return block
 
@@ -171,35 +171,35 @@ class Image:
         self.size = len(self.data)
         self._lazy = is_lazy(self.buffer)
 
-    def view(self, at: int, count: int, what: str) -> memoryview:
-        """`count` bytes at address `at`.  Raises `FormatError` if they are not in the file."""
-        if at < 0 or count < 0 or at + count > self.size:
+    def view(self, address: int, count: int, what: str) -> memoryview:
+        """`count` bytes at address `address`.  Raises `FormatError` if they are not in the file."""
+        if address < 0 or count < 0 or address + count > self.size:
             if not self.size:
                 raise DataError(f"{self.path} is closed; read it before that")
-            raise FormatError(f"{what} of {count} bytes at byte {at} is outside the file of {self.size} bytes")
+            raise FormatError(f"{what} of {count} bytes at byte {address} is outside the file of {self.size} bytes")
         if self._lazy:
-            return read_mapped(self.buffer[self.base + at : self.base + at + count]).data
-        return self.data[at : at + count]
+            return read_mapped(self.buffer[self.base + address : self.base + address + count]).data
+        return self.data[address : address + count]
 
-    def take(self, at: int, count: int, what: str) -> bytes:
+    def take(self, address: int, count: int, what: str) -> bytes:
         """A copy of what `view` gives."""
-        return bytes(self.view(at, count, what))
+        return bytes(self.view(address, count, what))
 
-    def signed(self, at: int, count: int, signature: bytes, what: str) -> bytes:
+    def signed(self, address: int, count: int, signature: bytes, what: str) -> bytes:
         """Like `take`, and the bytes must begin with `signature`."""
-        raw = self.take(at, count, what)
+        raw = self.take(address, count, what)
         if not raw.startswith(signature):
-            raise FormatError(f"expected {signature!r} for {what} at byte {at}, got {raw[: len(signature)]!r}")
+            raise FormatError(f"expected {signature!r} for {what} at byte {address}, got {raw[: len(signature)]!r}")
         return raw
 
-    def checked(self, at: int, count: int, signature: bytes, what: str) -> bytes:
+    def checked(self, address: int, count: int, signature: bytes, what: str) -> bytes:
         """Like `signed`, and the last 4 of the `count` bytes must be the checksum of the others."""
-        raw = self.signed(at, count, signature, what)
-        verify(raw, what, at)
+        raw = self.signed(address, count, signature, what)
+        verify(raw, what, address)
         return raw
 
 
-def verify(raw: bytes, what: str, at: int) -> None:
+def verify(raw: bytes, what: str, address: int) -> None:
     """Raise `ChecksumError` unless the last 4 bytes are the checksum of what precedes them."""
     if len(raw) < 4 or lookup3(raw[:-4]) != int.from_bytes(raw[-4:], "little"):
-        raise ChecksumError(f"checksum of {what} at byte {at} is wrong")
+        raise ChecksumError(f"checksum of {what} at byte {address} is wrong")

@@ -197,11 +197,11 @@ def parse_link(body: bytes) -> tuple[str, int, Link]:
     return raw.decode(), order, _target(kind, body, at + length)
 
 
-def _target(kind: int, body: bytes, at: int) -> Link:
+def _target(kind: int, body: bytes, offset: int) -> Link:
     if kind == 0:
-        return Link("hard", struct.unpack_from("<Q", body, at)[0])
-    (length,) = struct.unpack_from("<H", body, at)
-    value = body[at + 2 : at + 2 + length]
+        return Link("hard", struct.unpack_from("<Q", body, offset)[0])
+    (length,) = struct.unpack_from("<H", body, offset)
+    value = body[offset + 2 : offset + 2 + length]
     if len(value) != length:
         raise FormatError("target of a link runs over its message")
     if kind == 1:

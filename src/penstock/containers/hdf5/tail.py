@@ -21,12 +21,12 @@ MAX_OBJECTS = 0xFFFF
 _REFERENCE = struct.Struct("<IQI")
 
 
-def write_all(fd: int, raw: bytes | memoryview, at: int) -> None:
-    """Write all of `raw` at byte `at`."""
+def write_all(fd: int, raw: bytes | memoryview, offset: int) -> None:
+    """Write all of `raw` at byte `offset`."""
     view = memoryview(raw).cast("B")
     while view:
-        done = os.pwrite(fd, view, at)
-        view, at = view[done:], at + done
+        done = os.pwrite(fd, view, offset)
+        view, offset = view[done:], offset + done
 
 
 class Tail:

@@ -138,13 +138,13 @@ class ArrayMetadata:
         return dumped({**self.told, "shape": list(self.shape)})
 
 
-def dumped(told: Mapping[str, Any]) -> bytes:
+def dumped(entries: Mapping[str, Any]) -> bytes:
     """JSON laid out as the zarr library does.
 
     >>> dumped({"zarr_format": 2})
     b'{\\n    "zarr_format": 2\\n}'
     """
-    return json.dumps(told, indent=4, sort_keys=True, ensure_ascii=True, separators=(",", ": ")).encode("ascii")
+    return json.dumps(entries, indent=4, sort_keys=True, ensure_ascii=True, separators=(",", ": ")).encode("ascii")
 
 
 def loaded(raw: bytes, path: object, where: str) -> dict[str, Any]:

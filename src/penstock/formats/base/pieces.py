@@ -14,8 +14,8 @@ from penstock.core.selection import Selection
 class RowReader(Protocol):
     """Rows of one width, gathered into a buffer: what `RowMap`, `TileMap` and the rows of formats do."""
 
-    def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
-        """Copy rows `start[j] : start[j] + length[j]` to rows `at[j]` on of `out`, for every span `j`."""
+    def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
+        """Copy rows `start[j] : start[j] + length[j]` to rows `destination[j]` on of `out`, for every span `j`."""
         ...
 
 
@@ -32,7 +32,7 @@ class RowPieces(NamedTuple):
         return RowPieces(*(array[chosen] for array in self))
 
 
-def cut(first: IntArray, start: IntArray, length: IntArray, at: IntArray) -> RowPieces:
+def cut(first: IntArray, start: IntArray, length: IntArray, destination: IntArray) -> RowPieces:
     """Cut spans at the edges of runs: run `r` owns the rows `first[r] : first[r + 1]`, and may own none.
 
     >>> cut(np.array([0, 2, 5]), np.array([1]), np.array([3]), np.array([0]))[:3]
@@ -41,7 +41,7 @@ def cut(first: IntArray, start: IntArray, length: IntArray, at: IntArray) -> Row
     real = length > 0
     start = start[real]
     length = length[real]
-    at = at[real]
+    destination = destination[real]
     low = np.searchsorted(first, start, side="right") - 1
     high = np.searchsorted(first, start + length - 1, side="right") - 1
     counts = high - low + 1
@@ -49,7 +49,7 @@ def cut(first: IntArray, start: IntArray, length: IntArray, at: IntArray) -> Row
     run = np.arange(len(span)) - np.repeat(offsets_of(counts)[:-1] - low, counts)
     begin = np.maximum(start[span], first[run])
     end = np.minimum(start[span] + length[span], first[run + 1])
-    pieces = RowPieces(run, begin, end - begin, at[span] + begin - start[span])
+    pieces = RowPieces(run, begin, end - begin, destination[span] + begin - start[span])
     return pieces.take(pieces.length > 0)
 
 

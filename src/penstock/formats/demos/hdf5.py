@@ -189,9 +189,9 @@ class BandRows:
         """First band of each dataset, and the end."""
         return offsets_of([-(-d.shape[0] // height) for d, height in zip(self.datasets, self.heights, strict=True)])
 
-    def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
+    def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
         """Decode each band that is needed once, in the order of the file, and copy. Memory: 32 MB, or one band."""
-        run, begin, rows, place = cut(self.cuts, start, length, at)
+        run, begin, rows, place = cut(self.cuts, start, length, destination)
         local = self.local[run] + begin - self.cuts[run]
         order = np.argsort(self.band[run], kind="stable")
         bands, where = np.unique(self.band[run][order], return_inverse=True)

@@ -65,9 +65,9 @@ class FilteredRows:
         self._tile = part.tile_first[self._run] + number * self._across[self._run]
         self._plain = part.tile_shape.prod(axis=1) * part.dtype.itemsize
 
-    def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
+    def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
         """Decode and copy. Memory: at most 32 MB of chunks at once, or one band."""
-        pieces = cut(self.cuts, start, length, at)
+        pieces = cut(self.cuts, start, length, destination)
         pieces = pieces.take(np.argsort(pieces.run, kind="stable"))
         bands, where = np.unique(pieces.run, return_inverse=True)
         cost = (self._plain * self._across)[self._run[bands]]
@@ -121,9 +121,9 @@ class FillRows:
 
     value: ByteArray
 
-    def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
+    def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
         """Write the value."""
-        out.reshape(-1, len(self.value))[expand(at, length)] = self.value
+        out.reshape(-1, len(self.value))[expand(destination, length)] = self.value
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,9 +160,9 @@ class JoinedRows:
             local[share.runs] = offsets_of(lengths[share.runs])[:-1]
         return owner, local
 
-    def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
+    def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
         """Gather from each share that is concerned."""
-        pieces = cut(self.first, start, length, at)
+        pieces = cut(self.first, start, length, destination)
         owner, local = self._runs
         owners: list[int] = np.unique(owner[pieces.run]).tolist()
         for number in owners:
@@ -174,7 +174,9 @@ class JoinedRows:
             else:
                 self._convert(share, begin, mine.length, mine.at, out)
 
-    def _convert(self, share: ColumnPart, begin: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
+    def _convert(
+        self, share: ColumnPart, begin: IntArray, length: IntArray, destination: IntArray, out: ByteArray
+    ) -> None:
         places = offsets_of(length)
         raw = np.empty((int(places[-1]), *share.shape), share.dtype)
         share.rows.gather(begin, length, places[:-1], raw.reshape(-1).view(np.uint8))
@@ -183,4 +185,4 @@ class JoinedRows:
             row = self.fill.view(self.dtype).reshape(self.shape)
             values = np.broadcast_to(row, (len(raw), *self.shape)).copy()
             values[(slice(None), *map(slice, share.shape))] = raw
-        out.view(self.dtype).reshape(-1, *self.shape)[expand(at, length)] = values
+        out.view(self.dtype).reshape(-1, *self.shape)[expand(destination, length)] = values

@@ -197,15 +197,15 @@ class PackIndex:
         stream = epoch * len(self._layout) + window
         return first + permute(packs - first, last - first, stream, self.rule.seed_for("spread"))
 
-    def _laid(self, found: StoredPieces) -> PackPieces:
+    def _laid(self, stored: StoredPieces) -> PackPieces:
         """The rows of each piece, and their place in the pack."""
-        total, policy = self._layout.lengths_of(found.item), self._policy
+        total, policy = self._layout.lengths_of(stored.item), self._policy
         out = np.empty((3, *total.shape), np.int64)
-        if found.rows is not None:
-            out[0], out[1] = found.rows
+        if stored.rows is not None:
+            out[0], out[1] = stored.rows
             policy = GIVEN + (LEFT if policy == LEFT else 0)
-        place_pieces(found.pack, total, found.part, self._limit, policy, self.rule.align, self.rule.head, out)
-        return PackPieces(found.pack, found.item, out[0], out[1], out[2])
+        place_pieces(stored.pack, total, stored.part, self._limit, policy, self.rule.align, self.rule.head, out)
+        return PackPieces(stored.pack, stored.item, out[0], out[1], out[2])
 
     def _found(self, pack: IntArray, epoch: IntArray) -> StoredPieces:
         if self._store is not None:
@@ -436,14 +436,14 @@ def _locks() -> tuple[ForkSafeLock, ...]:
     return tuple(ForkSafeLock() for _ in range(4 * _REMEMBERED))
 
 
-def _merged(groups: list[IntArray], found: list[StoredPieces]) -> StoredPieces:
+def _merged(groups: list[IntArray], stored: list[StoredPieces]) -> StoredPieces:
     """What several windows gave for their packs `groups[j]`, in the order of packs."""
-    pack = np.concatenate([np.empty(0, np.int64), *(g[f.pack] for g, f in zip(groups, found, strict=True))])
+    pack = np.concatenate([np.empty(0, np.int64), *(g[f.pack] for g, f in zip(groups, stored, strict=True))])
     back = np.argsort(pack, kind="stable")
-    given = [f.rows for f in found if f.rows is not None]
-    parts = [f.part if len(f.part) else np.zeros(len(f.pack), np.uint32) for f in found]
-    rows = (_joined([r[0] for r in given], back), _joined([r[1] for r in given], back)) if given else None
-    return StoredPieces(pack[back], _joined([f.item for f in found], back), _joined(parts, back), rows)
+    cut_rows = [f.rows for f in stored if f.rows is not None]
+    parts = [f.part if len(f.part) else np.zeros(len(f.pack), np.uint32) for f in stored]
+    rows = (_joined([r[0] for r in cut_rows], back), _joined([r[1] for r in cut_rows], back)) if cut_rows else None
+    return StoredPieces(pack[back], _joined([f.item for f in stored], back), _joined(parts, back), rows)
 
 
 def _joined(arrays: Sequence[AnyArray], order: IntArray) -> AnyArray:

@@ -102,12 +102,12 @@ class Rule:
         return int.from_bytes(hashlib.sha256(f"{self.seed} {purpose}".encode()).digest()[:8], "little")
 
 
-def _capacity(given: Any) -> tuple[int, ...]:
-    sizes: tuple[Any, ...] = tuple(given) if is_listed(given) or is_array(given) else (given,)
+def _capacity(value: Any) -> tuple[int, ...]:
+    sizes: tuple[Any, ...] = tuple(value) if is_listed(value) or is_array(value) else (value,)
     for size in sizes:
         whole = is_integer(size) and not isinstance(size, bool)
         if not whole or not 1 <= int(size) <= LONGEST:
-            raise PlanError(f"expected Rule capacity to be integers within 1 to 2^40, one an axis, got {given!r}")
+            raise PlanError(f"expected Rule capacity to be integers within 1 to 2^40, one an axis, got {value!r}")
     if not sizes:
         raise PlanError("expected Rule capacity to have an axis, got ()")
     return tuple(int(size) for size in sizes)
