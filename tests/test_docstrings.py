@@ -101,8 +101,19 @@ MODULES = (
     "penstock.record.vector",
 )
 
+# Packages whose exported names are all checked.
+PACKAGES = ("penstock.envs", "penstock.live")
+
 # Why these classes and functions have no example.
 NO_EXAMPLE = {
+    **dict.fromkeys(
+        ("penstock.envs.registry.register", "penstock.envs.registry.unregister"),
+        "changes the benchmarks that the process knows",
+    ),
+    **dict.fromkeys(
+        ("penstock.envs.paths.demo_paths", "penstock.envs.paths.find_processed"),
+        "looks for existing files",
+    ),
     **dict.fromkeys(
         (
             "penstock.data.origin.DatasetOrigin",
@@ -131,6 +142,8 @@ NO_EXAMPLE = {
     **dict.fromkeys(
         (
             "penstock.core.blocks.BlockIterator",
+            "penstock.envs.benchmark.Benchmark",
+            "penstock.live.chunk_sources.Inlet",
             "penstock.core.blocks.BlockOrigin",
             "penstock.data.augment.Augmentation",
             "penstock.data.augment.PictureAugmentation",
@@ -203,6 +216,8 @@ def exported() -> dict[str, Any]:
     spaces = [value for value in vars(penstock.spaces).values() if inspect.isclass(value)]
     subjects = [getattr(penstock, name) for name in penstock.__all__ if name != "spaces"]
     subjects += [value for value in spaces if value.__module__ == penstock.spaces.__name__]
+    for package in map(importlib.import_module, PACKAGES):
+        subjects += [getattr(package, name) for name in package.__all__]
     for module in map(importlib.import_module, MODULES):
         subjects += [
             value

@@ -37,10 +37,17 @@ class Benchmark(ABC):
         """Observation and action space after preprocessing, of one environment, without building it.
 
         Raises `DataError` for a task whose spaces are not known; the message lists the known tasks.
+
+        Args:
+            config: Benchmark, task and preprocessing.
         """
 
     def color_space(self, config: EnvConfig) -> ColorSpace:
-        """Meaning of the channels of observations."""
+        """Meaning of the channels of observations.
+
+        Args:
+            config: Benchmark, task and preprocessing.
+        """
         return ColorSpace.RGB
 
     @abstractmethod
@@ -48,4 +55,7 @@ class Benchmark(ABC):
         """A picklable function that builds one environment with all preprocessing, frame stack included.
 
         Raises `MissingExtraError` (naming the extra, or what no registry has) if the benchmark's library is missing.
+
+        Args:
+            config: Benchmark, task and preprocessing.
         """

@@ -65,12 +65,28 @@ class EnvConfig(Section):
 
     Raises `DataError` for a value of the wrong kind.
 
-    >>> EnvConfig.from_mapping({"task_name": "cheetah-run"}).updated({"dm_control_frame_stack": 1}).task_name
-    'cheetah-run'
-    >>> EnvConfig.from_mapping({"task": "cheetah-run"})  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    penstock.errors.DataError: unknown key 'env_cfg.task'; did you mean 'task_name'?; the keys are benchmark_name, ...
+    Args:
+        benchmark_name: Name of the benchmark. The default is `dm_control`.
+        task_name: Task, as the benchmark writes it. The default is `finger-spin`.
+        magical_preproc: Preprocessing of MAGICAL's pictures, or None. The default is `LoResCHW4E`.
+        magical_remove_null_actions: Whether to leave out steps without an action. The default is False.
+        dm_control_frame_stack: Pictures of an observation. The default is 3.
+        dm_control_full_env_names: Name of the environment by task.
+        minecraft_max_env_steps: Most steps of an episode. The default None: the limit of the task.
+        procgen_frame_stack: Pictures of an observation. The default is 4.
+        gymnasium_pixels: Whether observations are rendered pictures. The default is False.
+        gymnasium_size: Height and width of these pictures. The default None: as rendered.
+        gymnasium_frame_stack: Pictures of an observation. The default is 1.
+        toy_frame_stack: Pictures of an observation. The default is 1.
+        benchmark_options: Options of other benchmarks, by name. The default is none.
+
+    Example:
+        >>> EnvConfig.from_mapping({"task_name": "cheetah-run"}).updated({"dm_control_frame_stack": 1}).task_name
+        'cheetah-run'
+        >>> EnvConfig.from_mapping({"task": "cheetah-run"})  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        penstock.errors.DataError: unknown key 'env_cfg.task'; did you mean 'task_name'?; the keys are ...
     """
 
     section: ClassVar[str] = "env_cfg"
@@ -98,8 +114,13 @@ class EnvConfig(Section):
 class VecEnvOptions(Section):
     """`venv_opts`: how many environments, and whether each has its own process (`venv_parallel`).
 
-    >>> VecEnvOptions.from_args(["n_envs=4"])
-    VecEnvOptions(venv_parallel=True, n_envs=4)
+    Args:
+        venv_parallel: Whether each environment has its own process. The default is True.
+        n_envs: Number of environments, at least 1. The default is 2.
+
+    Example:
+        >>> VecEnvOptions.from_args(["n_envs=4"])
+        VecEnvOptions(venv_parallel=True, n_envs=4)
     """
 
     section: ClassVar[str] = "venv_opts"
@@ -116,8 +137,19 @@ class EnvDataConfig(Section):
     `~` and, for dm_control, wildcards. `wds_n_trajs` or `wds_n_trans` (not both) ask for the first that many
     trajectories or transitions of a dataset.
 
-    >>> EnvDataConfig().updated({"procgen_demo_paths": {"maze": "demos/maze.pickle"}}).procgen_demo_paths["maze"]
-    'demos/maze.pickle'
+    Args:
+        data_root: Folder that relative paths are below. The default is the current folder.
+        processed_data_root: Folder of processed datasets. The default is `data/processed`.
+        wds_n_trajs: Most trajectories to read of a dataset. The default None: all.
+        wds_n_trans: Most transitions to read of a dataset. The default None: all.
+        magical_demo_dirs: Folder of demonstrations by task.
+        dm_control_demo_patterns: Pattern of files of demonstrations by task.
+        atari_demo_paths: File of demonstrations by task.
+        procgen_demo_paths: File of demonstrations by task.
+
+    Example:
+        >>> EnvDataConfig().updated({"procgen_demo_paths": {"maze": "demos/maze.pickle"}}).procgen_demo_paths["maze"]
+        'demos/maze.pickle'
     """
 
     section: ClassVar[str] = "env_data"
@@ -153,9 +185,15 @@ class Config(Section):
 
     Raises `DataError` as its parts do.
 
-    >>> config = Config.from_args(["env_cfg.task_name=reacher-easy", "venv_opts.n_envs=4"])
-    >>> config.env_cfg.task_name, config.venv_opts.n_envs
-    ('reacher-easy', 4)
+    Args:
+        env_cfg: The environment.
+        venv_opts: Number of environments and processes.
+        env_data: Paths of data.
+
+    Example:
+        >>> config = Config.from_args(["env_cfg.task_name=reacher-easy", "venv_opts.n_envs=4"])
+        >>> config.env_cfg.task_name, config.venv_opts.n_envs
+        ('reacher-easy', 4)
     """
 
     env_cfg: EnvConfig = field(
@@ -172,7 +210,11 @@ class Config(Section):
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
-        """From a mapping of mappings. Raises `DataError` as `Section.from_mapping` does."""
+        """From a mapping of mappings. Raises `DataError` as `Section.from_mapping` does.
+
+        Args:
+            mapping: A mapping for each of the three sets.
+        """
         parts = {name: _read(name, part) for name, part in cls._mapping(mapping).items()}
         return super().from_mapping(parts)
 

@@ -22,9 +22,14 @@ class Factory:
     The module (and with it Gymnasium and the simulator) is imported where the factory is called: in the process that
     will step the environment. So benchmarks answer questions about spaces without any of these.
 
-    >>> build = Factory("penstock.envs.toy_env:build", EnvConfig(benchmark_name="toy", task_name="reach"))
-    >>> build().reset(seed=0)[0].shape
-    (3, 32, 32)
+    Args:
+        builder: Function that builds the environment, as `"module:function"`.
+        config: Benchmark, task and preprocessing.
+
+    Example:
+        >>> build = Factory("penstock.envs.toy_env:build", EnvConfig(benchmark_name="toy", task_name="reach"))
+        >>> build().reset(seed=0)[0].shape
+        (3, 32, 32)
     """
 
     builder: str
@@ -39,7 +44,11 @@ class Factory:
 def image_space(*shape: int) -> Box:
     """The space of uint8 images of a shape, 0 to 255 everywhere.
 
-    >>> image_space(12, 96, 96).shape
-    (12, 96, 96)
+    Args:
+        shape: Sizes of the axes.
+
+    Example:
+        >>> image_space(12, 96, 96).shape
+        (12, 96, 96)
     """
     return Box(np.zeros(shape, np.uint8), np.full(shape, 255, np.uint8), np.dtype(np.uint8))

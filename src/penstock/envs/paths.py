@@ -16,8 +16,14 @@ def processed_dir(env_data: EnvDataConfig, env_cfg: EnvConfig, type: str = "demo
 
     The root is `processed_data_root`, below `data_root` if it is relative. Nothing is created.
 
-    >>> processed_dir(EnvDataConfig(data_root="here"), EnvConfig(), "random").as_posix()
-    'here/data/processed/random/dm_control/finger-spin'
+    Args:
+        env_data: Folders of data and tables of demonstrations.
+        env_cfg: Benchmark and task.
+        type: Type of the dataset. The default is `"demos"`.
+
+    Example:
+        >>> processed_dir(EnvDataConfig(data_root="here"), EnvConfig(), "random").as_posix()
+        'here/data/processed/random/dm_control/finger-spin'
     """
     return _root(env_data) / type / env_cfg.benchmark_name / env_cfg.task_name
 
@@ -26,6 +32,11 @@ def find_processed(env_data: EnvDataConfig, env_cfg: EnvConfig, type: str = "dem
     """The folder of an existing dataset, in the order `<type>/<benchmark>/<task>` or `<type>/<task>/<benchmark>`.
 
     Raises `FileNotFoundError` naming both if neither exists.
+
+    Args:
+        env_data: Folders of data and tables of demonstrations.
+        env_cfg: Benchmark and task.
+        type: Type of the dataset. The default is `"demos"`.
     """
     first = processed_dir(env_data, env_cfg, type)
     second = _root(env_data) / type / env_cfg.task_name / env_cfg.benchmark_name
@@ -45,6 +56,10 @@ def demo_paths(env_data: EnvDataConfig, env_cfg: EnvConfig) -> list[Path]:
     `data_root`; a folder of MAGICAL stands for the `.pkl.gz` files in it.
 
     Raises `DataError` if the configuration has no demonstrations of the task, `FileNotFoundError` if no file exists.
+
+    Args:
+        env_data: Folders of data and tables of demonstrations.
+        env_cfg: Benchmark and task.
     """
     pattern = Path(_entry(env_data, env_cfg)).expanduser()
     if env_cfg.benchmark_name == "magical":

@@ -35,6 +35,9 @@ def register(benchmark: Benchmark) -> None:
 
     An entry point in the group `penstock.benchmarks` (its name the benchmark's, its value the class) does it for every
     process. Raises `DataError` if the name is taken, or for something that is no `Benchmark`.
+
+    Args:
+        benchmark: The benchmark.
     """
     if not isinstance(benchmark, Benchmark):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise DataError(f"expected a Benchmark to register, got {benchmark!r}")
@@ -46,7 +49,11 @@ def register(benchmark: Benchmark) -> None:
 
 
 def unregister(name: str) -> None:
-    """Forget a benchmark that `register` made known. Raises `DataError` if there is none of that name."""
+    """Forget a benchmark that `register` made known. Raises `DataError` if there is none of that name.
+
+    Args:
+        name: Name of the benchmark.
+    """
     if name not in _registered:
         raise DataError(f"expected the name of a registered benchmark, got {name!r}{suggestion(name, _registered)}")
     del _registered[name]
@@ -55,8 +62,9 @@ def unregister(name: str) -> None:
 def available() -> tuple[str, ...]:
     """The names of all benchmarks: shipped, registered, and of entry points. Imports none of them.
 
-    >>> "toy" in available()
-    True
+    Example:
+        >>> "toy" in available()
+        True
     """
     return tuple(dict.fromkeys([*_SHIPPED, *_registered, *(point.name for point in _points())]))
 
@@ -66,8 +74,12 @@ def named(name: str) -> Benchmark:
 
     Raises `DataError` for an unknown name, with the one that was probably meant.
 
-    >>> named("toy").name
-    'toy'
+    Args:
+        name: Name of the benchmark.
+
+    Example:
+        >>> named("toy").name
+        'toy'
     """
     if name in _registered:
         return _registered[name]
@@ -108,8 +120,13 @@ def spaces_of(env_cfg: EnvConfig | Mapping[str, Any], *, build: bool = False) ->
     Raises `DataError` for an unknown benchmark, or a task whose spaces are not known. Cost: microseconds to
     milliseconds; with `build` what the environment costs.
 
-    >>> spaces_of({"benchmark_name": "toy", "task_name": "reach"})[1]
-    Discrete(n=5, start=0)
+    Args:
+        env_cfg: Keys of `EnvConfig`, as an object or a mapping.
+        build: Whether to build an environment if the benchmark does not know the spaces. The default is False.
+
+    Example:
+        >>> spaces_of({"benchmark_name": "toy", "task_name": "reach"})[1]
+        Discrete(n=5, start=0)
     """
     found, config = resolve(env_cfg)
     if build and config.task_name not in found.tasks():
@@ -120,8 +137,12 @@ def spaces_of(env_cfg: EnvConfig | Mapping[str, Any], *, build: bool = False) ->
 def color_space_of(env_cfg: EnvConfig | Mapping[str, Any]) -> ColorSpace:
     """Meaning of the channels of observations, without building an environment.
 
-    >>> color_space_of({"benchmark_name": "toy", "task_name": "reach"})
-    <ColorSpace.RGB: 'RGB'>
+    Args:
+        env_cfg: Keys of `EnvConfig`, as an object or a mapping.
+
+    Example:
+        >>> color_space_of({"benchmark_name": "toy", "task_name": "reach"})
+        <ColorSpace.RGB: 'RGB'>
     """
     found, config = resolve(env_cfg)
     return found.color_space(config)

@@ -90,11 +90,15 @@ def expert(name: str) -> Expert:
     The policy takes observations uint8 `[..., 3 * n, 32, 32]` (the last frame counts), of one environment or of a
     batch, and gives their actions. Raises `DataError` for an unknown task.
 
-    >>> import gymnasium
-    >>> from penstock.envs.toy_env import ToyEnv
-    >>> from penstock.record.rollout import rollout
-    >>> rollout(ToyEnv("reach"), expert("reach"), episodes=3, seed=0).returns[0] > 0.5
-    True
+    Args:
+        name: Name of the task: `"reach"`, `"push"` or `"chase"`.
+
+    Example:
+        >>> import gymnasium
+        >>> from penstock.envs.toy_env import ToyEnv
+        >>> from penstock.record.rollout import rollout
+        >>> rollout(ToyEnv("reach"), expert("reach"), episodes=3, seed=0).returns[0] > 0.5
+        True
     """
     task(name)
     return _EXPERTS[name]

@@ -12,8 +12,13 @@ def update(defaults: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, 
     Lists are replaced whole, None replaces what was there, new keys are taken as they come (it is the dataclasses that
     know which keys there are). Neither argument is changed, and the result shares nothing with them.
 
-    >>> update({"a": {"x": 1, "y": 2}, "b": [1, 2]}, {"a": {"y": 3}, "b": [4]})
-    {'a': {'x': 1, 'y': 3}, 'b': [4]}
+    Args:
+        defaults: Mapping with the default values.
+        config: Mapping with the values that win.
+
+    Example:
+        >>> update({"a": {"x": 1, "y": 2}, "b": [1, 2]}, {"a": {"y": 3}, "b": [4]})
+        {'a': {'x': 1, 'y': 3}, 'b': [4]}
     """
     merged: dict[str, Any] = plain(defaults)
     for key, value in config.items():

@@ -74,10 +74,18 @@ def load_vec_env(
     Raises `DataError` for unknown names and keys, `MissingExtraError` for a library that is not installed, `SpecError`
     if the environments' spaces differ from the benchmark's.
 
-    >>> with_seed = load_vec_env({"benchmark_name": "toy", "task_name": "reach"}, {"venv_parallel": False}, seed=0)
-    >>> observations, infos = with_seed.reset()
-    >>> observations.shape, infos["agent"].shape
-    ((2, 3, 32, 32), (2, 2))
+    Args:
+        env_cfg: Keys of `EnvConfig`, as an object or a mapping.
+        venv_opts: Keys of `VecEnvOptions`. The default None: all defaults.
+        seed: Seed of the first resets. The default None: not seeded.
+        api: `"gymnasium"` or `"stable_baselines3"`. The default is `"gymnasium"`.
+        autoreset: When to reset an environment. The default None: `"next_step"` for Gymnasium.
+
+    Example:
+        >>> with_seed = load_vec_env({"benchmark_name": "toy", "task_name": "reach"}, {"venv_parallel": False}, seed=0)
+        >>> observations, infos = with_seed.reset()
+        >>> observations.shape, infos["agent"].shape
+        ((2, 3, 32, 32), (2, 2))
     """
     benchmark, config = resolve(env_cfg)
     options = venv_opts if isinstance(venv_opts, VecEnvOptions) else VecEnvOptions.from_mapping(venv_opts or {})
@@ -99,8 +107,13 @@ def env_seed(seed: int, k: int) -> int:
 
     It does not depend on how many environments there are. Raises `DataError` for a negative number.
 
-    >>> env_seed(0, 0) == env_seed(0, 1), env_seed(0, 1) == env_seed(1, 0)
-    (False, False)
+    Args:
+        seed: Seed of all environments, 0 or more.
+        k: Number of the environment, 0 or more.
+
+    Example:
+        >>> env_seed(0, 0) == env_seed(0, 1), env_seed(0, 1) == env_seed(1, 0)
+        (False, False)
     """
     if seed < 0 or k < 0:
         raise DataError(f"expected a seed and an environment of at least 0, got {seed} and {k}")
@@ -113,9 +126,15 @@ def final_observations(observations: Any, infos: Mapping[str, Any]) -> Any:
     These are the `observations` that `step` returned, but for episodes that ended in an environment that resets in the
     same step: theirs are in `infos["final_obs"]`. The observations are copied only then. Arrays alone.
 
-    >>> final_observations(np.zeros((2, 1)), {"final_obs": [None, np.ones(1)], "_final_obs": np.array([False, True])})
-    array([[0.],
-           [1.]])
+    Args:
+        observations: `[n, ...]` observations that `step` returned.
+        infos: Infos that `step` returned.
+
+    Example:
+        >>> infos = {"final_obs": [None, np.ones(1)], "_final_obs": np.array([False, True])}
+        >>> final_observations(np.zeros((2, 1)), infos)
+        array([[0.],
+               [1.]])
     """
     if "final_obs" not in infos:
         return observations

@@ -37,7 +37,11 @@ class Inlet(ABC):
         """Yield existing sources, newest first; the caller closes the generator when it has enough. Called once."""
 
     def begin(self, wanted: int) -> list[Opened]:
-        """Return the newest existing sources that together have `wanted` chunks, oldest first. Called once."""
+        """Return the newest existing sources that together have `wanted` chunks, oldest first. Called once.
+
+        Args:
+            wanted: Number of chunks that suffice.
+        """
         opened: list[Opened] = []
         with contextlib.closing(self.newest()) as newest:
             for each in newest:
@@ -53,10 +57,19 @@ class Inlet(ABC):
 
     @abstractmethod
     def open(self, arrival: Arrival) -> ChunkSource:
-        """Reopen an earlier source. Raises `SourceGone` if its file is gone, and other errors if it is damaged."""
+        """Reopen an earlier source. Raises `SourceGone` if its file is gone, and other errors if it is damaged.
+
+        Args:
+            arrival: The earlier source.
+        """
 
     def resume(self, known: Sequence[Arrival], newest: str) -> None:
-        """Resume a run that has taken `known`; `begin` then returns only sources newer than all of them."""
+        """Resume a run that has taken `known`; `begin` then returns only sources newer than all of them.
+
+        Args:
+            known: Sources that the run has taken.
+            newest: Sort key of the newest source.
+        """
 
     def lost(self) -> list[str]:
         """Return names whose chunks have become unreadable since the last call."""
@@ -76,10 +89,18 @@ class Inlet(ABC):
         return ""
 
     def wait_for_files(self, timeout: float) -> None:
-        """Wait until an outage is over, or `timeout` seconds. Any thread."""
+        """Wait until an outage is over, or `timeout` seconds. Any thread.
+
+        Args:
+            timeout: Seconds.
+        """
 
     def wait(self, timeout: float) -> None:
-        """Wait until there may be new sources, or `timeout` seconds."""
+        """Wait until there may be new sources, or `timeout` seconds.
+
+        Args:
+            timeout: Seconds.
+        """
 
     def close(self) -> None:
         """Stop watching for new sources."""
@@ -94,23 +115,30 @@ class ChunkSourceLoader(Inlet):
     directory is listed. Lost chunks of a damaged file are counted as `failed.torn`. A file that was changed or deleted
     after it was taken raises `SourceGone`; a renamed file is found again.
 
-    >>> import tempfile, numpy as np
-    >>> from pathlib import Path
-    >>> from penstock.formats.base.chunks import chosen
-    >>> class Whole(ChunkSource):
-    ...     def __init__(self, path):
-    ...         self.key, self.path = path.name, path
-    ...     def __len__(self):
-    ...         return 1
-    ...     def load(self, i, wanted=None):
-    ...         return chosen(np.fromfile(self.path, np.uint8)[:, None], wanted)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     for name in ("b", "a"):
-    ...         _ = Path(folder, name).write_text(name)
-    ...     loader = ChunkSourceLoader(FilePathProvider(folder, watch="off"), Whole)
-    ...     opened = loader.begin(wanted=9)
-    >>> [arrival.name for arrival, source in opened]
-    ['a', 'b']
+    Args:
+        provider: Finds the files.
+        opener: Opens a file, called as `opener(path)`.
+        threads: Number of threads that open files. 0 opens them in the thread that asks. The default is 1.
+        metrics: Counts and times to update. The default None makes new ones.
+
+    Example:
+        >>> import tempfile, numpy as np
+        >>> from pathlib import Path
+        >>> from penstock.formats.base.chunks import chosen
+        >>> class Whole(ChunkSource):
+        ...     def __init__(self, path):
+        ...         self.key, self.path = path.name, path
+        ...     def __len__(self):
+        ...         return 1
+        ...     def load(self, i, wanted=None):
+        ...         return chosen(np.fromfile(self.path, np.uint8)[:, None], wanted)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name in ("b", "a"):
+        ...         _ = Path(folder, name).write_text(name)
+        ...     loader = ChunkSourceLoader(FilePathProvider(folder, watch="off"), Whole)
+        ...     opened = loader.begin(wanted=9)
+        >>> [arrival.name for arrival, source in opened]
+        ['a', 'b']
     """
 
     def __init__(

@@ -15,20 +15,28 @@ class ChunkStages:
 
     The first stage that rejects a chunk drops it. Each stage counts the `chunks` that pass and `rejected.<reason>`.
 
-    >>> def short(frames, name):
-    ...     return frames if len(frames) > 1 else Rejected("short")
-    >>> stages = ChunkStages([("chunk_validator", short)])
-    >>> stages(b"x", "game")
-    Rejected(reason='short', message='')
-    >>> stages.metrics()[0].snapshot()["counts"]
-    {'rejected.short': 1}
+    Args:
+        stages: Name and function of each stage, in order.
+
+    Example:
+        >>> def short(frames, name):
+        ...     return frames if len(frames) > 1 else Rejected("short")
+        >>> stages = ChunkStages([("chunk_validator", short)])
+        >>> stages(b"x", "game")
+        Rejected(reason='short', message='')
+        >>> stages.metrics()[0].snapshot()["counts"]
+        {'rejected.short': 1}
     """
 
     def __init__(self, stages: Sequence[tuple[str, Transform]]) -> None:
         self._stages = [(StageMetrics(name), transform) for name, transform in stages]
 
     def metrics(self, threads: int = 1) -> list[StageMetrics]:
-        """Return the metrics of each stage, in order; `threads` is the number of threads that run the stages."""
+        """Return the metrics of each stage, in order; `threads` is the number of threads that run the stages.
+
+        Args:
+            threads: Number of threads that run the stages. The default is 1.
+        """
         for metrics, _ in self._stages:
             metrics.threads = threads
         return [metrics for metrics, _ in self._stages]

@@ -43,15 +43,25 @@ class FilePathProvider:
 
     Cost: the scan lists names, `take` checks one file. Raises `FormatError` if the directory does not exist.
 
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     for name in ("b.gz", "a.gz", ".c.gz.partial"):
-    ...         _ = Path(folder, name).write_bytes(name.encode())
-    ...     provider = FilePathProvider(folder, watch="off")
-    ...     names = provider.scan()
-    ...     sizes = [provider.take(name).size for name in names]
-    >>> names, sizes
-    (['b.gz', 'a.gz'], [4, 4])
+    Args:
+        directory: The folder, which must exist.
+        watch: `"auto"`, `"native"`, `"poll"` or `"off"`. The default is `"auto"`.
+        settle: Seconds without a change after which a file is complete. The default is 2.
+        interval: Seconds between two listings with `watch="poll"`. The default is 5.
+        rescan: Seconds between two listings with native watching. The default is 60.
+        clock: Returns the time in seconds.
+        key: Returns the key that sorts a path by age. The default is the path.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name in ("b.gz", "a.gz", ".c.gz.partial"):
+        ...         _ = Path(folder, name).write_bytes(name.encode())
+        ...     provider = FilePathProvider(folder, watch="off")
+        ...     names = provider.scan()
+        ...     sizes = [provider.take(name).size for name in names]
+        >>> names, sizes
+        (['b.gz', 'a.gz'], [4, 4])
     """
 
     def __init__(
@@ -98,7 +108,11 @@ class FilePathProvider:
         return self.register.counts
 
     def key(self, name: str) -> str:
-        """Return the key that sorts a file by age."""
+        """Return the key that sorts a file by age.
+
+        Args:
+            name: Path of the file below the directory.
+        """
         return self._key(PurePosixPath(name))
 
     def scan(self) -> list[str]:
@@ -111,14 +125,22 @@ class FilePathProvider:
         return names
 
     def take(self, name: str) -> FoundFile | None:
-        """Return a file of the scan; None if it is deleted, known, or incomplete: then `poll` returns it later."""
+        """Return a file of the scan; None if it is deleted, known, or incomplete: then `poll` returns it later.
+
+        Args:
+            name: Path of the file below the directory.
+        """
         if self.mode != "off" and not self._rests(name):
             return None
         self._passed_over.pop(name, None)
         return self.register.take(name)
 
     def find(self, name: str) -> str | None:
-        """Return the present name of a taken file; None if it was deleted. Any thread. Cost: lists the names."""
+        """Return the present name of a taken file; None if it was deleted. Any thread. Cost: lists the names.
+
+        Args:
+            name: Path under which the file was taken.
+        """
         inode = self.register.inode(name)
         for other in self._list() if inode is not None else ():
             try:
@@ -163,7 +185,11 @@ class FilePathProvider:
         return names
 
     def retry(self, name: str) -> None:
-        """Retry a file that the system could not read, at the next listing of the directory. Any thread."""
+        """Retry a file that the system could not read, at the next listing of the directory. Any thread.
+
+        Args:
+            name: Path of the file below the directory.
+        """
         self._again.append(name)
 
     def outage(self) -> str:
@@ -191,11 +217,19 @@ class FilePathProvider:
         return self._away
 
     def wait_for_files(self, timeout: float) -> None:
-        """Wait until an outage is over, or `timeout` seconds. Any thread."""
+        """Wait until an outage is over, or `timeout` seconds. Any thread.
+
+        Args:
+            timeout: Seconds.
+        """
         self._available.wait(timeout)
 
     def wait(self, timeout: float) -> None:
-        """Wait until there may be new files, or `timeout` seconds."""
+        """Wait until there may be new files, or `timeout` seconds.
+
+        Args:
+            timeout: Seconds.
+        """
         self._woken.wait(min(timeout, self._interval if self._observer is None else timeout))
 
     def close(self) -> None:

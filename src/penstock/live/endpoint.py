@@ -32,10 +32,16 @@ class MetricsEndpoint:
     the server's. `port` 0 takes a free one, `port` of the object tells which. By default only this machine can connect.
     A context manager. Needs the extra `metrics`. Raises `MissingExtraError`, and `OSError` for a port that is taken.
 
-    >>> figures = {"threads": 1, "busy": 2.5, "counts": {"chunks": 3}, "gauges": {}, "queue": {}}
-    >>> with MetricsEndpoint(lambda: {"time": 7.0, "stages": {"pool": figures}}) as endpoint:
-    ...     look(endpoint.url)["stages"]["pool"]["counts"]
-    {'chunks': 3}
+    Args:
+        snapshot: Returns the metrics, as `Metrics.snapshot` does.
+        port: Port to serve at. The default 0 takes a free one.
+        host: Address to serve at. The default is this machine only.
+
+    Example:
+        >>> figures = {"threads": 1, "busy": 2.5, "counts": {"chunks": 3}, "gauges": {}, "queue": {}}
+        >>> with MetricsEndpoint(lambda: {"time": 7.0, "stages": {"pool": figures}}) as endpoint:
+        ...     look(endpoint.url)["stages"]["pool"]["counts"]
+        {'chunks': 3}
     """
 
     def __init__(self, snapshot: Callable[[], Snapshot], port: int = 0, host: str = "127.0.0.1") -> None:

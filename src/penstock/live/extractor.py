@@ -32,12 +32,19 @@ class SimpleChunkExtractor(ShufflingChunkPool):
 
     Source: the stage of this name of Leela Chess Zero's loader.
 
-    >>> extractor = SimpleChunkExtractor(seed=1)
-    >>> extractor.arrive([Arrival("a", "a", 3), Arrival("b", "b", 2)])
-    >>> extractor.finish()
-    >>> numbers = extractor.draw(9).number.tolist()
-    >>> sorted(numbers[:3]), sorted(numbers[3:]), extractor.draw(9)
-    ([0, 1, 2], [3, 4], None)
+    Args:
+        seed: 0 to 2^64 - 1. The default is 0.
+        journal: Journal to write moves to. The default None writes none.
+        replay: Moves of an earlier run, to repeat it. The default None repeats nothing.
+        called: Further arguments of `ShufflingChunkPool`, apart from `size` and `passes`.
+
+    Example:
+        >>> extractor = SimpleChunkExtractor(seed=1)
+        >>> extractor.arrive([Arrival("a", "a", 3), Arrival("b", "b", 2)])
+        >>> extractor.finish()
+        >>> numbers = extractor.draw(9).number.tolist()
+        >>> sorted(numbers[:3]), sorted(numbers[3:]), extractor.draw(9)
+        ([0, 1, 2], [3, 4], None)
     """
 
     def __init__(

@@ -20,9 +20,14 @@ class HanseSampling:
 
     Raises `PlanError` for a negative or infinite `gamma`.
 
-    >>> hanse = HanseSampling(gamma=1.0, seed=1)
-    >>> hanse.accept(np.arange(4), np.array([8.0, 8.0, 0.0, 8.0])).tolist(), hanse.largest
-    ([True, True, False, True], 8.0)
+    Args:
+        gamma: Exponent, 0 or more. 0 accepts every draw. The default is 1.
+        seed: 0 to 2^64 - 1. The default is 0.
+
+    Example:
+        >>> hanse = HanseSampling(gamma=1.0, seed=1)
+        >>> hanse.accept(np.arange(4), np.array([8.0, 8.0, 0.0, 8.0])).tolist(), hanse.largest
+        ([True, True, False, True], 8.0)
     """
 
     def __init__(self, gamma: float = 1.0, seed: int = 0) -> None:
@@ -32,7 +37,12 @@ class HanseSampling:
         self.largest = 0.0
 
     def accept(self, seq: Int, weights: Float) -> npt.NDArray[np.bool_]:
-        """Return `[n]` whether each draw is accepted. `seq[n]` are numbers of draws, `weights[n]` NaN if missing."""
+        """Return `[n]` whether each draw is accepted. `seq[n]` are numbers of draws, `weights[n]` NaN if missing.
+
+        Args:
+            seq: `[n]` int64 numbers of the draws.
+            weights: `[n]` weights of their chunks, NaN if missing.
+        """
         known = np.nan_to_num(weights, nan=0.0)
         largest = np.maximum.accumulate(np.append(self.largest, known))[1:]
         if len(largest):
@@ -40,7 +50,12 @@ class HanseSampling:
         return (known > 0) & self._below(seq, known, largest)
 
     def hopeless(self, seq: Int, weights: Float) -> npt.NDArray[np.bool_]:
-        """Return `[n]` whether draws will be rejected, also NaN: the largest weight can only grow."""
+        """Return `[n]` whether draws will be rejected, also NaN: the largest weight can only grow.
+
+        Args:
+            seq: `[n]` int64 numbers of the draws.
+            weights: `[n]` weights of their chunks, NaN if unknown.
+        """
         known = np.nan_to_num(weights, nan=0.0)
         below = (known >= self.largest) | self._below(seq, known, self.largest)
         return (known <= 0) | ~below

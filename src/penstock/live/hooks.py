@@ -17,7 +17,16 @@ Int = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Result of a `transform` for a chunk that must not be used; `reason` is counted."""
+    """Result of a `transform` for a chunk that must not be used; `reason` is counted.
+
+    Args:
+        reason: Name that is counted.
+        message: Details for people. The default is empty.
+
+    Example:
+        >>> Rejected("short").reason
+        'short'
+    """
 
     reason: str
     message: str = ""
@@ -36,6 +45,20 @@ class ChunkFunctions:
 
     Without `transform` and `weights`, only the wanted positions of a chunk are read. With `unverified`, such reads skip
     a check that reading the whole chunk makes, and are counted under this name.
+
+    Args:
+        transform: Called as `transform(frames, name)`; returns frames or `Rejected`. The default None keeps all.
+        weights: Returns the weight `[n]` of each position. The default None: all weigh the same.
+        encode: Called as `encode(frames, places)`; returns one row for each place. The default None: frames are the
+            rows.
+        unverified: Whether reads of some positions skip a check that reading the whole chunk makes. The default is
+            False.
+
+    Example:
+        >>> import numpy as np
+        >>> first = ChunkFunctions(encode=lambda frames, places: frames[places, :1])
+        >>> first.rows(np.zeros((4, 8), np.uint8), np.array([1, 3])).shape
+        (2, 1)
     """
 
     transform: Callable[[Frames, str], Frames | Rejected] | None = None
@@ -49,7 +72,12 @@ class ChunkFunctions:
         return self.transform is not None or self.weights is not None
 
     def rows(self, frames: Frames, places: Int) -> Array:
-        """Return the rows of the positions `places`, encoded if there is a function for it."""
+        """Return the rows of the positions `places`, encoded if there is a function for it.
+
+        Args:
+            frames: `[n, width]` uint8 frames.
+            places: `[k]` int64 positions.
+        """
         if self.encode is not None and len(places):
             return self.encode(frames, places)
         return frames if len(places) == len(frames) and ascending(places) else frames[places]

@@ -135,11 +135,17 @@ class JoinPositions(Iterator[tuple[Block, Int]]):
 
     Raises `PlanError` for weights that do not fit the inputs.
 
-    >>> def stream(k, n):
-    ...     yield Block(np.full((n, 1), k, np.uint8), np.arange(n), np.zeros(n, np.int32))
-    >>> join = JoinPositions([stream(7, 9), stream(8, 3)], weights=[2, 1])
-    >>> np.concatenate([source for _, source in join]).tolist()
-    [0, 1, 0, 0, 1, 0, 0, 1, 0, 0]
+    Args:
+        inputs: Iterators over blocks.
+        weights: Weight of each input, in any scale.
+        stop: `"first_exhausted"` or `"drain"`. The default is `"first_exhausted"`.
+
+    Example:
+        >>> def stream(k, n):
+        ...     yield Block(np.full((n, 1), k, np.uint8), np.arange(n), np.zeros(n, np.int32))
+        >>> join = JoinPositions([stream(7, 9), stream(8, 3)], weights=[2, 1])
+        >>> np.concatenate([source for _, source in join]).tolist()
+        [0, 1, 0, 0, 1, 0, 0, 1, 0, 0]
     """
 
     def __init__(

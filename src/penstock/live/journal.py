@@ -88,11 +88,19 @@ class Journal:
         self._log = log
 
     def write(self, moves: Iterable[Move]) -> None:
-        """Append moves. Raises `OSError` if the disk is full; the journal is then as it was."""
+        """Append moves. Raises `OSError` if the disk is full; the journal is then as it was.
+
+        Args:
+            moves: The moves, in order.
+        """
         self._append([_line(move) for move in moves])
 
     def resume(self, moves: int) -> None:
-        """Take back all but the first `moves`. Raises `StateError` if there are fewer."""
+        """Take back all but the first `moves`. Raises `StateError` if there are fewer.
+
+        Args:
+            moves: Number of moves to keep.
+        """
         if (there := len(self.moves())) < moves:
             raise StateError(
                 f"expected the journal of the run that the state is of, with at least {moves} moves, got {there}"
@@ -125,6 +133,9 @@ class Journal:
 
 def read_journal(path: str | os.PathLike[str]) -> list[Move]:
     """Return the moves of a journal that may still be written. Raises `FormatError` for what is none, `OSError`.
+
+    Args:
+        path: The file.
 
     Example:
         >>> import tempfile

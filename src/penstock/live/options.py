@@ -49,6 +49,33 @@ class LiveOptions:
     chunk is read, in at most `store_bytes` (for a small `count`: a chunk is then read once in `ahead + 1` uses).
 
     Raises `PlanError` for options that do not fit.
+
+    Args:
+        window: Number of newest chunks to draw from. The default is 100,000.
+        rate: Share of positions of each use of a chunk. The default is None: all, or `count`.
+        count: Positions of each use of a chunk. The default is None: all, or `rate`.
+        hanse_gamma: Exponent of `HanseSampling`. The default None disables it.
+        reservoir: Frames to shuffle, 0 to disable. The default is 1,000,000.
+        batch_size: Frames of a batch. The default is 1024.
+        seed: 0 to 2^64 - 1. The default is 0.
+        passes: Passes over the window. The default is None: endless if the run follows its files, else one.
+        drop_last: Whether to drop a short last batch. The default is False.
+        max_lost: Most chunks lost to damage, a number or a fraction, or None. The default is 0.1.
+        stop: End of joined streams: `"drain"` or `"first_exhausted"`. The default is `"drain"`.
+        follow: Whether to take new files: True, False or `"manual"`. The default is True.
+        overflow: `"block"`, `"drop_new"` or `"keep_newest"`. The default is `"block"`.
+        threads: Threads for reading, and the same number for decoding. The default None chooses; 0 works in the
+            caller.
+        draws: Draws that are read together. The default is 16.
+        prefetch: Batches that wait for the consumer at most. The default is 4.
+        nbytes: Limit in bytes of waiting frames, and of waiting batches. The default is 256 MiB.
+        references: Whether batches name their frames. The default is False.
+        ahead: Later uses of a chunk whose positions are cached. The default is 0.
+        store_bytes: Limit in bytes of that cache. The default is 1 GiB.
+
+    Example:
+        >>> LiveOptions(window=1000, rate="1/8", follow=False).batch_size
+        1024
     """
 
     window: int = 100_000
@@ -116,6 +143,29 @@ class Stream:
     source, each once, then of the next (see `SimpleChunkExtractor`). `name` identifies its stages in the metrics.
 
     Raises `PlanError` for options that do not apply to `in_turn`.
+
+    Args:
+        inlet: Origin of the sources of chunks, or a part of a split inlet.
+        weight: Share of the positions, in any scale. The default is 1.
+        name: Name of its stages in the metrics. The default is its number.
+        window: As in `LiveOptions`. The default None takes the option of the pipeline.
+        rate: As `window`.
+        count: As `window`.
+        hanse_gamma: As `window`.
+        passes: As `window`.
+        ahead: As `window`.
+        store_bytes: As `window`.
+        in_turn: Whether to read the sources in turn, without a window. The default is False.
+        hooks: Functions of the domain. The default None takes the functions of the pipeline.
+        journal: Journal or the path of one, to which moves of the window are written. The default None writes none.
+        replay: Moves of an earlier run, to repeat it. The default None repeats nothing.
+
+    Example:
+        >>> import penstock
+        >>> from penstock.live import EpisodeInlet
+        >>> source = penstock.from_arrays({"rewards": [0.0, 1.0]}, lengths=[2]).source
+        >>> Stream(EpisodeInlet(source, ["rewards"]), weight=3, name="new").weight
+        3
     """
 
     inlet: Inlet | SplitPart
@@ -134,7 +184,12 @@ class Stream:
     replay: Sequence[Move] | None = None
 
     def options(self, common: LiveOptions, place: int) -> LiveOptions:
-        """Return the options of the stream with this index."""
+        """Return the options of the stream with this index.
+
+        Args:
+            common: Options of the pipeline.
+            place: Index of the stream.
+        """
         names = ("window", "hanse_gamma", "passes", "ahead", "store_bytes")
         own: dict[str, Any] = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.rate is not None or self.count is not None:

@@ -58,15 +58,24 @@ class LivePipeline(Iterator[Arrays]):
 
     Raises `PlanError` for options that do not fit.
 
-    >>> import numpy as np, penstock
-    >>> from penstock.live.source_chunks import EpisodeInlet
-    >>> source = penstock.from_arrays({"rewards": np.arange(30.0)}, lengths=[3] * 10).source
-    >>> inlet = EpisodeInlet(source, ["rewards"])
-    >>> options = LiveOptions(reservoir=8, batch_size=20, follow=False, seed=1)
-    >>> with LivePipeline(inlet, options, decode=inlet.layout.decode) as batches:
-    ...     rewards = [batch["rewards"] for batch in batches]
-    >>> [len(r) for r in rewards], sorted(np.concatenate(rewards).tolist()) == list(range(30))
-    ([20, 10], True)
+    Args:
+        inlet: Origin of the sources of chunks, a part of a split inlet, or a list of `Stream`.
+        options: Options of the run. The default None: all defaults.
+        hooks: Functions of the domain for chunks. The default None: frames are used as they are.
+        decode: Called as `decode(rows, out)`; returns the arrays of a batch. The default None returns the rows.
+        journal: Journal or the path of one, to which moves of the window are written. The default None writes none.
+        replay: Moves of an earlier run, to repeat it. The default None repeats nothing.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> from penstock.live.source_chunks import EpisodeInlet
+        >>> source = penstock.from_arrays({"rewards": np.arange(30.0)}, lengths=[3] * 10).source
+        >>> inlet = EpisodeInlet(source, ["rewards"])
+        >>> options = LiveOptions(reservoir=8, batch_size=20, follow=False, seed=1)
+        >>> with LivePipeline(inlet, options, decode=inlet.layout.decode) as batches:
+        ...     rewards = [batch["rewards"] for batch in batches]
+        >>> [len(r) for r in rewards], sorted(np.concatenate(rewards).tolist()) == list(range(30))
+        ([20, 10], True)
     """
 
     def __init__(
@@ -190,18 +199,29 @@ class LivePipeline(Iterator[Arrays]):
         Raises `StopIteration` at the end, `TimeoutError` after `timeout` seconds without a batch, the error of a stage
         that failed or of a function of the user's, `DataError` where no chunk can be used or more than `max_lost` are
         lost, `QueueClosed` after `stop`, and `WorkerError` in a forked process.
+
+        Args:
+            timeout: Seconds to wait. The default None waits for ever.
         """
         decoded = self.take(timeout)
         self.received(decoded.index)
         return decoded.arrays
 
     def take(self, timeout: float | None = None) -> Decoded:
-        """Return the next batch with its number. A state counts it after `received`. Raises as `get_next`."""
+        """Return the next batch with its number. A state counts it after `received`. Raises as `get_next`.
+
+        Args:
+            timeout: Seconds to wait. The default None waits for ever.
+        """
         self.start()
         return self._decoded.get(timeout)
 
     def received(self, index: int) -> None:
-        """Count batch `index` as received. A later state continues after it."""
+        """Count batch `index` as received. A later state continues after it.
+
+        Args:
+            index: Number of the batch.
+        """
         with self._mixer.lock:
             self._mixer.sampler.consumed(index)
             self._got += 1
@@ -266,6 +286,9 @@ class LivePipeline(Iterator[Arrays]):
 
         Raises `StateError` for a state of other options or one that was changed, which its checksum tells, and once the
         pipeline, or another of its inlet, has started.
+
+        Args:
+            state: Output of `state_dict`.
         """
         if self._started:
             raise StateError("expected a pipeline that has not started yet, to load a state into")

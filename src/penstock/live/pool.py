@@ -68,12 +68,22 @@ class ShufflingChunkPool:
 
     Memory: some 300 bytes a source and 8 bytes a chunk of the window. Raises `PlanError` for an empty window.
 
-    >>> pool = ShufflingChunkPool(size=3, seed=1, passes=1)
-    >>> pool.arrive([Arrival("a", "a", 2), Arrival("b", "b", 2)])
-    >>> pool.finish()
-    >>> draws = pool.draw(9)
-    >>> sorted(draws.number.tolist()), draws.use.tolist(), pool.draw(9)
-    ([1, 2, 3], [0, 0, 0], None)
+    Args:
+        size: Chunks of the window, at least 1. The default is 100,000.
+        seed: 0 to 2^64 - 1. The default is 0.
+        passes: Number of passes. The default None is endless.
+        journal: Journal to write moves to. The default None writes none.
+        replay: Moves of an earlier run, to repeat it. The default None repeats nothing.
+        hanse: Rejects draws by weight. The default None rejects none.
+        events: Log to append events to. The default None makes none.
+
+    Example:
+        >>> pool = ShufflingChunkPool(size=3, seed=1, passes=1)
+        >>> pool.arrive([Arrival("a", "a", 2), Arrival("b", "b", 2)])
+        >>> pool.finish()
+        >>> draws = pool.draw(9)
+        >>> sorted(draws.number.tolist()), draws.use.tolist(), pool.draw(9)
+        ([1, 2, 3], [0, 0, 0], None)
     """
 
     def __init__(
@@ -140,6 +150,9 @@ class ShufflingChunkPool:
         """Append sources, oldest first. Takes effect before the next draw; none once the pool is closed.
 
         Raises `PlanError` in a replay.
+
+        Args:
+            arrivals: The sources, oldest first.
         """
         if self._replay is not None:
             raise PlanError("expected no arrivals in a replay: they come from the journal")
@@ -156,6 +169,9 @@ class ShufflingChunkPool:
 
         Chunks outside of the window are ignored. In a replay, removals come from the journal and all are ignored, as
         they are once the pool is closed.
+
+        Args:
+            numbers: Numbers of chunks.
         """
         if self._replay is not None:
             return
@@ -185,6 +201,10 @@ class ShufflingChunkPool:
         """Return at least one and at most `n` draws of one pass; None after the last pass.
 
         Waits while the window is empty. Raises `TimeoutError`, and `QueueClosed` after `close`.
+
+        Args:
+            n: Most draws, at least 1.
+            timeout: Seconds to wait. The default None waits for ever.
         """
         with self._changed:
             wait_until(self._changed, self._drawable, timeout, "chunks to draw from")
@@ -198,7 +218,12 @@ class ShufflingChunkPool:
             return draws
 
     def decide(self, draws: Draws, weights: Float) -> Draws:
-        """Return draws with uses, from the weights `[k]` of their chunks (NaN: none). In the order of the draws."""
+        """Return draws with uses, from the weights `[k]` of their chunks (NaN: none). In the order of the draws.
+
+        Args:
+            draws: Draws whose uses are open.
+            weights: `[k]` weights of their chunks, NaN if missing.
+        """
         with self._changed:
             assert self._hanse is not None, "only draws of a pool with hanse sampling are open"
             is_open = draws.use == OPEN
@@ -214,7 +239,11 @@ class ShufflingChunkPool:
             return decided
 
     def taken(self, seq: int) -> None:
-        """Mark all draws before `seq` as done: a state does not repeat them."""
+        """Mark all draws before `seq` as done: a state does not repeat them.
+
+        Args:
+            seq: Number of a draw.
+        """
         with self._changed:
             while self._log and self._log[0].end <= seq:
                 self._log.popleft()
@@ -286,7 +315,11 @@ class ShufflingChunkPool:
         return self._window.anchor
 
     def set_anchor(self, key: str) -> None:
-        """Count from a key: `chunks_since_anchor` becomes the chunks of the window's sources above it."""
+        """Count from a key: `chunks_since_anchor` becomes the chunks of the window's sources above it.
+
+        Args:
+            key: Sort key of a source.
+        """
         with self._changed:
             self._window.set_anchor(key)
 
@@ -309,6 +342,9 @@ class ShufflingChunkPool:
         """Everything that later draws depend on, and the draws from `taken` on that are not yet `taken`.
 
         Plain JSON but for the arrays `uses`, and `number` and `use` of `log`.
+
+        Args:
+            taken: Number of the first draw to repeat. The default is 0.
         """
         with self._changed:
             log = [draws for draws in self._log if draws.end > taken]
@@ -325,7 +361,11 @@ class ShufflingChunkPool:
 
     @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state, first with its draws that had not been taken. Raises `StateError`."""
+        """Continue from a state, first with its draws that had not been taken. Raises `StateError`.
+
+        Args:
+            state: Output of `state_dict`.
+        """
         with self._changed:
             self._check(state)
             self._shuffler.load_state_dict(state["shuffler"])

@@ -27,12 +27,17 @@ class PositionStore:
     two calls find and copy the frames of many draws. Cost: about 0.3 µs and one copy a draw. Memory: twice the cached
     bytes, and 8 bytes for each chunk number between the smallest and the largest cached one.
 
-    >>> store = PositionStore(ahead=2, limit=1 << 20)
-    >>> rows, places, ends = np.eye(3, dtype=np.uint8), np.array([4, 1, 0]), np.arange(4)
-    >>> now = store.put(7, 0, rows, places, ends)
-    >>> block, frames = store.take(np.array([7, 8]), np.array([1, 0]))
-    >>> Part.join([now]).place.tolist(), block.place.tolist(), block.rows.tolist(), frames.tolist()
-    ([4], [1], [[0, 1, 0]], [1, -1])
+    Args:
+        ahead: Later uses of a chunk that are cached.
+        limit: Bytes. The default is 1 GiB.
+
+    Example:
+        >>> store = PositionStore(ahead=2, limit=1 << 20)
+        >>> rows, places, ends = np.eye(3, dtype=np.uint8), np.array([4, 1, 0]), np.arange(4)
+        >>> now = store.put(7, 0, rows, places, ends)
+        >>> block, frames = store.take(np.array([7, 8]), np.array([1, 0]))
+        >>> Part.join([now]).place.tolist(), block.place.tolist(), block.rows.tolist(), frames.tolist()
+        ([4], [1], [[0, 1, 0]], [1, -1])
     """
 
     def __init__(self, ahead: int, limit: int = 1 << 30) -> None:
@@ -63,7 +68,11 @@ class PositionStore:
             return int((self._words[ends + self._words[at + 3]] - self._words[ends + 1]).sum())
 
     def has(self, number: Int) -> npt.NDArray[np.bool_]:
-        """Return `[n]` whether frames of any use of each chunk are cached."""
+        """Return `[n]` whether frames of any use of each chunk are cached.
+
+        Args:
+            number: `[n]` int64 chunk numbers.
+        """
         with self._lock:
             slot = number - self._base
             inside = (slot >= 0) & (slot < len(self._where))
@@ -74,6 +83,10 @@ class PositionStore:
         """Return the frames of each `use` of chunk `number` `[n]` in one block, and their counts `[n]`, -1 if absent.
 
         No chunk may come twice. A chunk is dropped after its last cached use.
+
+        Args:
+            number: `[n]` int64 chunk numbers, each once.
+            use: `[n]` int64 uses.
         """
         frames, nbytes = np.empty(len(number), np.int64), np.empty(len(number), np.int64)
         with self._lock:
@@ -88,7 +101,15 @@ class PositionStore:
         return Block(rows.reshape(n, self._width) if self._width else Ragged(rows, ends), chunk, place), frames
 
     def put(self, number: int, use: int, rows: Array, places: Int, ends: Int) -> Part:
-        """Cache `rows` at `places`, for `use` and later uses, each up to its `ends`; return the rows of `use`."""
+        """Cache `rows` at `places`, for `use` and later uses, each up to its `ends`; return the rows of `use`.
+
+        Args:
+            number: Number of the chunk.
+            use: The use that the first rows are for.
+            rows: Rows of all uses.
+            places: Position of each row in the chunk.
+            ends: End of the rows of each use.
+        """
         block = Block(rows, np.full(len(places), number), places.astype(np.int32))
         with self._lock:
             if self._width is None and len(block):
@@ -98,7 +119,11 @@ class PositionStore:
         return Part(block, 0, int(ends[1]))
 
     def forget(self, below: int) -> None:
-        """Drop chunks below a number."""
+        """Drop chunks below a number.
+
+        Args:
+            below: First number that stays.
+        """
         with self._lock:
             gone = self._where[: max(0, below - self._base)]
             self._held -= int(self._words[gone[gone >= 0] + 1].sum())

@@ -43,13 +43,21 @@ class ShufflingFrameSampler:
 
     Raises `PlanError` for a negative number of slots or an empty batch.
 
-    >>> sampler = ShufflingFrameSampler(slots=4, batch_size=3, seed=1)
-    >>> sampler.take([Block(np.zeros((8, 1), np.uint8), np.arange(8), np.zeros(8, np.int32))], end=1)
-    >>> early = list(sampler.ready())
-    >>> sampler.finish()
-    >>> late = list(sampler.ready())
-    >>> [len(batch.block) for batch in [*early, *late]]
-    [3, 3, 2]
+    Args:
+        slots: Frames of the reservoir, 0 for none. The default is 1,000,000.
+        batch_size: Frames of a batch, at least 1. The default is 1024.
+        seed: 0 to 2^64 - 1. The default is 0.
+        drop_last: Whether to drop a short last batch. The default is False.
+        metrics: Counts and times to update. The default None makes new ones.
+
+    Example:
+        >>> sampler = ShufflingFrameSampler(slots=4, batch_size=3, seed=1)
+        >>> sampler.take([Block(np.zeros((8, 1), np.uint8), np.arange(8), np.zeros(8, np.int32))], end=1)
+        >>> early = list(sampler.ready())
+        >>> sampler.finish()
+        >>> late = list(sampler.ready())
+        >>> [len(batch.block) for batch in [*early, *late]]
+        [3, 3, 2]
     """
 
     def __init__(
@@ -95,7 +103,12 @@ class ShufflingFrameSampler:
         return 0 if self._reservoir is None else len(self._reservoir)
 
     def take(self, blocks: Sequence[Block], end: int) -> None:
-        """Add the frames of the draws before `end`. Blocks with another row width are dropped and counted."""
+        """Add the frames of the draws before `end`. Blocks with another row width are dropped and counted.
+
+        Args:
+            blocks: Blocks of frames, in order.
+            end: Number of the draw after the last of these.
+        """
         with self._metrics.work():
             if self._restoring is not None:
                 self._restoring.ready_for(sum(map(len, blocks)))
@@ -125,13 +138,21 @@ class ShufflingFrameSampler:
             yield batch
 
     def consumed(self, index: int) -> None:
-        """Mark all batches up to `index` as done: a state does not name them."""
+        """Mark all batches up to `index` as done: a state does not name them.
+
+        Args:
+            index: Number of a batch.
+        """
         with self._lock:
             while self._given and self._given[0][0] <= index:
                 self._given.popleft()
 
     def dropped(self, batch: SampledBatch) -> None:
-        """Forget a batch that no consumer gets: a state does not name it."""
+        """Forget a batch that no consumer gets: a state does not name it.
+
+        Args:
+            batch: The batch.
+        """
         with self._lock:
             self._given = deque(given for given in self._given if given[0] != batch.index)
 
@@ -191,6 +212,10 @@ class ShufflingFrameSampler:
         """Continue from a state. Frames that cannot be read any more are left out.
 
         Raises `StateError` for a state of other parameters or another class, and if none of its frames can be read.
+
+        Args:
+            state: Output of `state_dict`.
+            fetch: Reads frames by chunk and position.
         """
         mine = {"slots": self._slots, "batch_size": self._batch_size, "seed": self._seed}
         with parsing_state("ShufflingFrameSampler"):

@@ -68,11 +68,17 @@ class EpisodeInlet(Inlet):
     The steps of chosen columns are rows of bytes: `layout` packs them, and `layout.decode` gives columns again.
     Episodes that come together are one source of chunks, named by their numbers.
 
-    >>> import penstock
-    >>> source = penstock.from_arrays({"rewards": np.arange(3.0)}, lengths=[2, 1]).source
-    >>> inlet = EpisodeInlet(source, ["rewards"])
-    >>> [(arrival.name, chunks.load(0).shape) for arrival, chunks in inlet.begin(wanted=9)]
-    [('episodes 0:2', (2, 8))]
+    Args:
+        source: The opened dataset.
+        columns: Step columns whose values are the rows.
+        metrics: Counts and times to update. The default None makes new ones.
+
+    Example:
+        >>> import penstock
+        >>> source = penstock.from_arrays({"rewards": np.arange(3.0)}, lengths=[2, 1]).source
+        >>> inlet = EpisodeInlet(source, ["rewards"])
+        >>> [(arrival.name, chunks.load(0).shape) for arrival, chunks in inlet.begin(wanted=9)]
+        [('episodes 0:2', (2, 8))]
     """
 
     def __init__(self, source: Source, columns: Sequence[str], metrics: StageMetrics | None = None) -> None:
@@ -110,7 +116,11 @@ class EpisodeInlet(Inlet):
         self._resumed = True
 
     def read(self, episode: int) -> npt.NDArray[np.uint8]:
-        """`[steps, width]` rows of one episode."""
+        """`[steps, width]` rows of one episode.
+
+        Args:
+            episode: Number of the episode.
+        """
         first, last = self.source.episode_rows("step", episode)
         zero = np.zeros(1, np.int64)
         span = Selection(zero, np.array([first]), np.array([last - first]), zero, (1, last - first))

@@ -28,9 +28,14 @@ class ChunkSourceSplitter:
     shares times 2^64. So it does not depend on the other chunks, on the process, or on when a file arrived; and a part
     keeps its chunks where others are split further. Raises `PlanError` for weights without a share.
 
-    >>> splitter = ChunkSourceSplitter([9, 1])
-    >>> splitter.parts("games_17.tar", 1000).tolist().count(1)
-    93
+    Args:
+        weights: Weight of each part, in any scale.
+        salt: Text that makes another split of the same chunks. The default is empty.
+
+    Example:
+        >>> splitter = ChunkSourceSplitter([9, 1])
+        >>> splitter.parts("games_17.tar", 1000).tolist().count(1)
+        93
     """
 
     def __init__(self, weights: Sequence[Weight], salt: str = "") -> None:
@@ -38,7 +43,13 @@ class ChunkSourceSplitter:
         self._ends = [int(end * (1 << 64)) for end in accumulate(self.shares)]
 
     def parts(self, key: str, n: int, first: int = 0) -> Int:
-        """Return `[n]` the part of each chunk of a source, from chunk `first` on. Cost: a few µs a chunk."""
+        """Return `[n]` the part of each chunk of a source, from chunk `first` on. Cost: a few µs a chunk.
+
+        Args:
+            key: Sort key of the source.
+            n: Number of chunks.
+            first: Number of the first chunk. The default is 0.
+        """
         return np.array([self._part(key, i) for i in range(first, first + n)], np.int64)
 
     def parts_of(self, source: ChunkSource) -> Int:
@@ -46,12 +57,19 @@ class ChunkSourceSplitter:
 
         The hash uses the key of the source, or its attribute `split_by`: a permanent key and the number of its first
         chunk.
+
+        Args:
+            source: The source.
         """
         key, first = getattr(source, "split_by", (source.key, 0))
         return self.parts(key, len(source), first)
 
     def lost_of(self, source: ChunkSource) -> Int:
-        """Return `[n]` the part that counts each lost chunk of a damaged source, as if it followed the last chunk."""
+        """Return `[n]` the part that counts each lost chunk of a damaged source, as if it followed the last chunk.
+
+        Args:
+            source: The damaged source.
+        """
         key, first = getattr(source, "split_by", (source.key, 0))
         return self.parts(key, source.expected - len(source), first + len(source))
 
@@ -61,7 +79,12 @@ class ChunkSourceSplitter:
         return next(part for part, end in enumerate(self._ends) if number < end)
 
     def view(self, source: ChunkSource, part: int) -> ChunkSource:
-        """Return the chunks of one part of a source, in its order; closing it closes the source."""
+        """Return the chunks of one part of a source, in its order; closing it closes the source.
+
+        Args:
+            source: The source.
+            part: Number of the part.
+        """
         self.check(part)
         lost = int(np.count_nonzero(self.lost_of(source) == part))
         return ChunkSubset(source, np.flatnonzero(self.parts_of(source) == part), lost)
@@ -71,11 +94,19 @@ class ChunkSourceSplitter:
 
         The parts share the inlet: each file is listed, opened and indexed once. Create all pipelines of an inlet before
         starting one.
+
+        Args:
+            inlet: The inlet to share.
         """
         return tuple(SplitPart(inlet, self, i) for i in range(len(self.shares)))
 
     def opener(self, opener: Opener, part: int) -> Opener:
-        """Return an opener for one part of the files of another opener."""
+        """Return an opener for one part of the files of another opener.
+
+        Args:
+            opener: Opens a file as a source of chunks.
+            part: Number of the part.
+        """
         self.check(part)
 
         def opened(path: Path) -> ChunkSource | None:
@@ -85,7 +116,11 @@ class ChunkSourceSplitter:
         return opened
 
     def check(self, part: int) -> None:
-        """Raise `PlanError` for a part out of range."""
+        """Raise `PlanError` for a part out of range.
+
+        Args:
+            part: Number of the part.
+        """
         if not 0 <= part < len(self.shares):
             raise PlanError(f"expected a part within 0:{len(self.shares)}, got {part}")
 

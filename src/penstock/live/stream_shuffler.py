@@ -35,13 +35,17 @@ class StreamShuffler:
 
     Raises `PlanError` for a window that moves to the left.
 
-    >>> shuffler = StreamShuffler(seed=3)
-    >>> shuffler.extend(0, 4)
-    >>> early = shuffler.draw(2).tolist()
-    >>> shuffler.extend(1, 6)
-    >>> late = shuffler.draw(9).tolist()
-    >>> sorted({*early, *late} - {0}), len(shuffler.draw(1))
-    ([1, 2, 3, 4, 5], 0)
+    Args:
+        seed: 0 to 2^64 - 1. The default is 0.
+
+    Example:
+        >>> shuffler = StreamShuffler(seed=3)
+        >>> shuffler.extend(0, 4)
+        >>> early = shuffler.draw(2).tolist()
+        >>> shuffler.extend(1, 6)
+        >>> late = shuffler.draw(9).tolist()
+        >>> sorted({*early, *late} - {0}), len(shuffler.draw(1))
+        ([1, 2, 3, 4, 5], 0)
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -65,7 +69,12 @@ class StreamShuffler:
         return self._passes
 
     def extend(self, lo: int, hi: int) -> None:
-        """Move the window to `lo : hi`."""
+        """Move the window to `lo : hi`.
+
+        Args:
+            lo: First number.
+            hi: Number after the last.
+        """
         if lo < self._window[0] or hi < self._window[1] or lo > hi:
             raise PlanError(f"expected a window at or to the right of {self._window}, got {(lo, hi)}")
         begin = max(self._window[1], lo)
@@ -82,6 +91,10 @@ class StreamShuffler:
 
         Removed numbers stay in the ranges, and are drawn and dropped like numbers that left. At the start of the
         window, where most files are deleted, they cost nothing, because the window moves past them.
+
+        Args:
+            lo: First number.
+            hi: Number after the last.
         """
         lo, hi = max(lo, self._window[0]), min(hi, self._window[1])
         if lo >= hi:
@@ -126,6 +139,9 @@ class StreamShuffler:
 
         Numbers that were removed or left the window are drawn too, and dropped. At the end of the pass, nothing is
         drawn behind the last number that is returned: how many numbers were asked for must not change later draws.
+
+        Args:
+            n: Most numbers.
         """
         parts: list[Int] = []
         before = (self._ranges.copy(), self._draws)
@@ -189,7 +205,11 @@ class StreamShuffler:
 
     @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`. Raises `StateError` for anything else, or another seed."""
+        """Continue from a `state_dict`. Raises `StateError` for anything else, or another seed.
+
+        Args:
+            state: Output of `state_dict`.
+        """
         ranges = np.array(state["ranges"], np.int64).reshape(-1, 4).T.copy()
         window = int(state["window"][0]), int(state["window"][1])
         begins, ends = ([int(end) for end in held] for held in state["holes"])

@@ -45,11 +45,18 @@ class TensorGenerator:
 
     With `references`, `chunk` int64 and `place` int32 say which frame each row is.
 
-    >>> from penstock.live.block import Block
-    >>> generator = TensorGenerator(lambda rows, out: {"first": rows[:, 0].copy()})
-    >>> block = Block(np.array([[5, 6], [7, 8]], np.uint8), np.arange(2), np.zeros(2, np.int32))
-    >>> generator.decode(SampledBatch(0, block)).arrays
-    {'first': array([5, 7], dtype=uint8)}
+    Args:
+        decode: Called as `decode(rows, out)`; returns the arrays of a batch. The default None returns the rows.
+        references: Whether batches name their frames. The default is False.
+        buffers: Sets of arrays to keep for reuse. The default is 8.
+        metrics: Counts and times to update. The default None makes new ones.
+
+    Example:
+        >>> from penstock.live.block import Block
+        >>> generator = TensorGenerator(lambda rows, out: {"first": rows[:, 0].copy()})
+        >>> block = Block(np.array([[5, 6], [7, 8]], np.uint8), np.arange(2), np.zeros(2, np.int32))
+        >>> generator.decode(SampledBatch(0, block)).arrays
+        {'first': array([5, 7], dtype=uint8)}
     """
 
     def __init__(
@@ -68,7 +75,11 @@ class TensorGenerator:
         self._kept: list[tuple[int, Arrays]] = []
 
     def decode(self, batch: SampledBatch) -> Decoded:
-        """Return the arrays of a batch."""
+        """Return the arrays of a batch.
+
+        Args:
+            batch: Frames of the batch.
+        """
         block = batch.block
         if self._decode is None:
             arrays: Arrays = {"rows": block.rows}

@@ -33,12 +33,18 @@ class ChunkUnpacker:
     Pure functions without state. Source: the unpacker of Leela Chess Zero's loader.
     Raises `PlanError` for other parameters.
 
-    >>> unpacker = ChunkUnpacker(rate="1/4", seed=3)
-    >>> uses = [unpacker.places(number=7, use=use, n=10) for use in range(4)]
-    >>> [len(places) for places in uses], sorted(np.concatenate(uses).tolist()) == list(range(10))
-    ([3, 2, 3, 2], True)
-    >>> ChunkUnpacker(count=3, seed=3).places(number=7, use=0, n=10).tolist()
-    [2, 7, 4]
+    Args:
+        rate: Share of the positions of each use, above 0 and at most 1. The default None: `count` is given.
+        count: Positions of each use, at least 1. The default None: `rate` is given.
+        seed: 0 to 2^64 - 1. The default is 0.
+
+    Example:
+        >>> unpacker = ChunkUnpacker(rate="1/4", seed=3)
+        >>> uses = [unpacker.places(number=7, use=use, n=10) for use in range(4)]
+        >>> [len(places) for places in uses], sorted(np.concatenate(uses).tolist()) == list(range(10))
+        ([3, 2, 3, 2], True)
+        >>> ChunkUnpacker(count=3, seed=3).places(number=7, use=0, n=10).tolist()
+        [2, 7, 4]
     """
 
     def __init__(self, *, rate: Weight | None = None, count: int | None = None, seed: int = 0) -> None:
@@ -56,6 +62,12 @@ class ChunkUnpacker:
 
         Cost: of what is taken; with weights, of all that was taken by this and earlier uses.
         Raises `PlanError` for weights of another length, negative or not finite.
+
+        Args:
+            number: Number of the chunk.
+            use: Number of the use, from 0.
+            n: Positions of the chunk.
+            weights: `[n]` weights of the positions, only with `count`. The default None: all weigh the same.
         """
         return self.several(number, use, 1, n, weights)[0]
 
@@ -64,10 +76,18 @@ class ChunkUnpacker:
 
         Cost: about the cost of one use.
 
-        >>> unpacker = ChunkUnpacker(count=2, seed=1)
-        >>> places, ends = unpacker.several(number=3, use=4, uses=2, n=9)
-        >>> ends.tolist(), places.tolist() == [p for use in (4, 5) for p in unpacker.places(3, use, 9).tolist()]
-        ([0, 2, 4], True)
+        Args:
+            number: Number of the chunk.
+            use: Number of the first use.
+            uses: Number of uses.
+            n: Positions of the chunk.
+            weights: As for `places`.
+
+        Example:
+            >>> unpacker = ChunkUnpacker(count=2, seed=1)
+            >>> places, ends = unpacker.several(number=3, use=4, uses=2, n=9)
+            >>> ends.tolist(), places.tolist() == [p for use in (4, 5) for p in unpacker.places(3, use, 9).tolist()]
+            ([0, 2, 4], True)
         """
         if n == 0:
             return np.zeros(0, np.int64), np.zeros(uses + 1, np.int64)
