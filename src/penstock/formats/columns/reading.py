@@ -61,7 +61,7 @@ class EpisodeRuns:
         return used.tolist()
 
 
-class StoredColumn:
+class SegmentedColumn:
     """A column in the files of its segments."""
 
     def __init__(self, layout: StoreLayout, path: str, runs: EpisodeRuns, mapping: Map) -> None:
@@ -72,7 +72,7 @@ class StoredColumn:
         self.field: Field = layout.spec[path]
 
 
-class FixedColumnReader(StoredColumn):
+class FixedColumnReader(SegmentedColumn):
     """A column whose rows all have the same size."""
 
     def files(self) -> Iterator[tuple[Path, int]]:
@@ -111,7 +111,7 @@ class FixedColumnReader(StoredColumn):
         return views
 
 
-class RaggedColumnReader(StoredColumn):
+class RaggedColumnReader(SegmentedColumn):
     """A column whose rows have different lengths: row `i` is `values[offsets[i] : offsets[i + 1]]`."""
 
     def files(self) -> Iterator[tuple[Path, int]]:
