@@ -16,6 +16,12 @@ _IN_PARTS = {"muxer": {"movflags": "frag_keyframe+empty_moov"}}
 KINDS: dict[str, tuple[str, str, dict[str, str], dict[str, Any]]] = {
     "av1.mp4": ("libsvtav1", "yuv420p", {"g": "2", "crf": "30", "preset": "10"}, {}),
     "av1_10bit.mp4": ("libsvtav1", "yuv420p10le", {"g": "8", "crf": "30", "preset": "10"}, {}),
+    "av1_faststart.mp4": (
+        "libsvtav1",
+        "yuv420p",
+        {"g": "4", "crf": "30", "preset": "10"},
+        {"muxer": {"movflags": "faststart"}},
+    ),
     "h264.mp4": ("libx264", "yuv420p", {"g": "12", "bf": "3"}, {}),
     "h264_long.mp4": ("libx264", "yuv420p", {"g": "250", "bf": "2"}, {}),
     "h264_open.mp4": ("libx264", "yuv420p", {"x264-params": "open-gop=1:keyint=10:bframes=3:scenecut=0"}, {}),

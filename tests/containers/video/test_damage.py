@@ -42,6 +42,27 @@ def test_a_file_with_a_cut_end(tmp_path: Path, videos: dict[str, Path]) -> None:
         packet_index(tmp_path / "headless.mp4")
 
 
+@pytest.mark.parametrize("kind", ["av1.mp4", "av1_faststart.mp4", "vp9.mp4"])
+@pytest.mark.parametrize("part", [1.0, 0.7])
+def test_tables_of_packets_say_what_the_packets_say(
+    kind: str, part: float, tmp_path: Path, videos: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = videos[kind].read_bytes()
+    path = tmp_path / kind
+    path.write_bytes(raw[: int(len(raw) * part)])
+    if part < 1 and kind != "av1_faststart.mp4":
+        with pytest.raises(FormatError, match="damaged or cut"):
+            packet_index(path)  # the table is at the end
+        return
+    found = packet_index(path, keep=False)
+    monkeypatch.setattr(index, "IN_ORDER", ())
+    expected = packet_index(path, keep=False)
+    assert found.claimed == expected.claimed == FRAMES
+    assert (len(found) == FRAMES) == (part == 1)
+    for name in ("offset", "size", "rank", "keys", "ticks", "start"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -29,13 +29,14 @@ import numpy as np
 
 from penstock.containers.cache import Cache
 from penstock.containers.video.decoders import POOL, Decoder
-from penstock.containers.video.index import EXTRA, FileIdentity, PacketIndex, demuxer, packet_index
+from penstock.containers.video.index import EXTRA, FileIdentity, PacketIndex, demuxer, open_video, packet_index
 from penstock.containers.video.torchcodec import TorchcodecDecoder, torchcodec_decoders
 from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import ArgumentError, FormatError, require
-from penstock.files.descriptors import PooledFile, open_regular, opened
+from penstock.files.descriptors import PooledFile
+from penstock.files.remote import Wanted, filled, read_at, remote_file
 from penstock.flow import OrderedMap, PrefetchLimits, cores
 
 Layout = Literal["hwc", "chw"]
@@ -278,6 +279,12 @@ class VideoFiles:
             else:
                 self._decode(run, wanted, out)
 
+        remote = self._remote_ranges(runs)
+        with filled(remote) if remote else nullcontext():
+            self._for_each(decode, runs)
+
+    def _for_each(self, decode: Callable[[_Run], None], runs: list[_Run]) -> None:
+        """Decode runs, by several threads if there are several."""
         threads = min(self._threads, len(runs))
         if threads < 2:
             for run in runs:
@@ -286,6 +293,17 @@ class VideoFiles:
         with OrderedMap(decode, runs, PrefetchLimits(threads, items=2 * threads), name="penstock-video") as decoded:
             for _ in decoded:
                 pass
+
+    def _remote_ranges(self, runs: list[_Run]) -> list[Wanted]:
+        """Bytes of remote files that runs need. They are fetched together, before the first run."""
+        wanted: list[Wanted] = []
+        for run in runs:
+            if (remote := remote_file(self.paths[run.file])) is not None:
+                index = self.index(run.file)
+                packets = slice(int(index.start[run.frames].min()), int(index.packet[run.frames].max()) + 1)
+                begin = index.offset[packets]
+                wanted.append((remote, begin, begin + index.size[packets]))
+        return wanted
 
     def packets(self, file_numbers: Any, frame_numbers: Any) -> Ragged:
         """Return the encoded packets of frames, as they are in the files.
@@ -315,9 +333,10 @@ class VideoFiles:
         """
         digest = hashlib.sha256(repr((self._stream, self._size, self.layout)).encode())
         for path in self.paths:
-            with opened(path, follow=True) as fd:
+            with open_video(path) as file:
+                fd = file.fileno()
                 size = os.fstat(fd).st_size
-                ends = os.pread(fd, _SAMPLE, 0), os.pread(fd, _SAMPLE, max(size - _SAMPLE, 0))
+                ends = read_at(path, fd, _SAMPLE, 0), read_at(path, fd, _SAMPLE, max(size - _SAMPLE, 0))
             digest.update(f"{size} ".encode() + b"".join(ends))
         return digest.digest()
 
@@ -445,13 +464,23 @@ class VideoFiles:
                 self._frames.array((run.file, number), rgb.copy)
             self._place(rgb, wanted.places_of(row), out)
 
+    @contextmanager
+    def _descriptor(self, file: int) -> Generator[int]:
+        """A descriptor of a file. Files on this machine share a few; a remote one is opened without being fetched."""
+        if remote_file(self.paths[file]) is None:
+            with self._open[file] as fd:
+                yield fd
+        else:
+            with open_video(self.paths[file]) as opened:
+                yield opened.fileno()
+
     def _check_identity(self, fd: int, index: PacketIndex, path: Path) -> None:
-        if FileIdentity.of(fd) != index.identity:
+        if FileIdentity.of(fd, path) != index.identity:
             message = "expected the file as it was, got one that was replaced or changed; open the dataset again"
             raise FormatError(message, path=path)
 
     def _made(self, path: Path) -> Decoder:
-        with open(open_regular(path), "rb") as file, demuxer(file, path, self._stream) as (_, stream):
+        with open_video(path) as file, demuxer(file, path, self._stream) as (_, stream):
             return Decoder(stream.codec_context)
 
     def _packets(self, file: int, index: PacketIndex, first: int, end: int) -> Generator[tuple[memoryview, int]]:
@@ -460,11 +489,11 @@ class VideoFiles:
         parts = np.cumsum(size, dtype=np.int64) // PIECE
         edges = np.flatnonzero((offset[1:] != offset[:-1] + size[:-1]) | (parts[1:] != parts[:-1])) + 1
         path = self.paths[file]
-        with self._open[file] as fd:
+        with self._descriptor(file) as fd:
             self._check_identity(fd, index, path)
             for a, b in zip([0, *edges.tolist()], [*edges.tolist(), len(offset)], strict=True):
                 begin, length = int(offset[a]), int(offset[b - 1] + size[b - 1] - offset[a])
-                raw = memoryview(os.pread(fd, length, begin))
+                raw = memoryview(read_at(path, fd, length, begin))
                 if len(raw) < length:
                     message = f"expected {length} bytes, got {len(raw)}: the file was cut; restore it"
                     raise FormatError(message, path=path, where=f"byte {begin}")

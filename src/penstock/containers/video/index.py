@@ -38,12 +38,14 @@ from penstock.core.arrays import AnyArray, IntArray
 from penstock.errors import FormatError, UnsafeDataError, require
 from penstock.files.arrays import read_arrays, write_arrays
 from penstock.files.descriptors import open_regular
+from penstock.files.remote import open_file, read_at, remote_file
 from penstock.files.user_cache import make_room, user_cache
 
 EXTRA = "video"
 SIDE = 1 << 13  # most pixels of a side of a frame
 MAGIC = b"penstock video index 2\n"
 CACHE_BYTES = 1 << 30  # of the indexes of all files together
+IN_ORDER = ("libdav1d", "libaom-av1", "av1", "vp9", "libvpx-vp9")  # decoders of codecs without reordering of packets
 _HEADER = 64  # most bytes between the position that a demuxer gives and the first byte of the packet
 _SEARCHED = 4096  # bytes of a file that say which container it is
 _KEY, _HIDDEN = 1, 2
@@ -58,8 +60,11 @@ class FileIdentity(NamedTuple):
     modified: int
 
     @classmethod
-    def of(cls, fd: int) -> FileIdentity:
-        """Return the identity of an open file. Cost: 1 µs."""
+    def of(cls, fd: int, path: Path) -> FileIdentity:
+        """Return the identity of an open file. Cost: 2 µs. Fetching parts of a remote file does not change it."""
+        if (remote := remote_file(path)) is not None:
+            state = remote.state
+            return cls(state.device, state.inode, state.size, state.mtime_ns)
         found = os.fstat(fd)
         return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
@@ -164,9 +169,9 @@ def packet_index(path: Path, stream: int = 0, *, keep: bool = True) -> PacketInd
             stream.
         MissingExtraError: PyAV is not installed.
     """
-    fd = open_regular(path, follow=True)
-    with open(fd, "rb") as file:
-        identity = FileIdentity.of(fd)
+    with open_video(path) as file:
+        fd = file.fileno()
+        identity = FileIdentity.of(fd, path)
         if not identity.size:
             raise FormatError("expected a video, got an empty file", path=path)
         place = _place(path, stream) if keep else None
@@ -174,11 +179,24 @@ def packet_index(path: Path, stream: int = 0, *, keep: bool = True) -> PacketInd
         if place is not None and (kept := read_arrays(place, MAGIC, key)) is not None:
             return _index(identity, *kept)
         header, arrays = _demuxed(file, path, stream)
-        if FileIdentity.of(fd) != identity:
+        if FileIdentity.of(fd, path) != identity:
             raise FormatError("expected a file that stays as it is, got one that changed while it was read", path=path)
         if place is not None:
             _keep(place, key, header, arrays)
         return _index(identity, header, arrays)
+
+
+def open_video(path: Path) -> IO[bytes]:
+    """Open a regular file. A remote file fetches what is read through the object.
+
+    Raises:
+        FormatError: The file is missing, or a folder, device or pipe.
+    """
+    fd = open_regular(path, follow=True, fetch=False)
+    if remote_file(path) is None:
+        return open(fd, "rb")
+    os.close(fd)
+    return open_file(path)
 
 
 @contextmanager
@@ -203,7 +221,7 @@ def demuxer(file: IO[bytes], path: Path, stream: int) -> Generator[tuple[Any, An
 
 def _container(file: IO[bytes], path: Path) -> str:
     """Name of the demuxer, by content. Whatever the file is called, playlists and image lists are never opened."""
-    head = os.pread(file.fileno(), _SEARCHED, 0)
+    head = read_at(path, file.fileno(), _SEARCHED, 0)
     if head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"styp"):
         return "mp4"
     if head[:4] == b"\x1aE\xdf\xa3":
@@ -214,22 +232,27 @@ def _container(file: IO[bytes], path: Path) -> str:
 
 
 def _demuxed(file: IO[bytes], path: Path, stream: int) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-    """Header and arrays of the index of a file. Cost: one pass over the file; only the first frame is decoded."""
+    """Header and arrays of the index of a file. Cost: one pass over the file, or over its table of packets where that
+    says everything; only the first frame is decoded."""
     rows: list[tuple[int, int, int, int]] = []
     first: Any = None  # the first frame knows how players turn it
     with demuxer(file, path, stream) as (container, chosen):
         context = chosen.codec_context
         _check_size(context, path)
+        listed = _listed(container, chosen, os.fstat(file.fileno()).st_size)
         for packet in container.demux(chosen):
-            if not packet.size:
-                continue  # the flush packet after the last one
+            if first is not None and listed is not None and rows[0] == listed[0]:
+                rows = listed
+                break
+            if not packet.size or packet.is_corrupt:
+                continue  # the flush packet after the last one, or a part of a packet at the end of a cut file
             if packet.has_sidedata("new_extradata"):
                 message = "expected one encoding in a stream, got packets with new parameters; encode the video again"
                 raise FormatError(message, path=path, where=f"packet {len(rows)}")
             tick = packet.dts if packet.pts is None and not context.has_b_frames else packet.pts
             if tick is None:
                 raise FormatError("expected a timestamp, got none", path=path, where=f"packet {len(rows)}")
-            offset = _offset(file.fileno(), packet)
+            offset = _offset(file.fileno(), packet, path)
             if offset is None:
                 message = "expected packets that are stored in one piece; copy the video into an MP4 file"
                 raise FormatError(message, path=path, where=f"packet {len(rows)}")
@@ -247,12 +270,32 @@ def _demuxed(file: IO[bytes], path: Path, stream: int) -> tuple[dict[str, Any], 
     return header, {"offset": columns[0], "size": columns[1], "ticks": columns[2], "flags": columns[3].astype(np.uint8)}
 
 
-def _offset(fd: int, packet: Any) -> int | None:
+def _listed(container: Any, stream: Any, size: int) -> list[tuple[int, int, int, int]] | None:
+    """The packets that the table of an MP4 file lists, up to the first one that a file of `size` bytes lacks.
+
+    The table has decoding times alone. So it serves codecs that show frames in the order of their packets, which AV1
+    and VP9 do by definition. None for other files, and for tables that are incomplete (fragmented files).
+    """
+    entries = stream.index_entries
+    if "mp4" not in container.format.name or stream.codec_context.name not in IN_ORDER or len(entries) != stream.frames:
+        return None
+    rows: list[tuple[int, int, int, int]] = []
+    for entry in entries:
+        if entry.pos < 0 or entry.size <= 0:
+            return None
+        if entry.pos + entry.size > size:
+            break
+        flags = _KEY * entry.is_keyframe + _HIDDEN * entry.is_discard
+        rows.append((entry.pos, entry.size, entry.timestamp, flags))
+    return rows or None
+
+
+def _offset(fd: int, packet: Any, path: Path) -> int | None:
     """First byte of a packet in its file, or None if the file has it in pieces."""
     if packet.pos is None or packet.pos < 0:
         return None
     raw = bytes(packet)
-    found = os.pread(fd, len(raw) + _HEADER, packet.pos).find(raw)
+    found = read_at(path, fd, len(raw) + _HEADER, packet.pos).find(raw)
     return None if found < 0 else packet.pos + found
 
 
