@@ -183,11 +183,13 @@ class Generator:
             return parts[0]
         stop: Any = rng.choice(["first_exhausted", "all_exhausted", "drain", rng.randint(1, 40)])
         label = rng.choice(["source", "source", "part", None])
-        data = mix([part.data for part in parts], weights, stop=stop, label=label)
+        repeats = {"0": rng.choice([0.5, 1, 1.5, 3])} if sum(map(bool, weights[1:])) and rng.random() < 0.3 else None
+        data = mix([part.data for part in parts], weights, stop=stop, label=label, max_repeats=repeats)
         if len(data) > LARGEST:
             return parts[0]
         inner = ", ".join(part.text for part in parts)
-        node = Node(data, _nothing, f"mix([{inner}], {weights}, stop={stop!r}, label={label!r})")
+        options = f"stop={stop!r}, label={label!r}, max_repeats={repeats}"
+        node = Node(data, _nothing, f"mix([{inner}], {weights}, {options})")
         node.epoch = model.mixed(parts, node, shares(weights), label)
         return node
 

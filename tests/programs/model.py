@@ -281,7 +281,9 @@ def mixed(parts: Sequence[Node], node: Node, shares: Sequence[Fraction], label: 
             record = parts[number].sequence(j, j + 1)[0]
             record = {name: value for name, value in record.items() if name not in inner}
             found.append(record if label is None else record | {label: number})
-            if plan.course.stop != "drain":
+            limits = plan.course.limits or [None] * len(parts)
+            assert all(most is None or n <= most for n, most in zip(counts, limits, strict=True)), "too many repeats"
+            if plan.course.stop != "drain" and not plan.course.limits:
                 bound = plan.course.bound
                 assert all(abs(n - s * len(found)) <= bound for n, s in zip(counts, shares, strict=True)), (
                     "a rate is off"
