@@ -153,10 +153,11 @@ def decode_rows(
                 place = f"row {first + i} of the column"
                 raise type(error)(str(error), where=f"{where}, {place}" if where else place) from error
 
-    if threads is None and sum(map(len, blobs)) < THREAD_BYTES:
-        threads = 0
+    if threads == 0 or (threads is None and sum(map(len, blobs)) < THREAD_BYTES):
+        decode_part(range(len(blobs)))
+        return
     limits = PrefetchLimits(threads=threads)
-    size = max(len(blobs) // max(4 * limits.threads, 1), 1)
+    size = max(len(blobs) // (4 * limits.threads), 1)
     parts = [range(i, min(i + size, len(blobs))) for i in range(0, len(blobs), size)]
     with OrderedMap(decode_part, parts, limits, name="penstock-images") as done:
         for _ in done:

@@ -19,7 +19,7 @@ from penstock.containers.cache import Cache
 from penstock.containers.images import read_header
 from penstock.containers.tfrecord import map_records
 from penstock.core.arrays import AnyArray
-from penstock.core.boundary import parsing
+from penstock.core.boundary import parsing, refusal
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field, Spec
@@ -180,11 +180,15 @@ class RLDSSource(StateSource[_RLDSState]):
             found.placed.read(selection, out)
             return
         first = self.rows(found.field.align)
-        for record, start, length, at in zip(*(part.tolist() for part in pieces), strict=True):
-            a = start - int(first[record]) + found.first
-            path, where = state.records.where(record, column)
-            with parsing(path, where):
+        record = 0
+        try:
+            for record, start, length, at in zip(*(part.tolist() for part in pieces), strict=True):
+                a = start - int(first[record]) + found.first
                 _read(found, record, a, a + length, out[at : at + length])
+        except Exception as error:
+            if (instead := refusal(error, *state.records.where(record, column))) is None:
+                raise
+            raise instead from error
 
     @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
