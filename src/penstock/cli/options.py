@@ -21,7 +21,7 @@ UNITS = {
     **{"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30},
 }
 
-IN_HELP = "A path, an id that a format knows, or a pattern such as 'shard-{000..009}.tar' or 'runs/*'."
+IN_HELP = "A path, a URL, an id that a format knows, or a pattern such as 'shard-{000..009}.tar' or 'runs/*'."
 In = Annotated[str, typer.Argument(metavar="LOCATION", help=IN_HELP)]
 Storage = Annotated[
     list[str] | None,

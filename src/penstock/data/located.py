@@ -23,13 +23,21 @@ class DatasetFiles:
     Args:
         format: The format.
         paths: One path, or the files in order.
+        url: URL of the first path, without credentials. The default is None: a local path.
     """
 
     format: Format
     paths: tuple[Path, ...]
+    url: str | None = None
 
     def __str__(self) -> str:
-        return str(self.paths[0]) if len(self.paths) == 1 else f"{len(self.paths)} files in {folder_of(self.paths)}"
+        if len(self.paths) == 1:
+            return self.url or str(self.paths[0])
+        return (
+            f"{len(self.paths)} files, first {self.url}"
+            if self.url
+            else (f"{len(self.paths)} files in {folder_of(self.paths)}")
+        )
 
     def open(self, **options: Any) -> Source:
         """Open the dataset for reading.
@@ -38,7 +46,10 @@ class DatasetFiles:
             options: Options of the format.
         """
         one = len(self.paths) == 1
-        return self.format.open(self.paths[0], **options) if one else self.format.open_files(self.paths, **options)
+        source = self.format.open(self.paths[0], **options) if one else self.format.open_files(self.paths, **options)
+        if self.url is not None:
+            source.location = str(self)
+        return source
 
     def check(self, **options: Any) -> Iterator[Finding]:
         """Search for damage, unless `open` already finds all that the format's check does.
@@ -138,7 +149,9 @@ def locate(
     """
     location = Location.of(given, storage_options)
     chosen = None if format is None else named(format)
-    places = [_place(path, chosen) for path in location.paths()]
+    resolved = location.resolve()
+    places = [_place(path, chosen) for _, path in resolved]
+    urls = [name if name != str(path) else None for name, path in resolved]
     if missing := [str(path) for found, path in places if found is None and not path.exists()]:
         if len(places) == 1:
             raise FileNotFoundError(f"nothing at {location}, and no format knows a dataset of that id")
@@ -149,8 +162,10 @@ def locate(
     if len(paths) > 1 and all(path.is_file() for path in paths):
         first = places[0][0] or recognise(paths[0])[0]
         if first.are_shards(paths):
-            return LocatedData(location, (DatasetFiles(first, paths),))
-    datasets = [DatasetFiles(found or recognise(path)[0], (path,)) for found, path in places]
+            return LocatedData(location, (DatasetFiles(first, paths, urls[0]),))
+    datasets = [
+        DatasetFiles(found or recognise(path)[0], (path,), url) for (found, path), url in zip(places, urls, strict=True)
+    ]
     return LocatedData(location, tuple(datasets))
 
 

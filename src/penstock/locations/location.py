@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from glob import has_magic
 from pathlib import Path
@@ -23,13 +24,17 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from penstock.core.narrowing import is_path
-from penstock.errors import ArgumentError, DataError
-from penstock.locations.mirror import mirror
+from penstock.errors import ArgumentError, DataError, RemoteError
+from penstock.locations.mirror import MIRRORS, mirror
 from penstock.locations.objects import shown
-from penstock.locations.patterns import expand_braces, local_glob
+from penstock.locations.patterns import expand_braces, local_glob, url_glob
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?=//|:)")
 _LOST_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/(?!/)")
+MARKER = "penstock-upload.json"
+"""Object at a URL while a dataset is uploaded; see `penstock.locations.upload`."""
+
+_AT_ONCE = 16  # URLs that are listed at a time
 _SHOWN = 3  # names of a list that are shown in messages
 
 
@@ -86,7 +91,7 @@ class Location:
         Raises:
             ArgumentError: A name is neither text nor a path.
             DataError: There is no name, or a name begins with `pipe:`.
-            FileNotFoundError: Nothing matches a glob.
+            FileNotFoundError: Nothing matches a local glob. Stores are asked later, by `resolve`.
         """
         if isinstance(given, Location):
             if storage_options:
@@ -105,15 +110,46 @@ class Location:
         return self.text
 
     def paths(self) -> tuple[Path, ...]:
-        """Return the local path of each place. A URL is mirrored: its bytes are fetched when they are read.
+        """Return the local path of each file and folder, as `resolve` does."""
+        return tuple(path for _, path in self.resolve())
+
+    def resolve(self) -> tuple[tuple[str, Path], ...]:
+        """Return the name, for messages, and the local path of each file and folder.
+
+        A URL is mirrored: its bytes are fetched when they are read. A URL with a glob becomes all its matches.
 
         Raises:
-            FileNotFoundError: A URL leads to nothing.
-            RemoteError: A store does not answer.
+            FileNotFoundError: A URL leads to nothing, or nothing matches a glob.
+            RemoteError: A store does not answer, or an upload to a URL is not finished.
         """
-        return tuple(
-            mirror(place.full, self.storage_options) if isinstance(place, Url) else place for place in self.places
-        )
+        if not any(isinstance(place, Url) for place in self.places):
+            return tuple((str(place), Path(str(place))) for place in self.places)
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            found = [place for places in threads.map(self._matches, self.places) for place in places]
+            return tuple(zip(map(str, found), threads.map(self._local, found), strict=True))
+
+    def _matches(self, place: Place) -> list[Place]:
+        if isinstance(place, Path):
+            return [place]
+        return [Url(url) for url in url_glob(place.full, self.storage_options, MIRRORS.retry)]
+
+    def _local(self, place: Place) -> Path:
+        if isinstance(place, Path):
+            return place
+        try:
+            path = mirror(place.full, self.storage_options)
+        except FileNotFoundError:
+            folder, colon, split = place.full.rpartition(":")
+            if not colon or "/" in split:
+                raise
+            path = mirror(folder, self.storage_options)
+            return path.with_name(f"{path.name}:{split}")
+        if (path / MARKER).exists():
+            raise RemoteError(f"expected a complete dataset at {place}, got an upload that was not finished; repeat it")
+        return path
+
+
+LocationLike: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Location"
 
 
 def has_url(given: LocationLike) -> bool:
@@ -157,9 +193,6 @@ def local_path(given: str | os.PathLike[str]) -> Path:
     if isinstance(place, Url):
         raise DataError(f"expected a path on this machine to write to, got {place}; convert writes datasets to URLs")
     return place
-
-
-LocationLike: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Location"
 
 
 def _places(name: object) -> list[Place]:

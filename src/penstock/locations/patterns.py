@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import glob
 import re
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 from penstock.core.order import natural
 from penstock.errors import DataError
+from penstock.locations.objects import shown
+from penstock.locations.retry import Retry
+from penstock.locations.stores import object_store
 
 MOST = 1 << 20
 """Names that one pattern may stand for."""
+
+_BESIDE = ".certificate.json"
+"""End of the names of files that are next to datasets and are none."""
 
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?")
 
@@ -71,6 +81,10 @@ def _choices(parts: list[str], pattern: str) -> list[str]:
     return [f"{number:0{width}d}" for number in numbers]
 
 
+def _is_data(name: str, pattern: str) -> bool:
+    return not name.endswith(_BESIDE) or pattern.endswith(_BESIDE)
+
+
 def _too_many(pattern: str) -> DataError:
     return DataError(f"expected a pattern of at most {MOST:,} names, got {pattern!r}")
 
@@ -80,12 +94,79 @@ def local_glob(pattern: str) -> list[Path]:
 
     Args:
         pattern: `*`, `?` and `[...]` match within a name, `**` matches any number of folders. Names that begin with a
-            dot match only where the pattern has the dot.
+            dot match only where the pattern has the dot, and certificates of conversions where it ends like them.
 
     Raises:
         FileNotFoundError: Nothing matches.
     """
-    found = sorted(glob.glob(pattern, recursive=True), key=natural)
+    names = glob.glob(pattern, recursive=True)
+    found = sorted((name for name in names if _is_data(name, pattern)), key=natural)
     if not found:
         raise FileNotFoundError(f"nothing matches the pattern {pattern}")
     return [Path(name) for name in found]
+
+
+def url_glob(url: str, options: Mapping[str, Any] | None = None, retry: Retry | None = None) -> list[str]:
+    """Return the URLs of the objects and folders that match a glob, in natural order.
+
+    Args:
+        url: A glob, as for `local_glob`; of a chain such as `zip://*.tar::s3://bucket/a.zip`, its first path.
+        options: Options of the store. The default is none.
+        retry: How often requests are repeated. The default is `Retry()`.
+
+    Raises:
+        FileNotFoundError: Nothing matches.
+        RemoteError: The store does not answer, or cannot list.
+    """
+    found = _url_glob(url)
+    if found is None:
+        return [url]
+    before, base, pattern, after = found
+    store = object_store(before + base + after, options)
+    names: set[str] = set()
+    try:
+        for info in (retry or Retry())(store.list):
+            parts = info.name.split("/")
+            prefixes = (parts[:n] for n in range(1, len(parts) + 1))
+            names.update("/".join(prefix) for prefix in prefixes if _matches(prefix, pattern))
+    except FileNotFoundError as error:
+        raise FileNotFoundError(_nothing(url)) from error
+    names = {name for name in names if _is_data(name, pattern[-1])}
+    if not names:
+        raise FileNotFoundError(_nothing(url))
+    quoted = quote if base.startswith("http") else str
+    return [f"{before}{base.rstrip('/')}/{quoted(name)}{after}" for name in sorted(names, key=natural)]
+
+
+def _nothing(url: str) -> str:
+    hint = "; web servers that do not list folders need the names of all files" if url.startswith("http") else ""
+    return f"nothing matches the pattern {shown(url)}{hint}"
+
+
+def _url_glob(url: str) -> tuple[str, str, list[str], str] | None:
+    """Return the text before the glob's URL, its folder without magic, the names of the pattern, and the text after."""
+    links = url.split("::")
+    place = next((i for i, link in enumerate(links) if "://" in link), len(links) - 1)
+    scheme, mark, path = links[place].partition("://")
+    query = ""
+    if scheme in ("http", "https"):
+        path, begins, rest = path.partition("?")
+        query = begins + rest
+    names = path.split("/")
+    magic = "*[" if query or scheme in ("http", "https") else "*?["
+    first = next((i for i, name in enumerate(names) if i and any(c in name for c in magic)), None)
+    if first is None or not mark:
+        return None
+    before = "".join(f"{link}::" for link in links[:place])
+    after = query + "".join(f"::{link}" for link in links[place + 1 :])
+    return before, f"{scheme}://{'/'.join(names[:first])}", names[first:], after
+
+
+def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Return whether names of folders and a file match the names of a glob."""
+    if not pattern or not parts:
+        return not pattern and not parts
+    if pattern[0] == "**":
+        return _matches(parts, pattern[1:]) or _matches(parts[1:], pattern)
+    hidden = parts[0].startswith(".") and not pattern[0].startswith(".")
+    return not hidden and fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])

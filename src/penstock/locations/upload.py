@@ -3,7 +3,7 @@
 The dataset is written whole to a folder in the user's cache, then uploaded in this order:
 
 1. `MARKER`, with names, sizes and checksums of all files. `open` refuses a folder that has it.
-2. The files, several at a time. The files by which formats recognise a dataset (`LAST`) follow the others.
+2. The files, several at a time. The files by which formats recognise a dataset (`LAST`) follow one by one.
 3. `MARKER` is deleted.
 
 A killed upload leaves the marker. The next call with the same data uploads what is missing; files of the size in the
@@ -28,13 +28,12 @@ from penstock.core.narrowing import is_dict
 from penstock.errors import FormatError, StateError
 from penstock.files import locked, write_atomic
 from penstock.files.user_cache import user_cache
-from penstock.locations.location import Url
+from penstock.locations.location import MARKER, Url
 from penstock.locations.objects import ObjectStore
 from penstock.locations.retry import Retry
 from penstock.locations.stores import object_store
 
-MARKER = "penstock-upload.json"
-LAST = frozenset(("spec.json", "metadata.json", "info.json", "dataset_info.json", ".zgroup", ".zmetadata", "zarr.json"))
+LAST = ("metadata.json", "dataset_info.json", "info.json", ".zmetadata", ".zgroup", "zarr.json", "spec.json")
 _LOCAL = (".lock", ".penstock")  # ends of the names of hidden files that writers lock or leave
 AT_ONCE = 8  # files that are uploaded at a time
 
@@ -122,11 +121,10 @@ class _Upload:
             write_atomic(marker, json.dumps(manifest).encode())
             self._retry(partial(self._store.put, MARKER, marker))
         missing = [name for name in files if begun is None or sizes.get(name) != manifest[name][0]]
-        for names in (
-            [name for name in missing if os.path.basename(name) not in LAST],
-            [name for name in missing if os.path.basename(name) in LAST],
-        ):
-            self._put(names, files)
+        self._put([name for name in missing if os.path.basename(name) not in LAST], files)
+        for last in LAST:
+            for name in (name for name in missing if os.path.basename(name) == last):
+                self._put([name], files)
         self._retry(partial(self._store.delete, MARKER))
 
     def put_beside(self, path: Path, ending: str) -> None:
