@@ -6,9 +6,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from penstock.conversion.draft import FLAG, Draft, closed, ended_by, flags, later, lengths, padded, single, zeros
+from penstock.conversion.draft import (
+    FLAG,
+    Draft,
+    closed,
+    earlier,
+    ended_by,
+    flags,
+    later,
+    lengths,
+    padded,
+    single,
+    zeros,
+)
 from penstock.conversion.scan import LENGTHS, Scan
-from penstock.conversion.targets import Target
+from penstock.conversion.targets import NUMBERED, Target
 from penstock.core.columns import under
 from penstock.core.spec import Field
 from penstock.errors import DataError, SpecError
@@ -30,6 +42,9 @@ def adapt(draft: Draft, target: Target, scan: Scan, *, fill: bool) -> None:
     `DataError` for episodes that it has no place for.
     """
     _drop_repeated(draft, scan)
+    if target.lerobot:
+        for path in list(draft.fields):
+            _optional(draft, target, scan, path)
     if not target.needs:
         return
     if target.seed and (empty := np.flatnonzero(scan.lengths == 0)).size:
@@ -165,6 +180,9 @@ def _optional(draft: Draft, target: Target, scan: Scan, path: str) -> None:
     if target.seed and path == "dones":
         draft.leave_out(path, "the layout makes them of terminations and truncations")
         return
+    if target.lerobot and path in NUMBERED:
+        draft.leave_out(path, "the layout numbers all frames again")
+        return
     if target.fits(path, field):
         if target.minari and field.align == "episode" and len(scan.lengths) and (scan.lengths == 1).all():
             draft.note("adapted", path, "read back as a column of steps: all episodes have one")
@@ -176,8 +194,10 @@ def _optional(draft: Draft, target: Target, scan: Scan, path: str) -> None:
     for name in made:
         held = draft.fields[name]
         if held.align == "boundary" and target.fits(name, replace(held, align="step")):
-            draft.put(name, replace(held, align="step"), later(draft.makes[name]))
-            draft.note("adapted", name, "T rows: that of the reset is left out")
+            cut = earlier if target.lerobot else later
+            draft.put(name, replace(held, align="step"), cut(draft.makes[name]))
+            lost = "that after the last step" if target.lerobot else "that of the reset"
+            draft.note("adapted", name, f"T rows: {lost} is left out")
         elif not target.fits(name, held):
             what = f"{field.kind} of {field.dtype}, {field.align} rows"
             draft.leave_out(name, f"{target.name} has no place for it: {what}")

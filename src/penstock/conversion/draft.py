@@ -80,6 +80,11 @@ def kept(path: str) -> Make:
     return lambda columns, _: columns[path]
 
 
+def earlier(make: Make) -> Make:
+    """All rows but the last."""
+    return lambda columns, steps: make(columns, steps)[:-1]
+
+
 def later(make: Make) -> Make:
     """All rows but the first."""
     return lambda columns, steps: make(columns, steps)[1:]

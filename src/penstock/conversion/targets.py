@@ -37,7 +37,7 @@ class Target:
     name: str
     needs: tuple[str, ...] = ()
     aligns: tuple[Align, ...] = ("step", "boundary", "episode")
-    ragged: Literal["any", "bytes", "infos"] = "any"
+    ragged: Literal["any", "bytes", "infos", "text"] = "any"
     spaces: bool = False
     options: tuple[str, ...] | None = None
     kept: tuple[str, ...] = ()
@@ -49,23 +49,37 @@ class Target:
         return self.name == "webdataset, layout seed"
 
     @property
+    def lerobot(self) -> bool:
+        """Whether all columns have T rows, the first observation next to the first action."""
+        return self.name == "lerobot"
+
+    @property
     def minari(self) -> bool:
         """Whether it is one of Minari's."""
         return self.name.startswith("minari")
 
     def fits(self, path: str, field: Field) -> bool:
         """Whether an optional column has a place as it is."""
-        if field.align not in self.aligns or (field.ragged and field.shape):
-            return False  # no format has rows of unequal length whose values are vectors
-        if self.name == "rlds" and field.dtype.kind not in "biuf":
+        if field.align not in self.aligns or not self._has_dtype(field):
             return False
-        if self.seed and not field.ragged:
-            return field.dtype.kind in "biufc"
+        if field.ragged and field.shape:
+            return False  # no format has rows of unequal length whose values are vectors
         if not field.ragged or self.ragged == "any":
             return True
+        if self.ragged == "text":
+            return field.kind == "text"
         if self.ragged == "infos":
             return field.kind == "text" and under("infos", path)
         return field.kind == "text" or field.dtype.itemsize == 1
+
+    def _has_dtype(self, field: Field) -> bool:
+        """Whether values and shapes have a place."""
+        if self.lerobot and not field.ragged:
+            numbers = field.dtype.kind in "biuf" and field.dtype.itemsize <= 8
+            return numbers and len(field.shape) <= 5 and 0 not in field.shape
+        if self.name == "rlds":
+            return field.dtype.kind in "biuf"
+        return not self.seed or field.ragged or field.dtype.kind in "biufc"
 
 
 SHARD_OPTIONS = ("shard_bytes", "shard_episodes", "compression")
@@ -114,6 +128,14 @@ RLDS = Target(
         "*-train.tfrecord-*",
     ),
 )
+LEROBOT = Target(
+    "lerobot",
+    aligns=("step",),
+    ragged="text",
+    options=("fps", "robot_type", "cameras", "codec", "data_files_size_in_mb", "chunks_size"),
+    files=("meta", "data", "videos", ".penstock"),
+)
+NUMBERED = ("frame_index", "episode_index", "index", "task_index")  # columns that LeRobot's layout computes
 HDF5 = replace(ARROW, name="minari, hdf5", ragged="bytes")
 
 
@@ -127,4 +149,5 @@ def target_of(format: str, options: Mapping[str, Any]) -> Target:
         return HDF5 if options.get("data_format", "hdf5") == "hdf5" else ARROW
     if format == "webdataset":
         return SEED if options.get("layout") == "seed" else SHARDS
-    return {"columns": COLUMNS, "l5kit": L5KIT, "zarr": ZARR, "rlds": RLDS}.get(format) or Target(format)
+    known = {"columns": COLUMNS, "l5kit": L5KIT, "zarr": ZARR, "rlds": RLDS, "lerobot": LEROBOT}
+    return known.get(format) or Target(format)

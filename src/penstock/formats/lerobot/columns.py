@@ -287,7 +287,7 @@ def rows_of(array: Any, field: Field) -> Array:
     stored = np.dtype(inner.to_pandas_dtype())
     if not np.can_cast(stored, field.dtype, "same_kind"):
         raise FormatError(f"expected {field.dtype}, got {stored}, which it cannot hold")
-    shape = (1,) if depth == 1 and not field.shape else field.shape
+    shape = (1,) * depth if depth < 2 and field.shape in ((), (1,)) else field.shape  # one number, perhaps in a list
     if depth != len(shape):
         raise FormatError(f"expected rows of shape {field.shape}, got {array.type}")
     values: Any = values_of(array, Field(field.dtype, shape))

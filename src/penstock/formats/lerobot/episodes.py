@@ -17,6 +17,7 @@ from penstock.files.remote import open_file, path_or_file
 from penstock.formats.lerobot.info import Info
 
 _TEXT = ("task", "__index_level_0__")  # columns of `tasks.parquet` that have the text
+KEY = b"penstock"  # entry of a schema with what only penstock reads
 LARGEST = 1 << 40  # index of an episode or a file, and frames of an episode
 
 
@@ -85,9 +86,9 @@ def read_entries(info: Info, damage: list[str]) -> list[EpisodeEntry]:
 
 
 def _entry(info: Info, row: Mapping[str, Any]) -> EpisodeEntry:
-    index, length = _number(row["episode_index"]), _number(row["length"])
+    index, length = number(row["episode_index"]), number(row["length"])
     if info.shared_files:
-        places = {"chunk_index": _number(row["data/chunk_index"]), "file_index": _number(row["data/file_index"])}
+        places = {"chunk_index": number(row["data/chunk_index"]), "file_index": number(row["data/file_index"])}
     else:
         places = {"episode_index": index}
     file = info.data_file(**places)
@@ -109,11 +110,12 @@ def _video(info: Info, name: str, index: int, row: Mapping[str, Any]) -> VideoPl
     if not info.shared_files:
         return VideoPlace(info.video_file(name, episode_index=index), 0.0, None)
     start, end = (float(row[f"videos/{name}/{side}_timestamp"]) for side in ("from", "to"))
-    numbers = {key: _number(row[f"videos/{name}/{key}"]) for key in ("chunk_index", "file_index")}
+    numbers = {key: number(row[f"videos/{name}/{key}"]) for key in ("chunk_index", "file_index")}
     return VideoPlace(info.video_file(name, **numbers), start, end)
 
 
-def _number(value: Any) -> int:
+def number(value: Any) -> int:
+    """Return an index or a count. Raises `ValueError` for another value."""
     if isinstance(value, bool) or int(value) != value or not 0 <= value < LARGEST:
         raise ValueError(f"expected a whole number of at least 0, got {value!r}")
     return int(value)
@@ -151,10 +153,14 @@ def _parquet_rows(info: Info, damage: list[str]) -> Iterator[dict[str, Any]]:
             with parsing(path), parquet.ParquetFile(path_or_file(path)) as file:
                 names = [name for name in file.schema_arrow.names if not name.startswith("stats/")]
                 rows: list[dict[str, Any]] = file.read(columns=names, use_threads=False).to_pylist()
+                stored: dict[bytes, bytes] = file.schema_arrow.metadata or {}
+                own: Any = json.loads(stored.get(KEY, b"{}"))
         except FormatError as error:
             damage.append(str(error))
             continue
-        yield from rows
+        for row in rows:
+            extra: Any = own.get(str(row.get("episode_index"))) if is_dict(own) else None
+            yield {**(extra if is_dict(extra) else {}), **row}
 
 
 def read_statistics(info: Info, episodes: Sequence[int]) -> dict[int, dict[str, dict[str, Any]]]:
@@ -192,7 +198,7 @@ def read_tasks(info: Info) -> dict[int, str] | None:
         if not path.is_file():
             return None
         with parsing(path):
-            return {_number(row["task_index"]): str(row["task"]) for row in _json_rows(path)}
+            return {number(row["task_index"]): str(row["task"]) for row in _json_rows(path)}
     path = info.root / "meta/tasks.parquet"
     if not path.is_file():
         return None
@@ -202,4 +208,4 @@ def read_tasks(info: Info) -> dict[int, str] | None:
         if text is None or "task_index" not in names:
             raise FormatError(f"expected the columns 'task_index' and 'task', got {names}", path=path)
         rows = file.read(columns=["task_index", text], use_threads=False).to_pylist()
-        return {_number(row["task_index"]): str(row[text]) for row in rows}
+        return {number(row["task_index"]): str(row[text]) for row in rows}

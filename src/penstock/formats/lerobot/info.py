@@ -20,6 +20,15 @@ from penstock.formats.lerobot.names import paths_of
 
 INFO = "meta/info.json"
 STATS = "meta/stats.json"
+INTERNAL = "penstock"  # entry with what only penstock reads
+# Entries that describe stored data, or that the reader makes.
+STRUCTURE = frozenset(
+    (
+        *("codebase_version", "total_episodes", "total_frames", "total_tasks", "total_chunks", "total_videos"),
+        *("chunks_size", "data_files_size_in_mb", "video_files_size_in_mb", "splits", "data_path", "video_path"),
+        *("features", INTERNAL, "names", "statistics", "left_out", "damage", "fps", "robot_type"),
+    )
+)
 VERSIONS = ("v2.0", "v2.1", "v3.0")
 LIMIT = 64 << 20  # bytes of a JSON file
 CAMERAS = ("image", "video")
@@ -187,7 +196,26 @@ def read_info(root: Path) -> Info:
             features[str(name)] = _feature(str(name), paths[str(name)], described)
         except ValueError as error:
             unknown[str(name)] = str(error)
-    return Info(root, version, float(fps), features, unknown, entries)
+    return Info(root, version, float(fps), _as_written(features, entries, path), unknown, entries)
+
+
+def _as_written(features: dict[str, Feature], entries: Mapping[str, Any], path: Path) -> dict[str, Feature]:
+    """Return features with the paths and shapes of the columns that penstock wrote."""
+    own = entries.get(INTERNAL)
+    columns = own.get("columns") if is_dict(own) else None
+    if not is_dict(columns):
+        return features
+    found = dict(features)
+    for name in features.keys() & columns.keys():
+        described, feature = columns[name], features[name]
+        place, shape = (described.get(key) for key in ("path", "shape")) if is_dict(described) else (None, None)
+        if not isinstance(place, str) or not place or not is_list(shape):
+            raise FormatError(f"expected path and shape of {name!r}, got {described!r}", path=path, where=INTERNAL)
+        sizes = feature.shape if tuple(shape) not in ((), (1,)) or feature.shape else tuple(shape)
+        found[name] = Feature(name, place, feature.dtype, sizes)
+    if len({feature.path for feature in found.values()}) < len(found):
+        raise FormatError("expected columns with different paths", path=path, where=INTERNAL)
+    return found
 
 
 def _feature(name: str, path: str, described: Any) -> Feature:

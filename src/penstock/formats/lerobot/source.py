@@ -22,6 +22,7 @@ from penstock.containers.arrow import ParquetFile
 from penstock.containers.cache import Cache
 from penstock.core.arrays import IntArray
 from penstock.core.boundary import parsing
+from penstock.core.narrowing import is_dict
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Field, Spec
 from penstock.errors import ArgumentError, DamageWarning, FormatError, suggestion
@@ -29,7 +30,8 @@ from penstock.formats.base.blocks import BlockRows
 from penstock.formats.base.state import ArrayReader, RaggedReader, SourceState, StateSource
 from penstock.formats.lerobot.columns import CountedRagged, DataFiles, ImageColumn, StoredColumn, TaskColumn, rows_of
 from penstock.formats.lerobot.episodes import EpisodeEntry, read_entries, read_statistics, read_tasks
-from penstock.formats.lerobot.info import CAMERAS, INFO, STATS, Feature, Info, read_info, read_json
+from penstock.formats.lerobot.info import CAMERAS, INDICES, INFO, INTERNAL, STATS, Feature, Info, read_info, read_json
+from penstock.formats.lerobot.pending import read_pending
 from penstock.formats.lerobot.video import VideoColumn
 
 Decode = Literal["rgb8", "bytes"]
@@ -101,6 +103,9 @@ class LeRobotSource(StateSource[LeRobotState]):
         info = read_info(self._path)
         unreadable: list[str] = []
         entries = read_entries(info, unreadable)
+        if info.shared_files:
+            pending = read_pending(info, {entry.index for entry in entries}, unreadable)
+            entries += [episode.entry for episode in pending]
         damage = [Damage(message) for message in unreadable]
         if split is not None:
             first, last = info.split(split)
@@ -124,6 +129,21 @@ class LeRobotSource(StateSource[LeRobotState]):
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         entries = [self.state.episodes[e] for e in episodes]
         return [{**entry.extra, "episode_index": entry.index, "tasks": list(entry.tasks)} for entry in entries]
+
+    @property
+    def written_spec(self) -> Spec:
+        """Columns that episodes to append have: without those that the format computes."""
+        state = self.state
+        own = state.info.entries.get(INTERNAL)
+        columns = own.get("columns") if is_dict(own) else None
+        chosen = [
+            (feature.path, self.spec[feature.path])
+            for name, feature in state.info.features.items()
+            if feature.path in self.spec
+            and name not in (INDICES if not is_dict(columns) or name not in columns else ())
+        ]
+        task = {TASK: self.spec[TASK]} if TASK in self.spec and (not is_dict(own) or own.get("task")) else {}
+        return Spec(dict(chosen) | task, self.spec.observation_space, self.spec.action_space)
 
     def episode_statistics(self, episodes: Sequence[int]) -> list[dict[str, dict[str, Any]]]:
         """Return the stored statistics of episodes, by path of the column and figure, such as `"mean"` and `"q01"`.
@@ -357,9 +377,12 @@ def _videos(info: Info, kept: Sequence[EpisodeEntry]) -> list[tuple[Path, os.sta
 def _metadata(
     info: Info, names: Sequence[str], left_out: Mapping[str, str], damage: Sequence[Damage]
 ) -> dict[str, Any]:
-    kept = {name: value for name, value in info.entries.items() if name not in ("data_path", "video_path")}
+    kept = {name: value for name, value in info.entries.items() if name not in ("data_path", "video_path", INTERNAL)}
+    own = info.entries.get(INTERNAL)
+    written = own.get("metadata") if is_dict(own) else None
     stats = info.root / STATS
     found: dict[str, Any] = {
+        **(written if is_dict(written) else {}),
         **kept,
         "names": {info.features[name].path: name for name in names if name in info.features},
         "statistics": _by_path(info, read_json(stats)) if stats.is_file() else {},

@@ -1,0 +1,85 @@
+"""Saved episodes that are not in the files of a dataset yet.
+
+A Parquet file has its footer at its end, so a file that is still growing cannot be read, and a killed recording would
+lose it. Each saved episode is therefore a small Parquet file in the folder `.penstock`, complete when it appears. Its
+schema has what the metadata of episodes will say. `finalize` of the writer joins these files. LeRobot ignores the
+folder; penstock reads its episodes as part of the dataset.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.core.boundary import parsing
+from penstock.core.narrowing import is_dict
+from penstock.errors import FormatError, require
+from penstock.formats.lerobot.episodes import KEY, EpisodeEntry, VideoPlace, number
+from penstock.formats.lerobot.info import Info
+
+FOLDER = ".penstock"
+
+
+@dataclass(frozen=True, eq=False)
+class PendingEpisode:
+    """An episode in a file of its own.
+
+    Args:
+        path: The file.
+        entry: What the metadata say.
+        statistics: Figures by feature.
+    """
+
+    path: Path
+    entry: EpisodeEntry
+    statistics: Mapping[str, Mapping[str, Any]]
+
+
+def piece_path(root: Path, index: int) -> Path:
+    """Return the file of a pending episode."""
+    return root / FOLDER / f"episode-{index:06d}.parquet"
+
+
+def read_pending(info: Info, known: set[int], damage: list[str]) -> list[PendingEpisode]:
+    """Return the pending episodes in the order of their index.
+
+    Args:
+        info: The dataset.
+        known: Indices of episodes that are in its files already.
+        damage: Messages about unreadable files are appended.
+    """
+    found: list[PendingEpisode] = []
+    for path in sorted((info.root / FOLDER).glob("episode-*.parquet")):
+        try:
+            episode = _read(info, path)
+        except FormatError as error:
+            damage.append(str(error))
+            continue
+        if episode.entry.index not in known:
+            found.append(episode)
+    return sorted(found, key=lambda episode: episode.entry.index)
+
+
+def _read(info: Info, path: Path) -> PendingEpisode:
+    with parsing(path):
+        stored: Any = json.loads(require("pyarrow.parquet", "arrow").read_schema(path).metadata[KEY])
+        if not is_dict(stored):
+            raise FormatError(f"expected an object in the schema, got {stored!r}")
+        videos = {
+            name: VideoPlace(
+                info.video_file(name, chunk_index=number(place[0]), file_index=number(place[1])), 0.0, None
+            )
+            for name, place in stored["videos"].items()
+        }
+        entry = EpisodeEntry(
+            index=number(stored["episode_index"]),
+            length=number(stored["length"]),
+            file=path,
+            tasks=tuple(str(task) for task in stored["tasks"]),
+            videos=videos,
+            extra=dict(stored["metadata"]),
+        )
+        return PendingEpisode(path, entry, stored["statistics"])

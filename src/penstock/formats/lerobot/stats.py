@@ -1,0 +1,128 @@
+"""Statistics of episodes as LeRobot 0.4 stores them: moments, extremes, and quantiles from a histogram.
+
+LeRobot computes equal figures of an episode, in the dtype of the values: the standard deviation is
+`sqrt(mean(x^2) - mean(x)^2)`, and a quantile is interpolated in a histogram of `BINS` bins between the extremes, so it
+is exact to about a 5,000th of the range. Figures of the whole dataset are merged from figures of episodes: means,
+variances and quantiles are weighted by the number of frames. A merged quantile is a mean of quantiles and no quantile.
+`penstock.statistics` computes exact ones.
+
+One figure differs on purpose. LeRobot squares bytes as bytes, which overflow, so that its deviations of pictures are
+too small or 0. Here pictures, and other integers of less than 64 bits, are squared as floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from penstock.core.arrays import AnyArray
+
+QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
+BINS = 5000
+_EDGE = 1e-10  # by which the histogram is wider than the values
+_SAMPLES = 100, 10_000, 0.75  # fewest and most pictures of an episode that are looked at, and the power of its length
+_LARGE, _SMALL = 300, 150  # pictures of at least `_LARGE` pixels are thinned out to about `_SMALL`
+
+Figures = dict[str, AnyArray]
+
+
+def column_figures(values: AnyArray) -> Figures:
+    """Return the figures of a column in an episode.
+
+    Args:
+        values: `[T, ...]` numbers, T at least 1. Figures are over all axes but the last; of `[T]`, they are `[1]`.
+    """
+    numbers: AnyArray = values.astype(np.float64) if values.dtype == np.uint64 else values  # Parquet has no larger ones
+    rows = numbers.reshape(-1, 1 if values.ndim == 1 else values.shape[-1])
+    figures = _few(rows) if len(rows) < 2 else _many(rows)
+    return {**figures, "count": np.array([len(values)])}
+
+
+def picture_figures(frames: AnyArray) -> Figures:
+    """Return the figures of each channel of pictures, `[C, 1, 1]`, scaled to 0 to 1.
+
+    Args:
+        frames: `[T, height, width, C]` uint8, T at least 1. Some of them are looked at.
+    """
+    fewest, most, power = _SAMPLES
+    count = max(min(fewest, len(frames)), min(int(len(frames) ** power), most))
+    chosen = np.round(np.linspace(0, len(frames) - 1, count)).astype(int)
+    height, width = frames.shape[1:3]
+    side = width if width > height else height
+    every = 1 if max(width, height) < _LARGE else int(side / _SMALL)
+    pixels = frames[chosen, ::every, ::every].reshape(-1, frames.shape[-1])
+    figures = _few(pixels) if len(pixels) < 2 else _many(pixels)
+    scaled = {name: (figure / 255.0).reshape(-1, 1, 1) for name, figure in figures.items()}
+    return {**scaled, "count": np.array([count])}
+
+
+def merged(one: Mapping[str, AnyArray], other: Mapping[str, AnyArray]) -> Figures:
+    """Return the figures of two sets of rows together, from the figures of each, weighted by `count`."""
+    both = (one, other)
+    counts = [each["count"].reshape((1,) * np.ndim(one["mean"])) for each in both]
+    total = one["count"] + other["count"]
+    mean = (one["mean"] * counts[0] + other["mean"] * counts[1]) / total
+    squares = [
+        (each["std"] ** 2 + (each["mean"] - mean) ** 2) * count for each, count in zip(both, counts, strict=True)
+    ]
+    found: Figures = {
+        "min": np.minimum(one["min"], other["min"]),
+        "max": np.maximum(one["max"], other["max"]),
+        "mean": mean,
+        "std": np.sqrt((squares[0] + squares[1]) / total),
+        "count": total,
+    }
+    for name in QUANTILES:
+        if name in one and name in other:
+            found[name] = (one[name] * counts[0] + other[name] * counts[1]) / total
+    return found
+
+
+def _few(rows: AnyArray) -> Figures:
+    """Figures of one row: every quantile is the value."""
+    mean = np.mean(rows, axis=0)
+    figures: Figures = {
+        "min": np.min(rows, axis=0),
+        "max": np.max(rows, axis=0),
+        "mean": mean,
+        "std": np.std(rows, axis=0),
+    }
+    return figures | {name: np.array(mean) for name in QUANTILES}
+
+
+def _many(rows: AnyArray) -> Figures:
+    least = np.min(rows, axis=0)
+    greatest = np.max(rows, axis=0)
+    mean = np.mean(rows, axis=0)
+    narrow = rows.dtype.kind in "iu" and rows.dtype.itemsize < 8
+    wide = rows.astype(np.float64) if narrow else rows
+    with np.errstate(all="ignore"):  # infinite values, and squares beyond the dtype
+        deviation = np.sqrt(np.maximum(0, np.mean(wide**2, axis=0) - mean**2))
+    columns = [_quantiles(rows[:, i], least[i], greatest[i]) for i in range(rows.shape[1])]
+    quantiles = {name: np.array([column[k] for column in columns]) for k, name in enumerate(QUANTILES)}
+    return {"min": least, "max": greatest, "mean": mean, "std": deviation, **quantiles}
+
+
+def _quantiles(values: AnyArray, least: Any, greatest: Any) -> list[Any]:
+    """Return the quantiles of one element, from its histogram. Without finite extremes, they are NaN."""
+    if not (np.isfinite(least) and np.isfinite(greatest)):
+        return [np.nan] * len(QUANTILES)
+    linspace: Callable[..., AnyArray] = cast("Any", np.linspace)
+    spaced = linspace(least - _EDGE, greatest + _EDGE, BINS + 1)
+    edges = np.maximum.accumulate(spaced)  # rounding of few bits may let them fall
+    numbers: AnyArray = values.astype(np.uint8) if values.dtype == np.bool_ else values
+    counts = np.asarray(np.histogram(numbers, bins=edges)[0], np.float64)
+    sums = np.cumsum(counts)
+    found: list[Any] = []
+    for share in QUANTILES.values():
+        wanted = share * len(values)
+        bin = int(np.searchsorted(sums, wanted))
+        if bin == 0 or bin >= BINS:
+            found.append(edges[0] if bin == 0 else edges[-1])
+            continue
+        inside = sums[bin] - sums[bin - 1]
+        part = (wanted - sums[bin - 1]) / inside if inside else 0
+        found.append(edges[bin] + part * (edges[bin + 1] - edges[bin]))
+    return found

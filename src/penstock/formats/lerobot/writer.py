@@ -1,0 +1,534 @@
+"""Writing LeRobot datasets of version 3.0.
+
+1. `write` saves an episode: frames of cameras as video files, then one Parquet file in the folder `.penstock`, which
+   appears when it is complete. From then on the episode lasts, whatever happens to the process.
+2. When the pending episodes reach the size of a data file, and in `close`, they are joined: first into data files with
+   a row group for each episode, then into a new file of metadata of episodes. This file is the one step that makes them
+   episodes of the data files. Totals, statistics and the removal of the pending files follow.
+
+A kill before that step leaves data files that no metadata name: the next writer removes them. A kill after it leaves
+pending files and old totals: the next writer finishes them. Readers ignore pending files of episodes in the metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.containers.arrow import arrow
+from penstock.containers.video import VideoWriter
+from penstock.core.arrays import AnyArray
+from penstock.core.episode import Episode
+from penstock.core.narrowing import is_array, is_dict, is_list, is_scalar
+from penstock.core.ragged import Ragged
+from penstock.core.spec import Spec
+from penstock.errors import ArgumentError, DataError, FormatError, SpecError, require
+from penstock.files import atomic_file, atomic_path, open_locked, write_atomic
+from penstock.formats.base.writer import Writer
+from penstock.formats.lerobot.encoding import (
+    TASK,
+    Cameras,
+    StoredFeature,
+    columns_entry,
+    index_features,
+    stored_features,
+)
+from penstock.formats.lerobot.episodes import (
+    KEY,
+    EpisodeEntry,
+    episode_files,
+    read_entries,
+    read_statistics,
+    read_tasks,
+)
+from penstock.formats.lerobot.info import INFO, INTERNAL, STATS, STRUCTURE, Info, read_info, read_json
+from penstock.formats.lerobot.pending import FOLDER, PendingEpisode, piece_path, read_pending
+from penstock.formats.lerobot.stats import Figures, column_figures, merged, picture_figures
+
+LOCK = ".penstock/lock"
+TASKS = "meta/tasks.parquet"
+DATA = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+VIDEO = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
+EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+CHUNKS_SIZE = 1000  # this and the next two as in LeRobot
+DATA_MB = 100
+VIDEO_MB = 200
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class WriteOptions:
+    """Options of a new dataset.
+
+    Args:
+        fps: Steps a second. The default is None: `metadata["fps"]`.
+        robot_type: Name of the robot. The default is None: `metadata["robot_type"]`.
+        cameras: How columns `[height, width, 3]` of uint8 are stored: `"image"` as PNG, `"video"`, which loses detail,
+            or `"array"` as numbers. The default is `"image"`.
+        codec: Encoder of video. The default is `"libsvtav1"`.
+        data_files_size_in_mb: Size in MiB at which a data file is full. The default is 100.
+        chunks_size: Most files of a folder. The default is 1000.
+    """
+
+    fps: float | None = None
+    robot_type: str | None = None
+    cameras: Cameras = "image"
+    codec: str = "libsvtav1"
+    data_files_size_in_mb: int = DATA_MB
+    chunks_size: int = CHUNKS_SIZE
+
+    def __post_init__(self) -> None:
+        if self.cameras not in ("image", "video", "array"):
+            raise ArgumentError(f"expected cameras 'image', 'video' or 'array', got {self.cameras!r}")
+        if self.data_files_size_in_mb < 1 or self.chunks_size < 1:
+            raise ArgumentError("expected data_files_size_in_mb and chunks_size of at least 1")
+
+
+def create(path: Path, spec: Spec, metadata: Mapping[str, Any], options: WriteOptions) -> LeRobotWriter:
+    """Create an empty dataset, and open it for writing.
+
+    Raises:
+        FileExistsError: The path exists.
+        SpecError: LeRobot has no place for a column.
+        DataError: The steps a second are unknown.
+    """
+    stored = stored_features(spec, options.cameras)
+    fps = metadata.get("fps") if options.fps is None else options.fps
+    if not isinstance(fps, (int, float)) or not fps > 0:
+        raise DataError(f"expected the steps a second as option fps or as metadata, got {fps!r}")
+    own = {name: value for name, value in metadata.items() if name not in STRUCTURE}
+    info = {
+        "codebase_version": "v3.0",
+        "robot_type": metadata.get("robot_type") if options.robot_type is None else options.robot_type,
+        "total_episodes": 0,
+        "total_frames": 0,
+        "total_tasks": 0,
+        "chunks_size": options.chunks_size,
+        "data_files_size_in_mb": options.data_files_size_in_mb,
+        "video_files_size_in_mb": VIDEO_MB,
+        "fps": int(fps) if fps == int(fps) else fps,
+        "splits": {},
+        "data_path": DATA,
+        "video_path": VIDEO if any(each.feature.dtype == "video" for each in stored.values()) else None,
+        "features": {each.feature.name: each.described for each in stored.values()} | index_features(),
+        INTERNAL: {
+            "columns": columns_entry(stored),
+            "metadata": own,
+            "task": TASK in spec,
+            "codec": options.codec,
+            "spaces": {name: value for name, value in spec.to_json().items() if name != "fields" and value is not None},
+        },
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_path(path) as made:
+        for folder in ("meta/episodes/chunk-000", "data/chunk-000", FOLDER):
+            (made / folder).mkdir(parents=True)
+        write_atomic(made / INFO, _json(info))
+        _write_tasks(made, [])
+    return LeRobotWriter(path, spec)
+
+
+class LeRobotWriter(Writer):
+    """Appends episodes to a LeRobot dataset of version 3.0. One writer at a time.
+
+    Args:
+        root: Folder of the dataset.
+        spec: Columns of the episodes.
+
+    Raises:
+        FormatError: The dataset is damaged, or has an older version.
+        LockedError: Another writer is open.
+    """
+
+    def __init__(self, root: Path, spec: Spec) -> None:
+        self._root = Path(root)
+        (self._root / FOLDER).mkdir(exist_ok=True)
+        self._lock = open_locked(self._root / LOCK, os.O_RDWR | os.O_CREAT)
+        try:
+            self.spec = spec
+            self._info = read_info(self._root)
+            if self._info.version != "v3.0":
+                message = f"expected version v3.0 to append to, got {self._info.version}; convert the dataset"
+                raise FormatError(message, path=self._root)
+            self._stored = _stored(self._info, spec)
+            damage: list[str] = []
+            self._entries = read_entries(self._info, damage)
+            if damage:
+                raise FormatError(f"expected undamaged metadata to append to, got {damage[0]}", path=self._root)
+            tasks = read_tasks(self._info) or {}
+            self._tasks = [tasks[i] for i in range(len(tasks))]
+            self._statistics = _read_statistics(self._info)
+            self._pending = read_pending(self._info, {entry.index for entry in self._entries}, damage)
+            self._remove_orphans()
+            if self._info.entries.get("total_episodes") != len(self._entries):  # a writer was killed before it did
+                self._statistics = {}
+                figures = read_statistics(self._info, [entry.index for entry in self._entries])
+                for entry in self._entries:
+                    self._add_statistics(figures.get(entry.index, {}))
+                self._write_totals()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def __len__(self) -> int:
+        """Number of episodes."""
+        return len(self._entries) + len(self._pending)
+
+    def write(self, episode: Episode) -> int:
+        """Save one episode.
+
+        Args:
+            episode: Episode with the columns of the dataset, with at least one step.
+
+        Returns:
+            Its number.
+
+        Raises:
+            SpecError: The columns differ from the dataset's.
+            DataError: It has no steps, or a value has no place.
+        """
+        if self._lock < 0:
+            raise DataError("expected an open writer, got one that was closed; open the dataset for appending again")
+        if dict(episode.spec.fields) != dict(self.spec.fields):
+            raise SpecError(f"expected the columns {dict(self.spec.fields)}, got {dict(episode.spec.fields)}")
+        if not len(episode):
+            raise DataError("expected an episode of at least one step, got none; LeRobot has no empty episodes")
+        self._pending.append(self._save(episode))
+        if self._pending_mb(len(episode)) >= self._limit:
+            self.finalize()
+        return len(self) - 1
+
+    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Add or replace entries of the dataset's metadata, atomically.
+
+        Args:
+            metadata: New entries. Those that describe stored data cannot be replaced.
+        """
+        if wrong := sorted(STRUCTURE & metadata.keys()):
+            raise DataError(f"expected entries that may change, got {wrong}, which describe the stored data")
+        own = self._internal()
+        self._write_info({INTERNAL: {**own, "metadata": {**own.get("metadata", {}), **metadata}}})
+
+    def finalize(self) -> None:
+        """Join the pending episodes into data files and metadata, so that LeRobot reads them."""
+        if not self._pending:
+            return
+        rows: list[dict[str, Any]] = []
+        start = sum(entry.length for entry in self._entries)
+        place = self._next_file("data")
+        group: list[PendingEpisode] = []
+        number = _numbers(self._next_file("meta/episodes"))
+        for i, episode in enumerate(self._pending):
+            group.append(episode)
+            rows.append(self._row(episode, place, start, number))
+            start += episode.entry.length
+            size = sum(os.path.getsize(each.path) for each in group) / MIB
+            if i == len(self._pending) - 1 or size >= self._limit:
+                self._join(group, self._info.data_file(**_numbers(place)))
+                group = []
+                place = self._after(place)
+        self._write_rows(rows, number)
+        self._entries = read_entries(self._info, [])
+        for episode in self._pending:
+            self._add_statistics(episode.statistics)
+        self._write_totals()
+        for episode in self._pending:
+            episode.path.unlink()
+        self._pending = []
+
+    def close(self) -> None:
+        """Join pending episodes, and release the dataset. A second call does nothing."""
+        if self._lock < 0:
+            return
+        try:
+            self.finalize()
+        finally:
+            os.close(self._lock)
+            self._lock = -1
+
+    @property
+    def _limit(self) -> float:
+        limit = self._info.entries.get("data_files_size_in_mb")
+        return limit if isinstance(limit, (int, float)) and limit > 0 else DATA_MB
+
+    def _pending_mb(self, steps: int) -> float:
+        """Size of the pending files and one more episode of so many steps, as LeRobot estimates it."""
+        size = sum(os.path.getsize(each.path) for each in self._pending) / MIB
+        return size + size / sum(each.entry.length for each in self._pending) * steps
+
+    def _internal(self) -> dict[str, Any]:
+        found = self._info.entries.get(INTERNAL)
+        return found if is_dict(found) else {}
+
+    def _save(self, episode: Episode) -> PendingEpisode:
+        """Write the pending file of an episode."""
+        index = self._entries[-1].index + 1 if self._entries else 0
+        index = self._pending[-1].entry.index + 1 if self._pending else index
+        first = sum(entry.length for entry in self._entries) + sum(each.entry.length for each in self._pending)
+        tasks = _tasks_of(episode)
+        self._add_tasks(tasks)
+        columns = _index_columns(episode, self._info.fps, index, first, [self._tasks.index(task) for task in tasks])
+        fields: list[Any] = []
+        arrays: list[Any] = []
+        figures: dict[str, Figures] = {}
+        videos: dict[str, tuple[int, int]] = {}
+        for path, stored in self._stored.items():
+            column = columns.pop(path, episode.columns[path])
+            if stored.feature.dtype == "video":
+                videos[stored.feature.name] = self._save_video(stored.feature.name, np.asarray(column))
+            else:
+                fields.append(stored.arrow_field)
+                arrays.append(
+                    stored.encoded(column if isinstance(column, Ragged) else column.astype(stored.field.dtype))
+                )
+            if stored.feature.dtype in ("image", "video"):
+                figures[stored.feature.name] = picture_figures(np.asarray(column))
+            elif not isinstance(column, Ragged):
+                figures[stored.feature.name] = column_figures(column)
+        pa = arrow()
+        for name, column in columns.items():
+            kind = pa.float32() if name == "timestamp" else pa.int64()
+            fields.append(pa.field(name, kind))
+            arrays.append(pa.array(column.astype(np.float32) if name == "timestamp" else column, kind))
+            figures[name] = column_figures(column)
+        own = {name: value for name, value in episode.metadata.items() if name not in ("episode_index", "tasks")}
+        entry = EpisodeEntry(index, len(episode), piece_path(self._root, index), tuple(dict.fromkeys(tasks)), {}, own)
+        described = {
+            "episode_index": index,
+            "length": len(episode),
+            "tasks": list(entry.tasks),
+            "metadata": entry.extra,
+            "videos": videos,
+            "statistics": _plain(figures),
+        }
+        schema = pa.schema(fields, metadata={KEY: _json(described)})
+        _write_tables(entry.file, schema, [pa.Table.from_arrays(arrays, schema=schema)])
+        return read_one(self._info, entry.file, figures)
+
+    def _save_video(self, name: str, frames: AnyArray) -> tuple[int, int]:
+        """Encode frames into the next video file of a camera. Returns the numbers of its chunk and file."""
+        place = self._next_file(f"videos/{name}")
+        codec = self._internal().get("codec", "libsvtav1")
+        path = self._info.video_file(name, **_numbers(place))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with VideoWriter(path, self._info.fps, codec=str(codec), overwrite=True) as writer:
+            writer.append(frames)
+        return place
+
+    def _add_tasks(self, tasks: Sequence[str]) -> None:
+        new = [task for task in dict.fromkeys(tasks) if task not in self._tasks]
+        if new:
+            self._tasks += new
+            _write_tasks(self._root, self._tasks)
+
+    def _next_file(self, folder: str) -> tuple[int, int]:
+        """Return chunk and file number behind those of the existing files in a folder."""
+        found = [(-1, -1)]
+        for path in (self._root / folder).glob("chunk-*/file-*"):
+            chunk, file = path.parent.name.removeprefix("chunk-"), path.stem.removeprefix("file-")
+            if chunk.isdigit() and file.isdigit():
+                found.append((int(chunk), int(file)))
+        return (0, 0) if max(found) < (0, 0) else self._after(max(found))
+
+    def _after(self, place: tuple[int, int]) -> tuple[int, int]:
+        chunk, file = place
+        return (chunk + 1, 0) if file >= self._info.chunks_size - 1 else (chunk, file + 1)
+
+    def _remove_orphans(self) -> None:
+        """Remove data files that no metadata name, and pending files of episodes that metadata name."""
+        known = {entry.file for entry in self._entries}
+        for path in (self._root / "data").glob("chunk-*/file-*.parquet"):
+            if path not in known:
+                path.unlink()
+        pending = {episode.path for episode in self._pending}
+        for path in (self._root / FOLDER).glob("episode-*.parquet"):
+            if path not in pending:
+                path.unlink()
+
+    def _join(self, episodes: Sequence[PendingEpisode], path: Path) -> None:
+        parquet = require("pyarrow.parquet", "arrow")
+        tables = (parquet.read_table(episode.path, use_threads=False) for episode in episodes)
+        first = parquet.read_schema(episodes[0].path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_tables(path, first.remove_metadata(), tables)
+
+    def _row(
+        self, episode: PendingEpisode, place: tuple[int, int], start: int, number: Mapping[str, int]
+    ) -> dict[str, Any]:
+        """The row of an episode in the metadata of episodes."""
+        entry = episode.entry
+        row: dict[str, Any] = {
+            "episode_index": entry.index,
+            "tasks": list(entry.tasks),
+            "length": entry.length,
+            "data/chunk_index": place[0],
+            "data/file_index": place[1],
+            "dataset_from_index": start,
+            "dataset_to_index": start + entry.length,
+        }
+        for name, video in entry.videos.items():
+            file = video.file
+            row |= {
+                f"videos/{name}/chunk_index": int(file.parent.name.removeprefix("chunk-")),
+                f"videos/{name}/file_index": int(file.stem.removeprefix("file-")),
+                f"videos/{name}/from_timestamp": 0.0,
+                f"videos/{name}/to_timestamp": entry.length / self._info.fps,
+            }
+        for name, figures in episode.statistics.items():
+            row |= {f"stats/{name}/{figure}": _listed(value) for figure, value in figures.items()}
+        return row | {
+            "meta/episodes/chunk_index": number["chunk_index"],
+            "meta/episodes/file_index": number["file_index"],
+        }
+
+    def _write_rows(self, rows: Sequence[Mapping[str, Any]], number: Mapping[str, int]) -> None:
+        """Write the file of metadata that makes the pending episodes part of the dataset."""
+        pa = arrow()
+        known = episode_files(self._info)
+        if known:  # the columns of another writer, which LeRobot wants to be equal in all files
+            schema = require("pyarrow.parquet", "arrow").read_schema(known[0]).remove_metadata()
+            table = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+        else:
+            table = pa.Table.from_pylist([dict(row) for row in rows])
+        extra = {str(each.entry.index): each.entry.extra for each in self._pending}
+        table = table.replace_schema_metadata({KEY: _json(extra)})
+        path = self._root / EPISODES.format(**number)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_tables(path, table.schema, [table])
+
+    def _add_statistics(self, figures: Mapping[str, Mapping[str, Any]]) -> None:
+        for name, new in figures.items():
+            arrays = {figure: np.asarray(value) for figure, value in new.items()}
+            old = self._statistics.get(name)
+            self._statistics[name] = arrays if old is None else merged(old, arrays)
+
+    def _write_totals(self) -> None:
+        write_atomic(self._root / STATS, _json(_plain(self._statistics)))
+        self._write_info(
+            {
+                "total_episodes": len(self._entries),
+                "total_frames": sum(entry.length for entry in self._entries),
+                "total_tasks": len(self._tasks),
+                "splits": {"train": f"0:{len(self._entries)}"},
+            }
+        )
+
+    def _write_info(self, changed: Mapping[str, Any]) -> None:
+        write_atomic(self._root / INFO, _json({**self._info.entries, **changed}), durable="folder")
+        self._info = read_info(self._root)
+
+
+def read_one(info: Info, path: Path, figures: Mapping[str, Figures]) -> PendingEpisode:
+    """Return a pending episode that was just written, with its figures in their own dtypes."""
+    damage: list[str] = []
+    found = [each for each in read_pending(info, set(), damage) if each.path == path]
+    if not found:
+        raise FormatError(f"expected the episode that was written, got {damage}", path=path)
+    return PendingEpisode(path, found[0].entry, figures)
+
+
+def _stored(info: Info, spec: Spec) -> dict[str, StoredFeature]:
+    """Return how the columns of the spec are stored. Raises `FormatError` for features without a column."""
+    found = {
+        path: StoredFeature(feature, spec[path])
+        for feature in info.features.values()
+        if (path := feature.path) in spec and path not in index_features() | {TASK: None}
+    }
+    missing = [feature.name for feature in info.features.values() if feature.path not in found]
+    if lost := [name for name in [*missing, *info.unknown] if name not in index_features()]:
+        raise FormatError(f"expected a column for each feature to append, got none for {lost}", path=info.root)
+    return found
+
+
+def _tasks_of(episode: Episode) -> list[str]:
+    """Return the task of each step: from the column, or from the metadata, or empty."""
+    column = episode.columns.get(TASK)
+    if isinstance(column, Ragged):
+        return column.strings()
+    tasks = episode.metadata.get("tasks")
+    text = tasks[0] if is_list(tasks) and len(tasks) == 1 else episode.metadata.get(TASK, "")
+    return [str(text)] * len(episode)
+
+
+def _index_columns(episode: Episode, fps: float, index: int, first: int, tasks: Sequence[int]) -> dict[str, AnyArray]:
+    """Return the columns that every dataset has. Timestamps of the episode are kept."""
+    steps = np.arange(len(episode))
+    given = episode.columns.get("timestamp")
+    return {
+        "timestamp": steps / fps if given is None or isinstance(given, Ragged) else given,
+        "frame_index": steps,
+        "episode_index": np.full(len(episode), index),
+        "index": steps + first,
+        "task_index": np.array(tasks, np.int64),
+    }
+
+
+def _read_statistics(info: Info) -> dict[str, Figures]:
+    path = info.root / STATS
+    stored = read_json(path) if path.is_file() else {}
+    return {name: {figure: np.asarray(value) for figure, value in figures.items()} for name, figures in stored.items()}
+
+
+def _write_tasks(root: Path, tasks: Sequence[str]) -> None:
+    """Write the tasks as a table whose index is the text, as pandas stores it."""
+    pa = arrow()
+    text = "__index_level_0__"
+    described = [
+        {
+            "name": "task_index",
+            "field_name": "task_index",
+            "pandas_type": "int64",
+            "numpy_type": "int64",
+            "metadata": None,
+        },
+        {"name": None, "field_name": text, "pandas_type": "unicode", "numpy_type": "object", "metadata": None},
+    ]
+    schema = pa.schema(
+        [("task_index", pa.int64()), (text, pa.string())],
+        metadata={"pandas": _json({"index_columns": [text], "column_indexes": [], "columns": described})},
+    )
+    columns = [pa.array(range(len(tasks)), pa.int64()), pa.array(list(tasks), pa.string())]
+    _write_tables(root / TASKS, schema, [pa.Table.from_arrays(columns, schema=schema)])
+
+
+def _write_tables(path: Path, schema: Any, tables: Iterable[Any]) -> None:
+    """Write a Parquet file with a row group for each table, which appears when it is complete."""
+    parquet = require("pyarrow.parquet", "arrow")
+    with (
+        atomic_file(path, durable="file") as file,
+        parquet.ParquetWriter(file, schema, compression="snappy", use_dictionary=True) as writer,
+    ):
+        for table in tables:
+            writer.write_table(table.replace_schema_metadata(schema.metadata), row_group_size=max(len(table), 1))
+
+
+def _numbers(place: tuple[int, int]) -> dict[str, int]:
+    return {"chunk_index": place[0], "file_index": place[1]}
+
+
+def _listed(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _plain(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {name: {figure: _listed(value) for figure, value in each.items()} for name, each in figures.items()}
+
+
+def _number(value: object) -> Any:
+    """Return numbers and arrays of NumPy as JSON has them. Raises `TypeError` for other objects."""
+    if is_scalar(value) or is_array(value):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__}")
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=4, default=_number).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DataError(f"expected metadata that JSON can hold, got {error}") from error

@@ -1,0 +1,307 @@
+"""Writing, appending, resuming after kills, and converting LeRobot datasets."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import penstock
+from penstock.core.episode import Episode
+from penstock.core.ragged import Ragged
+from penstock.core.spec import Spec
+from penstock.errors import ArgumentError, DataError, FormatError, LockedError, SpecError
+from penstock.formats.lerobot import FORMAT, stats
+from penstock.formats.lerobot.writer import LeRobotWriter
+from penstock.formats.memory import MemorySource
+from penstock.testing.compare import assert_same_array
+from penstock.testing.examples import EXAMPLES, Example, field, random_episode
+from penstock.testing.writers import killed_after
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "lerobot"
+SPEC = Spec(
+    {
+        "observations/state": field("f4", 3),
+        "observations/images/top": field("u1", 16, 24, 3),
+        "observations/effort": field("f8", 2, 3),
+        "actions": field("f2", 1),
+        "rewards": field("f8"),
+        "terminations": field("?"),
+        "infos/note": field("u1", kind="text"),
+        "infos/flags": field("?", 4),
+        "a.b": field("u2", 2, 1, 2),
+        "timestamp": field("f4"),
+        "task": field("u1", kind="text"),
+    }
+)
+LENGTHS = (3, 1, 5)
+
+
+def episode(e: int, steps: int, spec: Spec = SPEC) -> Episode:
+    """An episode that is known by its number."""
+    made = random_episode(np.random.default_rng(e), spec, steps, e)
+    own: dict[str, Any] = {}
+    if "timestamp" in spec:
+        own["timestamp"] = (np.arange(steps) / 10).astype("f4")
+    if "task" in spec:
+        own["task"] = Ragged.from_strings([("pick", "place")[(e + t) % 2] for t in range(steps)])
+    return Episode(spec, {**made.columns, **own}, e, made.metadata)
+
+
+EPISODES = [episode(e, steps) for e, steps in enumerate(LENGTHS)]
+
+
+def same(path: Path, expected: list[Episode]) -> None:
+    """Equal columns, metadata and no findings."""
+    with penstock.open(path) as data:
+        assert len(data) == len(expected)
+        for found, wanted in zip(data, expected, strict=True):
+            for name in wanted.spec:
+                assert_same_array(found.columns[name], wanted.columns[name], name)
+            assert {key: found.metadata.get(key) for key in wanted.metadata} == dict(wanted.metadata)
+
+
+def create(path: Path, spec: Spec = SPEC, **options: Any) -> LeRobotWriter:
+    return FORMAT.create(path, spec, {"author": "me", "fps": 10}, **options)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    with create(path, robot_type="arm") as writer:
+        for n, each in enumerate(EPISODES):
+            assert writer.write(each) == n
+            same(path, EPISODES[: n + 1])  # at once
+        with pytest.raises(LockedError):
+            FORMAT.append(path)
+    same(path, EPISODES)
+    assert list(FORMAT.check(path)) == []
+    assert [p.name for p in path.glob("data/*/*")] == ["file-000.parquet"]
+    data = penstock.open(path)
+    assert {name: data.spec[name] for name in SPEC} == dict(SPEC.fields)
+    assert (data.metadata["author"], data.metadata["fps"], data.metadata["robot_type"]) == ("me", 10, "arm")
+    assert data[2].columns["index"].tolist() == [4, 5, 6, 7, 8]
+    assert data[1].columns["task_index"].tolist() == [1]
+    assert data.metadata["splits"] == {"train": "0:3"}
+    with FORMAT.append(path) as writer:
+        assert writer.spec.fields.keys() == SPEC.fields.keys()
+        assert writer.write(EPISODES[1]) == 3
+        writer.update_metadata({"author": "you", "tags": ["a"]})
+    assert penstock.open(path).metadata["tags"] == ["a"]
+    same(path, [*EPISODES, EPISODES[1]])
+    with pytest.raises(FileExistsError):
+        create(path)
+
+
+def test_files_are_full_at_their_size_and_folders_at_their_count(tmp_path: Path) -> None:
+    spec = Spec({"observations": field("f8", 4)})
+    made = [episode(e, 8_000, spec) for e in range(7)]  # 0.4 MiB each
+    with create(tmp_path / "data", spec, data_files_size_in_mb=1, chunks_size=2) as writer:
+        writer.write_all(made)
+    files = sorted(p.relative_to(tmp_path / "data").as_posix() for p in (tmp_path / "data/data").glob("*/*"))
+    assert files[:3] == [f"data/chunk-{place}.parquet" for place in ("000/file-000", "000/file-001", "001/file-000")]
+    groups = [pq.ParquetFile(tmp_path / "data" / name).num_row_groups for name in files]
+    assert (sum(groups), set(groups[:-1])) == (7, {2})  # as LeRobot, a file is full when the next episode would not fit
+    assert all((tmp_path / "data" / name).stat().st_size < 1 << 20 for name in files)
+    same(tmp_path / "data", made)
+
+
+def test_statistics_equal_those_of_lerobot() -> None:
+    source = FORMAT.open(GOLDEN / "v3_image")
+    whole: dict[str, Any] = {}
+    for e, stored in enumerate(source.episode_statistics(range(4))):
+        for path, expected in stored.items():
+            values: Any = source.episode(e).columns[path]
+            if path == "timestamp":
+                values = np.arange(len(values)) / 10  # LeRobot computes them before they become float32
+            found = stats.picture_figures(values) if "images" in path else stats.column_figures(values)
+            whole[path] = stats.merged(whole[path], found) if path in whole else found
+            for name, figure in expected.items():
+                if "images" not in path or name != "std":  # LeRobot squares bytes as bytes
+                    np.testing.assert_array_equal(found[name], figure, strict=False)
+    images = np.concatenate([each.columns["observations/images/top"] for each in source.episodes()])
+    np.testing.assert_allclose(whole["observations/images/top"]["std"].ravel(), images.std((0, 1, 2)) / 255, rtol=1e-6)
+    for path, expected in source.metadata["statistics"].items():
+        for name, figure in expected.items():
+            if "images" not in path or name != "std":
+                np.testing.assert_allclose(whole[path][name], figure, rtol=1e-6, atol=1e-12)
+
+
+def test_large_pictures_are_thinned_out() -> None:
+    frames = np.random.default_rng(0).integers(0, 256, (2, 400, 600, 3), dtype=np.uint8)
+    found = stats.picture_figures(frames)
+    np.testing.assert_allclose(found["mean"].ravel(), frames[:, ::4, ::4].mean((0, 1, 2)) / 255)
+    assert (found["q50"].shape, found["count"].tolist()) == ((3, 1, 1), [2])
+
+
+@pytest.mark.parametrize("name", ["v3_image", "v3_video"])
+def test_datasets_of_lerobot_are_continued(name: str, tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    shutil.copytree(GOLDEN / name, root)
+    before = penstock.open(GOLDEN / name)
+    with FORMAT.append(root) as writer:
+        spec = writer.spec
+        assert "task_index" not in spec
+        for e in (2, 0):
+            assert writer.write(Episode(spec, {path: before[e].columns[path] for path in spec})) == 4 + (e == 0)
+    assert list(FORMAT.check(root)) == []
+    with penstock.open(root) as data:
+        assert np.diff(data.source.offsets).tolist() == [25, 40, 13, 31, 13, 25]
+        for path in spec:
+            if "images" not in path or name == "v3_image":
+                assert_same_array(data[4].columns[path], before[2].columns[path], path)
+            else:
+                found = data[4].columns[path].astype(int)
+                assert np.abs(found - before[2].columns[path]).mean() < 6  # encoded twice
+    files = [pq.read_schema(path).names for path in sorted(root.glob("meta/episodes/*/*"))]
+    assert files[0] == files[1]  # LeRobot wants equal columns
+    assert data.metadata["statistics"]["actions"]["count"] == [109 + 38]
+
+
+def test_old_versions_are_not_continued(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / "v21_image", tmp_path / "data")
+    with pytest.raises(FormatError, match=r"version v3\.0 to append to, got v2\.1; convert"):
+        FORMAT.append(tmp_path / "data")
+
+
+NUMBERS = Spec({"observations": field("f4", 2), "actions": field("i8"), "rewards": field("f4")})
+
+
+def endless(path: Path, first: int) -> Iterator[int]:
+    writer = FORMAT.append(path)
+    e = first
+    while True:
+        yield writer.write(episode(e, e % 5 + 1, NUMBERS))
+        e += 1
+        if e % 4 == 0:
+            writer.finalize()
+
+
+def test_a_kill_loses_nothing_that_was_saved(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    create(path, NUMBERS).close()
+    count = 0
+    for kills in (2, 5, 9):
+        count += len(killed_after(kills, partial(endless, path, count)))
+        with penstock.open(path) as data:
+            assert len(data) in (count, count + 1)  # the last may be saved, but not reported yet
+            count = len(data)
+        same(path, [episode(e, e % 5 + 1, NUMBERS) for e in range(count)])
+    FORMAT.append(path).close()
+    assert list(FORMAT.check(path)) == []
+    assert list(path.glob(".penstock/episode*")) == []
+
+
+def test_a_finalizing_that_was_cut_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "data"
+    for method in ("_write_rows", "_write_totals"):
+        writer = create(path, NUMBERS)
+        made = [episode(e, 3, NUMBERS) for e in range(4)]
+        writer.write_all(made[:3])
+
+        def cut(*given: object) -> None:
+            raise OSError("disk full")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(LeRobotWriter, method, cut)
+            with pytest.raises(OSError, match="disk full"):
+                writer.close()
+        same(path, made[:3])
+        with FORMAT.append(path) as again:
+            again.write(made[3])
+        same(path, made)
+        assert list(FORMAT.check(path)) == []
+        assert json.loads((path / "meta/info.json").read_text())["total_frames"] == 12
+        assert penstock.open(path).metadata["statistics"]["actions"]["count"] == [12]
+        shutil.rmtree(path)
+
+
+def test_errors_leave_the_dataset_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    with create(path, NUMBERS) as writer:
+        writer.write(episode(0, 2, NUMBERS))
+        with pytest.raises(SpecError):
+            writer.write(EPISODES[0])
+        with pytest.raises(DataError, match="at least one step"):
+            writer.write(episode(0, 0, NUMBERS))
+        odd = Episode(NUMBERS, episode(1, 2, NUMBERS).columns, 0, {"x": object()})
+        with pytest.raises(DataError, match="metadata that JSON can hold"):
+            writer.write(odd)
+        with pytest.raises(DataError, match="describe the stored data"):
+            writer.update_metadata({"fps": 3})
+    with pytest.raises(DataError, match="closed"):
+        writer.write(episode(0, 2, NUMBERS))
+    same(path, [episode(0, 2, NUMBERS)])
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "error", "message"),
+    [
+        ({"x": field("f4", align="boundary")}, {}, SpecError, "T rows of numbers or text"),
+        ({"x": field("i4", kind="ragged")}, {}, SpecError, "T rows of numbers or text"),
+        ({"x": field("c8")}, {}, SpecError, "numbers of up to 64 bits"),
+        ({"index": field("i8")}, {}, SpecError, "without 'index', which the format computes"),
+        ({"a/b": field("i8"), "a.b": field("i8")}, {}, SpecError, "names differ in LeRobot"),
+        ({"x": field("i8")}, {"fps": 0}, DataError, "steps a second"),
+        ({"x": field("i8")}, {"cameras": "jpeg"}, ArgumentError, "cameras 'image', 'video' or 'array'"),
+        ({"x": field("i8")}, {"chunks_size": 0}, ArgumentError, "at least 1"),
+        ({"x": field("i8")}, {"speed": 0}, ArgumentError, "speed|options"),
+    ],
+)
+def test_what_has_no_place_is_refused(
+    spec: dict[str, Any], options: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises((error, TypeError), match=message):
+        create(tmp_path / "data", Spec(spec), **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_arrays_of_bytes_and_video(tmp_path: Path) -> None:
+    spec = Spec({"observations/camera": field("u1", 32, 48, 3), "actions": field("f4", 2)})
+    rng = np.random.default_rng(0)
+    frames = np.repeat(rng.integers(0, 255, (4, 4, 6, 3), dtype=np.uint8), 8, 1).repeat(8, 2)
+    made = Episode(spec, {"observations/camera": frames, "actions": np.zeros((4, 2), "f4")})
+    for cameras, kind in (("array", "uint8"), ("video", "video")):
+        path = tmp_path / cameras
+        with create(path, spec, cameras=cameras, codec="libx264") as writer:
+            writer.write_all([made, made])
+        data = penstock.open(path)
+        assert data.metadata["features"]["observations.camera".replace("observations", "observation")]["dtype"] == kind
+        found = data[1].columns["observations/camera"]
+        assert np.abs(found.astype(int) - frames).mean() < (8 if cameras == "video" else 1e-9)
+        assert list(FORMAT.check(path)) == []
+    assert len(list((tmp_path / "video").glob("videos/*/*/*.mp4"))) == 2
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=repr)
+def test_any_dataset_is_converted(example: Example, tmp_path: Path) -> None:
+    episodes = [each for each in example.episodes() if len(each)]
+    data = penstock.EpisodeDataset(MemorySource.from_episodes(episodes))
+    report = penstock.convert(data, tmp_path / "data", format="lerobot", options={"fps": 5})
+    assert report.episodes == len(episodes)
+    found = penstock.open(tmp_path / "data")
+    for one, other in zip(episodes, found, strict=True):
+        assert np.array_equal(one.columns["rewards"], other.columns["rewards"], equal_nan=True)
+        for path in example.spec:
+            if path.startswith("observations") and not example.spec[path].ragged:
+                assert_same_array(other.columns[path], np.asarray(one.columns[path])[:-1], path)
+    assert any("T rows: that after the last step is left out" in str(note) for note in report.notes)
+
+
+def test_lerobot_is_converted_to_lerobot_and_to_columns(tmp_path: Path) -> None:
+    data = penstock.open(GOLDEN / "v21_image")
+    report = penstock.convert(data.take([2, 0]), tmp_path / "new", format="lerobot")
+    assert {note.what for note in report.notes} >= {"index", "task_index"}
+    found = penstock.open(tmp_path / "new")
+    for path in ("observations/images/top", "task", "actions", "timestamp"):
+        assert_same_array(found[1].columns[path], data[0].columns[path], path)
+    penstock.convert(found, tmp_path / "columns")
+    assert_same_array(penstock.open(tmp_path / "columns")[0].columns["actions"], data[2].columns["actions"], "actions")
