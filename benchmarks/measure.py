@@ -26,6 +26,7 @@ from figures import Figure, Quotation
 REFERENCE = ".build/reference/bin/python"
 PEERS = ".build/peers/bin/python"
 LEROBOT = ".build/lerobot/bin/python"
+TFDS = ".build/tfds/bin/python"
 GAMES = "benchmarks/data/lc0/games"
 DRIVES = "tests/golden/l5kit"
 
@@ -69,6 +70,7 @@ COMMANDS = (
     Command("loader", "loader.py"),
     Command("replay", f"replay.py --peer {PEERS}"),
     Command("video", f"video.py --peer {LEROBOT}"),
+    Command("rlds", f"rlds.py --peer {TFDS}"),
     Command("shards", f"shards.py --small --peer {PEERS}"),
     Command("cross_read_shards", f"cross_read_shards.py --peer {PEERS}"),
     Command("kill_reshape", "kill_reshape_replay.py --batches 160 --kills 8"),

@@ -1,0 +1,96 @@
+"""Steps of an RLDS dataset against TensorFlow Datasets: `python benchmarks/rlds.py --peer PYTHON_WITH_TFDS`.
+
+Claim: without images, penstock reads steps in random order with less CPU time than TFDS reads them in file order. With
+images it needs more: Pillow decodes small images slower than TensorFlow. The goal was ten times TFDS; it is missed.
+Float columns alone are copied in place; TFDS always parses whole records, so that line has no comparison.
+
+Both read the same TFRecord files: the golden episodes (two images of 64 x 96 and 48 x 64 a step), repeated. TFDS reads
+in the order of the files, penstock in random order. Runs of both alternate, and the best of `--rounds` counts. Figures
+are steps per second of CPU time, because the machine may be busy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import penstock
+
+GOLDEN = Path(__file__).parents[1] / "tests/golden/rlds/tfrecord/toy_arm/1.0.0"
+FLOATS = ["actions", "observations/state", "rewards", "discounts", "language_embedding"]
+SHARDS = 4
+PEER = """
+import sys, time
+import tensorflow_datasets as tfds
+skip = tfds.decode.SkipDecoding()
+decoders = {"steps": {"observation": {"image": skip, "wrist_image": skip}}} if sys.argv[2] == "no images" else None
+builder = tfds.builder_from_directory(sys.argv[1])
+data = builder.as_dataset(split="train", decoders=decoders, shuffle_files=False)
+data = data.flat_map(lambda episode: episode["steps"]).batch(256).prefetch(2)
+for _ in range(2):  # the first pass builds the graph
+    begin, steps = time.process_time(), 0
+    for batch in data:
+        steps += int(batch["reward"].shape[0])
+    rate = steps / (time.process_time() - begin)
+print(rate)
+"""
+
+
+def repeated(folder: Path, repeats: int) -> Path:
+    """Write the golden episodes several times, as one dataset."""
+    path = folder / "toy_arm/1.0.0"
+    path.mkdir(parents=True)
+    raw = b"".join(file.read_bytes() for file in sorted(GOLDEN.glob("*-train.*"))) * repeats
+    for shard in range(SHARDS):
+        (path / f"toy_arm-train.tfrecord-{shard:05d}-of-{SHARDS:05d}").write_bytes(raw)
+    info = json.loads((GOLDEN / "dataset_info.json").read_text())
+    lengths = {"shardLengths": [str(9 * repeats)] * SHARDS, "numBytes": str(len(raw) * SHARDS)}
+    info["splits"] = [{**info["splits"][0], **lengths}]
+    (path / "dataset_info.json").write_text(json.dumps(info))
+    shutil.copy(GOLDEN / "features.json", path)
+    return path
+
+
+def ours(path: Path, kind: str) -> float:
+    """Return steps per second of CPU time, of the second pass."""
+    names = penstock.open(path).spec
+    columns = FLOATS if kind == "floats" else [name for name in names if kind == "all" or "image" not in name]
+    samples = penstock.open(path, columns=columns).samples().shuffle(seed=0)
+    rate = 0.0
+    for _ in range(2):  # the first pass compares checksums
+        begin = time.process_time()
+        steps = sum(len(batch["rewards"]) for batch in penstock.Loader(samples, batch_size=256, threads=2))
+        rate = steps / (time.process_time() - begin)
+    return rate
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer", help="Python with tensorflow-cpu and tensorflow-datasets")
+    parser.add_argument("--repeats", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=2)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = repeated(Path(folder), given.repeats)
+        print(f"{'columns':12} {'penstock':>10} {'TFDS':>10} {'ratio':>6}   steps per second of CPU time")
+        for kind in ("all", "no images", "floats"):
+            mine = theirs = 0.0
+            for _ in range(given.rounds):
+                mine = max(mine, ours(path, kind))
+                if given.peer and kind != "floats":
+                    command = [given.peer, "-c", PEER, str(path), kind]
+                    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+                    theirs = max(theirs, float(out.split()[-1]))
+            ratio = f"{mine / theirs:6.2f}" if theirs else "     -"
+            print(f"{kind:12} {mine:10,.0f} {theirs:10,.0f} {ratio}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
