@@ -53,6 +53,7 @@ COMMANDS = (
     Command("first_use", "first_use.py"),
     Command("gather", "gather.py"),
     Command("plan", "plan.py"),
+    Command("remote", "remote.py"),
     Command("goals", "goals.py"),
     Command("derived", "derived.py"),
     Command("column_statistics", "column_statistics.py"),

@@ -292,6 +292,49 @@ def test_files_are_owned_in_one_way() -> None:
     assert wrong == []
 
 
+# Files that only write, or read what they wrote on this disk.
+READ_HERE = {
+    "containers/tar/writer.py",
+    "containers/hdf5/writer.py",
+    "containers/video/files.py",
+    "containers/video/index.py",
+    "formats/zarr/pack.py",
+}
+
+
+def local_reads(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Every call that reads a file by its path, with its line. Remote files would read as zeros."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        modes = [str(arg.value) for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+        opens = (called == "open" and len(node.args) > 1 and ast.unparse(node.args[0]) != "fd") or (
+            called.endswith(".open") and node.args[:1] and modes[:1]
+        )
+        reads = called.endswith((".read_bytes", ".read_text")) and not node.args
+        if reads or called in ("np.fromfile", "np.load") or (opens and modes and modes[0] in ("r", "rb", "rt")):
+            yield called, node.lineno
+
+
+def test_formats_read_files_that_may_be_remote() -> None:
+    wrong = [
+        f"{file.relative_to(ROOT)}:{line} calls {name}"
+        for file in FILES
+        if file.relative_to(PACKAGE).parts[0] in ("containers", "formats")
+        and "writer" not in file.name
+        and file.relative_to(PACKAGE).as_posix() not in READ_HERE
+        for name, line in local_reads(parsed(file))
+        if name != "table.read_bytes"  # of columns, which opens by `files.descriptors`
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("call", ["open(p, 'rb')", "p.open('rb')", "p.read_bytes()", "np.load(p)"])
+def test_local_reads_are_found(call: str) -> None:
+    assert [name for name, _ in local_reads(ast.parse(call))]
+
+
 def docstring_lines(node: ast.AST) -> int:
     """How many lines the docstrings of a tree take."""
     firsts = [n.body[0] for n in ast.walk(node) if isinstance(n, DOCUMENTED) and n.body and ast.get_docstring(n)]

@@ -18,7 +18,7 @@ from penstock.formats.base.format import available
 from penstock.formats.webdataset.streaming import ShardStream
 from penstock.locations.blocks import BLOCK
 from penstock.locations.fetching import REQUEST
-from penstock.locations.mirror import mirror
+from penstock.locations.mirror import MIRRORS, mirror
 from tests.fuzz.targets import Target, targets
 from tests.locations.server import serving
 
@@ -70,3 +70,20 @@ def test_streams_read_ahead(tmp_path: Path) -> None:
         assert len(blocks) == 1
         assert sum((r.end or 0) + 1 - (r.begin or 0) for r in site.gets()) == len(content)
         assert max((r.end or 0) - (r.begin or 0) for r in site.gets()) + 1 == REQUEST * BLOCK
+
+
+def test_shards_are_indexed_once_and_then_read_by_ranges(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).integers(0, 256, (600, 5000), np.uint8)
+    data = penstock.from_arrays({"observations/x": rows}, lengths=[60] * 10, align={"observations/x": "step"})
+    penstock.convert(data, tmp_path / "set", format="webdataset")
+    found = [p for p in (tmp_path / "set").rglob("*.tar") if p.is_file()]
+    with serving({str(p.relative_to(tmp_path)): p.read_bytes() for p in found}) as site:
+        with penstock.open(f"{site.url}/set"):
+            pass
+        MIRRORS.cache().evict(0)
+        before = len(site.gets())
+        with penstock.open(f"{site.url}/set") as remote:
+            batch = remote.windows(2).shuffle(seed=2)[:4]
+            got = sum((r.end or 0) + 1 - (r.begin or 0) for r in site.gets()[before:])
+            assert np.array_equal(batch["observations/x"], data.windows(2).shuffle(seed=2)[:4]["observations/x"])
+        assert got <= 16 * BLOCK < rows.nbytes / 2

@@ -240,9 +240,9 @@ class MappedFiles:
     def fill(self, buffers: IntArray, begin: IntArray, end: IntArray) -> Callable[[], None]:
         """Fetch the bytes `begin : end` of each of these buffers, where they are lazy; call what is returned when they
         were read."""
+        if not self.lazy or not len(buffers):
+            return _nothing
         number = np.array(self._file, np.int64)[buffers]
-        if not len(number):
-            return fill([])
         order = np.argsort(number, kind="stable")
         files, first = np.unique(number[order], return_index=True)
         wanted: list[Wanted] = []
@@ -268,6 +268,10 @@ class MappedFiles:
                 file.check(size)
             end = _clock()
             self._until = end + max(BELIEVED, (end - begin) / SHARE)
+
+
+def _nothing() -> None:
+    """There is nothing to release."""
 
 
 def _end(buffer: AnyArray | memoryview, file: MappedFile) -> int:

@@ -101,6 +101,10 @@ class CachedObject:
                 self._sums[block] = 0
         return blocks[self._sums[blocks] == 0]
 
+    def missing(self, blocks: IntArray) -> BoolArray:
+        """Which blocks are neither present nor on their way."""
+        return (self._sums[blocks] == 0) & ~self.fetching[blocks]
+
     def write(self, begin: int, raw: bytes) -> None:
         """Enter pinned blocks from byte `begin` on, which begins a block; `raw` ends with a block or the object."""
         with self._data as fd:

@@ -2,8 +2,10 @@
 
 `fill` is called with the byte ranges that a batch needs, of all its files at once. Ranges become blocks. Blocks with a
 gap between them are merged into one request, the smallest gaps first, while all requests together are at most a quarter
-larger than what is needed (`GAPS`): so a fetch is bounded by 1.25 times the blocks, however they are scattered. Long
-requests are divided, so that several threads share them. Two threads that need the same block fetch it once.
+larger than what is needed (`GAPS`): so a fetch is bounded by 1.25 times the blocks, however they are scattered. Where a
+third of a region of 8 MiB is needed, as by the first batches of a shuffled epoch, all of the region is fetched: long
+requests are faster, and the rest is needed soon. Long requests are divided, so that several threads share them. Two
+threads that need the same block fetch it once.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ REQUEST = 16
 
 GAPS = 0.25
 """Bytes that are fetched for nothing, as a part of those that are needed."""
+
+REGION = 128
+"""Blocks of a region that is fetched whole where a third of it is needed."""
 
 _WIDEST = 16  # blocks between two wanted ones that a request fetches as well
 
@@ -138,6 +143,7 @@ def _fetch_round(
                 left.append((file, absent))
                 own = absent[~held.fetching[absent]]
                 if len(own):
+                    own = _with_regions(own, held)
                     held.fetching[own] = True
                     mine.append((file, own))
         for file, own in mine:
@@ -156,6 +162,15 @@ def _fetch_round(
             while file.cached.fetching[blocks].any():
                 file.cached.condition.wait()
     return left
+
+
+def _with_regions(blocks: IntArray, held: CachedObject) -> IntArray:
+    """Add the blocks of regions of which a third is wanted, without blocks that are there or under way."""
+    regions, counts = np.unique(blocks // REGION, return_counts=True)
+    dense = regions[3 * counts >= np.minimum(REGION, held.blocks - regions * REGION)]
+    every = (dense[:, None] * REGION + np.arange(REGION)).ravel()
+    every = every[every < held.blocks]
+    return np.union1d(blocks, every[held.missing(every)])
 
 
 def _request(file: MirroredFile, first: int, end: int, retry: Retry) -> int:

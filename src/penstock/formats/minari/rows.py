@@ -15,7 +15,7 @@ from penstock.containers.hdf5.filters import decode
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
-from penstock.files.mapping import read_mapped
+from penstock.files.mapping import MappedFiles, read_mapped
 from penstock.formats.base.pieces import RowReader, cut, expand
 from penstock.formats.minari.hdf5_index import ColumnRuns
 from penstock.kernels.rows import RowMap
@@ -54,6 +54,7 @@ class FilteredRows:
     def __init__(self, part: ColumnRuns, buffers: Sequence[ByteArray], cache: Cache) -> None:
         self._part = part
         self._buffers = buffers
+        self._files = MappedFiles(buffers)
         self._cache = cache
         height = part.tile_shape[:, 0]
         bands = -(-part.rows // height)
@@ -86,7 +87,14 @@ class FilteredRows:
         tiles = expand(self._tile[bands], counts)
         owner = np.repeat(run, counts)
         stored = part.tile_offset[tiles] >= 0
-        chunks = [self._chunk(int(r), int(t)) for r, t in zip(owner[stored], tiles[stored], strict=True)]
+        held = tiles[stored]
+        release = self._files.fill(
+            part.file[owner[stored]], part.tile_offset[held], part.tile_offset[held] + part.tile_nbytes[held]
+        )
+        try:
+            chunks = [self._chunk(int(r), int(t)) for r, t in zip(owner[stored], held, strict=True)]
+        finally:
+            release()
         buffer = np.maximum(np.cumsum(stored) - 1, 0)
         offset = np.where(stored, 0, -1).astype(np.int64)
         first = offsets_of(np.diff(self.cuts)[bands])

@@ -34,14 +34,16 @@ def plain(
 ) -> ByteArray:
     """The archive mapped, or, where it is compressed, its unpacked copy, which is made if there is none of this state.
 
-    Others are removed from the folder, those not used for the longest time first, so that all have at most `limit`
-    bytes. `torn="drop"` unpacks the whole members of an archive that was cut off. A copy that is cut, or of something
-    else, is made again. Raises `FormatError` for damaged archives, `UnsafeDataError` for one that is larger, `OSError`
-    if the folder cannot be written.
+    A remote archive is mapped lazily. Other copies are removed from the folder, those not used for the longest time
+    first, so that all have at most `limit` bytes. `torn="drop"` unpacks the whole members of an archive that was cut
+    off. A copy that is cut, or of something else, is made again.
+
+    Raises `FormatError` for damaged archives, `UnsafeDataError` for one that is larger, `OSError` if the folder cannot
+    be written.
     """
     with open_file(path) as file:
         if compression_of(file.read(4)) is None:
-            return map_file(path)
+            return map_file(path, lazy=True)
     state = file_state(path)
     named = f"{path.resolve()} {state.size} {state.mtime_ns}{' torn' if torn == 'drop' else ''}"
     digest = hashlib.sha256(named.encode())

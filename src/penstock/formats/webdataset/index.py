@@ -17,6 +17,7 @@ from pathlib import Path
 from penstock.core.arrays import ByteArray
 from penstock.errors import PenstockError
 from penstock.files.arrays import read_arrays, write_arrays
+from penstock.files.remote import file_state, remote_file
 from penstock.files.user_cache import make_room, user_cache
 from penstock.formats.webdataset.content import Content
 
@@ -41,6 +42,9 @@ def state_of(key: str, shards: Sequence[Path], buffers: Sequence[ByteArray]) -> 
     """State that an index belongs to: the options and archives that `key` names, and the very files that these are."""
     found: list[object] = [key]
     for shard, data in zip(shards, buffers, strict=True):
+        if remote_file(shard) is not None:
+            found.append([str(shard.absolute()), file_state(shard).mtime_ns, len(data)])
+            continue
         state, middle = shard.stat(), len(data) // 2
         sample = b"".join(bytes(data[i : i + _SAMPLE]) for i in (0, middle, max(len(data) - _SAMPLE, 0)))
         place = str(shard.absolute())

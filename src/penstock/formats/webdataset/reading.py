@@ -13,7 +13,7 @@ from penstock.core.arrays import BoolArray, ByteArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import DataError, FormatError
-from penstock.files.mapping import check_mapped
+from penstock.files.mapping import check_mapped, read_mapped
 from penstock.formats.base.infos import column_of, leaves
 from penstock.formats.webdataset.decoders import Decode, How, MemberBytes, decoder, is_text
 from penstock.formats.webdataset.places import Places, gathered
@@ -69,8 +69,8 @@ class Archives:
                 "or such samples with missing='leave_out', or fill it with missing='fill'"
             )
             raise FormatError(message, path=path, where=f"sample {self.samples.key(i)!r}")
-        check_mapped(self.buffers[shard])
-        return MemberBytes(self.buffers[shard][begin : begin + size].tobytes(), self.samples.where(i, extension), path)
+        raw = read_mapped(self.buffers[shard][begin : begin + size]).tobytes()
+        return MemberBytes(raw, self.samples.where(i, extension), path)
 
     def values(self, extension: str) -> list[Any]:
         """Every member of one extension, decoded. Raises `FormatError` for bad ones, or too much of them."""

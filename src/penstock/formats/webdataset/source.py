@@ -20,6 +20,7 @@ from penstock.containers.tar import Members, TornError, walk
 from penstock.containers.tar.walk import with_advice
 from penstock.core.arrays import ByteArray
 from penstock.errors import DamageWarning, FormatError
+from penstock.files.mapping import is_lazy, map_file
 from penstock.files.remote import file_state
 from penstock.flow.limits import cores
 from penstock.formats.base.format import folder_of
@@ -150,9 +151,12 @@ class ShardSource(StateSource[OpenedArchives]):
         if keep and (content := self._indexed(buffers)) is not None:
             with contextlib.suppress(IndexError):  # an index that names places outside of the archives is made again
                 return self._on(content, buffers)
-        content = read(self._shards, buffers, self._options)
+        # Every header is read, so a remote archive is fetched whole, once: afterwards its index is in the cache.
+        remote = any(map(is_lazy, buffers))
+        whole = [map_file(s) if is_lazy(b) else b for s, b in zip(self._shards, buffers, strict=True)]
+        content = read(self._shards, whole, self._options)
         opened = self._on(content, buffers)
-        if keep and content.samples.size.size >= WORTH:
+        if keep and (remote or content.samples.size.size >= WORTH):
             with contextlib.suppress(OSError):  # without a folder for it, the next opening takes longer
                 index.save(self.index_file, index.state_of(self._key, self._shards, buffers), content)
         return opened

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.containers.pickle import PickleTemplate
 from penstock.core.narrowing import is_array, is_scalar
-from penstock.files.mapping import check_mapped
+from penstock.files.mapping import read_mapped
 from penstock.formats.webdataset.decoders import Decode, MemberBytes, decoder, is_pickle, kind_of
 from penstock.formats.webdataset.reading import LIKE, TEMPLATES, Archives
 
@@ -19,7 +19,7 @@ class ArchiveSamples:
     """The samples of archives, each decoded as data when it is asked for. Shared by threads."""
 
     def __init__(self, archives: Archives) -> None:
-        self._archives, self._views = archives, [buffer.data for buffer in archives.buffers]
+        self._archives = archives
         self._values = [_Values(name, decoder(name, archives.options.how)) for name in archives.samples.extensions]
 
     def sample(self, i: int) -> dict[str, Any]:
@@ -29,13 +29,14 @@ class ArchiveSamples:
             raise IndexError(f"expected a sample within 0:{len(samples)}, got {i}")
         found: dict[str, Any] = {"__key__": samples.key(i)}
         shard = int(samples.shard[i])
-        check_mapped(self._archives.buffers[shard])
-        view = self._views[shard]
+        buffer = self._archives.buffers[shard]
         places = zip(self._values, samples.payload[:, i].tolist(), samples.size[:, i].tolist(), strict=True)
         for values, begin, size in places:
             if size >= 0:
                 name = values.extension
-                found[name] = values.of(view[begin : begin + size], lambda name=name: self._archives.member(i, name))
+                found[name] = values.of(
+                    read_mapped(buffer[begin : begin + size]).data, lambda name=name: self._archives.member(i, name)
+                )
         return found
 
 
