@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import runpy
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 import torch
 
 import penstock
+from tests.locations.server import serving
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -152,3 +156,24 @@ def test_a_q_network_learns_from_its_own_steps_and_a_dataset(tmp_path: Path) -> 
         losses.append(loss.item())
     assert losses[-1] < losses[0] / 2
     assert len(script["train"](tmp_path, 4)) == 4
+
+
+def test_a_mix_of_four_robots_is_killed_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Video comes from a web server. A run that was killed ends as one that was not, with exact shares."""
+    path = str(EXAMPLES / "robot_mix.py")
+    script = runpy.run_path(path)
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    lerobot = script["DATA"] / script["PLACES"]["lerobot"][0]
+    files = [file for file in lerobot.rglob("*") if file.is_file()]
+    with serving({f"robot/{file.relative_to(lerobot)}": file.read_bytes() for file in files}) as site:
+        url, checkpoint = f"{site.url}/robot", tmp_path / "run.pt"
+        command = [sys.executable, path, "--url", url, "--updates", "5", "--checkpoint", str(checkpoint)]
+        assert subprocess.run([*command, "--die-at", "3"], check=False).returncode == -signal.SIGKILL
+        assert len(torch.load(checkpoint)["losses"]) == 3
+        subprocess.run(command, check=True, capture_output=True)
+        policy, losses, counts = script["train"](script["mixed"](script["DATA"], url), 5, tmp_path / "whole.pt")
+        assert any(request.name.endswith(".mp4") for request in site.seen)
+    resumed = torch.load(checkpoint)
+    assert (resumed["losses"], resumed["counts"]) == (losses, counts)
+    assert counts == [100 * share for share in script["SHARES"].values()]
+    assert all(torch.equal(resumed["policy"][name], value) for name, value in policy.state_dict().items())

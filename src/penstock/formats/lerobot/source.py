@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from penstock.core.narrowing import is_dict
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Field, Spec
 from penstock.errors import ArgumentError, DamageWarning, FormatError, suggestion
+from penstock.files.remote import FileState, file_state
 from penstock.formats.base.blocks import BlockRows
 from penstock.formats.base.state import ArrayReader, RaggedReader, SourceState, StateSource
 from penstock.formats.lerobot.columns import CountedRagged, DataFiles, ImageColumn, StoredColumn, TaskColumn, rows_of
@@ -360,7 +360,7 @@ def _digest(info: Info, data: DataFiles, kept: Sequence[EpisodeEntry], spec: Spe
             info.entries,
             [[entry.index, entry.length, entry.tasks] for entry in kept],
             [file.identity for file in data.files],
-            [[str(name), found.st_size, found.st_mtime_ns] for name, found in _videos(info, kept)],
+            [[str(name), found.size, found.mtime_ns] for name, found in _videos(info, kept)],
             spec.fingerprint,
         ]
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
@@ -368,10 +368,10 @@ def _digest(info: Info, data: DataFiles, kept: Sequence[EpisodeEntry], spec: Spe
     return digest
 
 
-def _videos(info: Info, kept: Sequence[EpisodeEntry]) -> list[tuple[Path, os.stat_result]]:
+def _videos(info: Info, kept: Sequence[EpisodeEntry]) -> list[tuple[Path, FileState]]:
     """Return the name below the folder, size and time of each video file that exists."""
     files = dict.fromkeys(place.file for entry in kept for place in entry.videos.values())
-    return [(file.relative_to(info.root), file.stat()) for file in files if file.is_file()]
+    return [(file.relative_to(info.root), file_state(file)) for file in files if file.is_file()]
 
 
 def _metadata(
