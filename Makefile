@@ -64,13 +64,13 @@ docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	$(PEERS) -m pip install -qq --disable-pip-version-check --no-deps trl==1.16.0 axolotl==0.19.0
 	@touch $@
 
-# Its torchvision is of an earlier torch: later ones have no video reader, which LeRobot needs next to torchcodec.
 .build/tfds.stamp:
 	@echo "installing TensorFlow Datasets into .build/tfds, to be measured beside"
 	$(PYTHON) -m venv .build/tfds
 	.build/tfds/bin/python -m pip install -qq --disable-pip-version-check tensorflow-cpu==2.21.0 tensorflow-datasets==4.9.10
 	@touch $@
 
+# Its torchvision is of an earlier torch: later ones have no video reader, which LeRobot needs next to torchcodec.
 .build/lerobot.stamp:
 	@echo "installing LeRobot into .build/lerobot, to be measured beside"
 	$(PYTHON) -m venv .build/lerobot
