@@ -11,7 +11,8 @@ Second table, with `--peer`: a dataset of two cameras that LeRobot 0.4.4 writes 
 random windows of 4 frames of each camera in batches of 32. LeRobot loads with its `delta_timestamps`, by torchcodec and
 by PyAV, in a `DataLoader` with a worker for each core; penstock loads with a `Loader` with a thread for each core. Both
 are timed from the start of an iterator to the last batch, after a first batch that fills caches. LeRobot's frames are
-floats, penstock's bytes. Claim: penstock loads at least 3 times the frames a second. The peer needs `lerobot==0.4.4`,
+floats, penstock's bytes. Claim: penstock loads more frames a second. The goal is 3 times as many; for AV1 the decoder
+itself, which all ways share, allows about 2 times. The peer needs `lerobot==0.4.4`,
 `torchvision<0.26` (which has the PyAV reader) and, for torchcodec, an FFmpeg that it finds.
 """
 
