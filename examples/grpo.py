@@ -116,7 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", help="file to draw the curve to, such as curve.png")
     out = parser.parse_args().out
-    curve, replay = train(updates=500)
+    curve, replay = train(updates=300)
     print(f"mean reward {curve[0]:.2f} before, {curve[-1]:.2f} after {len(curve)} updates; dropped {replay.dropped}")
     if out:
         import matplotlib.pyplot as plt
