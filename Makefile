@@ -2,6 +2,7 @@
 PYTHON ?= python3
 JOBS ?= 2
 MINUTES ?= 5
+CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 BIN := .venv/bin
 REFERENCE := .build/reference/bin/python
 PEERS := .build/peers/bin/python
@@ -12,7 +13,7 @@ TORCH := torch==2.13.0
 
 EXAMPLES := $(basename $(notdir $(shell grep -l -- --out examples/*.py)))
 
-.PHONY: help demo examples test check fuzz bounds figures docs clean
+.PHONY: help demo examples test browser check fuzz bounds figures docs clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -45,8 +46,16 @@ bounds: .venv/dev.stamp ## tests of all that calls kernels, with every index of 
 figures: .venv/dev.stamp .build/reference.stamp .build/peers.stamp .build/lerobot.stamp .build/tfds.stamp ## measure every figure of README and docs, other libraries as well
 	$(BIN)/python benchmarks/measure.py --peers
 
+browser: .venv/browser.stamp ## tests of the viewer in a real browser; needs Chromium (CHROMIUM=path, by default the one on PATH)
+	@test -n "$(CHROMIUM)" || { echo "no Chromium found: install the package chromium, or set CHROMIUM=path"; exit 1; }
+	PENSTOCK_CHROMIUM=$(CHROMIUM) $(BIN)/python -m pytest -q tests/browser
+
 docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+.venv/browser.stamp: .venv/dev.stamp
+	$(PIP) --no-build-isolation --group browser
+	@touch $@
 
 .build/reference.stamp:
 	@echo "installing the released Minari into .build/reference, to be measured beside"

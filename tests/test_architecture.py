@@ -74,7 +74,7 @@ SEES: dict[str, tuple[str, ...]] = {
 }
 # Any other folder of `formats` is a file format. No file format imports another one.
 FILE_FORMAT = (*GROUND, "locations", "flow", "kernels", "containers", "formats.base", "formats.memory")
-SEE_ALL = {"compat", "cli", "__main__"}
+SEE_ALL = {"compat", "cli", "viewer", "__main__"}
 
 # The one module of ours that is imported inside a function, because numba takes longer to load than all else together.
 DEFERRED = {"penstock.kernels.compiler"}

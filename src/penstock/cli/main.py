@@ -43,6 +43,10 @@ COMMANDS = {
         "penstock.cli.film:film",
         "Draw an episode: frames with actions and rewards, or curves of its observations.",
     ),
+    "serve": (
+        "penstock.cli.serve:serve",
+        "Look at datasets in the browser: findings, episodes, pictures and curves.",
+    ),
     "view": ("penstock.cli.view:view", "Draw a scene of a driving log from above: pictures, or a film."),
     "record": (
         "penstock.cli.record:record",

@@ -22,7 +22,7 @@ from penstock.doctor.block import Hits, is_camera, read_block
 from penstock.doctor.measures import BlockMeasures, Measures, first_of_equals, judge, measured, novelty
 from penstock.doctor.rows import ROW_CHECKS
 from penstock.doctor.thresholds import CheckThresholds
-from penstock.errors import PenstockError
+from penstock.errors import ChecksumError, PenstockError
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.ordered_map import OrderedMap
 from penstock.formats.base.findings import Finding
@@ -43,17 +43,17 @@ MESSAGES = {
     "no-steps": "no steps, in {episodes}",
     "one-step": "one step, in {episodes}",
     "next-observation": "{column} is not the observation of the next step, in {steps} of {episodes}",
-    "time-backward": "{column} goes back, {times} in {episodes}",
-    "time-repeats": "{column} repeats a value, {times} in {episodes}",
-    "time-gap": "{column} jumps ahead, {times} in {episodes}",
+    "time-backward": "{column}: goes back {times} in {episodes}",
+    "time-repeats": "{column}: repeats a value {times} in {episodes}",
+    "time-gap": "{column}: jumps ahead {times} in {episodes}",
     "time-rate": "steps of {column} have another rate than expected, in {episodes}",
-    "time-precision": "{column} has too few digits for its steps, in {rows} of {episodes}",
-    "frozen-sensor": "{column} does not change while actions do, in {rows} of {episodes}",
-    "frozen-picture": "{column} repeats a picture while actions change, in {rows} of {episodes}",
-    "blank-picture": "{column} has one colour in {rows}, {episodes}",
-    "constant-actions": "{column} never change, in {episodes}",
-    "clipped-actions": "{column} are mostly at a bound of their space, in {episodes}",
-    "action-jump": "{column} jump, compared with other episodes, in {episodes}",
+    "time-precision": "{column}: too few digits for its steps, in {rows} of {episodes}",
+    "frozen-sensor": "{column}: no change while actions change, in {rows} of {episodes}",
+    "frozen-picture": "{column}: a picture is repeated while actions change, in {rows} of {episodes}",
+    "blank-picture": "{column}: one colour in {rows} of {episodes}",
+    "constant-actions": "{column}: no change, in {episodes}",
+    "clipped-actions": "{column}: most values are at a bound of their space, in {episodes}",
+    "action-jump": "{column}: a jump, compared with other episodes, in {episodes}",
     "idle-start": "nothing changes in the first steps, in {episodes}",
     "idle-end": "nothing changes in the last steps, in {episodes}",
     "wrong-return": "the stored {column} is not the sum of rewards, in {episodes}",
@@ -255,11 +255,13 @@ def _check_block(source: Source, first: int, last: int, paths: Sequence[str], th
 def _unreadable(errors: Sequence[tuple[int, PenstockError]]) -> Iterator[Finding]:
     """One finding for each message."""
     by_message: dict[str, list[int]] = {}
+    corrupt = {str(error) for _, error in errors if isinstance(error, ChecksumError)}
     for episode, error in errors:
         by_message.setdefault(str(error), []).append(episode)
     for message, episodes in by_message.items():
         rows = (0,) * len(episodes[:SHOWN])
-        yield Finding("unreadable", f"episode {episodes[0]}", message, None, tuple(episodes[:SHOWN]), rows)
+        name = "checksum" if message in corrupt else "unreadable"
+        yield Finding(name, f"episode {episodes[0]}", message, None, tuple(episodes[:SHOWN]), rows)
 
 
 def _rate(metadata: Mapping[str, Any]) -> float | None:

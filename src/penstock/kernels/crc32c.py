@@ -57,7 +57,7 @@ def masked(crc: int) -> int:
 
     Example:
         >>> hex(masked(0xE3069283))
-        '0xc78aaded'
+        '0xc78ab0e5'
     """
     return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
 

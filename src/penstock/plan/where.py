@@ -53,7 +53,7 @@ class Where(EpisodeTransform):
         """Return the episodes that meet the condition."""
         table = episodes.table()
         if isinstance(self.condition, str):
-            chosen, why = _evaluate(self.condition, table), repr(self)
+            chosen, why = evaluate(self.condition, table), repr(self)
         else:
             chosen, why = np.asarray(self.condition(table)), "Where(function)"
         if chosen.dtype != np.bool_ or chosen.shape not in ((), (len(episodes),)):
@@ -88,7 +88,23 @@ def _parse(text: str) -> ast.expr:
         raise PlanError(f"expected an expression over metadata columns, got {text!r}: {error}") from error
 
 
-def _evaluate(text: str, table: Columns) -> BoolArray:
+def evaluate(text: str, table: Columns) -> BoolArray:
+    """Return the value of a condition.
+
+    Args:
+        text: An expression as for `Where`.
+        table: Columns with a row for each episode.
+
+    Returns:
+        `[E]` or `[]`, bool for a condition.
+
+    Raises:
+        PlanError: The expression has an unknown column or operation.
+
+    Example:
+        >>> evaluate("length > 2", Columns({"length": np.array([1, 3])})).tolist()
+        [False, True]
+    """
     try:
         with np.errstate(all="ignore"):
             return np.asarray(_value(_parse(text), table))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import penstock
 from penstock.core.selection import Selection
 from penstock.errors import FormatError, StateError, UnsafeDataError
 from penstock.formats.minari import FORMAT, hdf5_source, index_cache
@@ -327,7 +328,9 @@ def test_a_wrong_checksum_is_found_when_the_chunk_is_read(tmp_path):
     path.write_bytes(raw)
     with FORMAT.open(folder) as source, pytest.raises(FormatError, match="episode 0, rewards, chunk at byte"):
         source.episode(0)
-    assert any("rewards" in finding.where for finding in FORMAT.check(folder))
+    (found,) = penstock.check(folder, deep=True, cache="off").findings
+    assert (found.level, found.episodes) == ("error", (0,))
+    assert "rewards" in found.message
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 7)), min_size=1, max_size=4), st.booleans())

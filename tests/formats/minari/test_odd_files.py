@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import penstock
 from penstock.core.episode import Episode
 from penstock.core.spaces import Discrete, MultiDiscrete
 from penstock.core.spec import Field
@@ -312,14 +313,15 @@ def test_checksums_find_a_flipped_bit(layout, tmp_path):
         place = file["episode_1/observations"].id.get_chunk_info(0).byte_offset
     with FORMAT.open(path, cache="off") as source:
         np.testing.assert_array_equal(source.episode(1).observations, simple_episode(spec, 60, 1).observations)
-    assert not any(f.level == "error" for f in FORMAT.check(path))
+    assert not any(f.level == "error" for f in penstock.check(path, deep=True, cache="off").findings)
     raw = bytearray(main.read_bytes())
     raw[place + 77] ^= 1
     main.write_bytes(raw)
     with FORMAT.open(path, cache="off") as source, pytest.raises(ChecksumError, match="fletcher32"):
         _ = source.episode(1).observations
-    found = [f for f in FORMAT.check(path) if f.level == "error"]
-    assert [f.where for f in found] == ["episode 1/observations"]
+    found = [f for f in penstock.check(path, deep=True, cache="off").findings if f.level == "error"]
+    assert [(f.name, f.episodes) for f in found] == [("checksum", (1,))]
+    assert "observations" in found[0].message
     with h5py.File(main) as file, pytest.raises(OSError, match="filter"):
         file["episode_1/observations"][:]
 

@@ -1,0 +1,33 @@
+"""`penstock serve`: look at datasets in the browser."""
+
+from __future__ import annotations
+
+import webbrowser
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from penstock.cli.options import From, Opening, pairs
+from penstock.viewer.server import ViewerServer
+
+
+def serve(
+    locations: Annotated[list[str], typer.Argument(metavar="PATH_OR_ID...", help="Datasets, by path or id.")],
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; by default a free one.")] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
+    source: From = None,
+    opening: Opening = None,
+) -> None:
+    """Look at datasets in the browser: findings, episodes, pictures and curves.
+
+    The pages are for this machine only (127.0.0.1), and the address has a secret token. End the server with Ctrl-C.
+
+    Example: penstock serve ./cartpole ./kitchen
+    """
+    with ViewerServer(locations, format=source, port=port, **pairs(opening, "--open")) as server:
+        Console(soft_wrap=True).print(Text(f"the viewer is at {server.address}"))
+        if browser:
+            webbrowser.open(server.address)
+        server.run()

@@ -1,0 +1,99 @@
+"""`ViewerServer`: the viewer of datasets as a server on this machine."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.data.dataset import EpisodeDataset
+from penstock.data.located import locate
+from penstock.errors import ArgumentError, require
+from penstock.viewer.app import create_app
+from penstock.viewer.viewed import ViewedDataset
+
+HOST = "127.0.0.1"
+
+
+class ViewerServer:
+    """Server of the pages of datasets, on 127.0.0.1. It owns the datasets and its port; `close` releases both.
+
+    Args:
+        locations: Paths, ids or URLs of datasets.
+        format: Name of the format of all of them. The default is None: recognised by content.
+        port: Port. The default is 0: a free one.
+        options: Options of the format.
+
+    Attributes:
+        address: Address of the pages. It contains the secret token.
+
+    Raises:
+        ArgumentError: There are no locations.
+        MissingExtraError: Starlette or uvicorn is not installed.
+        OSError: The port is in use.
+
+    Example:
+        >>> import penstock, tempfile
+        >>> recorded = penstock.from_arrays({"rewards": [0.0, 1.0]}, lengths=[2])
+        >>> report = penstock.convert(recorded, f"{tempfile.mkdtemp()}/demo")
+        >>> with ViewerServer([str(report.out)]) as server:
+        ...     print(server.address.split("?")[0].rsplit(":", 1)[0])
+        http://127.0.0.1
+    """
+
+    def __init__(self, locations: Sequence[str], *, format: str | None = None, port: int = 0, **options: Any) -> None:
+        if not locations:
+            raise ArgumentError("expected at least one dataset, got none")
+        uvicorn: Any = require("uvicorn", "serve")
+        self._opened = ExitStack()
+        try:
+            self.datasets = self._open(locations, format, options)
+            self._listener = self._opened.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._listener.bind((HOST, port))
+            self._listener.listen(128)  # requests before `run` wait
+            token = secrets.token_urlsafe(16)
+            self.address = f"http://{HOST}:{self._listener.getsockname()[1]}/?token={token}"
+            app = create_app(self.datasets, token)
+            self._server: Any = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+        except BaseException:
+            self._opened.close()
+            raise
+
+    def _open(self, locations: Sequence[str], format: str | None, options: dict[str, Any]) -> list[ViewedDataset]:
+        """Open datasets with different names, from the last parts of their locations."""
+        found: dict[str, ViewedDataset] = {}
+        for location in locations:
+            located = locate(location, format=format)
+            data = self._opened.enter_context(EpisodeDataset(located.open(**options)))
+            number, name = 1, located.name
+            while name in found:
+                number += 1
+                name = f"{located.name}-{number}"
+            found[name] = ViewedDataset(name, str(located), located.format, data)
+        return list(found.values())
+
+    def run(self) -> None:
+        """Answer requests until `stop`, or until the process is interrupted."""
+        self._server.run(sockets=[self._listener])
+
+    def stop(self) -> None:
+        """Let `run` return, from any thread."""
+        self._server.should_exit = True
+
+    def close(self) -> None:
+        """Close the port and the datasets, after `run` returned. A check in work ends first."""
+        for dataset in self.datasets:
+            dataset.wait_for_check()
+        self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

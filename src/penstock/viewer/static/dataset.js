@@ -1,0 +1,132 @@
+// A dataset: what it is, what is wrong with it, and its episodes as a table that can be sorted and filtered.
+
+import { json, element, short, address } from "./net.js";
+import { drawHistogram } from "./curves.js";
+
+const PAGE = 50;
+
+export async function datasetPage(page, name, options) {
+  const api = `api/${encodeURIComponent(name)}`;
+  const info = await json(`${api}/info`);
+  const state = {
+    where: options.get("where") || "", sort: options.get("sort") || "", descending: options.get("descending") || "",
+    offset: 0, column: "",
+  };
+  const findings = element("div", { class: "scroll" }, element("p", { class: "message" }, "checking..."));
+  const table = element("div", { class: "scroll", id: "episodes" });
+  const count = element("span", { class: "dim", id: "count" });
+  const problem = element("span", { class: "error", role: "alert" });
+  const histogram = element("canvas", { class: "histogram", role: "img", "aria-label": "histogram" });
+  const chosen = element("select", { "aria-label": "column of the histogram", onchange: () => { state.column = chosen.value; distribution(); } });
+  const where = element("input", {
+    class: "where", placeholder: "total_steps > 100 and return >= 0", value: state.where, "aria-label": "condition",
+    spellcheck: "false", onkeydown: (event) => { if (event.key === "Enter") { state.where = where.value; state.offset = 0; refresh(); } },
+  });
+  page.replaceChildren(
+    element("h1", {}, info.name),
+    element("div", { class: "dim location" }, info.location),
+    element("ul", { class: "counts" },
+      element("li", {}, "format ", element("b", {}, info.format)), counted("episodes", info.episodes.toLocaleString()),
+      counted("steps", info.steps.toLocaleString()), counted("columns", info.columns.length)),
+    element("h2", {}, "Findings"), findings,
+    element("h2", {}, "Episodes"),
+    element("div", { class: "bar" }, where, element("button", { onclick: () => { state.where = where.value; state.offset = 0; refresh(); } }, "Filter"), count, problem),
+    element("div", { class: "bar" }, chosen), histogram, table,
+    element("div", { class: "bar" },
+      element("button", { id: "previous", onclick: () => turn(-PAGE) }, "Previous"),
+      element("button", { id: "next", onclick: () => turn(PAGE) }, "Next")),
+    element("h2", {}, "Columns"), columnTable(info.columns),
+    element("h2", {}, "Spaces and metadata"), facts({ observation_space: info.spaces.observations, action_space: info.spaces.actions, ...info.metadata }));
+
+  let total = 0;
+  let left = false;
+  const turn = (step) => {
+    state.offset = Math.max(0, Math.min(state.offset + step, Math.max(0, total - 1)));
+    refresh();
+  };
+
+  async function refresh() {
+    history.replaceState(null, "", address(`#/${encodeURIComponent(name)}`, { where: state.where, sort: state.sort, descending: state.descending }));
+    try {
+      const found = await json(`${api}/episodes`, { ...state, limit: PAGE, column: "" });
+      if (left) return;
+      problem.textContent = "";
+      total = found.total;
+      count.textContent = `${found.total.toLocaleString()} of ${info.episodes.toLocaleString()} episodes`;
+      table.replaceChildren(episodeTable(found));
+      if (chosen.options.length !== found.columns.length - 1) {
+        chosen.replaceChildren(...found.columns.slice(1).map((column) => element("option", {}, column)));
+        state.column = state.column || (found.columns.includes("return") ? "return" : "total_steps");
+        chosen.value = state.column;
+      }
+      await distribution();
+    } catch (error) {
+      problem.textContent = error.message;
+    }
+  }
+
+  async function distribution() {
+    if (state.column) drawHistogram(histogram, await json(`${api}/histogram`, { column: state.column, where: state.where }));
+  }
+
+  function episodeTable(found) {
+    const camera = info.cameras[0];
+    const heads = found.columns.map((column) =>
+      element("th", { class: "number", "aria-sort": state.sort === column ? (state.descending ? "descending" : "ascending") : undefined },
+        element("button", { onclick: () => {
+          state.descending = state.sort === column && !state.descending ? "1" : "";
+          state.sort = column;
+          state.offset = 0;
+          refresh();
+        } }, column + (state.sort === column ? (state.descending ? " ▾" : " ▴") : ""))));
+    const rows = found.rows.map((row) => {
+      const open = () => { location.hash = `#/${encodeURIComponent(name)}/${row[0]}`; };
+      const thumb = camera && element("td", {}, element("img", { class: "thumb", loading: "lazy", alt: "", src: address(`${api}/picture/${row[0]}/0`, { camera }) }));
+      return element("tr", { class: "row", tabindex: "0", onclick: open, onkeydown: (event) => { if (event.key === "Enter") open(); } },
+        thumb, ...row.map((value) => element("td", { class: "number" }, short(value))));
+    });
+    return element("table", {}, element("thead", {}, element("tr", {}, camera && element("th", {}, ""), ...heads)), element("tbody", {}, ...rows));
+  }
+
+  async function check() {
+    const report = await json(`${api}/check`);
+    if (left) return;
+    if (report.state === "running") { setTimeout(check, 300); return; }
+    findings.replaceChildren(findingTable(name, report));
+    refresh();
+  }
+
+  await refresh();
+  check();
+  const resized = () => distribution();
+  addEventListener("resize", resized);
+  return () => { left = true; removeEventListener("resize", resized); };
+}
+
+function counted(what, n) {
+  return element("li", {}, element("b", {}, String(n)), ` ${what}`);
+}
+
+function columnTable(columns) {
+  const rows = columns.map((column) => element("tr", {}, ...[column.path, column.kind, column.dtype, JSON.stringify(column.shape), column.align].map((cell) => element("td", {}, cell))));
+  const heads = ["column", "kind", "dtype", "shape of a row", "rows"].map((head) => element("th", {}, head));
+  return element("div", { class: "scroll" }, element("table", {}, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows)));
+}
+
+function facts(entries) {
+  const rows = Object.entries(entries).filter(([, value]) => value).map(([key, value]) => element("tr", {}, element("th", {}, key), element("td", { class: "wide" }, value)));
+  return element("div", { class: "scroll" }, element("table", {}, element("tbody", {}, ...rows)));
+}
+
+function findingTable(name, report) {
+  if (report.state === "failed") return element("p", { class: "message error" }, report.message);
+  if (!report.findings.length) return element("p", { class: "message" }, "no findings");
+  const rows = report.findings.map((finding) => element("tr", {},
+    element("td", {}, element("span", { class: `chip ${finding.level}` }, finding.level)),
+    element("td", {}, finding.name),
+    element("td", { class: "wide" }, finding.message),
+    element("td", { class: "wide" }, ...finding.episodes.slice(0, 8).flatMap((episode, i) =>
+      [element("a", { href: `#/${encodeURIComponent(name)}/${episode}?row=${finding.rows[i] || 0}` }, String(episode)), " "]))));
+  const heads = ["", "finding", "what", "episodes"].map((head) => element("th", {}, head));
+  return element("table", {}, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows));
+}

@@ -1,0 +1,38 @@
+// Requests to the server. An answer with an error has a message, which becomes the error of the promise.
+
+export async function json(path, query = {}) {
+  const response = await fetch(address(path, query));
+  const body = await response.json();
+  if (!response.ok) throw new Error(body.error || response.statusText);
+  return body;
+}
+
+// Rows of a column: {values: Float32Array, n, k}. Value (i, side, j) is at (i * 2 + side) * k + j; side 0 is the smallest.
+export async function series(path, query) {
+  const response = await fetch(address(path, query));
+  if (!response.ok) throw new Error((await response.json()).error);
+  const [n, , k] = response.headers.get("X-Shape").split(",").map(Number);
+  return { values: new Float32Array(await response.arrayBuffer()), n, k };
+}
+
+export function address(path, query = {}) {
+  const given = Object.entries(query).filter(([, value]) => value !== "" && value !== undefined && value !== null);
+  return path + (given.length ? "?" + new URLSearchParams(given) : "");
+}
+
+// An element with attributes, listeners (onclick and so on) and children. Text is never parsed as HTML.
+export function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (value !== undefined && value !== false) made.setAttribute(name, value === true ? "" : value);
+  }
+  made.append(...children.filter((child) => child !== undefined && child !== null));
+  return made;
+}
+
+export function short(value) {
+  if (value === null || value === undefined) return "";
+  if (typeof value !== "number" || Number.isInteger(value)) return String(value);
+  return Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3 ? value.toExponential(2) : value.toPrecision(5).replace(/\.?0+$/, "");
+}

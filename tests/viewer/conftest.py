@@ -1,0 +1,35 @@
+"""A running viewer of two datasets, one with planted mistakes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.viewer.server import ViewerServer
+from tests.doctor.test_planted import PLANTS, clean, stored
+
+
+@pytest.fixture(scope="session")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("viewer")
+    planted = clean()
+    for name in ("nan", "time-gap", "frozen-sensor", "idle-start"):
+        planted = PLANTS[name][0](planted)
+    return {
+        "kitchen": stored(planted, folder / "kitchen", "columns"),
+        "clean": stored(clean(1), folder / "clean", "minari"),
+        "video": Path(__file__).parents[1] / "golden" / "lerobot" / "v3_video",
+    }
+
+
+@pytest.fixture(scope="session")
+def viewer(datasets: dict[str, Path]) -> Iterator[ViewerServer]:
+    with ViewerServer([str(path) for path in datasets.values()]) as server:
+        thread = threading.Thread(target=server.run, name="viewer")
+        thread.start()
+        yield server
+        server.stop()
+        thread.join()

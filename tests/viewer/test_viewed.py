@@ -1,0 +1,102 @@
+"""The answers that pages get."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import penstock
+from penstock.errors import ArgumentError, PlanError
+from penstock.viewer.viewed import ViewedDataset
+from tests.doctor.test_planted import PLANTS, clean, source_of
+
+
+@pytest.fixture
+def viewed() -> ViewedDataset:
+    planted = PLANTS["nan"][0](clean())
+    return ViewedDataset("kitchen", "./kitchen", "columns", penstock.EpisodeDataset(source_of(planted)))
+
+
+def test_the_table_is_filtered_sorted_and_cut(viewed: ViewedDataset) -> None:
+    whole = viewed.episodes()
+    assert whole["columns"][:2] == ["episode", "total_steps"]
+    assert [row[:2] for row in whole["rows"]] == [[0, 60], [1, 90], [2, 75], [3, 60], [4, 80]]
+    part = viewed.episodes(where="total_steps >= 75", sort="total_steps", descending=True, offset=1, limit=1)
+    assert (part["total"], [row[0] for row in part["rows"]]) == (3, [4])
+    assert [row[0] for row in viewed.episodes(sort="episode", descending=True)["rows"]] == [4, 3, 2, 1, 0]
+    with pytest.raises(PlanError, match="steps"):
+        viewed.episodes(where="steps > 1")
+    with pytest.raises(PlanError, match="compare"):
+        viewed.episodes(where="total_steps")
+    with pytest.raises(ArgumentError, match="total_steps"):
+        viewed.episodes(sort="total_step")
+
+
+def test_measures_join_the_table_after_the_check(viewed: ViewedDataset) -> None:
+    assert viewed.check()["state"] in ("running", "done")
+    viewed.wait_for_check()
+    report = viewed.check()
+    assert report["state"] == "done"
+    assert "nan" in {finding["name"] for finding in report["findings"]}
+    table = viewed.episodes(sort="return")
+    returns = [row[table["columns"].index("return")] for row in table["rows"]]
+    assert returns == sorted(returns)
+    assert viewed.episode(1)["findings"][0]["name"] == "nan"
+    counts = viewed.histogram("return", bins=7)
+    assert len(counts["edges"]) == 8
+    assert sum(counts["counts"]) == 5
+    assert viewed.histogram("return", where="total_steps > 1000") == {"edges": [], "counts": []}
+
+
+def test_missing_values_come_last() -> None:
+    data = penstock.from_arrays({"rewards": np.arange(3.0)}, lengths=[1, 1, 1])
+    viewed = ViewedDataset("a", "a", "memory", data)
+    viewed._table["score"] = np.array([np.nan, 1.0, 2.0])
+    assert [row[0] for row in viewed.episodes(sort="score")["rows"]] == [1, 2, 0]
+    assert [row[0] for row in viewed.episodes(sort="score", descending=True)["rows"]] == [2, 1, 0]
+    assert viewed.episodes(sort="score")["rows"][2][-1] is None
+
+
+def test_curves_are_whole_or_show_extremes(viewed: ViewedDataset) -> None:
+    state = viewed.series(1, "observations/state")
+    assert state.shape == (91, 2, 3)
+    assert np.isnan(state[7, 0, 1])
+    np.testing.assert_array_equal(state[:, 0], state[:, 1])
+    part = viewed.series(0, "actions", first=10, last=20)
+    np.testing.assert_array_equal(part[:, 0], viewed.series(0, "actions")[10:20, 0])
+    whole, few = viewed.series(0, "actions"), viewed.series(0, "actions", points=7)
+    assert few.shape == (7, 2, 2)
+    np.testing.assert_array_equal(few[:, 0].min(0), whole[:, 0].min(0))
+    np.testing.assert_array_equal(few[:, 1].max(0), whole[:, 1].max(0))
+    for e, column in ((0, "observations/camera"), (0, "reward"), (5, "actions")):
+        with pytest.raises(ArgumentError):
+            viewed.series(e, column)
+
+
+def test_pictures_are_the_frames(viewed: ViewedDataset) -> None:
+    expected = clean()[2]["observations/camera"][5]
+    found = np.asarray(Image.open(io.BytesIO(viewed.picture(2, "observations/camera", 5))))
+    assert found.shape == expected.shape
+    assert np.abs(found.astype(int) - expected).mean() < 60  # noise is the worst case of JPEG
+    for camera, row in (("observations/camera", 76), ("observations/camera", -1), ("observations/state", 0)):
+        with pytest.raises(ArgumentError):
+            viewed.picture(2, camera, row)
+
+
+def test_an_episode_says_its_rate(viewed: ViewedDataset) -> None:
+    episode = viewed.episode(3)
+    assert episode["rate"] == pytest.approx(10)
+    assert episode["steps"] == 60
+    assert episode["cameras"] == ["observations/camera"]
+    assert "actions" in episode["curves"]
+
+
+def test_a_million_episodes_are_listed() -> None:
+    n = 1_000_000
+    data = penstock.from_arrays({"rewards": np.arange(n, dtype="f4")}, lengths=np.ones(n, int).tolist())
+    viewed = ViewedDataset("big", "big", "memory", data)
+    found = viewed.episodes(where="total_steps == 1", sort="total_steps", descending=True, offset=500_000, limit=2)
+    assert (found["total"], [row[0] for row in found["rows"]]) == (n, [499_999, 499_998])
