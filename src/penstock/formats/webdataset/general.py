@@ -81,7 +81,7 @@ def _columns(archives: Archives, extension: str) -> tuple[dict[str, Places], lis
     return columns, [f"{extension}/{path}" if path else extension for path in left]
 
 
-def _kind(value: Any) -> object:
+def _kind(value: object) -> object:
     return (value.dtype, value.shape) if is_array(value) else type(value)
 
 
