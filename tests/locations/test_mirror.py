@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import random
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -164,6 +165,52 @@ def test_forked_processes_read_on(site: Site) -> None:
         same = bytes(read_mapped(shown)) == DATA.tobytes()
         os._exit(0 if same else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def ends(function: Callable[[], object]) -> bool:
+    """Whether a function ends; it is called in a thread, which may be stuck."""
+    thread = threading.Thread(target=function, daemon=True)
+    thread.start()
+    thread.join(20)
+    return not thread.is_alive()
+
+
+def test_maps_are_collected_while_their_cache_is_locked(site: Site) -> None:
+    """The garbage collector may run in a thread that is pinning, and unpins what maps in a cycle held."""
+    path = mirror(site.url + "/set") / "a.bin"
+    cycle: list[object] = [map_file(path)]
+    cycle.append(cycle)
+    del cycle
+
+    def collect() -> None:
+        with MIRRORS.cache().sharing():
+            gc.collect()
+
+    assert ends(collect)
+    MIRRORS.cache().evict(0)
+    assert room_of(path) == 0
+
+
+def test_a_process_forked_during_eviction_keeps_no_lock(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = mirror(site.url + "/set")
+    read_bytes(path / "a.bin")
+    wait, go_on = os.pipe()
+    children: list[int] = []
+
+    def fork(*_: object) -> None:
+        children.append(os.fork())
+        if not children[0]:
+            os.close(go_on)
+            os.read(wait, 1)
+            os._exit(0)
+
+    monkeypatch.setattr(MIRRORS.cache(), "_evict", fork)
+    MIRRORS.cache().evict(0)
+    ended = ends(lambda: read_bytes(path / "b.bin"))
+    os.close(go_on)
+    os.waitpid(children[0], 0)
+    os.close(wait)
+    assert ended
 
 
 def test_a_killed_process_leaves_whole_blocks(site: Site) -> None:

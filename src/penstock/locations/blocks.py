@@ -14,6 +14,10 @@ The id is a digest of URL, size and version, so a cached block never becomes wro
   has the lock exclusively, and passes over blocks that a living process has pinned. So no process reads a hole.
 * Pinning needs the lock for microseconds only, and no thread waits for a reader. So there is no deadlock. The price:
   pinned data stay, even if they exceed the limit.
+* Unpinning never waits: the garbage collector calls it from a finalizer, also in a thread that has the mutex. Where
+  another call has the mutex, the blocks are queued, and that call unpins them when it has given up the mutex.
+* A lock is given up by `unlock` and not by closing alone: a process that was forked meanwhile has a copy of the
+  descriptor, and would keep the lock.
 
 A process measures the cache when it has fetched a 16th of the limit, so the cache may exceed its limit by that much for
 each process. Blocks that were not used for the longest time leave first, until 7/8 of the limit remain.
@@ -27,6 +31,7 @@ import secrets
 import shutil
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -86,8 +91,12 @@ class CachedObject:
 
     def unpin(self, blocks: IntArray) -> None:
         """Undo one `pin`."""
-        with self.cache.mutex:
-            self._pins[blocks] -= 1
+        self.cache.released.append((self, blocks))
+        self.cache.settle()
+
+    def uncount(self, blocks: IntArray) -> None:
+        """Count one pin less, for who has the mutex."""
+        self._pins[blocks] -= 1
 
     def absent(self, blocks: IntArray) -> IntArray:
         """Those of the pinned blocks that have to be fetched. Compares each with its checksum once in a process."""
@@ -128,6 +137,7 @@ class BlockCache:
     def __init__(self, root: Path, limit: int) -> None:
         self.root = root
         self.limit = limit
+        self.released: deque[tuple[CachedObject, IntArray]] = deque()
         self._objects: dict[str, CachedObject] = {}
         for name in ("objects", "processes"):
             (root / name).mkdir(parents=True, exist_ok=True)
@@ -152,12 +162,25 @@ class BlockCache:
     @contextmanager
     def sharing(self) -> Generator[None]:
         """Keep everybody from evicting for the block, which is short."""
-        with self.mutex:
-            lock(self._lock, self.root, shared=True, wait=True)
+        try:
+            with self.mutex:
+                lock(self._lock, self.root, shared=True, wait=True)
+                try:
+                    yield
+                finally:
+                    unlock(self._lock)
+        finally:
+            self.settle()
+
+    def settle(self) -> None:
+        """Unpin what was released, unless another call has the mutex, which does so afterwards."""
+        while self.released and self.mutex.acquire(blocking=False):
             try:
-                yield
+                while self.released:
+                    held, blocks = self.released.popleft()
+                    held.uncount(blocks)
             finally:
-                unlock(self._lock)
+                self.mutex.release()
 
     def data_of(self, key: str, size: int) -> Path:
         """The sparse file of an object, which is made."""
@@ -175,6 +198,7 @@ class BlockCache:
                 if found is None:
                     found = CachedObject(self, self.root / "objects" / key, size)
                     self._objects[key] = found
+            self.settle()
         return found
 
     def fetched(self, size: int) -> None:
@@ -200,6 +224,7 @@ class BlockCache:
             if excess > limit // 8:
                 self._evict(folders, excess)
         finally:
+            unlock(fd)
             os.close(fd)
 
     def _evict(self, folders: list[Path], excess: int) -> None:
@@ -235,6 +260,7 @@ class BlockCache:
                     else:
                         living.append(entry.name)
                 finally:
+                    unlock(fd)
                     os.close(fd)
         return living
 

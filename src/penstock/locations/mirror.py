@@ -29,7 +29,7 @@ from typing_extensions import override
 from penstock.core.arrays import IntArray
 from penstock.errors import DataError, FormatError, UnsafeDataError
 from penstock.files.descriptors import open_descriptor
-from penstock.files.locks import open_locked, try_lock
+from penstock.files.locks import open_locked, try_lock, unlock
 from penstock.files.remote import FOLDER, FileState, RemoteFile, RemoteFiles, Wanted, set_remote_files
 from penstock.files.replace import write_atomic
 from penstock.files.sparse import link_file
@@ -215,6 +215,7 @@ def _remove_others(folder: Path) -> None:
                 if try_lock(fd):
                     shutil.rmtree(entry.path, ignore_errors=True)
             finally:
+                unlock(fd)
                 os.close(fd)
 
 
