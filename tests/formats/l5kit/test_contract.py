@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import fsspec
 import numpy as np
 
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.formats.base.source import Source
-from penstock.formats.l5kit import DTYPES, FORMAT, SPEC, WIDTHS, L5KitSource
+from penstock.formats.l5kit import DTYPES, FORMAT, SPEC, WIDTHS
 from penstock.testing.examples import Example
 from penstock.testing.sources import SourceContract
 
@@ -98,14 +97,6 @@ class TestArchive(Contract):
                     archive.write(file, str(file.relative_to(path)))
         assert FORMAT.recognises(path / "drive.zip")
         return FORMAT.open(path / "drive.zip")
-
-
-class TestRemote(Contract):
-    def open(self, path: Path, episodes: Sequence[Episode]) -> Source:
-        folder = self.written(path, episodes)
-        memory = fsspec.filesystem("memory")
-        memory.put(str(folder), f"/l5kit{folder}", recursive=True)
-        return L5KitSource(f"memory://l5kit{folder}")
 
 
 def test_the_arrays_on_disk_have_their_names(tmp_path: Path) -> None:

@@ -175,8 +175,6 @@ def test_other_options_are_refused(golden: Path) -> None:
     for wrong in ({"missing": "zero"}, {"cache_bytes": -1}):
         with pytest.raises(DataError):
             L5KitSource(golden / "single.zarr", **wrong)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match="token"):
-        L5KitSource(golden / "single.zarr", token="a")
 
 
 def test_a_closed_source_says_so(golden: Path) -> None:

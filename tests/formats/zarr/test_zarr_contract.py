@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import fsspec
-
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.formats.base.source import Source
-from penstock.formats.zarr import FORMAT, ZarrSource, ZarrWriter, pack_zip
+from penstock.formats.zarr import FORMAT, ZarrWriter, pack_zip
 from penstock.testing.examples import FLAT, NESTED, NUMBERS, RAGGED, Example
 from penstock.testing.sources import SourceContract
 from penstock.testing.writers import WriterContract
@@ -60,15 +58,6 @@ class TestArchive(Contract):
         archive = pack_zip(self.written(path, episodes), path / "buffer.zip")
         assert FORMAT.recognises(archive)
         return FORMAT.open(archive)
-
-
-class TestRemote(Contract):
-    examples: ClassVar[Sequence[Example]] = (FLAT,)
-
-    def open(self, path: Path, episodes: Sequence[Episode]) -> Source:
-        folder = self.written(path, episodes)
-        fsspec.filesystem("memory").put(str(folder), f"/zarr{folder}", recursive=True)
-        return ZarrSource(f"memory://zarr{folder}")
 
 
 class TestWriter(WriterContract):

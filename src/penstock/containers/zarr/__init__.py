@@ -5,7 +5,7 @@ from penstock.containers.zarr.dtypes import described, dtype_of
 from penstock.containers.zarr.group import CACHE_BYTES, ZarrGroup
 from penstock.containers.zarr.metadata import ArrayMetadata
 from penstock.containers.zarr.rows import MemoryRows, ZarrRows
-from penstock.containers.zarr.stores import DirectoryStore, RemoteStore, ZarrStore, ZipStore, open_store
+from penstock.containers.zarr.stores import DirectoryStore, ZarrStore, ZipStore, open_store
 from penstock.containers.zarr.writable import WritableRows
 from penstock.containers.zarr.writing import ArrayWriter, compressor_of, create_group, new_array, write_attributes
 
@@ -16,7 +16,6 @@ __all__ = [
     "DirectoryStore",
     "MemoryRows",
     "Missing",
-    "RemoteStore",
     "WritableRows",
     "ZarrArray",
     "ZarrGroup",

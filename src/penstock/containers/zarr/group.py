@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
 
 from penstock.containers.cache import Cache
@@ -28,7 +29,7 @@ _DEPTH = 16  # of folders in folders
 
 
 class ZarrGroup:
-    """A group of Zarr 2 or 3 at a path, in a zip archive, or at a URL; read-only.
+    """A group of Zarr 2 or 3 at a path or in a zip archive; read-only.
 
     `cache`, of decoded rows, is shared by its arrays; an eighth as much holds the places of chunks.
 
@@ -38,10 +39,8 @@ class ZarrGroup:
     where there is nothing.
     """
 
-    def __init__(
-        self, location: str | os.PathLike[str] | ZarrStore, cache: Cache | None = None, **options: Any
-    ) -> None:
-        self.store = location if isinstance(location, ZarrStore) else open_store(location, **options)
+    def __init__(self, location: str | os.PathLike[str] | ZarrStore, cache: Cache | None = None) -> None:
+        self.store = location if isinstance(location, ZarrStore) else open_store(Path(location))
         self.cache = Cache(CACHE_BYTES) if cache is None else cache
         self.tables = Cache(self.cache.limit // 8)
         self._consolidated: Mapping[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Storage of the keys of a zarr group: a folder, a zip archive, or any file system that fsspec knows."""
+"""Storage of the keys of a zarr group: a folder or a zip archive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from penstock.containers.zarr.metadata import GROUP, LARGEST_JSON, NODE
 from penstock.core.arrays import ByteArray
-from penstock.errors import FormatError, UnsafeDataError, require
+from penstock.errors import FormatError, UnsafeDataError
 from penstock.files.mapping import check_mapped, map_descriptor, map_file
 from penstock.files.remote import file_state, open_file, whole_file
 
@@ -178,71 +178,11 @@ class ZipStore(ZarrStore):
         self._whole = None
 
 
-class RemoteStore(ZarrStore):
-    """Any file system that fsspec knows (extra `remote`); a value is fetched whole, each time it is asked for.
-
-    Raises `MissingExtraError`, `FormatError` for a URL that fsspec does not know.
-    """
-
-    def __init__(self, url: str, options: dict[str, Any] | None = None) -> None:
-        fsspec: Any = require("fsspec", "remote")
-        self.name, self._options = url, dict(options or {})
-        try:
-            self._fs, root = fsspec.core.url_to_fs(url, **self._options)
-        except (ValueError, ImportError) as error:
-            raise FormatError(f"expected a URL that fsspec knows: {error}", path=url) from error
-        self._root = root.rstrip("/")
-
-    def __reduce__(self) -> tuple[type[RemoteStore], tuple[str, dict[str, Any]]]:
-        return RemoteStore, (self.name, self._options)
-
-    def _place(self, key: str) -> str:
-        return f"{self._root}/{checked(key, self.name)}" if key else self._root
-
-    def value(self, key: str, limit: int) -> ByteArray | None:
-        """One request for the size, one for the bytes."""
-        try:
-            check_size(int(self._fs.info(self._place(key))["size"] or 0), limit, self.name, key)
-            return np.frombuffer(self._fs.cat_file(self._place(key)), np.uint8)
-        except (FileNotFoundError, NotADirectoryError, KeyError):
-            return None
-        except OSError as error:
-            raise FormatError(f"expected a value that can be read: {error}", path=self.name, where=key) from error
-
-    @override
-    def has(self, key: str) -> bool:
-        return bool(self._fs.isfile(self._place(key)))
-
-    def states(self, key: str) -> Iterator[tuple[object, ...]]:
-        """Name, size, and what the file system says of versions."""
-        try:
-            entries = sorted(self._fs.ls(self._place(key), detail=True), key=lambda entry: entry["name"])
-        except FileNotFoundError:
-            return
-        for entry in entries:
-            if entry["type"] == "file":
-                versions = [str(entry.get(name)) for name in ("ETag", "etag", "md5Hash", "mtime", "created")]
-                yield entry["name"].rpartition("/")[2], entry["size"], *versions
-
-    @override
-    def folders(self, key: str) -> list[str]:
-        try:
-            entries = self._fs.ls(self._place(key), detail=True)
-        except (FileNotFoundError, NotADirectoryError, NotImplementedError):
-            return []
-        return [entry["name"].rstrip("/").rpartition("/")[2] for entry in entries if entry["type"] == "directory"]
-
-
-def open_store(location: str | os.PathLike[str], **options: Any) -> ZarrStore:
-    """The store at a path or URL; options go to the file system.
+def open_store(path: Path) -> ZarrStore:
+    """The store at a path.
 
     Raises `FileNotFoundError`, `FormatError` for what is neither a folder nor a zip archive.
     """
-    if isinstance(location, str) and "://" in location:
-        return RemoteStore(location, options)
-    if options:
-        raise TypeError(f"expected options for a URL alone, got {sorted(options)} for {os.fspath(location)}")
-    path = Path(location)
     if path.is_dir():
         return DirectoryStore(path)
     if not path.exists():

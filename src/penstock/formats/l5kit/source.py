@@ -34,13 +34,12 @@ class Scene(NamedTuple):
 
 
 class L5KitSource(StateSource[SourceState]):
-    """The dataset at a path (a zarr folder, a zip archive of one, a folder of `.npy` files) or at an fsspec URL.
+    """The dataset at a path: a zarr folder, a zip archive of one, or a folder of `.npy` files.
 
     `scenes`, `frames`, `agents` and `tl_faces` are the four arrays: by number, slice, numbers, mask or field, as
     structured arrays of the current version; older versions are upgraded as they are read (see docs/formats/l5kit.md).
     `columns` are the columns of `SPEC`. `cache_bytes` of decoded rows are kept, shared by all arrays and threads.
-    Missing chunks are an error, or with `missing="fill"` rows of zeros; other options go to the file system
-    of a URL.
+    Missing chunks are an error, or with `missing="fill"` rows of zeros.
 
     Raises `FormatError` for damaged data with array and row, `FileNotFoundError`, `DataError` for an option's value.
     Cost: opening reads the scenes; intervals of frames are read when agents or faces are first asked for.
@@ -60,15 +59,14 @@ class L5KitSource(StateSource[SourceState]):
         *,
         cache_bytes: int = CACHE_BYTES,
         missing: Missing = "refuse",
-        **options: Any,
     ) -> None:
         if missing not in ("fill", "refuse") or cache_bytes < 0:
             message = "expected missing to be 'fill' or 'refuse' and cache_bytes from 0 on"
             raise DataError(f"{message}, got {missing!r} and {cache_bytes!r}")
         self.path = path
-        self._reopen = partial(L5KitSource, path, cache_bytes=cache_bytes, missing=missing, **options)
+        self._reopen = partial(L5KitSource, path, cache_bytes=cache_bytes, missing=missing)
         self.cache = Cache(cache_bytes)
-        self._tables = open_tables(path, self.cache, missing, **options)
+        self._tables = open_tables(path, self.cache, missing)
         self.scenes, self.frames = self._tables.scenes, self._tables.frames
         self.agents, self.tl_faces = self._tables.agents, self._tables.tl_faces
         self._scenes = self.scenes[:]

@@ -70,15 +70,10 @@ def stored_rows(rows: ZarrRows) -> ZarrRows:
     return getattr(rows, "stored", rows)
 
 
-def open_tables(location: str | os.PathLike[str], cache: Cache, missing: Missing = "refuse", **options: Any) -> Tables:
-    """Open the arrays at a path or URL. Raises `FormatError`, `FileNotFoundError`, `TypeError` for other options."""
-    if not isinstance(location, str) or "://" not in location:
-        path = Path(location)
-        if (path / "scenes.npy").exists():
-            if options:
-                raise TypeError(f"expected no options of a file system, got {sorted(options)}")
-            return _npy_tables(path)
-    return _zarr_tables(open_store(location, **options), cache, missing)
+def open_tables(location: str | os.PathLike[str], cache: Cache, missing: Missing = "refuse") -> Tables:
+    """Open the arrays at a path. Raises `FormatError`, `FileNotFoundError`."""
+    path = Path(location)
+    return _npy_tables(path) if (path / "scenes.npy").exists() else _zarr_tables(open_store(path), cache, missing)
 
 
 def _zarr_tables(store: ZarrStore, cache: Cache, missing: Missing) -> Tables:

@@ -25,18 +25,17 @@ _CLAIMED = 1 << 30  # bytes; an array that claims more must show a row of it bef
 
 
 class ZarrSource(StateSource[SourceState]):
-    """The replay buffer at a path: a folder or a ZIP archive, of Zarr 2 or 3; or at a URL that fsspec knows.
+    """The replay buffer at a path: a folder or a ZIP archive, of Zarr 2 or 3.
 
     A batch decodes the blocks or chunks that it needs, and keeps some of them for the next one. Rows behind the last
     episode, as an interrupted writer leaves them, are not read.
 
     Args:
-        path: Folder, archive or URL.
+        path: Folder or archive.
         cache_bytes: Bytes of decoded rows to keep, shared by all columns and threads. The default is 256 MiB.
         names: Columns by key below `data`, such as `{"stage": "infos/stage"}`. The default is the table `NAMES`.
         missing: What a chunk is that is not stored: `"fill"` for the fill value, `"refuse"` for an error. The default
             is `"fill"`, but an array of more than 1 GiB must have its first or its last row.
-        options: Options of the file system of a URL.
 
     Raises:
         FormatError: The data is damaged.
@@ -60,14 +59,13 @@ class ZarrSource(StateSource[SourceState]):
         cache_bytes: int = CACHE_BYTES,
         names: Mapping[str, str] | None = None,
         missing: str | None = None,
-        **options: Any,
     ) -> None:
         if missing not in (None, "fill", "refuse"):
             raise ArgumentError(f"expected missing to be 'fill' or 'refuse', got {missing!r}")
         if cache_bytes < 0:
             raise ArgumentError(f"expected cache_bytes from 0 on, got {cache_bytes}")
-        self._reopen = partial(ZarrSource, path, cache_bytes=cache_bytes, names=names, missing=missing, **options)
-        self.group = ZarrGroup(path, Cache(cache_bytes), **options)
+        self._reopen = partial(ZarrSource, path, cache_bytes=cache_bytes, names=names, missing=missing)
+        self.group = ZarrGroup(path, Cache(cache_bytes))
         self._missing = missing
         name = self.group.store.name
         ends = self.group.array(ENDS)

@@ -25,6 +25,7 @@ from penstock.formats.l5kit import (
     L5KitSource,
 )
 from penstock.formats.l5kit.tables import FACES, stored_rows
+from penstock.locations.location import Location
 
 __all__ = [
     "AGENT_ARRAY_KEY",
@@ -113,7 +114,10 @@ class ChunkedDataset:
         if mode not in ("r", "r+", "a"):
             raise DataError(f"expected mode 'r', 'r+' or 'a', got {mode!r}; to create a dataset use initialize()")
         missing = "refuse" if mode == "r" else "fill"
-        source = L5KitSource(self.path, cache_bytes=cache_size_bytes if cached else 0, missing=missing)
+        paths = Location.of(self.path).paths()
+        if len(paths) != 1:
+            raise DataError(f"expected one dataset, got {len(paths)} at {self.path}")
+        source = L5KitSource(paths[0], cache_bytes=cache_size_bytes if cached else 0, missing=missing)
         rows = {own: getattr(source, own) for own in FIELDS}
         if mode == "r":
             self.source = source
