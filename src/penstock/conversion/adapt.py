@@ -42,7 +42,7 @@ def adapt(draft: Draft, target: Target, scan: Scan, *, fill: bool) -> None:
     `DataError` for episodes that it has no place for.
     """
     _drop_repeated(draft, scan)
-    if target.lerobot:
+    if target.lerobot or target.name == "rlds":
         for path in list(draft.fields):
             _optional(draft, target, scan, path)
     if not target.needs:

@@ -63,7 +63,7 @@ class Target:
         if field.align not in self.aligns or not self._has_dtype(field):
             return False
         if field.ragged and field.shape:
-            return False  # no format has rows of unequal length whose values are vectors
+            return self.name == "rlds"  # no other format has rows of unequal length whose values are vectors
         if not field.ragged or self.ragged == "any":
             return True
         if self.ragged == "text":
@@ -77,7 +77,7 @@ class Target:
         if self.lerobot and not field.ragged:
             numbers = field.dtype.kind in "biuf" and field.dtype.itemsize <= 8
             return numbers and len(field.shape) <= 5 and 0 not in field.shape
-        if self.name == "rlds":
+        if self.name == "rlds" or self.minari:
             return field.dtype.kind in "biuf"
         return not self.seed or field.ragged or field.dtype.kind in "biufc"
 
