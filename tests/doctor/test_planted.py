@@ -254,3 +254,29 @@ def _all(source: MemorySource, path: str) -> penstock.Selection:
     one = np.ones(1, np.int64)
     count = int(rows[-1])
     return penstock.Selection(one * 0, one * 0, one * count, one * 0, (1, count))
+
+
+def with_statistics(change: dict[str, object]) -> MemorySource:
+    plain = source_of(clean())
+    columns = {path: plain.read([path], _all(plain, path))[path][0] for path in SPEC}
+    actions = columns["actions"]
+    entry = {"min": actions.min(0), "max": actions.max(0), "mean": actions.mean(0), "count": [len(actions)]}
+    return MemorySource(SPEC, columns, plain.offsets, {"statistics": {"actions": {**entry, **change}}})
+
+
+@pytest.mark.parametrize("name", ["min", "max", "mean", "count"])
+def test_stored_statistics_are_compared(name: str) -> None:
+    assert examine(with_statistics({}), deep=True).findings == ()
+    (found,) = examine(with_statistics({name: np.full(1 if name == "count" else 2, 77.0)}), deep=True).findings
+    assert (found.name, found.column) == ("wrong-statistics", "actions")
+    assert f"the stored {name} is 77.0" in found.message
+    assert examine(with_statistics({name: "many"}), deep=True).findings == ()
+
+
+def test_a_dtype_narrower_than_its_space_is_named() -> None:
+    space = Box(np.full(2, -50.0), np.full(2, 50.0), np.dtype("f8"))
+    fields = {"actions": penstock.Field(np.dtype("f4"), (2,))}
+    source = MemorySource(
+        penstock.Spec(fields, action_space=space), {"actions": clean()[0]["actions"]}, np.array([0, 60])
+    )
+    assert [finding.name for finding in examine(source, deep=True).findings] == ["narrow-dtype"]

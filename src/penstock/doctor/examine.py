@@ -21,6 +21,7 @@ from penstock.data.progress import tracked
 from penstock.doctor.block import Hits, is_camera, read_block
 from penstock.doctor.measures import BlockMeasures, Measures, first_of_equals, judge, measured, novelty
 from penstock.doctor.rows import ROW_CHECKS
+from penstock.doctor.stored import ColumnSums, column_sums, narrow_dtypes, stored_statistics, wrong_statistics
 from penstock.doctor.thresholds import CheckThresholds
 from penstock.errors import ChecksumError, PenstockError
 from penstock.flow.limits import PrefetchLimits
@@ -112,11 +113,12 @@ class _Total:
 
 @dataclass(frozen=True, eq=False)
 class _Checked:
-    """Results of one block: hits, measures, and the episodes that cannot be read."""
+    """Results of one block: hits, measures, the episodes that cannot be read, and sums of the columns."""
 
     hits: list[Hits]
     measures: list[BlockMeasures]
     unreadable: list[tuple[int, PenstockError]]
+    sums: dict[str, ColumnSums] = field(default_factory=dict[str, ColumnSums])
 
 
 def examine(
@@ -156,7 +158,9 @@ def examine(
     width = max(sum(spec[path].row_bytes for path in paths), 64)
     chosen = _chosen(source, width, deep=deep)
     blocks = _blocks(source, chosen, width)
-    findings: list[Finding] = []
+    findings = list(narrow_dtypes(spec))
+    stored: Mapping[str, Any] = stored_statistics(source.metadata) if len(chosen) == len(source) else {}
+    sums: dict[str, ColumnSums] = {}
     if len(chosen) < len(source):
         looked = f"looked at {len(chosen):,} of {counted(len(source), 'episode')}; --deep looks at all"
         findings.append(Finding("partial", "dataset", looked))
@@ -168,7 +172,7 @@ def examine(
     unreadable: list[tuple[int, PenstockError]] = []
 
     def work(number: int) -> _Checked:
-        return _check_block(source, *blocks[number], paths, thresholds)
+        return _check_block(source, *blocks[number], paths, thresholds, stored)
 
     with OrderedMap(work, range(len(blocks)), PrefetchLimits(threads)) as done:
         for _ in tracked(range(len(blocks)), "checking", progress):
@@ -178,6 +182,12 @@ def examine(
             for each in checked.measures:
                 measures.add(each)
             unreadable += checked.unreadable
+            sums = {
+                **sums,
+                **{path: sums[path] | each if path in sums else each for path, each in checked.sums.items()},
+            }
+    if not unreadable:
+        findings += wrong_statistics(stored, sums)
     found = measures.values.get("return")
     outliers = judge(measures, _rate(source.metadata), thresholds)
     for hits in (*outliers, *_wrong_returns(source, chosen, found, thresholds)):
@@ -234,14 +244,21 @@ def _blocks(source: Source, chosen: IntArray, width: int) -> list[tuple[int, int
     return [(int(chosen[a]), int(chosen[b - 1]) + 1) for a, b in pairwise(begins)]
 
 
-def _check_block(source: Source, first: int, last: int, paths: Sequence[str], thresholds: CheckThresholds) -> _Checked:
+def _check_block(
+    source: Source,
+    first: int,
+    last: int,
+    paths: Sequence[str],
+    thresholds: CheckThresholds,
+    stored: Mapping[str, Any],
+) -> _Checked:
     """Check episodes `first` to `last - 1`; where they cannot be read together, each alone."""
     try:
         block = read_block(source, first, last, paths)
     except PenstockError as error:
         if last - first == 1:
             return _Checked([], [], [(first, error)])
-        parts = [_check_block(source, e, e + 1, paths, thresholds) for e in range(first, last)]
+        parts = [_check_block(source, e, e + 1, paths, thresholds, stored) for e in range(first, last)]
         return _Checked(
             [hits for part in parts for hits in part.hits],
             [each for part in parts for each in part.measures],
@@ -249,7 +266,7 @@ def _check_block(source: Source, first: int, last: int, paths: Sequence[str], th
         )
     hits = [hits for check in ROW_CHECKS for hits in check(block, thresholds)]
     complete = len(paths) == len(source.spec)
-    return _Checked(hits, [measured(block, thresholds, complete=complete)], [])
+    return _Checked(hits, [measured(block, thresholds, complete=complete)], [], column_sums(block, stored))
 
 
 def _unreadable(errors: Sequence[tuple[int, PenstockError]]) -> Iterator[Finding]:
