@@ -69,7 +69,7 @@ def statistics(
 
     Returns:
         Statistics by column path. Text is left out; `skipped` says why a column has no statistics. Cost: one pass, 4 to
-        7 ns of CPU time a number and 1 ns a byte of a picture, reading included. Memory: 512 kB a number of a row and
+        7 ns of CPU time a number and 0.7 ns a byte of a picture, reading included. Memory: 512 kB a number of a row and
         thread, at most 128 MB a column.
 
     Raises:

@@ -13,7 +13,8 @@ into parts that are merged later. A *leaf* is a run of rows that is never cut, s
   float32, 65,536 buckets for all float32. A bucket has no parameter, so histograms add up. A value read from one is
   within 1/256 of the true one, and exact for numbers of 8 bits, such as 0, 1 and small whole numbers. This is the idea
   of DDSketch (Masson et al., 2019) with powers of two, where the bucket costs an addition and a shift.
-* *Bytes* are counted by value, 256 counts, from which all figures follow exactly.
+* *Bytes* are counted by value, 256 counts, from which all figures follow exactly. They are read as words, and each
+  place of a period has its own table, because neighbouring pixels are often equal, and counts of a table take turns.
 
 The caller owns all arrays. Rows are `[n, D]`: `D` numbers of a row are separate unless the caller reshapes.
 """
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.core.arrays import ByteArray, FloatArray, FloatingArray, IntArray, UInt32Array
+from penstock.core.arrays import ByteArray, FloatArray, FloatingArray, IntArray, UInt32Array, UInt64Array
 from penstock.errors import PlanError
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 
@@ -36,6 +37,8 @@ TILE = 32
 """Columns that are transposed together: their scratch fits in a cache of 128 kB."""
 LARGEST = 2.0**500
 """Values of at least this size count as infinite: their squares have no room."""
+PERIOD = 24
+"""Bytes that are counted in one round, each place into a table of its own: three words of memory."""
 # Rows of `special`: how many values are NaN, and infinite with either sign.
 NANS = 0
 POSITIVE = 1
@@ -90,7 +93,16 @@ def count_bytes(values: ByteArray, counts: IntArray) -> None:
     """
     if counts.shape != (values.shape[1], 256):
         raise PlanError(f"expected [{values.shape[1]}, 256] counts, got {counts.shape}")
-    _count_bytes(values, counts, np.zeros((4, *counts.shape), np.uint32))
+    flat = values.reshape(-1)
+    if PERIOD % len(counts) or flat.ctypes.data % 8:  # other numbers of columns, or no whole words
+        _count_bytes(values, counts, np.zeros((4, *counts.shape), np.uint32))
+        return
+    rounds = flat.size // PERIOD * PERIOD
+    part = np.zeros((PERIOD, 256), np.uint32)
+    _count_words(flat[:rounds].view(np.uint64), part)
+    for place, value in enumerate(flat[rounds:].tolist()):
+        part[place, value] += 1
+    counts += part.reshape(-1, *counts.shape).sum(axis=0, dtype=np.int64)
 
 
 def total(limbs: IntArray) -> list[int]:
@@ -313,3 +325,16 @@ def _count_bytes(values: ByteArray, counts: IntArray, part: UInt32Array) -> None
         for d in range(numbers):
             for v in range(256):
                 counts[d, v] += part[t, d, v]
+
+
+@uncounted_kernel("u8[1C] u4[2C]")
+def _count_words(words: UInt64Array, part: UInt32Array) -> None:
+    """Count the bytes of `[3 n]` words into `[PERIOD, 256]` tables: one load for eight bytes.
+
+    Byte `j` of the words goes to table `j % PERIOD`, and so to column `j % D` where `D` divides `PERIOD`.
+    """
+    for first in range(0, len(words), 3):
+        for k in range(3):
+            word = words[first + k]
+            for j in range(8):
+                part[8 * k + j, (word >> np.uint64(8 * j)) & np.uint64(255)] += 1
