@@ -8,9 +8,12 @@ from .core.ragged import Ragged as Ragged
 from .core.selection import Selection as Selection
 from .core.spec import Field as Field
 from .core.spec import Spec as Spec
+from .data.curation import Curation as Curation
+from .data.curation import MarkConflict as MarkConflict
 from .data.dataset import EpisodeDataset as EpisodeDataset
 from .data.episode_function import EpisodeFunction as EpisodeFunction
 from .data.episode_function import EpisodeRows as EpisodeRows
+from .data.episode_marks import EpisodeMarks as EpisodeMarks
 from .data.from_arrays import from_arrays as from_arrays
 from .data.iter_dataset import IterDataset as IterDataset
 from .data.jigsaw import Jigsaw as Jigsaw

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -57,6 +58,9 @@ def convert(
     opening: Opening = None,
     episodes: Episodes = None,
     where: Where = None,
+    curation: Annotated[
+        Path | None, typer.Option("--curation", metavar="FILE", help="Leave out episodes that this file excludes.")
+    ] = None,
     shuffle: Annotated[bool, typer.Option("--shuffle", help="Write the episodes in a random order.")] = False,
     seed: Annotated[int, typer.Option("--seed", min=0, help="The seed of the random order.")] = 0,
     drop: Annotated[list[str] | None, typer.Option("--drop", metavar="COLUMN", help="Leave a column out.")] = None,
@@ -91,7 +95,7 @@ def convert(
     read_options, write_options = storage_options(storage, location, out)
     _, held = opened(location, opening, source, read_options)
     with held, _progress(quiet=as_json) as progress:
-        data = chosen(held, episodes, where, shuffle=shuffle, seed=seed)
+        data = chosen(held, episodes, where, shuffle=shuffle, seed=seed, curation=curation)
         report = convert_data(
             data,
             out,

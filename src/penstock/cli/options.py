@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import numpy as np
 import typer
 
+from penstock.data.curation import Curation
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.located import LocatedData, locate
 from penstock.errors import DataError, PenstockError
@@ -141,12 +143,20 @@ def refuse(located: LocatedData, told: dict[str, Any], error: TypeError) -> NoRe
 
 
 def chosen(
-    source: Source, episodes: str | None, where: str | None, *, shuffle: bool = False, seed: int = 0
+    source: Source,
+    episodes: str | None,
+    where: str | None,
+    *,
+    shuffle: bool = False,
+    seed: int = 0,
+    curation: Path | None = None,
 ) -> EpisodeDataset:
-    """Select episodes: first by number, then by condition, then shuffled."""
+    """Select episodes: first by number, then by curation, then by condition, then shuffled."""
     data = EpisodeDataset(source)
     if episodes is not None:
         data = data.take(cut(episodes, len(data)))
+    if curation is not None:
+        data = data.curated(Curation.read(curation))
     if where is not None:
         data = data.where(where)
     return data.take(np.random.default_rng(seed).permutation(len(data))) if shuffle else data

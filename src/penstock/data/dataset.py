@@ -19,6 +19,8 @@ from penstock.core.narrowing import is_mapping
 from penstock.core.spec import Align, Spec
 from penstock.core.text import counted
 from penstock.data.cached import CachedSource, picture_columns
+from penstock.data.curated import CuratedEpisodes
+from penstock.data.curation import Curation
 from penstock.data.derived import DerivedSource
 from penstock.data.derived_column import DerivedColumn
 from penstock.data.episode_function import EpisodeFunction
@@ -160,9 +162,13 @@ class EpisodeDataset:
         return self.episodes.table()
 
     def refresh(self) -> EpisodeDataset:
-        """Return all episodes of the source as it is now, with episodes that were appended since it was opened."""
+        """Return all episodes of the source as it is now, with episodes that were appended since it was opened.
+
+        Episodes that a curation excludes are still left out.
+        """
         self.source.refresh()
-        return EpisodeDataset(self.source)
+        curations = [each for each in self._chosen if isinstance(each, CuratedEpisodes)]
+        return reduce(EpisodeDataset.choose, curations, EpisodeDataset(self.source))
 
     def as_of(self, episodes: int) -> EpisodeDataset | None:
         """Return this dataset as it was when its source had fewer episodes, chosen by the same transforms.
@@ -216,6 +222,32 @@ class EpisodeDataset:
             3
         """
         return self.choose(Where(condition))
+
+    def curated(self, curation: Curation) -> EpisodeDataset:
+        """Leave out the episodes that a curation excludes, and add its marks to `table()`.
+
+        `penstock.open(curation=)` does so. The fingerprint depends on the marks, except notes.
+
+        Args:
+            curation: Marks for the episodes of the source. Later changes of it have no effect.
+
+        Returns:
+            The kept episodes. Their table also has `rating`, `[E]` float64 with NaN for none, and `tags/<tag>` and
+            `spans/<tag>`, `[E]` bool.
+
+        Raises:
+            StateError: The curation is for another dataset, or the dataset changed since.
+
+        Example:
+            >>> import penstock
+            >>> data = penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[2, 1])
+            >>> curation = penstock.Curation.of(data.source)
+            >>> curation[0] = penstock.EpisodeMarks(excluded=True)
+            >>> data.curated(curation).table()["id"].tolist()
+            [1]
+        """
+        curation.require(self.source)
+        return self.choose(CuratedEpisodes(curation.copy()))
 
     def split(self, *fractions: float, seed: int = 0) -> tuple[EpisodeDataset, ...]:
         """Split the episodes at random into disjoint parts. See `penstock.plan.Split`.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from penstock.core.boundary import parsing
+from penstock.data.curation import Curation
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.located import locate
 from penstock.locations.location import LocationLike
@@ -16,6 +18,7 @@ def open(
     *,
     format: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    curation: Curation | str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> EpisodeDataset:
     """Open a dataset by path, id, URL or pattern; the format is detected from the content.
@@ -29,6 +32,8 @@ def open(
             format are one dataset. Other datasets are joined one after the other (`JoinedSource`).
         format: Name of the format, such as `"minari"`. Default: detect the format.
         storage_options: Options of the stores of URLs, as fsspec calls them. The default is none.
+        curation: A `Curation`, or the path of its file. Excluded episodes are left out, and ratings and tags become
+            columns of `table()`. The default is None.
         options: Keyword arguments for the `open` method of the format.
 
     Returns:
@@ -40,6 +45,7 @@ def open(
         FormatError: The data is damaged.
         ArgumentError: The format does not have one of the `options`.
         SpecError: Datasets that are joined have different columns.
+        StateError: The curation is for another dataset, or the dataset changed since.
 
     Example:
         >>> import penstock, tempfile
@@ -57,7 +63,13 @@ def open(
         Traceback (most recent call last):
         penstock.errors.UnknownFormatError: ...
     """
+    marks = curation if curation is None or isinstance(curation, Curation) else Curation.read(curation)
     located = locate(location, format=format, storage_options=storage_options)
     source = located.open(**options)
-    with parsing(located):
-        return EpisodeDataset(source)
+    try:
+        with parsing(located):
+            data = EpisodeDataset(source)
+        return data if marks is None else data.curated(marks)
+    except BaseException:
+        source.close()
+        raise

@@ -28,8 +28,9 @@ class Where(EpisodeTransform):
     Args:
         condition: An expression over the metadata columns, such as `"rewards_sum >= 100 and total_steps > 20"`, with
             comparisons, `and`, `or`, `not`, numbers, column names, and `+ - * / %` (in float64). A comparison with a
-            missing value is False. Or a function from the metadata `Columns` to `[E]` bool; the chosen episodes are
-            then the fingerprint.
+            missing value is False. With a curation, `'good' in tags`, `'slip' not in spans` and `rating >= 4` ask for
+            its tags, tags of spans and ratings. Or a function from the metadata `Columns` to `[E]` bool; the chosen
+            episodes are then the fingerprint.
 
     Raises:
         PlanError: The expression has an unknown column or operation, or the result is not boolean.
@@ -63,6 +64,9 @@ class Where(EpisodeTransform):
             )
         return episodes.take(np.flatnonzero(np.broadcast_to(chosen, len(episodes))), why)
 
+
+RATING = "rating"  # column that every curated table has
+WORD_GROUPS = ("tags", "spans")  # groups of bool columns, one for each word that some episode has
 
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
@@ -121,6 +125,11 @@ def _value(node: ast.expr, table: Columns) -> Any:  # noqa: PLR0911 - one return
             return np.asarray(value if -(2**63) <= value < 2**63 else float(value))
         case ast.Name(id=name):
             return _column(name, table)
+        case ast.Compare(
+            left=ast.Constant(value=str() as word), ops=[ast.In() | ast.NotIn() as op], comparators=[ast.Name(id=group)]
+        ):
+            has = _has_word(word, group, table)
+            return has if isinstance(op, ast.In) else ~has
         case ast.Compare():
             sides = [_number(side, table) for side in (node.left, *node.comparators)]
             return reduce(np.logical_and, map(_compare, node.ops, sides[:-1], sides[1:]))
@@ -136,7 +145,8 @@ def _value(node: ast.expr, table: Columns) -> Any:  # noqa: PLR0911 - one return
             return _ARITHMETIC[type(op)](*sides)
         case _:
             raise PlanError(
-                f"expected comparisons, and, or, not, numbers, column names and + - * / %, got {ast.unparse(node)!r}"
+                "expected comparisons, and, or, not, numbers, column names, + - * / % and 'word' in tags, got "
+                f"{ast.unparse(node)!r}"
             )
 
 
@@ -144,6 +154,16 @@ def _column(name: str, table: Columns) -> Any:
     if name not in table.flat:
         raise PlanError(f"expected a metadata column among {list(table)}, got {name!r}")
     return table.flat[name]
+
+
+def _has_word(word: str, group: str, table: Columns) -> BoolArray:
+    """`[E]` whether an episode has the word. Nobody has a word without a column."""
+    if group not in WORD_GROUPS:
+        raise PlanError(f"expected 'word' in one of {list(WORD_GROUPS)}, got {group!r}")
+    if RATING not in table.flat:
+        raise PlanError(f"expected a dataset opened with curation= to look for {word!r} in {group}")
+    has = table.flat.get(f"{group}/{word}")
+    return np.zeros(table.n, np.bool_) if has is None else np.asarray(has, np.bool_)
 
 
 def _truth(node: ast.expr, table: Columns) -> BoolArray:
