@@ -230,3 +230,58 @@ def test_a_fork_while_threads_decode(videos: dict[str, Path]) -> None:
     for thread in threads:
         thread.join()
     assert codes == [0] * 5
+
+
+def test_tables_that_claim_too_much(tmp_path: Path, videos: dict[str, Path]) -> None:
+    """A demuxer would allocate what a table claims. Numbers are replaced behind the name of a box."""
+
+    def refused(kind: str, message: str, *edits: tuple[bytes, int, int]) -> None:
+        raw = bytearray(videos[kind].read_bytes())
+        for name, offset, number in edits:
+            place = raw.index(name) + 4 + offset
+            raw[place : place + 4] = number.to_bytes(4, "big")
+        (tmp_path / kind).write_bytes(raw)
+        with pytest.raises(UnsafeDataError, match=rf"{message}.*{kind}"):
+            packet_index(tmp_path / kind)
+
+    many = 1 << 24
+    refused("h264.mp4", "got 16777", (b"stsz", 4, 1), (b"stsz", 8, many), (b"stsc", 12, many))
+    for name in (b"stts", b"stss", b"ctts", b"stco", b"stsc", b"elst"):
+        refused("h264.mp4", r"expected tables of at most \d+ entries in a file of", (name, 4, many))
+    raw = videos["h264.mp4"].stat().st_size
+    refused("h264.mp4", "expected tables", (b"elst", 4, raw))  # each edit lists the 40 packets again
+    refused("fragmented.mp4", "expected tables", (b"trun", 4, many))
+    refused("h264.mp4", "got one of 536870912", (b"stsz", 12 + 4 * (FRAMES - 1), 1 << 29))
+    refused("h264.mp4", "got one of 536870912", (b"stsz", 4, 1 << 29))
+    refused("fragmented.mp4", "got one of 536870912", (b"trex", 16, 1 << 29))
+    refused("h264.mp4", "not compressed", (b"udta", -4, int.from_bytes(b"cmov")))
+
+
+def test_sizes_in_fragments(tmp_path: Path, videos: dict[str, Path]) -> None:
+    """The size of any packet of a fragment is checked, and the default size of its track."""
+    raw = videos["fragmented.mp4"].read_bytes()
+    run, track = raw.index(b"trun") + 4, raw.index(b"tfhd") + 4
+    flags = int.from_bytes(raw[run : run + 4])
+    assert (flags & 0x201, raw[track + 3] & 0x1B) == (0x201, 0x19)  # place and sizes; place, duration and size
+    fields = sum(bool(flags & field) for field in (0x100, 0x200, 0x400, 0x800))
+    first = run + 12 + 4 * bool(flags & 4) + 4 * bool(flags & 0x100)
+    for place in (first, first + 4 * fields, track + 20):
+        changed = bytearray(raw)
+        changed[place : place + 4] = (1 << 29).to_bytes(4, "big")
+        (tmp_path / "film.mp4").write_bytes(changed)
+        with pytest.raises(UnsafeDataError, match="packets of at most"):
+            packet_index(tmp_path / "film.mp4")
+
+
+def test_large_sizes_of_boxes(tmp_path: Path, videos: dict[str, Path]) -> None:
+    """Boxes with sizes of 64 bits, and one that goes to the end of the file, are followed."""
+    raw = videos["h264.mp4"].read_bytes()
+    moov = raw.index(b"moov") - 4
+    head, tables = raw[:moov], raw[moov + 8 :]
+    for header in ((1).to_bytes(4, "big") + b"moov" + (len(tables) + 16).to_bytes(8, "big"), bytes(4) + b"moov"):
+        (tmp_path / "film.mp4").write_bytes(head + header + tables)
+        assert len(packet_index(tmp_path / "film.mp4", keep=False)) == FRAMES
+        changed = tables.replace(b"stss" + bytes(4), b"stss" + bytes(4) + b"\xff\xff")[: len(tables)]
+        (tmp_path / "film.mp4").write_bytes(head + header + changed)
+        with pytest.raises(UnsafeDataError, match=r"expected tables.*box stss"):
+            packet_index(tmp_path / "film.mp4", keep=False)

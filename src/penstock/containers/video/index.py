@@ -34,6 +34,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from penstock.containers.video.boxes import check_boxes
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.errors import FormatError, UnsafeDataError, require
 from penstock.files.arrays import read_arrays, write_arrays
@@ -236,6 +237,8 @@ def _demuxed(file: IO[bytes], path: Path, stream: int) -> tuple[dict[str, Any], 
     says everything; only the first frame is decoded."""
     rows: list[tuple[int, int, int, int]] = []
     first: Any = None  # the first frame knows how players turn it
+    if _container(file, path) == "mp4":
+        check_boxes(path, file.fileno(), os.fstat(file.fileno()).st_size)
     with demuxer(file, path, stream) as (container, chosen):
         context = chosen.codec_context
         _check_size(context, path)
