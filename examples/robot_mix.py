@@ -107,6 +107,7 @@ def train(
 ) -> tuple[Policy, list[float], list[int]]:
     """Train from the checkpoint on, if there is one. Return the policy, all losses, and the rows of each robot."""
     torch.manual_seed(0)
+    torch.set_num_threads(1)  # sums by several threads may differ in the last bit from run to run
     policy = Policy()
     optimizer = torch.optim.Adam(policy.parameters(), lr=1e-3)
     losses = list[float]()

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from penstock.cli.options import From, Opening, pairs
+from penstock.cli.show import Json, print_json
 from penstock.viewer.server import ViewerServer
 
 
@@ -19,6 +20,7 @@ def serve(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
     source: From = None,
     opening: Opening = None,
+    as_json: Json = False,
 ) -> None:
     """Look at datasets in the browser: findings, episodes, pictures and curves.
 
@@ -27,7 +29,10 @@ def serve(
     Example: penstock serve ./cartpole ./kitchen
     """
     with ViewerServer(locations, format=source, port=port, **pairs(opening, "--open")) as server:
-        Console(soft_wrap=True).print(Text(f"the viewer is at {server.address}"))
+        if as_json:
+            print_json({"address": server.address})
+        else:
+            Console(soft_wrap=True).print(Text(f"the viewer is at {server.address}"))
         if browser:
             webbrowser.open(server.address)
         server.run()
