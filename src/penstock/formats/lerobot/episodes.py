@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,9 +67,8 @@ def read_entries(info: Info, damage: list[str]) -> list[EpisodeEntry]:
     Raises:
         FormatError: Two episodes have one index, or there is no metadata of episodes.
     """
-    rows = _parquet_rows(info, damage) if info.shared_files else _json_rows(info.root / "meta/episodes.jsonl")
     entries: dict[int, EpisodeEntry] = {}
-    for row in rows:
+    for row in stored_rows(info, damage):
         try:
             entry = _entry(info, row)
         except FormatError:  # the names of files, which are the same for all episodes
@@ -83,6 +82,16 @@ def read_entries(info: Info, damage: list[str]) -> list[EpisodeEntry]:
             )
         entries[entry.index] = entry
     return [entries[index] for index in sorted(entries)]
+
+
+def stored_rows(info: Info, damage: list[str]) -> Iterable[dict[str, Any]]:
+    """Return the metadata of each episode as they are stored, without statistics.
+
+    Args:
+        info: The dataset.
+        damage: Messages about unreadable files are appended.
+    """
+    return _parquet_rows(info, damage) if info.shared_files else _json_rows(info.root / "meta/episodes.jsonl")
 
 
 def _entry(info: Info, row: Mapping[str, Any]) -> EpisodeEntry:

@@ -312,7 +312,7 @@ def _state(
         feature = info.features.get(name, Feature(TASK, TASK, "string", ()))
         encoded = feature.dtype in CAMERAS and decode == "bytes"
         fields[feature.path] = Field(np.dtype(np.uint8), kind="ragged") if encoded else feature.field
-        if feature.dtype == "video":
+        if feature.dtype == "video" and kept:
             places = [entry.videos[name] for entry in kept]
             column = VideoColumn.of(places, offsets, data.column(_SECONDS, "timestamp"), feature.shape, tolerance_s)
         else:
@@ -343,7 +343,7 @@ def _column(
 ) -> StoredColumn | ImageColumn | TaskColumn:
     if not known:
         return TaskColumn(data.column(_INDEX, "task_index"), tasks)
-    if feature.dtype == "image":
+    if feature.dtype in CAMERAS:  # also video of no episodes, which has no files
         return ImageColumn(data, feature.name, feature.shape)
     return data.column(feature.field, feature.name)
 

@@ -12,10 +12,9 @@ pending files and old totals: the next writer finishes them. Readers ignore pend
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +24,11 @@ from penstock.containers.arrow import arrow
 from penstock.containers.video import VideoWriter
 from penstock.core.arrays import AnyArray
 from penstock.core.episode import Episode
-from penstock.core.narrowing import is_array, is_dict, is_list, is_scalar
+from penstock.core.narrowing import is_dict, is_list
 from penstock.core.ragged import Ragged
-from penstock.core.spec import Spec
+from penstock.core.spec import Field, Spec
 from penstock.errors import ArgumentError, DataError, FormatError, SpecError, require
-from penstock.files import atomic_file, atomic_path, open_locked, write_atomic
+from penstock.files import atomic_path, open_locked, write_atomic
 from penstock.formats.base.writer import Writer
 from penstock.formats.lerobot.encoding import (
     TASK,
@@ -47,12 +46,12 @@ from penstock.formats.lerobot.episodes import (
     read_statistics,
     read_tasks,
 )
-from penstock.formats.lerobot.info import INFO, INTERNAL, STATS, STRUCTURE, Info, read_info, read_json
+from penstock.formats.lerobot.info import CAMERAS, INFO, INTERNAL, STATS, STRUCTURE, Info, read_info, read_json
 from penstock.formats.lerobot.pending import FOLDER, PendingEpisode, piece_path, read_pending
 from penstock.formats.lerobot.stats import Figures, column_figures, merged, picture_figures
+from penstock.formats.lerobot.written_files import json_bytes, write_tables, write_tasks
 
 LOCK = ".penstock/lock"
-TASKS = "meta/tasks.parquet"
 DATA = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 VIDEO = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
@@ -102,10 +101,79 @@ def create(path: Path, spec: Spec, metadata: Mapping[str, Any], options: WriteOp
     fps = metadata.get("fps") if options.fps is None else options.fps
     if not isinstance(fps, (int, float)) or not fps > 0:
         raise DataError(f"expected the steps a second as option fps or as metadata, got {fps!r}")
-    own = {name: value for name, value in metadata.items() if name not in STRUCTURE}
+    robot = metadata.get("robot_type") if options.robot_type is None else options.robot_type
+    features = {each.feature.name: each.described for each in stored.values()}
+    videos = any(each.feature.dtype == "video" for each in stored.values())
+    internal = {
+        "columns": columns_entry(stored),
+        "metadata": {name: value for name, value in metadata.items() if name not in STRUCTURE},
+        "task": TASK in spec,
+        "codec": options.codec,
+        "spaces": {name: value for name, value in spec.to_json().items() if name != "fields" and value is not None},
+    }
+    options = replace(options, fps=float(fps), robot_type=robot)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_path(path) as made:
+        _write_empty(made, features, options, internal, videos=videos)
+    return LeRobotWriter(path, spec)
+
+
+def create_features(
+    path: Path, features: Mapping[str, Mapping[str, Any]], options: WriteOptions, *, videos: bool
+) -> None:
+    """Create an empty dataset with features as LeRobot describes them. `features_spec` has its columns.
+
+    Args:
+        path: Folder of the dataset.
+        features: `dtype`, `shape` and `names` by name of the feature, without those that the format computes.
+        options: Options. `cameras` has no meaning here, because features say how cameras are stored.
+        videos: Whether the dataset names files of video.
+
+    Raises:
+        FileExistsError: The path exists.
+        SpecError: A feature cannot be stored.
+        ArgumentError: The steps a second are missing.
+    """
+    if options.fps is None or not options.fps > 0:
+        raise ArgumentError(f"expected fps above 0, got {options.fps!r}")
+    if wrong := [name for name in features if "/" in name or name in index_features() or name == TASK]:
+        raise SpecError(f"expected names without '/' that the format does not compute, got {wrong}")
+    if not videos and any(each.get("dtype") == "video" for each in features.values()):
+        raise SpecError("expected features without video, because use_videos is False")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_path(path) as made:
+        _write_empty(made, features, options, {"codec": options.codec}, videos=videos)
+        info = read_info(made)
+        wrong = [f"{name}: {why}" for name, why in info.unknown.items()]
+        wrong += [
+            f"{name}: expected 3 channels, got {feature.shape[2]}"
+            for name, feature in info.features.items()
+            if feature.dtype in CAMERAS and feature.shape[2] != 3
+        ]
+        wrong += [f"{name}: expected up to 5 axes" for name, each in info.features.items() if len(each.shape) > 5]
+        if wrong:
+            raise SpecError(f"expected features that can be stored, got {wrong}")
+
+
+def features_spec(info: Info) -> Spec:
+    """Return the columns of episodes to write: the features that are not computed, and the text of the task."""
+    fields = {feature.path: feature.field for name, feature in info.features.items() if name not in index_features()}
+    return Spec({**fields, TASK: Field(np.dtype(np.uint8), kind="text")})
+
+
+def _write_empty(
+    root: Path,
+    features: Mapping[str, Mapping[str, Any]],
+    options: WriteOptions,
+    internal: Mapping[str, Any],
+    *,
+    videos: bool,
+) -> None:
+    """Write the metadata of a dataset without episodes."""
+    fps = 0.0 if options.fps is None else options.fps
     info = {
         "codebase_version": "v3.0",
-        "robot_type": metadata.get("robot_type") if options.robot_type is None else options.robot_type,
+        "robot_type": options.robot_type,
         "total_episodes": 0,
         "total_frames": 0,
         "total_tasks": 0,
@@ -115,23 +183,14 @@ def create(path: Path, spec: Spec, metadata: Mapping[str, Any], options: WriteOp
         "fps": int(fps) if fps == int(fps) else fps,
         "splits": {},
         "data_path": DATA,
-        "video_path": VIDEO if any(each.feature.dtype == "video" for each in stored.values()) else None,
-        "features": {each.feature.name: each.described for each in stored.values()} | index_features(),
-        INTERNAL: {
-            "columns": columns_entry(stored),
-            "metadata": own,
-            "task": TASK in spec,
-            "codec": options.codec,
-            "spaces": {name: value for name, value in spec.to_json().items() if name != "fields" and value is not None},
-        },
+        "video_path": VIDEO if videos else None,
+        "features": {**features, **index_features()},
+        INTERNAL: internal,
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_path(path) as made:
-        for folder in ("meta/episodes/chunk-000", "data/chunk-000", FOLDER):
-            (made / folder).mkdir(parents=True)
-        write_atomic(made / INFO, _json(info))
-        _write_tasks(made, [])
-    return LeRobotWriter(path, spec)
+    for folder in ("meta/episodes/chunk-000", "data/chunk-000", FOLDER):
+        (root / folder).mkdir(parents=True)
+    write_atomic(root / INFO, json_bytes(info))
+    write_tasks(root, [])
 
 
 class LeRobotWriter(Writer):
@@ -307,8 +366,8 @@ class LeRobotWriter(Writer):
             "videos": videos,
             "statistics": _plain(figures),
         }
-        schema = pa.schema(fields, metadata={KEY: _json(described)})
-        _write_tables(entry.file, schema, [pa.Table.from_arrays(arrays, schema=schema)])
+        schema = pa.schema(fields, metadata={KEY: json_bytes(described)})
+        write_tables(entry.file, schema, [pa.Table.from_arrays(arrays, schema=schema)])
         return read_one(self._info, entry.file, figures)
 
     def _save_video(self, name: str, frames: AnyArray) -> tuple[int, int]:
@@ -325,7 +384,7 @@ class LeRobotWriter(Writer):
         new = [task for task in dict.fromkeys(tasks) if task not in self._tasks]
         if new:
             self._tasks += new
-            _write_tasks(self._root, self._tasks)
+            write_tasks(self._root, self._tasks)
 
     def _next_file(self, folder: str) -> tuple[int, int]:
         """Return chunk and file number behind those of the existing files in a folder."""
@@ -356,7 +415,7 @@ class LeRobotWriter(Writer):
         tables = (parquet.read_table(episode.path, use_threads=False) for episode in episodes)
         first = parquet.read_schema(episodes[0].path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_tables(path, first.remove_metadata(), tables)
+        write_tables(path, first.remove_metadata(), tables)
 
     def _row(
         self, episode: PendingEpisode, place: tuple[int, int], start: int, number: Mapping[str, int]
@@ -397,10 +456,10 @@ class LeRobotWriter(Writer):
         else:
             table = pa.Table.from_pylist([dict(row) for row in rows])
         extra = {str(each.entry.index): each.entry.extra for each in self._pending}
-        table = table.replace_schema_metadata({KEY: _json(extra)})
+        table = table.replace_schema_metadata({KEY: json_bytes(extra)})
         path = self._root / EPISODES.format(**number)
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_tables(path, table.schema, [table])
+        write_tables(path, table.schema, [table])
 
     def _add_statistics(self, figures: Mapping[str, Mapping[str, Any]]) -> None:
         for name, new in figures.items():
@@ -409,7 +468,7 @@ class LeRobotWriter(Writer):
             self._statistics[name] = arrays if old is None else merged(old, arrays)
 
     def _write_totals(self) -> None:
-        write_atomic(self._root / STATS, _json(_plain(self._statistics)))
+        write_atomic(self._root / STATS, json_bytes(_plain(self._statistics)))
         self._write_info(
             {
                 "total_episodes": len(self._entries),
@@ -420,7 +479,7 @@ class LeRobotWriter(Writer):
         )
 
     def _write_info(self, changed: Mapping[str, Any]) -> None:
-        write_atomic(self._root / INFO, _json({**self._info.entries, **changed}), durable="folder")
+        write_atomic(self._root / INFO, json_bytes({**self._info.entries, **changed}), durable="folder")
         self._info = read_info(self._root)
 
 
@@ -475,39 +534,6 @@ def _read_statistics(info: Info) -> dict[str, Figures]:
     return {name: {figure: np.asarray(value) for figure, value in figures.items()} for name, figures in stored.items()}
 
 
-def _write_tasks(root: Path, tasks: Sequence[str]) -> None:
-    """Write the tasks as a table whose index is the text, as pandas stores it."""
-    pa = arrow()
-    text = "__index_level_0__"
-    described = [
-        {
-            "name": "task_index",
-            "field_name": "task_index",
-            "pandas_type": "int64",
-            "numpy_type": "int64",
-            "metadata": None,
-        },
-        {"name": None, "field_name": text, "pandas_type": "unicode", "numpy_type": "object", "metadata": None},
-    ]
-    schema = pa.schema(
-        [("task_index", pa.int64()), (text, pa.string())],
-        metadata={"pandas": _json({"index_columns": [text], "column_indexes": [], "columns": described})},
-    )
-    columns = [pa.array(range(len(tasks)), pa.int64()), pa.array(list(tasks), pa.string())]
-    _write_tables(root / TASKS, schema, [pa.Table.from_arrays(columns, schema=schema)])
-
-
-def _write_tables(path: Path, schema: Any, tables: Iterable[Any]) -> None:
-    """Write a Parquet file with a row group for each table, which appears when it is complete."""
-    parquet = require("pyarrow.parquet", "arrow")
-    with (
-        atomic_file(path, durable="file") as file,
-        parquet.ParquetWriter(file, schema, compression="snappy", use_dictionary=True) as writer,
-    ):
-        for table in tables:
-            writer.write_table(table.replace_schema_metadata(schema.metadata), row_group_size=max(len(table), 1))
-
-
 def _numbers(place: tuple[int, int]) -> dict[str, int]:
     return {"chunk_index": place[0], "file_index": place[1]}
 
@@ -518,17 +544,3 @@ def _listed(value: Any) -> Any:
 
 def _plain(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     return {name: {figure: _listed(value) for figure, value in each.items()} for name, each in figures.items()}
-
-
-def _number(value: object) -> Any:
-    """Return numbers and arrays of NumPy as JSON has them. Raises `TypeError` for other objects."""
-    if is_scalar(value) or is_array(value):
-        return value.tolist()
-    raise TypeError(f"a {type(value).__name__}")
-
-
-def _json(value: Any) -> bytes:
-    try:
-        return json.dumps(value, ensure_ascii=False, indent=4, default=_number).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise DataError(f"expected metadata that JSON can hold, got {error}") from error

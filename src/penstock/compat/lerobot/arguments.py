@@ -1,0 +1,63 @@
+"""Arguments of LeRobot: where datasets are, and the ones that are refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from penstock.errors import ArgumentError
+from penstock.formats.lerobot.info import INFO
+
+HOME = "HF_LEROBOT_HOME"
+NOT_DOWNLOADED = "nothing is downloaded; fetch the wanted revision into root before"
+FRAMES_IN_MEMORY = "frames stay in memory until save_episode, so there is no image writer"
+
+
+def only(name: str, value: object, known: object, why: str) -> None:
+    """Refuse an argument that has another value than the one that is honoured.
+
+    Args:
+        name: Name of the argument.
+        value: Its value.
+        known: The value that is honoured.
+        why: Why others are not.
+
+    Raises:
+        ArgumentError: The value is another one.
+
+    Example:
+        >>> only("batch_encoding_size", 1, 1, "each episode is encoded when it is saved")
+    """
+    if value != known:
+        raise ArgumentError(f"expected {name}={known!r}, got {value!r}: {why}")
+
+
+def root_of(repo_id: str, root: str | Path | None) -> Path:
+    """Return the folder of a dataset.
+
+    Args:
+        repo_id: Such as `"lerobot/pusht"`.
+        root: The folder, or None: `repo_id` in the folder of the variable `HF_LEROBOT_HOME`, by default `lerobot` in
+            that of `HF_HOME`.
+    """
+    if root is not None:
+        return Path(root)
+    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    hub = os.environ.get("HF_HOME", f"{cache}/huggingface")
+    return Path(os.environ.get(HOME, f"{hub}/lerobot")).expanduser() / repo_id
+
+
+def existing_root(repo_id: str, root: str | Path | None) -> Path:
+    """Return the folder of a dataset that exists.
+
+    Raises:
+        FileNotFoundError: It has no metadata. The message says where they were looked for.
+    """
+    found = root_of(repo_id, root)
+    if not (found / INFO).is_file():
+        by = "root" if root is not None else HOME
+        raise FileNotFoundError(
+            f"no LeRobot dataset {repo_id!r}: looked for {found / INFO}, by {by}; nothing is downloaded, so fetch it "
+            f"there: hf download {repo_id} --repo-type dataset --local-dir {found}"
+        )
+    return found

@@ -1,0 +1,317 @@
+"""`LeRobotDatasetMetadata`: what LeRobot says about a dataset, from penstock's reading of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from penstock.compat.lerobot.arguments import NOT_DOWNLOADED, existing_root, only, root_of
+from penstock.core.arrays import AnyArray
+from penstock.errors import ArgumentError
+from penstock.formats.lerobot.episodes import EpisodeEntry, read_entries, read_statistics, read_tasks, stored_rows
+from penstock.formats.lerobot.info import CAMERAS, STATS, Info, read_info, read_json
+from penstock.formats.lerobot.pending import PendingEpisode, read_pending
+from penstock.formats.lerobot.stats import merged
+from penstock.formats.lerobot.writer import CHUNKS_SIZE, DATA_MB, WriteOptions, create_features
+
+Statistics = dict[str, dict[str, AnyArray]]
+
+VIDEO_CODECS = {"libsvtav1": "libsvtav1", "h264": "libx264", "hevc": "libx265"}  # names of encoders in PyAV
+_BUFFERED = 10  # rows of metadata that LeRobot buffers
+
+
+class EpisodeRows:
+    """Metadata of episodes: `rows[0]` is a dict of one, `rows["length"]` a list of all.
+
+    Args:
+        rows: Entries of each episode.
+
+    Example:
+        >>> rows = EpisodeRows([{"episode_index": 0, "length": 3}])
+        >>> rows[0]["length"], rows["length"], len(rows)
+        (3, [3], 1)
+    """
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return map(dict, self._rows)
+
+    def __getitem__(self, key: int | str) -> Any:
+        if isinstance(key, str):
+            if key not in self.column_names:
+                raise KeyError(f"no column {key!r}; there are {self.column_names}")
+            return [row.get(key) for row in self._rows]
+        return dict(self._rows[key])
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the entries."""
+        return list(dict.fromkeys(name for row in self._rows for name in row))
+
+
+class LeRobotDatasetMetadata:
+    """Metadata of a LeRobot dataset of version 2.0, 2.1 or 3.0.
+
+    Args:
+        repo_id: Such as `"lerobot/pusht"`.
+        root: Folder of the dataset. The default is None: `repo_id` in `HF_LEROBOT_HOME`.
+        revision: Must be None, because nothing is downloaded.
+        force_cache_sync: Must be False, because nothing is downloaded.
+        metadata_buffer_size: Must be 10: rows are written when the dataset is finalised.
+
+    Raises:
+        FileNotFoundError: There is no dataset at the place.
+        FormatError: The metadata is damaged.
+        ArgumentError: An argument cannot be honoured.
+    """
+
+    def __init__(
+        self,
+        repo_id: str,
+        root: str | Path | None = None,
+        revision: str | None = None,
+        force_cache_sync: bool = False,
+        metadata_buffer_size: int = _BUFFERED,
+    ) -> None:
+        only("revision", revision, None, NOT_DOWNLOADED)
+        only("force_cache_sync", force_cache_sync, False, NOT_DOWNLOADED)
+        _only_buffer(metadata_buffer_size)
+        self.repo_id = repo_id
+        self.revision = revision
+        self.root = existing_root(repo_id, root)
+        self.stored: Info = read_info(self.root)
+
+    @classmethod
+    def create(
+        cls,
+        repo_id: str,
+        fps: float,
+        features: Mapping[str, Mapping[str, Any]],
+        robot_type: str | None = None,
+        root: str | Path | None = None,
+        use_videos: bool = True,
+        metadata_buffer_size: int = _BUFFERED,
+        chunks_size: int | None = None,
+        data_files_size_in_mb: int | None = None,
+        video_files_size_in_mb: int | None = None,
+        vcodec: str = "libsvtav1",
+    ) -> Self:
+        """Create a dataset without episodes. See `LeRobotDataset.create`.
+
+        Raises:
+            FileExistsError: The folder exists.
+            SpecError: A feature cannot be stored.
+            ArgumentError: An argument cannot be honoured.
+        """
+        _only_buffer(metadata_buffer_size)
+        only("video_files_size_in_mb", video_files_size_in_mb, None, "each episode has video files of its own")
+        if vcodec not in VIDEO_CODECS:
+            raise ArgumentError(f"expected vcodec among {list(VIDEO_CODECS)}, got {vcodec!r}")
+        options = WriteOptions(
+            fps=fps,
+            robot_type=robot_type,
+            codec=VIDEO_CODECS[vcodec],
+            chunks_size=CHUNKS_SIZE if chunks_size is None else chunks_size,
+            data_files_size_in_mb=DATA_MB if data_files_size_in_mb is None else data_files_size_in_mb,
+        )
+        create_features(root_of(repo_id, root), features, options, videos=use_videos)
+        return cls(repo_id, root)
+
+    def reload(self) -> None:
+        """Read the metadata again, because episodes were saved."""
+        self.stored = read_info(self.root)
+        for name in ("info", "pending", "entries", "_finalised", "episodes", "tasks", "stats"):
+            self.__dict__.pop(name, None)
+
+    @cached_property
+    def info(self) -> dict[str, Any]:
+        """Content of `meta/info.json`, with shapes as tuples. Episodes that are not finalised are counted."""
+        found = dict(self.stored.entries)
+        found["features"] = {name: {**each, "shape": tuple(each["shape"])} for name, each in found["features"].items()}
+        if self.pending:
+            found["total_episodes"] = len(self.entries)
+            found["total_frames"] = sum(entry.length for entry in self.entries)
+            found["total_tasks"] = len(self.tasks)
+            found["splits"] = {"train": f"0:{len(self.entries)}"}
+        return found
+
+    @cached_property
+    def pending(self) -> list[PendingEpisode]:
+        """Episodes that are saved but not finalised."""
+        return read_pending(self.stored, {entry.index for entry in self._finalised}, [])
+
+    @cached_property
+    def entries(self) -> list[EpisodeEntry]:
+        """All episodes."""
+        return [*self._finalised, *(episode.entry for episode in self.pending)]
+
+    @cached_property
+    def _finalised(self) -> list[EpisodeEntry]:
+        return read_entries(self.stored, [])
+
+    @cached_property
+    def episodes(self) -> EpisodeRows:
+        """Metadata of each episode, without statistics. Entries that a version lacks are computed."""
+        stored: dict[Any, Mapping[str, Any]] = {row.get("episode_index"): row for row in stored_rows(self.stored, [])}
+        rows: list[Mapping[str, Any]] = []
+        start = 0
+        for entry in self.entries:
+            computed: dict[str, Any] = {
+                "episode_index": entry.index,
+                "tasks": list(entry.tasks),
+                "length": entry.length,
+                "dataset_from_index": start,
+                "dataset_to_index": start + entry.length,
+            }
+            for name, place in entry.videos.items():
+                end = place.start + entry.length / self.fps if place.end is None else place.end
+                computed |= {f"videos/{name}/from_timestamp": place.start, f"videos/{name}/to_timestamp": end}
+            rows.append({**computed, **stored.get(entry.index, entry.extra)})
+            start += entry.length
+        return EpisodeRows(rows)
+
+    @cached_property
+    def tasks(self) -> dict[int, str]:
+        """Text of each task by its number."""
+        return dict(sorted((read_tasks(self.stored) or {}).items()))
+
+    @cached_property
+    def stats(self) -> Statistics | None:
+        """Figures of the dataset by feature, merged from those of episodes if it has only these; None without any."""
+        path = self.root / STATS
+        if path.is_file():
+            return {name: _arrays(figures) for name, figures in read_json(path).items()}
+        whole: Statistics = {}
+        for episode in read_statistics(self.stored, [entry.index for entry in self.entries]).values():
+            for name, figures in episode.items():
+                arrays = _arrays(figures)
+                whole[name] = merged(whole[name], arrays) if name in whole else arrays
+        return whole or None
+
+    def get_task_index(self, task: str) -> int | None:
+        """Return the number of a task, or None if the dataset does not have it."""
+        return next((number for number, text in self.tasks.items() if text == task), None)
+
+    def get_data_file_path(self, ep_index: int) -> Path:
+        """Return the data file of an episode, below the folder of the dataset."""
+        return self._entry(ep_index).file.relative_to(self.root)
+
+    def get_video_file_path(self, ep_index: int, vid_key: str) -> Path:
+        """Return the video file of a camera and an episode, below the folder of the dataset."""
+        videos = self._entry(ep_index).videos
+        if vid_key not in videos:
+            raise KeyError(f"no camera {vid_key!r} in video; there are {list(videos)}")
+        return videos[vid_key].file.relative_to(self.root)
+
+    def _entry(self, number: int) -> EpisodeEntry:
+        if not 0 <= number < len(self.entries):
+            raise IndexError(f"expected an episode within 0:{len(self.entries)}, got {number}")
+        return self.entries[number]
+
+    @property
+    def data_path(self) -> str:
+        """Pattern of the names of data files."""
+        return self.info["data_path"]
+
+    @property
+    def video_path(self) -> str | None:
+        """Pattern of the names of video files."""
+        return self.info.get("video_path")
+
+    @property
+    def robot_type(self) -> str | None:
+        """Name of the robot."""
+        return self.info.get("robot_type")
+
+    @property
+    def fps(self) -> float:
+        """Frames a second."""
+        return self.info["fps"]
+
+    @property
+    def features(self) -> dict[str, dict[str, Any]]:
+        """Features by name: `dtype`, `shape` and `names`."""
+        return self.info["features"]
+
+    @property
+    def image_keys(self) -> list[str]:
+        """Names of the cameras that are stored as images."""
+        return [name for name, feature in self.features.items() if feature["dtype"] == "image"]
+
+    @property
+    def video_keys(self) -> list[str]:
+        """Names of the cameras that are stored as video."""
+        return [name for name, feature in self.features.items() if feature["dtype"] == "video"]
+
+    @property
+    def camera_keys(self) -> list[str]:
+        """Names of all cameras."""
+        return [name for name, feature in self.features.items() if feature["dtype"] in CAMERAS]
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """Names of the elements or axes of each feature."""
+        return {name: feature.get("names") for name, feature in self.features.items()}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each feature."""
+        return {name: feature["shape"] for name, feature in self.features.items()}
+
+    @property
+    def total_episodes(self) -> int:
+        """Number of episodes."""
+        return self.info["total_episodes"]
+
+    @property
+    def total_frames(self) -> int:
+        """Number of frames."""
+        return self.info["total_frames"]
+
+    @property
+    def total_tasks(self) -> int:
+        """Number of tasks."""
+        return self.info["total_tasks"]
+
+    @property
+    def chunks_size(self) -> int:
+        """Most files of a folder."""
+        return self.info["chunks_size"]
+
+    @property
+    def data_files_size_in_mb(self) -> int:
+        """Size in MiB at which a data file is full."""
+        return self.info["data_files_size_in_mb"]
+
+    @property
+    def video_files_size_in_mb(self) -> int:
+        """Size in MiB at which LeRobot starts another video file."""
+        return self.info["video_files_size_in_mb"]
+
+    def get_chunk_settings(self) -> dict[str, int]:
+        """Return the sizes of files and folders."""
+        names = ("chunks_size", "data_files_size_in_mb", "video_files_size_in_mb")
+        return {name: self.info[name] for name in names}
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.repo_id!r}, episodes={self.total_episodes}, frames={self.total_frames}, "
+            f"features={list(self.features)})"
+        )
+
+
+def _only_buffer(size: int) -> None:
+    only("metadata_buffer_size", size, _BUFFERED, "rows of metadata are written when the dataset is finalised")
+
+
+def _arrays(figures: Mapping[str, Any]) -> dict[str, AnyArray]:
+    return {name: np.asarray(value) for name, value in figures.items()}
