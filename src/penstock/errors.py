@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 
 
@@ -50,7 +50,7 @@ class FormatError(PenstockError, ValueError):
         self.path = path
         self.where = where
         self._message = message
-        super().__init__(message + _place(path, where))
+        super().__init__(_named(message + _place(path, where)))
 
     def locate(self, path: object, where: str | None = None) -> None:
         """Add the file and the place in it, if the error does not name a file yet.
@@ -61,7 +61,7 @@ class FormatError(PenstockError, ValueError):
         """
         if self.path is None and path is not None:
             self.path, self.where = path, self.where or where
-            self.args = (self._message + _place(self.path, self.where), *self.args[1:])
+            self.args = (_named(self._message + _place(self.path, self.where)), *self.args[1:])
 
 
 class UnknownFormatError(FormatError):
@@ -131,7 +131,18 @@ class WorkerError(PenstockError, RuntimeError):
 
 
 class DamageWarning(UserWarning):
-    """The data that was read is complete, but the file is damaged at its end or has skipped parts."""
+    """The data that was read is complete, but the file is damaged at its end or has skipped parts.
+
+    Args:
+        message: The damage, and what was left out.
+
+    Example:
+        >>> print(DamageWarning("a.tar was cut off"))
+        a.tar was cut off
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(_named(message))
 
 
 class FingerprintWarning(UserWarning):
@@ -198,6 +209,31 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """
     similar = closest(name, known)
     return "" if similar is None else f"; did you mean {similar!r}?"
+
+
+_names: list[Callable[[str], str]] = []
+
+
+def set_place_names(function: Callable[[str], str]) -> None:
+    """Let a function replace the paths in messages by the names that people gave, such as URLs.
+
+    Args:
+        function: Takes a message and returns it with other names.
+
+    Example:
+        >>> before = list(_names)
+        >>> set_place_names(lambda message: message.replace("/cache/1/", "s3://bucket/"))
+        >>> print(FormatError("expected a table", path="/cache/1/a.parquet"))
+        expected a table - in s3://bucket/a.parquet
+        >>> _names[:] = before
+    """
+    _names[:] = [function]
+
+
+def _named(message: str) -> str:
+    for function in _names:
+        message = function(message)
+    return message
 
 
 def _place(path: object, where: str | None) -> str:

@@ -8,18 +8,20 @@ import random
 import warnings
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 
 import penstock
 from penstock.containers.tar import END, member
+from penstock.core.ragged import Ragged
 from penstock.errors import DamageWarning, FormatError
 from penstock.formats.base.format import available
 from penstock.formats.webdataset.streaming import ShardStream
 from penstock.locations.blocks import BLOCK
 from penstock.locations.fetching import REQUEST
 from penstock.locations.mirror import MIRRORS, mirror
-from tests.fuzz.targets import Target, targets
+from tests.fuzz.targets import Target, targets, the_one
 from tests.locations.server import serving
 
 DATASETS = [target for target in targets().values() if target.format in available()]
@@ -47,6 +49,58 @@ def test_values_are_the_same(target: Target, tmp_path: Path) -> None:
         found = outcome(target, remote)
         assert found == outcome(target, local)
         assert site.gets() or isinstance(found, type)
+
+
+OPENED = [
+    *("columns/ragged", "columns/ragged34", "minari/0.5.4 hdf5-nested-v0", "minari/0.5.4 arrow-nested-v0"),
+    *("minari/0.5.4 parquet-nested-v0", "webdataset/npy", "webdataset/seed", "webdataset/nometa.tgz"),
+    *("tables/parquet", "tables/arrow", "tables/json lines", "zarr/folder", "zarr/zip", "lerobot/new"),
+    *("lerobot/images", "lerobot/video", "rlds/tfrecord", "rlds/array_record", "l5kit/zarr", "l5kit/npy"),
+    *("l5kit/zip", "lc0/tar", "lc0/folder", "demos/robomimic", "demos/d4rl", "demos/atari"),
+]
+"""One or more layouts of each format."""
+
+
+def opened_at(url: str, format: str, options: dict[str, str]) -> tuple[object, ...]:
+    """Spec, number of episodes, and the bytes of shuffled windows."""
+    with penstock.open(url, format=format, **options) as data:
+        windows = data.windows(2, pad="zero").shuffle(seed=5)
+        batches = [windows[np.arange(lo, min(lo + 7, len(windows)))] for lo in range(0, len(windows), 7)]
+        found = [(name, content(batch[name])) for batch in batches for name in batch]
+        return data.spec.fields, data.source.offsets.tobytes(), found
+
+
+def content(column: object) -> tuple[object, ...]:
+    """Type, shape and bytes of a column of a batch."""
+    arrays = [column.values, column.offsets] if isinstance(column, Ragged) else [np.asarray(column)]
+    return tuple((array.dtype, array.shape, array.tobytes()) for array in arrays)
+
+
+@pytest.mark.filterwarnings("ignore::penstock.errors.DamageWarning")  # shards that the target leaves out
+@pytest.mark.parametrize("key", OPENED)
+def test_shuffled_windows_are_the_same(key: str, tmp_path: Path) -> None:
+    """From a path, a web server and a file system of fsspec."""
+    target = targets()[key]
+    if target.format not in available():
+        pytest.skip(f"{target.format} needs a package that is not installed")
+    files = target.files()
+    for name, raw in files.items():
+        (tmp_path / "local" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "local" / name).write_bytes(raw)
+    place = the_one(tmp_path / "local").relative_to(tmp_path / "local").as_posix()
+    options = {"split": "val"} if target.format == "rlds" else {}
+    memory = fsspec.filesystem("memory")
+    memory.pipe({f"/{tmp_path.name}/{name}": raw for name, raw in files.items()})
+    expected = opened_at(str(tmp_path / "local" / place), target.format, options)
+    with serving({f"set/{name}": raw for name, raw in files.items()}) as site:
+        for url in (
+            f"{site.url}/set/{place}".removesuffix("/."),
+            f"memory://{tmp_path.name}/{place}".removesuffix("/."),
+        ):
+            assert opened_at(url, target.format, options) == expected
+            fingerprints = {penstock.open(url, format=target.format, **options).source.fingerprint for _ in range(2)}
+            assert len(fingerprints) == 1
+    memory.rm(f"/{tmp_path.name}", recursive=True)
 
 
 def test_urls_are_opened(tmp_path: Path) -> None:

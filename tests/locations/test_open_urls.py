@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import penstock
 from penstock.cli.main import app
 from penstock.containers.tar import END, member
-from penstock.errors import RemoteError
+from penstock.errors import DamageWarning, FormatError, RemoteError
 from penstock.formats.webdataset.source import ShardSource
 from penstock.formats.webdataset.streaming import ShardStream
 from penstock.locations.location import MARKER
@@ -120,6 +120,32 @@ def test_options_reach_the_store_and_no_message(site: Site, monkeypatch: pytest.
     storage = 'headers={"Authorization": "Bearer secret"}'
     answer = CliRunner().invoke(app, [*arguments, "--storage", storage])
     assert (answer.exit_code, '"episodes": 4' in answer.stdout, "secret" in answer.output) == (0, True, False)
+
+
+def test_commands_compare_datasets_behind_urls(site: Site, tmp_path: Path) -> None:
+    site.fault = lambda request: None if request.headers.get("X-Key") == "secret" else 403
+    storage = ["--storage", 'headers={"X-Key": "secret"}']
+    penstock.convert(tmp_path / "run-1", f"{site.url}/out", storage_options={"headers": {"X-Key": "secret"}})
+    for arguments, code, told in (
+        (["diff", f"{site.url}/run-1", str(tmp_path / "run-1"), *storage], 0, "no difference"),
+        (["diff", f"{site.url}/run-1", f"{site.url}/run-0", *storage], 1, "rewards"),
+        (["diff", f"{site.url}/run-1", f"{site.url}/run-1"], 2, "refuses access"),
+        (["diff", str(tmp_path / "run-1"), str(tmp_path / "run-1"), *storage], 2, "expected --storage with a URL"),
+        (["certificate", f"{site.url}/out", str(tmp_path / "run-1"), "--verify", *storage], 0, "nothing changed since"),
+    ):
+        answer = CliRunner().invoke(app, arguments)
+        assert (answer.exit_code, told in answer.output) == (code, True), answer.output
+        assert "secret" not in answer.output
+
+
+def test_damage_behind_urls_is_named_by_the_url(site: Site) -> None:
+    site.objects["run-0/spec.json"] = b"{"
+    with pytest.raises(FormatError, match=f"{site.url}/run-0/spec.json") as caught:
+        penstock.open(f"{site.url}/run-0", format="columns")
+    assert "mirror.penstock" not in str(caught.value)
+    site.objects["set/s-1.tar"] = site.objects["set/s-1.tar"][:-1024]
+    with pytest.warns(DamageWarning, match=f"{site.url}/set/s-1.tar was cut off"):
+        penstock.open(f"{site.url}/set/s-1.tar")
 
 
 def test_urls_are_converted(site: Site, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from penstock.cli.options import From, In, Opening, opened
+from penstock.cli.options import From, In, Opening, Storage, opened, pairs
 from penstock.cli.show import Json, print_json, size
 from penstock.data.cached import CachedSource, picture_columns
 
@@ -19,6 +19,7 @@ def cache(
     ] = None,
     source: From = None,
     opening: Opening = None,
+    storage: Storage = None,
     as_json: Json = False,
 ) -> None:
     """Decode columns, such as videos, into the user's cache.
@@ -28,7 +29,7 @@ def cache(
 
     Example: penstock cache ./pusht --column observations/image
     """
-    _, data = opened(location, opening, source)
+    _, data = opened(location, opening, source, pairs(storage, "--storage"))
     with data:
         done = {name: CachedSource(data, name).fill() for name in column or picture_columns(data.spec)}
     if as_json:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.fitted import Fitted
+from penstock.cli.options import Storage, stores
 from penstock.cli.show import Json, print_json
 from penstock.conversion.certificate import Certificate, verify
 from penstock.core.text import counted
@@ -24,13 +25,14 @@ STYLES = {
 
 
 def certificate(
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Path of a dataset that a conversion wrote.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Path or URL of a dataset that a conversion wrote.")],
     source: Annotated[
         str | None, typer.Argument(metavar="[SOURCE]", help="With --verify: the source, to compare it as well.")
     ] = None,
     again: Annotated[
         bool, typer.Option("--verify", help="Read the dataset and compare it with the certificate; exit code 1 if not.")
     ] = False,
+    storage: Storage = None,
     as_json: Json = False,
 ) -> None:
     """Show what a conversion kept, changed and left out; --verify compares again.
@@ -42,11 +44,16 @@ def certificate(
     """
     if source is not None and not again:
         raise ArgumentError("expected --verify with a SOURCE, got a SOURCE alone")
-    stored = Certificate.read(target)
+    places = [target] if source is None else [target, source]
+    options = stores(storage, *places)
+    stored = Certificate.read(target, options[0])
     wrong: list[str] = []
     if again:
         with ExitStack() as opened:
-            datasets = [opened.enter_context(open(place)).source for place in (target, source) if place is not None]
+            datasets = [
+                opened.enter_context(open(place, storage_options=given)).source
+                for place, given in zip(places, options, strict=True)
+            ]
             wrong = list(verify(stored, *datasets))
     if as_json:
         print_json({**stored.to_json(), **({"verified": not wrong, "wrong": wrong} if again else {})})

@@ -10,26 +10,29 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.fitted import Fitted
+from penstock.cli.options import IN_HELP, Storage, stores
 from penstock.cli.show import Json, print_json
 from penstock.conversion.difference import Difference, difference
 from penstock.data.open import open
 
 
 def diff(
-    first: Annotated[str, typer.Argument(metavar="A", help="A path, or an id that a format knows.")],
+    first: Annotated[str, typer.Argument(metavar="A", help=IN_HELP)],
     second: Annotated[str, typer.Argument(metavar="B", help="Another dataset, of any format.")],
     match: Annotated[
         Literal["number", "content"],
         typer.Option("--match", help="Compare episodes of the same number, or sets of episodes by their content."),
     ] = "number",
     tolerance: Annotated[float, typer.Option("--tolerance", min=0, help="Largest difference that is none.")] = 0.0,
+    storage: Storage = None,
     as_json: Json = False,
 ) -> None:
     """Show which episodes, columns and rows of two datasets differ. The exit code is 1 if any do.
 
     Example: penstock diff ./cartpole ./cartpole-minari --tolerance 1e-6
     """
-    with open(first) as one, open(second) as other:
+    read, compared = stores(storage, first, second)
+    with open(first, storage_options=read) as one, open(second, storage_options=compared) as other:
         found = difference(one, other, match=match, tolerance=tolerance)
     if as_json:
         print_json({"equal": not found, "differences": [each.to_json() for each in found]})

@@ -126,6 +126,19 @@ def opened(
         refuse(located, told, error)
 
 
+def stores(given: list[str] | None, *locations: str) -> list[dict[str, Any]]:
+    """Return the options of the store of each location that is read; none for paths. Raises `DataError` without a URL.
+
+    >>> stores(["anon=true"], "s3://bucket/a", "b")
+    [{'anon': True}, {}]
+    """
+    options = pairs(given, "--storage")
+    remote = [has_url(location) for location in locations]
+    if options and not any(remote):
+        raise DataError(f"expected --storage with a URL, got {sorted(options)} with local paths")
+    return [options if each else {} for each in remote]
+
+
 def storage_options(given: list[str] | None, location: str, out: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the options of the store to read from, and of the store to write to. Raises `DataError` without a URL."""
     options = pairs(given, "--storage")

@@ -9,17 +9,18 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from penstock.cli.options import From, Opening, pairs
+from penstock.cli.options import From, Opening, Storage, pairs, stores
 from penstock.cli.show import Json, print_json
 from penstock.viewer.server import ViewerServer
 
 
 def serve(
-    locations: Annotated[list[str], typer.Argument(metavar="PATH_OR_ID...", help="Datasets, by path or id.")],
+    locations: Annotated[list[str], typer.Argument(metavar="LOCATION...", help="Paths, URLs, ids or patterns.")],
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; by default a free one.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
     source: From = None,
     opening: Opening = None,
+    storage: Storage = None,
     as_json: Json = False,
 ) -> None:
     """Look at datasets in the browser: findings, episodes, pictures and curves.
@@ -28,7 +29,8 @@ def serve(
 
     Example: penstock serve ./cartpole ./kitchen
     """
-    with ViewerServer(locations, format=source, port=port, **pairs(opening, "--open")) as server:
+    given = next(filter(None, stores(storage, *locations)), None)
+    with ViewerServer(locations, format=source, port=port, storage_options=given, **pairs(opening, "--open")) as server:
         if as_json:
             print_json({"address": server.address})
         else:

@@ -31,7 +31,10 @@ from penstock.core.text import counted
 from penstock.data.dataset import EpisodeDataset
 from penstock.errors import DataError, FormatError
 from penstock.files import write_atomic
+from penstock.files.remote import read_text
 from penstock.formats.base.source import Source
+from penstock.locations.location import Url, output_place
+from penstock.locations.mirror import mirror
 
 Status = Literal["equal", "changed", "lossy", "filled", "dropped", "left out", "different"]
 
@@ -132,19 +135,21 @@ class Certificate:
         }
 
     @classmethod
-    def read(cls, target: str | Path) -> Certificate:
+    def read(cls, target: str | Path, storage_options: Mapping[str, Any] | None = None) -> Certificate:
         """Read the certificate of a dataset.
 
         Args:
-            target: Path of the dataset.
+            target: Path or URL of the dataset.
+            storage_options: Options of the store of a URL, as fsspec calls them. The default is none.
 
         Raises:
             FileNotFoundError: There is no certificate next to it.
             FormatError: The file is no certificate.
         """
-        path = path_of(Path(target))
+        place = output_place(target)
+        path = path_of(place) if isinstance(place, Path) else Url(place.full.rstrip("/") + SUFFIX)
         try:
-            data: Any = json.loads(path.read_text("utf-8"))
+            data: Any = json.loads(read_text(path if isinstance(path, Path) else mirror(path.full, storage_options)))
             if not is_dict(data) or data.get("certificate") != VERSION:
                 raise FormatError(f"expected a certificate of version {VERSION}, got another file", path=path)
             columns = tuple(ColumnCertificate.from_json(column) for column in data["columns"])

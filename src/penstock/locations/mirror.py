@@ -27,7 +27,7 @@ from typing import Any, cast
 from typing_extensions import override
 
 from penstock.core.arrays import IntArray
-from penstock.errors import DataError, FormatError, UnsafeDataError
+from penstock.errors import DataError, FormatError, UnsafeDataError, set_place_names
 from penstock.files.descriptors import open_descriptor
 from penstock.files.locks import open_locked, try_lock, unlock
 from penstock.files.remote import FOLDER, FileState, RemoteFile, RemoteFiles, Wanted, set_remote_files
@@ -63,6 +63,7 @@ def mirror(url: str, options: Mapping[str, Any] | None = None) -> Path:
         UnsafeDataError: The store names objects outside of the folder.
     """
     set_remote_files(MIRRORS)
+    set_place_names(with_urls)
     store = object_store(url, options)
     found = MIRRORS.retry(store.list)
     if not found:
@@ -104,6 +105,8 @@ class Mirrors(RemoteFiles):
         self._caches: dict[Path, BlockCache] = {}
         self._mirrors: dict[str, Mirror] = {}
         self._held: dict[str, int] = {}
+        self.urls: dict[str, str] = {}
+        """The URL of each mirrored object or folder, without credentials, by its path."""
 
     def renew(self) -> None:
         """In a forked process: nothing of the threads of the parent is here."""
@@ -133,6 +136,8 @@ class Mirrors(RemoteFiles):
         _remove_others(folder)
         with self._lock:
             self._mirrors[str(folder)] = Mirror(cache, store, objects)
+            for name in objects:
+                self.urls[str(folder / name.split("/", 1)[0])] = store.url
 
     def _hold(self, folder: Path) -> None:
         """Make a folder, and keep other processes from removing it, as long as this one lives."""
@@ -187,6 +192,14 @@ def _call_all(functions: Sequence[Callable[[], None]]) -> None:
 
 MIRRORS = Mirrors()
 os.register_at_fork(after_in_child=MIRRORS.renew)
+
+
+def with_urls(message: str) -> str:
+    """Return a message in which paths below mirrors of this process are URLs without credentials."""
+    if FOLDER in message:
+        for root, url in list(MIRRORS.urls.items()):
+            message = message.replace(root, url)
+    return message
 
 
 def url_of(path: str | os.PathLike[str]) -> str | None:

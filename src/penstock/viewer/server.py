@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -12,6 +12,7 @@ from typing import Any, Self
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.located import locate
 from penstock.errors import ArgumentError, require
+from penstock.locations.location import has_url
 from penstock.viewer.app import create_app
 from penstock.viewer.viewed import ViewedDataset
 
@@ -25,6 +26,7 @@ class ViewerServer:
         locations: Paths, ids or URLs of datasets.
         format: Name of the format of all of them. The default is None: recognised by content.
         port: Port. The default is 0: a free one.
+        storage_options: Options of the stores of URLs, as fsspec calls them. The default is none.
         options: Options of the format.
 
     Attributes:
@@ -44,13 +46,21 @@ class ViewerServer:
         http://127.0.0.1
     """
 
-    def __init__(self, locations: Sequence[str], *, format: str | None = None, port: int = 0, **options: Any) -> None:
+    def __init__(
+        self,
+        locations: Sequence[str],
+        *,
+        format: str | None = None,
+        port: int = 0,
+        storage_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
         if not locations:
             raise ArgumentError("expected at least one dataset, got none")
         uvicorn: Any = require("uvicorn", "serve")
         self._opened = ExitStack()
         try:
-            self.datasets = self._open(locations, format, options)
+            self.datasets = self._open(locations, format, storage_options, options)
             self._listener = self._opened.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._listener.bind((HOST, port))
@@ -63,11 +73,17 @@ class ViewerServer:
             self._opened.close()
             raise
 
-    def _open(self, locations: Sequence[str], format: str | None, options: dict[str, Any]) -> list[ViewedDataset]:
+    def _open(
+        self,
+        locations: Sequence[str],
+        format: str | None,
+        stores: Mapping[str, Any] | None,
+        options: dict[str, Any],
+    ) -> list[ViewedDataset]:
         """Open datasets with different names, from the last parts of their locations."""
         found: dict[str, ViewedDataset] = {}
         for location in locations:
-            located = locate(location, format=format)
+            located = locate(location, format=format, storage_options=stores if has_url(location) else None)
             data = self._opened.enter_context(EpisodeDataset(located.open(**options)))
             number, name = 1, located.name
             while name in found:
