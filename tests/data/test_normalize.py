@@ -120,3 +120,19 @@ def test_wrong_arguments(data: penstock.EpisodeDataset) -> None:
     with pytest.raises(PlanError, match="finite values of x"):
         penstock.normalize(empty, ["x"])
     assert isinstance(scale.inverse.inverse, Normalize)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", ">f4", "f8"])
+@pytest.mark.parametrize("shape", [(5,), (5, 3), (5, 16, 3), (3,), (5, 4, 2, 3), (0, 3)])
+def test_numbers_have_the_bits_of_numpy(dtype: str, shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    kept = () if shape == (5,) else (1, 1, 3) if len(shape) == 4 else (3,)
+    center, width = rng.normal(size=kept), rng.random(kept) + 0.1
+    x = rng.normal(size=shape).astype(dtype)
+    if len(shape) == 4:
+        x = np.flip(x, axis=1)  # not contiguous
+    scale = Normalize({"x": center}, {"x": width})
+    scaled, back = scale({"x": x})["x"], scale.inverse({"x": x})["x"]
+    assert scaled.dtype.kind == back.dtype.kind == "f"
+    np.testing.assert_array_equal(scaled, (x - center.astype(dtype)) / width.astype(dtype), strict=True)
+    np.testing.assert_array_equal(back, x * width.astype(dtype) + center.astype(dtype), strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -12,8 +12,10 @@ from penstock.core.arrays import AnyArray, FloatArray
 from penstock.data.column_paths import replace_columns
 from penstock.data.statistics import ColumnStatistics, Statistics
 from penstock.errors import ArgumentError, PlanError
+from penstock.kernels.scaling import scale_rows
 
 Mode = Literal["standard", "min_max", "quantile"]
+FLOATS = (np.dtype(np.float32).str, np.dtype(np.float64).str)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +69,10 @@ class Normalize:
             if np.dtype(x.dtype).kind in "biu":
                 x = x.astype(np.float32)
             center, width = (each[path].astype(x.dtype) for each in (self.center, self.width))
+            if _in_kernel(x) and x.ndim > max(center.ndim, 1) and x.size:
+                # A row of the kernel is a sample: steps of windows and pixels of a channel have the same figures.
+                center, width = (np.broadcast_to(each, x.shape[1:]).reshape(-1) for each in (center, width))
+                return scale_rows(x.reshape(len(x), -1), center, width, self.inverted).reshape(x.shape)
         return x * width + center if self.inverted else (x - center) / width
 
 
@@ -128,3 +134,8 @@ def _scale(column: ColumnStatistics, mode: Mode, quantiles: tuple[float, float])
         ends = (column.min, column.max) if mode == "min_max" else column.quantile(quantiles)
         center, width = (ends[0] + ends[1]) / 2, (ends[1] - ends[0]) / 2
     return center, np.where(width > 0, width, 1.0)
+
+
+def _in_kernel(x: Any) -> bool:
+    """Whether the kernel takes the array: NumPy's, float32 or float64 in the byte order of the machine."""
+    return isinstance(x, np.ndarray) and cast("AnyArray", x).dtype.str in FLOATS
