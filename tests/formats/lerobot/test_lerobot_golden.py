@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import io
+import pickle
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import PIL.Image
 import pyarrow.parquet as pq
@@ -15,6 +17,7 @@ import pytest
 
 import penstock
 from penstock.core.columns import flatten
+from penstock.errors import ArgumentError, MissingExtraError
 from penstock.formats.base.format import recognise
 from penstock.formats.lerobot import FORMAT
 from penstock.formats.lerobot.names import path_of
@@ -127,3 +130,33 @@ def test_packets_of_video_are_kept_on_request() -> None:
         < (GOLDEN / "v21_video/videos/chunk-000/observation.images.top/episode_000002.mp4").stat().st_size
     )
     assert data.source.value_offsets("observations/images/top")[-1] > int(packets.offsets[-1])
+
+
+def test_options_of_video() -> None:
+    """Frames are scaled as PyAV scales them, and the option is part of what is pickled."""
+    top = "observations/images/top"
+    data = penstock.open(GOLDEN / "v21_video", size=(24, 40), frame_cache_bytes=1 << 20)
+    assert data.spec[top].shape == (24, 40, 3)
+    with av.open(str(GOLDEN / "v21_video/videos/chunk-000/observation.images.top/episode_000002.mp4")) as film:
+        frames = [frame.to_ndarray(format="rgb24", height=24, width=40) for frame in film.decode(video=0)]
+    for read in (data, pickle.loads(pickle.dumps(data))):
+        for _ in range(2):  # the second time from the cache
+            np.testing.assert_array_equal(read[2].columns[top], np.stack(frames))
+    assert data.source.fingerprint != penstock.open(GOLDEN / "v21_video").source.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("v21_image", {"size": (8, 8)}),
+        ("v21_video", {"size": (8, 8), "decode": "bytes"}),
+        ("v21_video", {"size": (8, 8), "columns": ["actions"]}),
+        ("v21_video", {"size": (0, 8)}),
+        ("v21_video", {"device": "cuda"}),
+        ("v21_video", {"decoder": "decord"}),
+        ("v21_video", {"decoder": "torchcodec", "size": (8, 8)}),
+    ],
+)
+def test_options_of_video_that_do_not_fit(name: str, options: dict[str, Any]) -> None:
+    with pytest.raises((ArgumentError, MissingExtraError), match=r"expected|torchcodec"):
+        penstock.open(GOLDEN / name, **options)

@@ -305,3 +305,53 @@ def test_lerobot_is_converted_to_lerobot_and_to_columns(tmp_path: Path) -> None:
         assert_same_array(found[1].columns[path], data[0].columns[path], path)
     penstock.convert(found, tmp_path / "columns")
     assert_same_array(penstock.open(tmp_path / "columns")[0].columns["actions"], data[2].columns["actions"], "actions")
+
+
+INDEX = ["timestamp", "frame_index", "episode_index", "index", "task_index", "task"]
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ({"codec": "ffv1", "g": 3}, "equal"),
+        ({"codec": "libx264rgb", "crf": 0}, "equal"),
+        ({"codec": "libx264", "crf": 0}, "lossy"),
+        ({"codec": "libx264", "crf": 45}, "lossy"),
+    ],
+)
+def test_pictures_become_video_and_pictures_again(options: dict[str, Any], status: str, tmp_path: Path) -> None:
+    """The certificate says what video lost, and that other formats have the frames that LeRobot's video has."""
+    rng = np.random.default_rng(0)
+    frames = rng.integers(0, 255, (9, 4, 6, 3), dtype=np.uint8).repeat(8, 1).repeat(8, 2)
+    arrays = {"observations/camera": frames, "actions": np.zeros((9, 2), "f4"), "rewards": np.arange(9.0)}
+    ends = {"terminations": np.arange(9) == 8, "truncations": np.arange(9) == 3}
+    data = penstock.from_arrays({**arrays, **ends}, lengths=[4, 5])
+    written = {"fps": 10, "cameras": "video", **options}
+    made = penstock.convert(data, tmp_path / "video", format="lerobot", options=written).certificate
+    assert made is not None
+    camera = next(column for column in made.columns if column.column == "observations/camera")
+    assert camera.status == status
+    video = penstock.open(tmp_path / "video")
+    if camera.psnr is not None and camera.ssim is not None:
+        assert (15 < camera.psnr < 32) if options["crf"] else (25 < camera.psnr < 60)
+        assert 0.1 < camera.ssim < 1
+    else:
+        assert np.array_equal(video[1].columns["observations/camera"], frames[4:])
+    for format, kept in (("columns", "equal"), ("zarr", "equal"), ("minari", "filled")):
+        back = penstock.convert(video, tmp_path / format, format=format, drop=INDEX, fill_missing=True).certificate
+        assert back is not None
+        assert {column.status for column in back.columns if column.column == "observations/camera"} == {kept}
+        found = np.asarray(penstock.open(tmp_path / format)[1].columns["observations/camera"])
+        assert np.array_equal(found[:5], video[1].columns["observations/camera"])  # Minari has the last one twice
+
+
+def test_a_dataset_of_video_without_episodes_is_continued(tmp_path: Path) -> None:
+    spec = Spec({"observations/camera": field("u1", 32, 48, 3), "actions": field("f4", 2)})
+    create(tmp_path / "data", spec, cameras="video", codec="ffv1", g=1).close()
+    assert len(penstock.open(tmp_path / "data")) == 0
+    columns = {"observations/camera": np.full((2, 32, 48, 3), 7, np.uint8), "actions": np.zeros((2, 2), "f4")}
+    with FORMAT.append(tmp_path / "data") as writer:
+        writer.write(Episode(spec, columns))
+    assert penstock.open(tmp_path / "data")[0].columns["observations/camera"].ravel().tolist() == [7] * 9216
+    with pytest.raises(ArgumentError, match="crf and g with cameras='video' alone"):
+        create(tmp_path / "other", spec, crf=3)

@@ -27,7 +27,7 @@ from penstock.flow import BlockQueue, QueueClosed
 
 QUEUE_BYTES = 1 << 26
 CONTAINERS = {".mp4": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".avi": "avi"}
-PIXELS = {"ffv1": "bgr0"}  # RGB with a byte to spare: lossless
+PIXELS = {"ffv1": "bgr0", "libx264rgb": "rgb24"}  # no loss by a change of colours; the first has a byte to spare
 _EXIT_SECONDS = 10.0
 
 
@@ -38,10 +38,11 @@ class VideoWriter:
         path: The file. Its suffix chooses the container: `.mp4`, `.mov`, `.mkv`, `.webm` or `.avi`.
         fps: Frames a second, a number or a fraction.
         codec: Encoder of PyAV: `"libsvtav1"` (AV1), `"libx264"` (H.264), `"libx265"` (HEVC), `"libvpx-vp9"`, or
-            `"ffv1"` for frames that are read again to the last bit (in `.mkv`). The default is `"libsvtav1"`.
+            `"ffv1"` for frames that are read again to the last bit, or `"libx264rgb"` with `crf=0`. The default is
+            `"libsvtav1"`.
         g: Frames from one key frame to the next. The default 2 makes random access cheap; 250 makes small files.
         crf: Quality, lower is better. The default is 30 for AV1 and 23 for H.264; lossless codecs have none.
-        pix_fmt: Format of the encoded pixels. The default is `"yuv420p"`, and `"bgr0"` (RGB) for FFV1.
+        pix_fmt: Format of the encoded pixels. The default is `"yuv420p"`, and RGB for `"ffv1"` and `"libx264rgb"`.
         options: More options of the encoder, such as `{"preset": "8"}`.
         overwrite: Whether an existing file is replaced. The default is False.
         durable: What is flushed to the disk before the file gets its name: `"none"` (the default), `"file"`, or

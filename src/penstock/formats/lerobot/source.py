@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from penstock.containers.arrow import ParquetFile
 from penstock.containers.cache import Cache
+from penstock.containers.video.files import DecoderName
 from penstock.core.arrays import IntArray
 from penstock.core.boundary import parsing
 from penstock.core.narrowing import is_dict
@@ -32,7 +33,7 @@ from penstock.formats.lerobot.columns import CountedRagged, DataFiles, ImageColu
 from penstock.formats.lerobot.episodes import EpisodeEntry, read_entries, read_statistics, read_tasks
 from penstock.formats.lerobot.info import CAMERAS, INDICES, INFO, INTERNAL, STATS, Feature, Info, read_info, read_json
 from penstock.formats.lerobot.pending import read_pending
-from penstock.formats.lerobot.video import VideoColumn
+from penstock.formats.lerobot.video import FrameOptions, VideoColumn
 
 Decode = Literal["rgb8", "bytes"]
 
@@ -79,10 +80,15 @@ class LeRobotSource(StateSource[LeRobotState]):
             images, and packets of video, as ragged columns. The default is `"rgb8"`.
         tolerance_s: Most seconds between the timestamp of a row and its frame in a video. The default is 1e-4.
         cache_bytes: Most bytes of decoded row groups that stay in memory. The default is 256 MiB.
+        size: `(height, width)` to which frames of video are scaled (bilinear). The default is None: as stored.
+        decoder: Decoder of video, `"pyav"` (the default) or `"torchcodec"`, which takes no `size`.
+        device: Device on which torchcodec decodes, such as `"cuda"`. The default is `"cpu"`.
+        frame_cache_bytes: Most bytes of decoded frames of video that stay in memory, divided among the cameras. The
+            default 0 keeps none.
 
     Raises:
         FormatError: The metadata is damaged, or no episode can be read.
-        ArgumentError: There is no such split, column or value of `decode`.
+        ArgumentError: There is no such split, column or value of an option, or an option of video without video.
         MissingExtraError: PyArrow is not installed.
     """
 
@@ -95,11 +101,25 @@ class LeRobotSource(StateSource[LeRobotState]):
         decode: Decode = "rgb8",
         tolerance_s: float = 1e-4,
         cache_bytes: int = 256 << 20,
+        size: tuple[int, int] | None = None,
+        decoder: DecoderName = "pyav",
+        device: str = "cpu",
+        frame_cache_bytes: int = 0,
     ) -> None:
         if decode not in ("rgb8", "bytes"):
             raise ArgumentError(f"expected decode 'rgb8' or 'bytes', got {decode!r}")
         self._path = Path(path).absolute()
-        self._options = split, columns, decode, tolerance_s, cache_bytes
+        self._options: dict[str, Any] = {
+            "split": split,
+            "columns": columns,
+            "decode": decode,
+            "tolerance_s": tolerance_s,
+            "cache_bytes": cache_bytes,
+            "size": size,
+            "decoder": decoder,
+            "device": device,
+            "frame_cache_bytes": frame_cache_bytes,
+        }
         info = read_info(self._path)
         unreadable: list[str] = []
         entries = read_entries(info, unreadable)
@@ -120,10 +140,22 @@ class LeRobotSource(StateSource[LeRobotState]):
         _warn(self._path, damage)
         tasks = read_tasks(info)
         names, left_out = _names(info, data, columns, has_tasks=tasks is not None)
-        self._state = _state(info, data, kept, tasks or {}, tuple(damage), names, left_out, decode, tolerance_s)
+        cameras = sum(info.features[name].dtype == "video" for name in names if name in info.features)
+        if not (cameras and decode == "rgb8") and (size, decoder, device, frame_cache_bytes) != (
+            None,
+            "pyav",
+            "cpu",
+            0,
+        ):
+            raise ArgumentError(
+                "expected size, decoder, device and frame_cache_bytes for video that is decoded, got a dataset "
+                "without, or decode='bytes'; leave them out"
+            )
+        frames = FrameOptions(tolerance_s, size, decoder, device, frame_cache_bytes // max(cameras, 1))
+        self._state = _state(info, data, kept, tasks or {}, tuple(damage), names, left_out, decode, frames)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self._path, *self._options)
+        return _reopened, (self._path, self._options)
 
     @override
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
@@ -157,19 +189,10 @@ class LeRobotSource(StateSource[LeRobotState]):
         return [_by_path(state.info, stored.get(index, {})) for index in indices]
 
 
-def _reopened(
-    path: Path,
-    split: str | None,
-    columns: Sequence[str] | None,
-    decode: Decode,
-    tolerance_s: float,
-    cache_bytes: int,
-) -> LeRobotSource:
+def _reopened(path: Path, options: Mapping[str, Any]) -> LeRobotSource:
     with warnings.catch_warnings():  # said when the dataset was opened
         warnings.simplefilter("ignore", DamageWarning)
-        return LeRobotSource(
-            path, split=split, columns=columns, decode=decode, tolerance_s=tolerance_s, cache_bytes=cache_bytes
-        )
+        return LeRobotSource(path, **options)
 
 
 def _with_videos(
@@ -301,7 +324,7 @@ def _state(
     names: Sequence[str],
     left_out: Mapping[str, str],
     decode: Decode,
-    tolerance_s: float,
+    frames: FrameOptions,
 ) -> LeRobotState:
     """Return the state, with a reader for each column."""
     offsets = offsets_of([entry.length for entry in kept])
@@ -312,9 +335,11 @@ def _state(
         feature = info.features.get(name, Feature(TASK, TASK, "string", ()))
         encoded = feature.dtype in CAMERAS and decode == "bytes"
         fields[feature.path] = Field(np.dtype(np.uint8), kind="ragged") if encoded else feature.field
+        if feature.dtype == "video" and not encoded:
+            fields[feature.path] = Field(np.dtype(np.uint8), frames.shape(feature.shape))
         if feature.dtype == "video" and kept:
             places = [entry.videos[name] for entry in kept]
-            column = VideoColumn.of(places, offsets, data.column(_SECONDS, "timestamp"), feature.shape, tolerance_s)
+            column = VideoColumn.of(places, offsets, data.column(_SECONDS, "timestamp"), feature.shape, frames)
         else:
             column = _column(feature, data, tasks, known=name in info.features)
         if isinstance(column, TaskColumn) or fields[feature.path].ragged:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.containers.video import VideoFiles
+from penstock.containers.video.files import DecoderName
 from penstock.core.arrays import AnyArray, FloatArray, IntArray
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
@@ -20,6 +21,29 @@ from penstock.errors import FormatError
 from penstock.formats.base.pieces import expand, spread
 from penstock.formats.lerobot.columns import StoredColumn, span
 from penstock.formats.lerobot.episodes import VideoPlace
+
+
+@dataclass(frozen=True)
+class FrameOptions:
+    """How the frames of all cameras are read.
+
+    Args:
+        tolerance: Most seconds between a row and its frame.
+        size: `(height, width)` to which frames are scaled, or None.
+        decoder: `"pyav"` or `"torchcodec"`.
+        device: Device on which torchcodec decodes.
+        cache_bytes: Decoded frames of each camera that are kept in memory.
+    """
+
+    tolerance: float
+    size: tuple[int, int] | None = None
+    decoder: DecoderName = "pyav"
+    device: str = "cpu"
+    cache_bytes: int = 0
+
+    def shape(self, stored: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of a frame that is stored with another one."""
+        return stored if self.size is None else (*self.size, 3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +75,7 @@ class VideoColumn:
         offsets: IntArray,
         timestamp: StoredColumn,
         shape: tuple[int, ...],
-        tolerance: float,
+        options: FrameOptions,
     ) -> VideoColumn:
         """Make the column of a camera.
 
@@ -59,13 +83,21 @@ class VideoColumn:
             places: Place of each episode.
             offsets: First row of each episode, and the end.
             timestamp: Column with the seconds of each row.
-            shape: `(height, width, 3)`.
-            tolerance: Most seconds between a row and its frame.
+            shape: `(height, width, 3)`, as stored.
+            options: How frames are read.
         """
         numbers: dict[Path, int] = {}
         file = [numbers.setdefault(place.file, len(numbers)) for place in places]
         start = np.array([place.start for place in places], np.float64)
-        return cls(VideoFiles(list(numbers)), np.array(file, np.int64), start, offsets, timestamp, shape, tolerance)
+        files = VideoFiles(
+            list(numbers),
+            size=options.size,
+            decoder=options.decoder,
+            device=options.device,
+            cache_bytes=options.cache_bytes,
+        )
+        row = options.shape(shape)
+        return cls(files, np.array(file, np.int64), start, offsets, timestamp, row, options.tolerance)
 
     def locate(self, rows: IntArray) -> tuple[IntArray, IntArray]:
         """Return the file number and the frame number of rows.

@@ -70,7 +70,9 @@ class WriteOptions:
         robot_type: Name of the robot. The default is None: `metadata["robot_type"]`.
         cameras: How columns `[height, width, 3]` of uint8 are stored: `"image"` as PNG, `"video"`, which loses detail,
             or `"array"` as numbers. The default is `"image"`.
-        codec: Encoder of video. The default is `"libsvtav1"`.
+        codec: Encoder of video, as for `VideoWriter`. The default is `"libsvtav1"`.
+        crf: Quality of video, lower is better. The default is None: that of the encoder.
+        g: Frames from one key frame of video to the next. The default is 2.
         data_files_size_in_mb: Size in MiB at which a data file is full. The default is 100.
         chunks_size: Most files of a folder. The default is 1000.
     """
@@ -79,12 +81,16 @@ class WriteOptions:
     robot_type: str | None = None
     cameras: Cameras = "image"
     codec: str = "libsvtav1"
+    crf: int | None = None
+    g: int = 2
     data_files_size_in_mb: int = DATA_MB
     chunks_size: int = CHUNKS_SIZE
 
     def __post_init__(self) -> None:
         if self.cameras not in ("image", "video", "array"):
             raise ArgumentError(f"expected cameras 'image', 'video' or 'array', got {self.cameras!r}")
+        if self.cameras != "video" and (self.crf, self.g) != (None, 2):
+            raise ArgumentError(f"expected crf and g with cameras='video' alone, got cameras={self.cameras!r}")
         if self.data_files_size_in_mb < 1 or self.chunks_size < 1:
             raise ArgumentError("expected data_files_size_in_mb and chunks_size of at least 1")
 
@@ -108,7 +114,7 @@ def create(path: Path, spec: Spec, metadata: Mapping[str, Any], options: WriteOp
         "columns": columns_entry(stored),
         "metadata": {name: value for name, value in metadata.items() if name not in STRUCTURE},
         "task": TASK in spec,
-        "codec": options.codec,
+        **_encoding(options),
         "spaces": {name: value for name, value in spec.to_json().items() if name != "fields" and value is not None},
     }
     options = replace(options, fps=float(fps), robot_type=robot)
@@ -142,7 +148,7 @@ def create_features(
         raise SpecError("expected features without video, because use_videos is False")
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as made:
-        _write_empty(made, features, options, {"codec": options.codec}, videos=videos)
+        _write_empty(made, features, options, _encoding(options), videos=videos)
         info = read_info(made)
         wrong = [f"{name}: {why}" for name, why in info.unknown.items()]
         wrong += [
@@ -159,6 +165,11 @@ def features_spec(info: Info) -> Spec:
     """Return the columns of episodes to write: the features that are not computed, and the text of the task."""
     fields = {feature.path: feature.field for name, feature in info.features.items() if name not in index_features()}
     return Spec({**fields, TASK: Field(np.dtype(np.uint8), kind="text")})
+
+
+def _encoding(options: WriteOptions) -> dict[str, Any]:
+    """Return how video is encoded, also when episodes are appended."""
+    return {"codec": options.codec, "crf": options.crf, "g": options.g}
 
 
 def _write_empty(
@@ -373,10 +384,12 @@ class LeRobotWriter(Writer):
     def _save_video(self, name: str, frames: AnyArray) -> tuple[int, int]:
         """Encode frames into the next video file of a camera. Returns the numbers of its chunk and file."""
         place = self._next_file(f"videos/{name}")
-        codec = self._internal().get("codec", "libsvtav1")
+        own = self._internal()
+        codec = str(own.get("codec", "libsvtav1"))
+        crf, g = (value if type(value := own.get(name)) is int else None for name in ("crf", "g"))
         path = self._info.video_file(name, **_numbers(place))
         path.parent.mkdir(parents=True, exist_ok=True)
-        with VideoWriter(path, self._info.fps, codec=str(codec), overwrite=True) as writer:
+        with VideoWriter(path, self._info.fps, codec=codec, crf=crf, g=g or 2, overwrite=True) as writer:
             writer.append(frames)
         return place
 
