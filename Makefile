@@ -43,7 +43,7 @@ bounds: .venv/dev.stamp ## tests of all that calls kernels, with every index of 
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.build/numba-bounds $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
 		tests/kernels tests/plan tests/data tests/containers tests/domains
 
-figures: .venv/dev.stamp .build/reference.stamp .build/peers.stamp .build/lerobot.stamp .build/tfds.stamp ## measure every figure of README and docs, other libraries as well
+figures: .venv/dev.stamp .build/reference.stamp .build/peers.stamp .build/lerobot.stamp .build/tfds.stamp .build/zarr3.stamp ## measure every figure of README and docs, other libraries as well
 	$(BIN)/python benchmarks/measure.py --peers
 
 browser: .venv/browser.stamp ## tests of the viewer in a real browser; needs Chromium (CHROMIUM=path, by default the one on PATH)
@@ -77,6 +77,12 @@ docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	@echo "installing TensorFlow Datasets into .build/tfds, to be measured beside"
 	$(PYTHON) -m venv .build/tfds
 	.build/tfds/bin/python -m pip install -qq --disable-pip-version-check tensorflow-cpu==2.21.0 tensorflow-datasets==4.9.10
+	@touch $@
+
+.build/zarr3.stamp:
+	@echo "installing zarr 3 into .build/zarr3, to be measured beside"
+	$(PYTHON) -m venv .build/zarr3
+	.build/zarr3/bin/python -m pip install -qq --disable-pip-version-check zarr==3.1.6 numcodecs==0.16.6
 	@touch $@
 
 # Its torchvision is of an earlier torch: later ones have no video reader, which LeRobot needs next to torchcodec.

@@ -27,6 +27,7 @@ REFERENCE = ".build/reference/bin/python"
 PEERS = ".build/peers/bin/python"
 LEROBOT = ".build/lerobot/bin/python"
 TFDS = ".build/tfds/bin/python"
+ZARR3 = ".build/zarr3/bin/python"
 GAMES = "benchmarks/data/lc0/games"
 DRIVES = "tests/golden/l5kit"
 
@@ -72,6 +73,7 @@ COMMANDS = (
     Command("replay", f"replay.py --peer {PEERS}"),
     Command("video", f"video.py --peer {LEROBOT}"),
     Command("rlds", f"rlds.py --peer {TFDS}"),
+    Command("zarr_windows", f"zarr_windows.py --peer {PEERS} --peer {ZARR3}"),
     Command("shards", f"shards.py --small --peer {PEERS}"),
     Command("cross_read_shards", f"cross_read_shards.py --peer {PEERS}"),
     Command("kill_reshape", "kill_reshape_replay.py --batches 160 --kills 8"),

@@ -29,6 +29,7 @@ from penstock.containers.zarr import (
     open_store,
     write_attributes,
 )
+from penstock.containers.zarr.blosc import BloscBuffer
 from penstock.containers.zarr.dtypes import fill_described, fill_of
 from penstock.errors import DataError, FormatError, SpecError, UnsafeDataError
 
@@ -323,6 +324,33 @@ def test_blocks_that_cut_rows_make_the_chunk_one_piece(tmp_path: Path) -> None:
             (folder / "rows" / "0").write_bytes(data)
             assert opened(folder)[1234:1300].tobytes() == rows[1234:1300].tobytes()
             assert opened(folder)[:].tobytes() == rows.tobytes()
+
+
+def test_a_gather_decodes_each_block_of_cut_rows_once_on_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 4, (4000, 700)).astype("u1")
+    compressor = {"id": "blosc", "cname": "zstd", "clevel": 5, "shuffle": 1, "blocksize": 1 << 16}
+    array = opened(stored(tmp_path / "g", rows, 1000, compressor), Cache(1 << 20))
+    decoded: list[tuple[BloscBuffer, int, str]] = []
+    block = BloscBuffer.block
+
+    def counting(buffer: BloscBuffer, b: int) -> Any:
+        decoded.append((buffer, b, threading.current_thread().name))
+        return block(buffer, b)
+
+    monkeypatch.setattr(BloscBuffer, "block", counting)
+    monkeypatch.setattr("penstock.containers.zarr.array.cores", lambda: 2)
+    start = rng.integers(0, 4000 - 16, 200)
+    start[:3] = 0, 990, 3984
+    out = np.empty((200 * 16, 700), "u1")
+    array.gather(start, np.full(200, 16), np.arange(200) * 16, out.reshape(-1))
+    assert np.array_equal(out, rows[(start[:, None] + np.arange(16)).ravel()])
+    assert array.chunk(0).piece_rows == (1 << 16) // 700
+    found = [(id(buffer), b) for buffer, b, _ in decoded]
+    assert len(found) == len(set(found)) == 4 * 11
+    assert all(name != threading.main_thread().name for *_, name in decoded)
 
 
 def test_split_blocks_of_small_elements(tmp_path: Path) -> None:

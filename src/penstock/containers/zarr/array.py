@@ -14,17 +14,19 @@ from penstock.containers.zarr.codecs import tiles
 from penstock.containers.zarr.metadata import ArrayMetadata
 from penstock.containers.zarr.rows import ZarrRows, as_bytes, as_void, from_void
 from penstock.containers.zarr.stores import ZarrStore
-from penstock.core.arrays import AnyArray, ByteArray, IntArray
+from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
 from penstock.errors import FormatError
+from penstock.flow import OrderedMap, PrefetchLimits, cores
 
 Missing = Literal["fill", "refuse"]
+_THREAD_BYTES = 1 << 20  # of chunks to decode, from which on threads pay
 _OVERHEAD = 1 << 16  # by which compressed bytes may be more than those they hold
 
 
 class ZarrArray(ZarrRows):
     """The array called `name` in a store. Its rows are read-only.
 
-    A piece of rows (a Blosc block where blocks hold whole rows, otherwise a chunk) is decoded once, and kept in
+    A piece of rows (those of a Blosc block, otherwise a chunk) is decoded once, and kept in
     `cache`; a read that covers whole chunks decodes them to where they go and keeps nothing. Chunks that are not
     compressed are read in place. `missing` chunks are the fill value, or an error. `tables` keeps where the blocks of a
     chunk begin (and its bytes, where they are no memory map); `cache` by default.
@@ -168,21 +170,57 @@ class ZarrArray(ZarrRows):
     def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
         """Copy rows `start[j] : start[j] + length[j]` to rows `at[j]` on of `out`, for every span `j`.
 
-        Spans are read in the order of their rows, so each piece is decoded once even if it is not kept for long. A span
-        of many pieces, which would push all others out of the cache, is decoded in place.
+        Spans are cut where chunks begin, and the parts within a chunk are read together in the order of their rows. So
+        each piece is decoded once, even if it is not kept for long. Threads decode several chunks at once. A long
+        span, whose pieces would push all others out of the cache, is decoded in place.
         """
         target = out.reshape(-1, self.metadata.row_bytes)
-        order = np.argsort(start, kind="stable")
-        if len(start) and int(length.max()) == 1:
-            numbers = start[order]
-            voids = target.view(np.dtype((np.void, target.shape[1])))[:, 0]
-            for a, b, rows, first in self._runs(numbers):
-                voids[at[order[a:b]]] = as_void(rows)[numbers[a:b] - first]
-            return
         most = max(self._cache.limit // 4 // self.metadata.row_bytes, self._chunk_rows)
+        row, n, place, span = _cut(self._chunk_rows, start, length, at)
+        if not len(row):
+            return
+        order = np.argsort(row, kind="stable")
+        row = row[order]
+        n = n[order]
+        place = place[order]
+        large = (length > most)[span[order]]
+        borders = (np.flatnonzero(np.diff(row // self._chunk_rows)) + 1).tolist()
+        parts = [slice(a, b) for a, b in zip([0, *borders], [*borders, len(row)], strict=True)]
+
+        def copy(part: slice) -> None:
+            if n[part].max() == 1:
+                self._copy_rows(row[part], place[part], target)
+            else:
+                self._copy_spans(row[part], n[part], place[part], large[part], target)
+
+        missing = [part for part in parts if not self._is_kept(int(row[part.start]))]
+        if cores() > 1 and len(missing) > 1 and len(missing) * self.metadata.chunk_bytes >= _THREAD_BYTES:
+            with OrderedMap(copy, missing, PrefetchLimits(cores()), name="penstock-zarr") as copied:
+                for _ in copied:
+                    pass
+            begun = {part.start for part in missing}
+            parts = [part for part in parts if part.start not in begun]
+        for part in parts:
+            copy(part)
+
+    def _is_kept(self, i: int) -> bool:
+        """Whether the piece of row `i` is in the cache."""
+        c, r = divmod(i, self._chunk_rows)
+        size = self._piece_rows.get(c)
+        return size is not None and self._cache.peek((self._mark, c, r // size)) is not None
+
+    def _copy_rows(self, numbers: IntArray, places: IntArray, target: ByteArray) -> None:
+        """Copy single rows, whose numbers rise."""
+        voids = target.view(np.dtype((np.void, target.shape[1])))[:, 0]
+        for a, b, rows, first in self._runs(numbers):
+            voids[places[a:b]] = as_void(rows)[numbers[a:b] - first]
+
+    def _copy_spans(self, start: IntArray, length: IntArray, at: IntArray, large: BoolArray, target: ByteArray) -> None:
+        """Copy spans, whose first rows rise; parts of `large` spans in place."""
         raw, first = target[:0], 0
-        for row, n, place in zip(start[order].tolist(), length[order].tolist(), at[order].tolist(), strict=True):
-            if n > most:
+        spans = zip(start.tolist(), length.tolist(), at.tolist(), large.tolist(), strict=True)
+        for row, n, place, in_place in spans:
+            if in_place:
                 self.read_into(row, row + n, target[place : place + n])
                 continue
             a, b = 0, 0
@@ -215,3 +253,21 @@ class ZarrArray(ZarrRows):
             b = int(numbers.searchsorted(first + len(rows)))
             yield a, b, rows, first
             a = b
+
+
+def _cut(size: int, start: IntArray, length: IntArray, at: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Cut spans of rows at the multiples of `size`.
+
+    Returns:
+        First row, number of rows and destination of each part, and the number of its span.
+    """
+    some = np.flatnonzero(length > 0)
+    start = start[some]
+    stop = start + length[some]
+    at = at[some]
+    first = start // size
+    count = (stop - 1) // size - first + 1
+    span = np.repeat(np.arange(len(some)), count)
+    chunk = first[span] + np.arange(len(span)) - np.repeat(np.cumsum(count) - count, count)
+    row = np.maximum(start[span], chunk * size)
+    return row, np.minimum(stop[span], (chunk + 1) * size) - row, at[span] + row - start[span], some[span]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,6 +20,7 @@ from penstock.errors import FormatError
 
 TABLE_BYTES = 4096  # assumed cost of a cached chunk
 _FILLED = 1 << 20  # bytes of a piece of rows where nothing was written
+_FEW_BLOCKS = 2  # that cut rows are decoded as one piece
 
 
 class Chunk(ABC):
@@ -58,20 +61,55 @@ class PlainChunk(Chunk):
         out[:] = self._raw
 
 
+class _LastBlock(threading.local):
+    """The block that a thread decoded last. Memory: one block for each thread; the chunk itself is not kept."""
+
+    chunk: weakref.ref[Chunk] | None = None
+    number = -1
+    decoded: ByteArray
+
+    def block(self, chunk: Chunk, b: int, buffer: BloscBuffer) -> ByteArray:
+        """Block `b` of the buffer of a chunk. Raises `FormatError`."""
+        if self.chunk is None or self.chunk() is not chunk or self.number != b:
+            self.chunk = None
+            self.decoded = buffer.block(b)
+            self.chunk, self.number = weakref.ref(chunk), b
+        return self.decoded
+
+
+_LAST = _LastBlock()
+
+
 class BloscChunk(Chunk):
-    """Blocks of whole rows are pieces; where the blocks cut rows, the chunk is one piece."""
+    """Blocks of whole rows are pieces. Where the blocks cut rows, a piece has the number of rows that a block has room
+    for, and is stored in two or more blocks. Each thread keeps the last block that it decoded, because the next piece
+    begins in it.
+    """
 
     def __init__(self, buffer: BloscBuffer, rows: int, row_bytes: int, nbytes: int) -> None:
-        self._buffer, self.nbytes = buffer, nbytes
-        self._single = bool(buffer.block_bytes % row_bytes)
-        self.piece_rows = rows if self._single else buffer.block_bytes // row_bytes
+        self._buffer, self._row_bytes = buffer, row_bytes
+        self._aligned = buffer.block_bytes % row_bytes == 0
+        self.nbytes = nbytes
+        self.piece_rows = max(buffer.block_bytes // row_bytes, 1)
+        if not self._aligned and len(buffer.first) <= _FEW_BLOCKS:
+            self.piece_rows = rows
 
     @override
     def piece(self, p: int) -> ByteArray:
-        if not self._single:
-            return self._buffer.block(p)
-        out = np.empty(self._buffer.nbytes, np.uint8)
-        self._buffer.whole(out)
+        buffer = self._buffer
+        if self._aligned:
+            return buffer.block(p)
+        size, begin = self.piece_rows * self._row_bytes, p * self.piece_rows * self._row_bytes
+        out = np.empty(min(size, buffer.nbytes - begin), np.uint8)
+        if len(out) == buffer.nbytes:
+            buffer.whole(out)
+            return out
+        end, width = begin + len(out), buffer.block_bytes
+        for b in range(begin // width, (end - 1) // width + 1):
+            first = b * width
+            block = _LAST.block(self, b, buffer)
+            a, z = max(begin, first), min(end, first + width)
+            out[a - begin : z - begin] = block[a - first : z - first]
         return out
 
     @override
