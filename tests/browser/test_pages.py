@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.data.curation import Curation
 from penstock.formats.base.format import named
 from penstock.viewer.server import ViewerServer
 
@@ -121,3 +122,51 @@ def test_names_and_metadata_are_text(chromium: Any, tmp_path: Path) -> None:
         opened.close()
         server.stop()
         thread.join()
+
+
+def test_marks_by_keyboard(page: Any, datasets: dict[str, Path], tmp_path: Path) -> None:
+    file = tmp_path / "marks.json"
+    with ViewerServer([str(datasets["kitchen"])], curation=file) as server:
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        try:
+            _mark_by_keyboard(page, server.address, file)
+        finally:
+            page.goto("about:blank")
+            server.stop()
+            thread.join()
+
+
+def _mark_by_keyboard(page: Any, address: str, file: Path) -> None:
+    page.goto(address + "#/kitchen/3?row=5")
+    page.wait_for_selector("#row:has-text('step 5 of')")
+    page.keyboard.press("4")
+    page.wait_for_selector("button[aria-label='rate 4'][aria-pressed=true]")
+    page.keyboard.press("x")
+    page.wait_for_selector("#marks button:has-text('excluded')")
+    page.keyboard.press("t")
+    page.keyboard.type("good")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#marks .tag:has-text('good')")
+    page.keyboard.press("s")
+    page.wait_for_selector("#span:has-text('from 5')")
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("s")
+    page.keyboard.type("slip")
+    with page.expect_response("**/marks/3") as saved:
+        page.keyboard.press("Enter")
+    assert saved.value.ok
+    page.wait_for_selector("#marks .note:has-text('slip 5-15')")
+    assert "null" not in page.locator("#marks").inner_text()
+    no_wider_than_the_screen(page)
+    assert Curation.read(file)[3] == penstock.EpisodeMarks({"good"}, 4, True, "", [(5, 15, "slip")])
+    page.keyboard.press("t")
+    page.keyboard.type("two words")
+    with page.expect_response("**/marks/3") as refused:
+        page.keyboard.press("Enter")
+    assert refused.value.status == 400
+    page.wait_for_selector("#marks [role=alert]:has-text('spaces')")
+    assert page.locator("#marks .tag").count() == 1
+    page.goto(address + "#/kitchen?where=excluded")
+    page.wait_for_selector("#count:has-text('1 of 5')")
+    page.wait_for_selector("th:has-text('tags/good')")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 
-from penstock.errors import ArgumentError
+from penstock.data.curation import Curation, default_path
+from penstock.errors import ArgumentError, StateError
 from penstock.viewer.server import ViewerServer
 
 
@@ -34,7 +36,7 @@ def test_pages_and_what_they_may_load(viewer: ViewerServer) -> None:
     assert status == 200
     assert b"static/app.js" in body
     assert "default-src 'self'" in headers["Content-Security-Policy"]
-    for name in ("app.js", "dataset.js", "episode.js", "curves.js", "net.js", "style.css", "logo.svg"):
+    for name in ("app.js", "dataset.js", "episode.js", "curate.js", "curves.js", "net.js", "style.css", "logo.svg"):
         status, _, body = ask(viewer, f"/static/{name}")
         assert status == 200
         assert b"http://" not in body.replace(b"http://www.w3.org/2000/svg", b"")
@@ -110,3 +112,60 @@ def test_without_datasets() -> None:
 def test_two_datasets_of_one_name(viewer: ViewerServer, datasets) -> None:
     with ViewerServer([str(datasets["kitchen"]), str(datasets["kitchen"])]) as server:
         assert [data.name for data in server.datasets] == ["kitchen", "kitchen-2"]
+
+
+def post(viewer: ViewerServer, path: str, body: bytes, **headers: str) -> int:
+    """Status of an answer. The token is sent as a cookie, and the headers are those of a page unless given."""
+    place = urlsplit(viewer.address)
+    sent = {
+        "Cookie": f"penstock_token={place.query.removeprefix('token=')}",
+        "Origin": f"http://127.0.0.1:{place.port}",
+        "Content-Type": "application/json",
+    }
+    sent = {name: value for name, value in (sent | headers).items() if value}
+    connection = http.client.HTTPConnection("127.0.0.1", place.port or 0, timeout=60)
+    try:
+        connection.request("POST", path, body, sent)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_only_a_page_of_this_server_sets_marks(viewer: ViewerServer, datasets) -> None:
+    marks = "/api/clean/marks/2"
+    file = default_path(datasets["clean"])
+    folder = sorted(file.parent.iterdir())
+    assert post(viewer, marks, b"{}", Cookie="") == 403
+    assert post(viewer, marks, b"{}", Cookie="penstock_token=wrong") == 403
+    for origin in ("", "null", "http://evil.example", "http://127.0.0.1:1", "https://127.0.0.1"):
+        assert post(viewer, marks, b"{}", Origin=origin) == 403
+    assert post(viewer, marks, b"{}", Host="evil.example", Origin="http://evil.example") == 403
+    assert post(viewer, marks, b"{}", **{"Content-Type": "text/plain"}) == 415
+    assert post(viewer, marks, b" " * (1 << 20) + b"{}") == 413
+    for wrong in (b"", b"{", b"[" * 100_000, b"[]", b'{"rating": 9}', b'{"path": "/etc/passwd"}'):
+        assert post(viewer, marks, wrong) == 400
+    assert post(viewer, "/api/clean/marks/99", b"{}") == 400
+    assert post(viewer, "/api/other/marks/0", b"{}") == 404
+    assert post(viewer, "/api/clean/info", b"{}") == 405
+    assert ask(viewer, marks)[0] == 405
+    assert sorted(file.parent.iterdir()) == folder
+    assert post(viewer, marks, b'{"rating": 2, "tags": ["slow"]}') == 200
+    assert Curation.read(file)[2].rating == 2
+    assert set(file.parent.iterdir()) - set(folder) == {file}
+    assert json.loads(ask(viewer, "/api/clean/episodes?where=rating%3D%3D2")[2])["total"] == 1
+
+
+def test_where_marks_go(datasets, tmp_path: Path) -> None:
+    kitchen, clean = str(datasets["kitchen"]), str(datasets["clean"])
+    with pytest.raises(ArgumentError, match="one dataset"):
+        ViewerServer([kitchen, clean], curation=tmp_path / "c.json")
+    with ViewerServer([kitchen], curation=tmp_path / "c.json") as server:
+        assert server.datasets[0].info()["curation"]["path"] == str(tmp_path / "c.json")
+    Curation("other", 1).save(tmp_path / "c.json")
+    with pytest.raises(StateError, match="made for"):
+        ViewerServer([kitchen], curation=tmp_path / "c.json")
+    copy = tmp_path / "copy"
+    copy.symlink_to(kitchen)
+    Curation("other", 1).save(tmp_path / "copy.curation.json")
+    with ViewerServer([str(copy)]) as server:
+        assert "read-only" in server.datasets[0].info()["curation"]["message"]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 import penstock
-from penstock.errors import ArgumentError, PlanError
+from penstock.data.curation import Curation
+from penstock.errors import ArgumentError, PlanError, StateError
 from penstock.viewer.viewed import ViewedDataset
 from tests.doctor.test_planted import PLANTS, clean, source_of
 
@@ -100,3 +102,39 @@ def test_a_million_episodes_are_listed() -> None:
     viewed = ViewedDataset("big", "big", "memory", data)
     found = viewed.episodes(where="total_steps == 1", sort="total_steps", descending=True, offset=500_000, limit=2)
     assert (found["total"], [row[0] for row in found["rows"]]) == (n, [499_999, 499_998])
+
+
+def test_marks_are_saved_and_listed(tmp_path: Path) -> None:
+    data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[1, 2, 3])
+    file = tmp_path / "a.curation.json"
+    viewed = ViewedDataset("a", "a", "memory", data, curation=file)
+    assert viewed.info()["curation"] == {"path": str(file), "message": ""}
+    assert not file.exists()  # until something is marked
+    marks = {"tags": ["good"], "rating": 4, "spans": [[0, 1, "slip"]], "note": "kept"}
+    assert viewed.mark(1, marks) == marks
+    assert viewed.mark(2, {"excluded": True}) == {"excluded": True}
+    assert viewed.episode(1)["marks"] == marks
+    assert [row[0] for row in viewed.episodes(where="'good' in tags and rating >= 4")["rows"]] == [1]
+    assert [row[0] for row in viewed.episodes(where="not excluded", sort="rating")["rows"]] == [1, 0]
+    assert sum(viewed.histogram("tags/good")["counts"]) == 3
+    assert Curation.read(file)[1].note == "kept"
+    for e, wrong in ((3, {}), (0, {"rating": 6}), (0, {"spans": [[0, 1, "slip"]]}), (0, [])):
+        with pytest.raises(ArgumentError):
+            viewed.mark(e, wrong)
+    again = ViewedDataset("a", "a", "memory", data, curation=file)
+    assert again.episodes(where="excluded")["total"] == 1
+    with Curation.edit(file, data.source) as curation:  # by another person
+        curation[0] = penstock.EpisodeMarks(rating=1)
+    again.mark(1, {})
+    assert [row[0] for row in again.episodes(where="rating <= 1 or excluded")["rows"]] == [0, 2]
+    with pytest.raises(StateError, match="made for"):
+        ViewedDataset(
+            "b", "b", "memory", penstock.from_arrays({"rewards": np.zeros(3)}, lengths=[1, 1, 1]), curation=file
+        )
+
+
+def test_marks_without_a_file(viewed: ViewedDataset) -> None:
+    with pytest.raises(ArgumentError, match="file for marks"):
+        viewed.mark(0, {"rating": 1})
+    with pytest.raises(PlanError, match="curation="):
+        viewed.episodes(where="'good' in tags")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import webbrowser
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,19 +19,30 @@ def serve(
     locations: Annotated[list[str], typer.Argument(metavar="LOCATION...", help="Paths, URLs, ids or patterns.")],
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; by default a free one.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
+    curation: Annotated[
+        Path | None,
+        typer.Option("--curation", metavar="FILE", help="File for tags and ratings; by default next to the dataset."),
+    ] = None,
     source: From = None,
     opening: Opening = None,
     storage: Storage = None,
     as_json: Json = False,
 ) -> None:
-    """Look at datasets in the browser: findings, episodes, pictures and curves.
+    """Look at datasets in the browser: findings, episodes, pictures and curves. Tag, rate and exclude episodes.
 
     The pages are for this machine only (127.0.0.1), and the address has a secret token. End the server with Ctrl-C.
 
     Example: penstock serve ./cartpole ./kitchen
     """
     given = next(filter(None, stores(storage, *locations)), None)
-    with ViewerServer(locations, format=source, port=port, storage_options=given, **pairs(opening, "--open")) as server:
+    with ViewerServer(
+        locations,
+        format=source,
+        port=port,
+        curation=curation,
+        storage_options=given,
+        **pairs(opening, "--open"),
+    ) as server:
         if as_json:
             print_json({"address": server.address})
         else:

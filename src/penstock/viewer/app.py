@@ -2,11 +2,13 @@
 
 The token is in the address that the command prints. It comes back in a cookie that other sites cannot use. Requests for
 another host name are refused, so that another page in the browser cannot reach the server under another name. Pages
-load nothing from elsewhere (`Content-Security-Policy`).
+load nothing from elsewhere (`Content-Security-Policy`). One endpoint writes: it sets the marks of an episode in the
+file of the curation, for JSON that a page of this server sent (`Origin`).
 """
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +23,7 @@ STATIC = Path(__file__).parent / "static"
 COOKIE = "penstock_token"
 HOSTS = ("127.0.0.1", "localhost", "testserver")
 POLICY = "default-src 'self'; img-src 'self' data:; style-src 'self'; script-src 'self'; frame-ancestors 'none'"
+MOST_BODY = 1 << 20  # bytes of a request with marks
 TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
@@ -54,6 +57,24 @@ def create_app(datasets: Sequence[ViewedDataset], token: str) -> Any:
 
         return endpoint
 
+    set_marks = answer(_mark)
+
+    async def mark(request: Any) -> Any:
+        responses: Any = require("starlette.responses", "serve")
+        concurrency: Any = require("starlette.concurrency", "serve")
+        sent = request.headers
+        if sent.get("origin") != f"http://{sent.get('host')}":
+            return responses.PlainTextResponse("expected a page of this server to ask", 403)
+        if sent.get("content-type", "").split(";")[0].strip() != "application/json":
+            return responses.PlainTextResponse("expected JSON", 415)
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MOST_BODY:
+                return responses.JSONResponse({"error": f"expected at most {MOST_BODY:,} bytes of marks"}, 413)
+        request.state.body = body
+        return await concurrency.run_in_threadpool(set_marks, request)
+
     def pages(request: Any) -> Any:
         return _file(request.path_params.get("path") or "index.html")
 
@@ -72,10 +93,19 @@ def create_app(datasets: Sequence[ViewedDataset], token: str) -> Any:
         routing.Route(
             "/api/{name}/episode/{e:int}", answer(lambda data, request: data.episode(request.path_params["e"]))
         ),
+        routing.Route("/api/{name}/marks/{e:int}", mark, methods=["POST"]),
         routing.Route("/api/{name}/series/{e:int}", answer(_series)),
         routing.Route("/api/{name}/picture/{e:int}/{row:int}", answer(_picture)),
     ]
     return _Guard(applications.Starlette(routes=routes), token)
+
+
+def _mark(data: ViewedDataset, request: Any) -> Any:
+    try:
+        stated: object = json.loads(request.state.body)
+    except RecursionError as error:
+        raise ValueError("expected JSON of modest depth") from error
+    return data.mark(request.path_params["e"], stated)
 
 
 def _episodes(data: ViewedDataset, request: Any) -> Any:

@@ -6,12 +6,15 @@ import secrets
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from penstock.data.curation import Curation, default_path
 from penstock.data.dataset import EpisodeDataset
-from penstock.data.located import locate
-from penstock.errors import ArgumentError, require
+from penstock.data.located import LocatedData, locate
+from penstock.errors import ArgumentError, PenstockError, require
+from penstock.formats.base.source import Source
 from penstock.locations.location import has_url
 from penstock.viewer.app import create_app
 from penstock.viewer.viewed import ViewedDataset
@@ -26,6 +29,7 @@ class ViewerServer:
         locations: Paths, ids or URLs of datasets.
         format: Name of the format of all of them. The default is None: recognised by content.
         port: Port. The default is 0: a free one.
+        curation: File for the marks of the one dataset. The default is None: next to each local dataset.
         storage_options: Options of the stores of URLs, as fsspec calls them. The default is none.
         options: Options of the format.
 
@@ -33,7 +37,9 @@ class ViewerServer:
         address: Address of the pages. It contains the secret token.
 
     Raises:
-        ArgumentError: There are no locations.
+        ArgumentError: There are no locations, or several with one `curation`.
+        FormatError: `curation` is no curation, or data is damaged.
+        StateError: `curation` is for another dataset.
         MissingExtraError: Starlette or uvicorn is not installed.
         OSError: The port is in use.
 
@@ -52,15 +58,18 @@ class ViewerServer:
         *,
         format: str | None = None,
         port: int = 0,
+        curation: Path | None = None,
         storage_options: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         if not locations:
             raise ArgumentError("expected at least one dataset, got none")
+        if curation is not None and len(locations) > 1:
+            raise ArgumentError(f"expected one dataset with a file for its marks, got {len(locations)}")
         uvicorn: Any = require("uvicorn", "serve")
         self._opened = ExitStack()
         try:
-            self.datasets = self._open(locations, format, storage_options, options)
+            self.datasets = self._open(locations, format, curation, storage_options, options)
             self._listener = self._opened.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._listener.bind((HOST, port))
@@ -77,6 +86,7 @@ class ViewerServer:
         self,
         locations: Sequence[str],
         format: str | None,
+        curation: Path | None,
         stores: Mapping[str, Any] | None,
         options: dict[str, Any],
     ) -> list[ViewedDataset]:
@@ -89,7 +99,8 @@ class ViewerServer:
             while name in found:
                 number += 1
                 name = f"{located.name}-{number}"
-            found[name] = ViewedDataset(name, str(located), located.format, data)
+            file, message = (curation, "") if curation is not None else _curation_of(located, data.source)
+            found[name] = ViewedDataset(name, str(located), located.format, data, curation=file, no_curation=message)
         return list(found.values())
 
     def run(self) -> None:
@@ -113,3 +124,16 @@ class ViewerServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _curation_of(located: LocatedData, source: Source) -> tuple[Path | None, str]:
+    """The file for marks next to a dataset, or None and why there is none."""
+    if len(located.paths) != 1 or located.datasets[0].url is not None:
+        return None, "read-only: --curation FILE is the file for marks of data behind a URL or of several files"
+    file = default_path(located.paths[0])
+    try:
+        if file.exists():
+            Curation.read(file).require(source)
+    except PenstockError as error:
+        return None, f"read-only: {file}: {error}"
+    return file, ""

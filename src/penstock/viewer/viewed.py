@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,10 @@ from penstock.core.frames import pictures
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spec import Field
+from penstock.data.curated import curation_columns, excluded_rows
+from penstock.data.curation import Curation
 from penstock.data.dataset import EpisodeDataset
+from penstock.data.episode_marks import EpisodeMarks
 from penstock.doctor.block import CLOCKS, is_camera
 from penstock.doctor.check import check
 from penstock.doctor.examine import Report
@@ -40,9 +44,24 @@ class ViewedDataset:
         location: Location as the user gave it, for the title.
         format: Name of the format.
         data: The open dataset. The caller closes it.
+        curation: File of the curation, which is made with the first mark. The default is None: no marks.
+        no_curation: Why there is no file, for the page. The default is empty.
+
+    Raises:
+        FormatError: The file is no curation.
+        StateError: The curation is for another dataset.
     """
 
-    def __init__(self, name: str, location: str, format: str, data: EpisodeDataset) -> None:
+    def __init__(
+        self,
+        name: str,
+        location: str,
+        format: str,
+        data: EpisodeDataset,
+        *,
+        curation: Path | None = None,
+        no_curation: str = "",
+    ) -> None:
         self.name = name
         self._location = location
         self._format = format
@@ -52,6 +71,13 @@ class ViewedDataset:
             name: np.asarray(values) for name, values in data.table().flat.items() if name != "id"
         }
         self._orders: dict[str, IntArray] = {}
+        self._file = curation
+        self._no_curation = no_curation
+        self._curation = Curation.of(data.source)
+        if curation is not None and curation.exists():
+            self._curation = Curation.read(curation)
+            self._curation.require(data.source)
+        self._mark_columns = self._columns_of_marks()
         self._report: Report | None = None
         self._failure = ""
         self._checking: threading.Thread | None = None
@@ -86,7 +112,51 @@ class ViewedDataset:
                 "actions": _text(self._data.spec.action_space),
             },
             "metadata": {str(key): _text(value) for key, value in self._data.metadata.items()},
+            "curation": self._curation_place(),
         }
+
+    def mark(self, e: int, stated: object) -> dict[str, Any]:
+        """Set the marks of an episode in the file of the curation, the only file that the viewer writes.
+
+        Args:
+            e: Number of the episode.
+            stated: Marks as in the file.
+
+        Returns:
+            The marks.
+
+        Raises:
+            ArgumentError: There is no such episode, the marks are wrong, or there is no file for them.
+            FormatError: The file is no curation.
+            StateError: The file is for another dataset.
+        """
+        number = self._number(e)
+        if self._file is None:
+            raise ArgumentError(f"expected a file for marks: {self._no_curation}")
+        marks = EpisodeMarks.from_json(stated)
+        steps = int(self._data.episodes.length[e])
+        if wrong := [span for span in marks.spans if span[1] >= steps]:
+            raise ArgumentError(f"expected spans within the {steps} steps of the episode, got {wrong[0]}")
+        with self._lock:
+            try:
+                with Curation.edit(self._file, self._data.source) as curation:
+                    curation[number] = marks
+            except OSError as error:
+                raise ArgumentError(f"expected a file that can be written, got {error}") from error
+            self._curation = curation
+            self._mark_columns = self._columns_of_marks()
+            self._orders.clear()
+        return marks.to_json()
+
+    def _curation_place(self) -> dict[str, str]:
+        return {"path": "" if self._file is None else str(self._file), "message": self._no_curation}
+
+    def _columns_of_marks(self) -> dict[str, AnyArray]:
+        """Columns of the table for marks: none without a file."""
+        if self._file is None:
+            return {}
+        index = self._data.episodes.index
+        return {"excluded": excluded_rows(self._curation, index), **curation_columns(self._curation, index)}
 
     def check(self) -> dict[str, Any]:
         """Findings, or how far the check is. The first call starts it in a thread."""
@@ -140,7 +210,7 @@ class ViewedDataset:
             ArgumentError: There is no such column.
         """
         with self._lock:
-            table = self._table
+            table = self._listed()
             order = self._order(sort, descending=descending)
         if where:
             order = order[_mask(where, table, len(self._data))[order]]
@@ -154,17 +224,22 @@ class ViewedDataset:
         if not sort or sort == "episode":
             every = np.arange(len(self._data))
             return every[::-1] if descending and sort else every
-        if sort not in self._table:
-            known = list(self._table)
+        table = self._listed()
+        if sort not in table:
+            known = list(table)
             raise ArgumentError(f"no column {sort!r} to sort by{suggestion(sort, known)}; there are {known}")
         key = f"{sort} {descending}"
         if key not in self._orders:
-            values = self._table[sort]
+            values = table[sort]
             missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), np.bool_)
             ranked = np.argsort(values, kind="stable")
             ranked = ranked[::-1] if descending else ranked
             self._orders[key] = np.concatenate([ranked[~missing[ranked]], ranked[missing[ranked]]])
         return self._orders[key]
+
+    def _listed(self) -> dict[str, AnyArray]:
+        """Columns of the table and of marks. A column of metadata with the name of a mark stays."""
+        return self._table | {name: v for name, v in self._mark_columns.items() if name not in self._table}
 
     def histogram(self, column: str, *, where: str = "", bins: int = 40) -> dict[str, Any]:
         """Return a histogram of a column of the table: `edges` `[bins + 1]` and `counts` `[bins]`.
@@ -174,7 +249,7 @@ class ViewedDataset:
             PlanError: The condition is wrong.
         """
         with self._lock:
-            table = self._table
+            table = self._listed()
         if column not in table:
             raise ArgumentError(f"no column {column!r}{suggestion(column, table)}; there are {list(table)}")
         values = table[column].astype(np.float64)
@@ -197,6 +272,8 @@ class ViewedDataset:
         steps = int(self._data.episodes.length[e])
         with self._lock:
             found = () if self._report is None else self._report.findings
+            known = number < self._curation.episodes  # others were appended since the file was written
+            marks = self._curation[number].to_json() if known else {}
         findings = [
             {"name": f.name, "level": f.level, "message": f.message, "column": f.column, "row": row}
             for f in found
@@ -212,6 +289,8 @@ class ViewedDataset:
             "curves": [path for path, field in self._data.spec.items() if _is_curve(field)],
             "texts": self._texts(number),
             "findings": findings,
+            "marks": marks,
+            "curation": self._curation_place(),
         }
 
     def series(self, e: int, column: str, *, first: int = 0, last: int | None = None, points: int = 2000) -> AnyArray:

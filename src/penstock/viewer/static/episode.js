@@ -5,6 +5,7 @@
 
 import { json, series, element, address } from "./net.js";
 import { drawCurves } from "./curves.js";
+import { curatePanel } from "./curate.js";
 
 export async function episodePage(page, name, number, options) {
   const api = `api/${encodeURIComponent(name)}`;
@@ -18,9 +19,10 @@ export async function episodePage(page, name, number, options) {
   const play = element("button", { id: "play", onclick: () => toggle() }, "Play");
   const beside = element("input", { type: "number", min: "0", placeholder: "episode", "aria-label": "episode to compare", value: other ?? "",
     onchange: () => { location.hash = address(`#/${encodeURIComponent(name)}/${number}`, { row: state.row, with: beside.value }); } });
+  const panel = curatePanel(api, number, sides[0].info, () => state.row, (row) => go(row));
   page.replaceChildren(
     element("div", { class: `sides ${sides.length > 1 ? "two" : ""}` }, ...sides.map((each) => each.body)),
-    element("div", { class: "player" }, slider,
+    element("div", { class: "player" }, panel.body, slider,
       element("div", { class: "bar" }, play, place,
         element("button", { onclick: () => move(-1) }, "Previous episode"), element("button", { onclick: () => move(1) }, "Next episode"),
         element("label", {}, "compare with ", beside),
@@ -73,8 +75,9 @@ export async function episodePage(page, name, number, options) {
     const act = {
       ArrowRight: () => go(state.row + (event.shiftKey ? 10 : 1)), ArrowLeft: () => go(state.row - (event.shiftKey ? 10 : 1)),
       Home: () => go(0), End: () => go(last), " ": toggle, n: () => move(1), p: () => move(-1), "+": () => zoom(0.5), "-": () => zoom(2),
+      ...panel.keys,
     }[event.key];
-    if (act && !event.ctrlKey && !event.metaKey) { event.preventDefault(); act(); }
+    if (act && !event.ctrlKey && !event.metaKey && !event.altKey) { event.preventDefault(); act(); }
   }
 
   for (const each of sides) each.pick = (row) => go(row);

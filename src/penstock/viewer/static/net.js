@@ -7,6 +7,14 @@ export async function json(path, query = {}) {
   return body;
 }
 
+// Send JSON to the server, which checks that a page of its own asks.
+export async function send(path, value) {
+  const response = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(value) });
+  const text = await response.text();
+  if (response.ok) return JSON.parse(text);
+  throw new Error(text.startsWith("{") ? JSON.parse(text).error : text);
+}
+
 // Rows of a column: {values: Float32Array, n, k}. Value (i, side, j) is at (i * 2 + side) * k + j; side 0 is the smallest.
 export async function series(path, query) {
   const response = await fetch(address(path, query));
