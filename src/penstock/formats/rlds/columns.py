@@ -134,9 +134,11 @@ class BlobColumn(FeatureColumn):
 
     def blobs(self, record: int, a: int, b: int) -> list[bytes]:
         """Return the bytes of values `a : b`."""
-        found = self.list_of(record)
-        places = self.cache.array((self.key, record), lambda: blob_places(found, self.steps(record)))
-        return blobs_at(found.data, places[a:b])
+        places = self.cache.peek((self.key, record))
+        if places is None:
+            found = self.list_of(record)
+            places = self.cache.array((self.key, record), lambda: blob_places(found, self.steps(record)))
+        return blobs_at(self.records.bytes_of(record)[0], places[a:b])
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from penstock.core.spec import Align, Field, Spec
 from penstock.errors import ArgumentError, DamageWarning, FormatError, suggestion
 from penstock.formats.base.pieces import cut, spread
 from penstock.formats.base.state import GatheredColumn, SourceState, StateSource
-from penstock.formats.rlds.columns import EncodedImages, FeatureColumn, NumberColumn, column_of
+from penstock.formats.rlds.columns import EncodedImages, EncodedText, FeatureColumn, NumberColumn, column_of
 from penstock.formats.rlds.features import STEPS, RLDSFeature, read_features
 from penstock.formats.rlds.folder import chosen_splits, read_info, splits_of, version_folder
 from penstock.formats.rlds.index import RecordIndex, check_places, index_split
@@ -40,7 +40,7 @@ from penstock.formats.rlds.names import (
     metadata_name,
     read_own,
 )
-from penstock.formats.rlds.records import ChunkedRecords, RLDSRecords
+from penstock.formats.rlds.records import ChunkedRecords, RLDSRecords, text_of
 
 OTHERS_NAME = metadata_name(OTHERS)
 SEEN = 16  # episodes whose last step is inspected, to find out what it has
@@ -198,14 +198,24 @@ class RLDSSource(StateSource[_RLDSState]):
         pieces = cut(first, selection.start, selection.length, selection.start)
         state.records.verify(pieces.run)
         parts = [Ragged(np.empty((0, *found.field.shape), found.field.dtype), np.zeros(1, np.int64))]
-        for record, start, length, _ in zip(*(part.tolist() for part in pieces), strict=True):
-            a = start - int(first[record]) + found.first
-            path, where = state.records.where(record, column)
-            with parsing(path, where):
+        texts: list[bytes] = []
+        record = 0
+        try:
+            for record, start, length, _ in zip(*(part.tolist() for part in pieces), strict=True):
+                a = start - int(first[record]) + found.first
+                if isinstance(found.reader, EncodedText):
+                    texts += found.reader.blobs(record, a, a + length)
+                    continue
                 rows = found.reader.rows(record, a, a + length)
                 if not isinstance(rows, Ragged):
                     raise FormatError("expected lists, got an array")
-            parts.append(rows)
+                parts.append(rows)
+        except Exception as error:
+            if (instead := refusal(error, *state.records.where(record, column))) is None:
+                raise
+            raise instead from error
+        if texts:
+            return spread(text_of(texts), selection)
         return spread(Ragged.concatenate(parts), selection)
 
     @override
