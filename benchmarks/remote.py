@@ -5,7 +5,7 @@
 Claims: a shuffled epoch over shards, with nothing in the cache, reaches 90 % of the bandwidth of plain concurrent range
 reads of the same files by the same number of threads; random windows fetch at most 1.3 times the blocks that they need.
 The server is another process on this machine that waits before each answer and limits its bandwidth. An epoch
-begins with an opened dataset, whose index is known.
+begins with an opened dataset, whose index is known. Column stores reached 65 to 70 %, so far.
 """
 
 from __future__ import annotations
