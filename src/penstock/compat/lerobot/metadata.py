@@ -116,9 +116,12 @@ class LeRobotDatasetMetadata:
         only("video_files_size_in_mb", video_files_size_in_mb, None, "each episode has video files of its own")
         if vcodec not in VIDEO_CODECS:
             raise ArgumentError(f"expected vcodec among {list(VIDEO_CODECS)}, got {vcodec!r}")
+        if not use_videos:
+            only("vcodec", vcodec, "libsvtav1", "without videos nothing is encoded")
         options = WriteOptions(
             fps=fps,
             robot_type=robot_type,
+            cameras="video" if use_videos else "image",
             codec=VIDEO_CODECS[vcodec],
             chunks_size=CHUNKS_SIZE if chunks_size is None else chunks_size,
             data_files_size_in_mb=DATA_MB if data_files_size_in_mb is None else data_files_size_in_mb,

@@ -89,8 +89,8 @@ class WriteOptions:
     def __post_init__(self) -> None:
         if self.cameras not in ("image", "video", "array"):
             raise ArgumentError(f"expected cameras 'image', 'video' or 'array', got {self.cameras!r}")
-        if self.cameras != "video" and (self.crf, self.g) != (None, 2):
-            raise ArgumentError(f"expected crf and g with cameras='video' alone, got cameras={self.cameras!r}")
+        if self.cameras != "video" and (self.codec, self.crf, self.g) != ("libsvtav1", None, 2):
+            raise ArgumentError(f"expected codec, crf and g with cameras='video' alone, got cameras={self.cameras!r}")
         if self.data_files_size_in_mb < 1 or self.chunks_size < 1:
             raise ArgumentError("expected data_files_size_in_mb and chunks_size of at least 1")
 
