@@ -7,8 +7,6 @@ import sys
 import threading
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
-
 from penstock.viewer.server import ViewerServer
 
 HERE = Path(__file__).parent
@@ -17,6 +15,8 @@ DATA = HERE.parents[1] / "tests" / "golden" / "lerobot" / "v3_video"
 
 def main() -> None:
     """Draw a dataset and an episode of LeRobot's format."""
+    from playwright.sync_api import sync_playwright  # of the group `browser`, which tests do not install
+
     chromium = sys.argv[1] if len(sys.argv) > 1 else shutil.which("chromium")
     with ViewerServer([str(DATA)]) as server, sync_playwright() as playwright:
         thread = threading.Thread(target=server.run)
