@@ -101,7 +101,6 @@ def read(blob):
 
 @pytest.mark.parametrize("encoding", ["png", "jpeg"])
 def test_damage_is_what_pillow_says_it_is(encoding, monkeypatch):
-    pytest.importorskip("simplejpeg")
     rng = np.random.default_rng(1)
     blob = encode(noise((12, 16, 3)), encoding)
     damaged = [blob[:end] for end in rng.integers(0, len(blob), 20).tolist()]
@@ -115,7 +114,6 @@ def test_damage_is_what_pillow_says_it_is(encoding, monkeypatch):
 
 @pytest.mark.parametrize(("quality", "smooth", "progressive"), [*itertools.product([30, 95], [0, 2], [False, True])])
 def test_jpeg_does_not_depend_on_what_is_installed(quality, smooth, progressive, monkeypatch):
-    pytest.importorskip("simplejpeg")
     for shape in ((17, 31, 3), (16, 24, 3), (9, 7)):
         file = io.BytesIO()
         Image.fromarray(noise(shape)).save(file, "JPEG", quality=quality, subsampling=smooth, progressive=progressive)

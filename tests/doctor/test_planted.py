@@ -280,3 +280,24 @@ def test_a_dtype_narrower_than_its_space_is_named() -> None:
         penstock.Spec(fields, action_space=space), {"actions": clean()[0]["actions"]}, np.array([0, 60])
     )
     assert [finding.name for finding in examine(source, deep=True).findings] == ["narrow-dtype"]
+
+
+@pytest.mark.parametrize(("dtype", "step"), [("f8", 0.1), ("i8", 100_000_000)])
+def test_a_stated_rate_is_of_clocks_in_seconds(dtype: str, step: float) -> None:
+    spec = penstock.Spec({"timestamps": penstock.Field(np.dtype(dtype))})
+    columns = {"timestamps": (np.arange(40) * step).astype(dtype)}
+    for fps, wrong in ((10, False), (20, dtype == "f8")):
+        source = MemorySource(spec, columns, np.array([0, 20, 40]), {"fps": fps})
+        assert [finding.name for finding in examine(source, deep=True).findings] == ["time-rate"] * wrong
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_finding_of_the_format_hides_only_one_of_the_same_place(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = stored(PLANTS["nan"][0](clean()), tmp_path / "data", "columns")
+    (values,) = (each for each in penstock.check(path, deep=True).findings if each.name == "nan")
+    known = [penstock.Finding("nan", place, "expected numbers") for place in ("spec", values.where)]
+    monkeypatch.setattr(type(named("columns")), "check", lambda self, path: iter(known[:count]))
+    found = [each.where for each in penstock.check(path, deep=True).findings if each.name == "nan"]
+    assert found == ["spec", values.where]

@@ -81,8 +81,6 @@ def content(column: object) -> tuple[object, ...]:
 def test_shuffled_windows_are_the_same(key: str, tmp_path: Path) -> None:
     """From a path, a web server and a file system of fsspec."""
     target = targets()[key]
-    if target.format not in available():
-        pytest.skip(f"{target.format} needs a package that is not installed")
     files = target.files()
     for name, raw in files.items():
         (tmp_path / "local" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -143,7 +143,6 @@ def test_urls_that_are_no_store(url: str, error: type[Exception], message: str) 
 
 
 def test_a_missing_library_is_named() -> None:
-    pytest.importorskip("fsspec")
     with pytest.raises((MissingExtraError, DataError), match="dropbox"):
         object_store("dropbox://a/b")
 

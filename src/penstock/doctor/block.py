@@ -96,12 +96,8 @@ class EpisodeBlock:
         ]
 
     def clocks(self) -> list[tuple[str, Field, AnyArray]]:
-        """Columns of timestamps, by the last part of their path: one number a row, `[rows]`."""
-        return [
-            (path, field, rows.reshape(-1))
-            for path, field, rows in self.arrays()
-            if path.rsplit("/", 1)[-1] in CLOCKS and rows.dtype.kind in "iuf" and field.shape in ((), (1,))
-        ]
+        """Columns of timestamps, each `[rows]`."""
+        return [(path, field, rows.reshape(-1)) for path, field, rows in self.arrays() if is_clock(path, field)]
 
     def unchanged(self, path: str) -> BoolArray:
         """`[rows]` whether a row has the same bits as the row before it in its episode. The result is computed once."""
@@ -157,6 +153,11 @@ def read_block(source: Source, first: int, last: int, paths: Sequence[str]) -> E
         columns[path] = rows.reshape(count) if isinstance(rows, Ragged) else rows[0]
     lengths = np.diff(source.offsets[first : last + 1])
     return EpisodeBlock(source.spec, first, lengths, columns)
+
+
+def is_clock(path: str, field: Field) -> bool:
+    """Whether a column has timestamps, by the last part of its path: one number a row."""
+    return path.rsplit("/", 1)[-1] in CLOCKS and field.dtype.kind in "iuf" and field.shape in ((), (1,))
 
 
 def is_camera(field: Field) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,13 +14,10 @@ from penstock.data.dataset import EpisodeDataset
 from penstock.data.located import LocatedData, locate
 from penstock.doctor.examine import LEVELS, Report, examine
 from penstock.doctor.thresholds import CheckThresholds
-from penstock.errors import FormatError
+from penstock.errors import DamageWarning, FormatError
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.source import Source
 from penstock.locations.location import LocationLike
-
-# With these, values cannot be read, or are not those that were written.
-HINDERING = frozenset(("unreadable", "truncated", "checksum", "missing-part"))
 
 
 def check(
@@ -35,9 +33,9 @@ def check(
 ) -> Report:
     """Look for damage and mistakes in a dataset.
 
-    The check of the format runs first: files, index, checksums and metadata. If all can be read, the values are
-    checked: episode ends, NaN, spaces, timestamps, frozen sensors, actions, duplicates. `penstock.doctor` lists the
-    names of all findings.
+    The check of the format runs first: files, index, checksums and metadata. Then the values of all episodes that can
+    be read are checked: episode ends, NaN, spaces, timestamps, frozen sensors, actions, duplicates. The page "Findings"
+    lists the names of all findings.
 
     Args:
         data: What `penstock.open` opens; or an open source or dataset, of which all episodes are checked.
@@ -76,12 +74,15 @@ def check(
 def _check_located(located: LocatedData, how: dict[str, Any], options: dict[str, Any]) -> Report:
     findings = [finding for dataset in located.datasets for finding in dataset.check(**options)]
     report = Report((), Columns({}), np.zeros((0, 16), np.uint8))
-    if not any(finding.name in HINDERING for finding in findings):
-        try:
-            with located.open(**options) as source:
-                report = examine(source, **how)
-        except FormatError as error:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DamageWarning)  # the check of the format has named the damage
+            opened = located.open(**options)
+        with opened as source:
+            report = examine(source, **how)
+    except FormatError as error:
+        if not any(finding.level == "error" for finding in findings):
             findings.append(Finding("unreadable", error.where or str(error.path or located), str(error)))
-    known = {finding.name for finding in findings}
-    merged = [*findings, *(each for each in report.findings if each.name not in known)]
+    known = {(finding.name, finding.where) for finding in findings}
+    merged = [*findings, *(each for each in report.findings if (each.name, each.where) not in known)]
     return replace(report, findings=tuple(sorted(merged, key=lambda finding: LEVELS.index(finding.level))))

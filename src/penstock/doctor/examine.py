@@ -15,10 +15,9 @@ import numpy as np
 
 from penstock.core.arrays import FloatArray, IntArray
 from penstock.core.columns import Columns
-from penstock.core.narrowing import is_scalar
 from penstock.core.text import counted
 from penstock.data.progress import tracked
-from penstock.doctor.block import Hits, is_camera, read_block
+from penstock.doctor.block import Hits, is_camera, is_clock, read_block
 from penstock.doctor.measures import BlockMeasures, Measures, first_of_equals, judge, measured, novelty
 from penstock.doctor.rows import ROW_CHECKS
 from penstock.doctor.stored import ColumnSums, column_sums, narrow_dtypes, stored_statistics, wrong_statistics
@@ -182,15 +181,13 @@ def examine(
             for each in checked.measures:
                 measures.add(each)
             unreadable += checked.unreadable
-            sums = {
-                **sums,
-                **{path: sums[path] | each if path in sums else each for path, each in checked.sums.items()},
-            }
+            for path, part in checked.sums.items():
+                sums[path] = sums[path] | part if path in sums else part
     if not unreadable:
         findings += wrong_statistics(stored, sums)
     found = measures.values.get("return")
-    outliers = judge(measures, _rate(source.metadata), thresholds)
-    for hits in (*outliers, *_wrong_returns(source, chosen, found, thresholds)):
+    outliers = judge(measures, _rates(source), thresholds)
+    for hits in (*outliers, *_wrong_returns(source, found, thresholds)):
         totals.setdefault((hits.name, hits.column), _Total()).add(hits)
     findings += _unreadable(unreadable)
     findings += [total.finding(name, column) for (name, column), total in totals.items()]
@@ -281,25 +278,24 @@ def _unreadable(errors: Sequence[tuple[int, PenstockError]]) -> Iterator[Finding
         yield Finding(name, f"episode {episodes[0]}", message, None, tuple(episodes[:SHOWN]), rows)
 
 
-def _rate(metadata: Mapping[str, Any]) -> float | None:
-    """Steps a second, where the dataset states it."""
-    fps = metadata.get("fps")
-    return float(fps) if is_scalar(fps) and isinstance(fps, int | float) and fps > 0 else None
+def _rates(source: Source) -> dict[str, float]:
+    """Steps a second of each clock in seconds, where the dataset states them. Integer clocks count other units."""
+    fps = source.metadata.get("fps")
+    if not isinstance(fps, int | float) or isinstance(fps, bool) or not fps > 0:
+        return {}
+    clocks = [path for path, field in source.spec.items() if is_clock(path, field) and field.dtype.kind == "f"]
+    return dict.fromkeys(clocks, float(fps))
 
 
-def _wrong_returns(
-    source: Source, chosen: IntArray, returns: FloatArray | None, thresholds: CheckThresholds
-) -> Iterator[Hits]:
-    """Compare the returns in the metadata of episodes with the sums of rewards."""
+def _wrong_returns(source: Source, returns: FloatArray | None, thresholds: CheckThresholds) -> Iterator[Hits]:
+    """Compare the returns in the metadata of episodes with the sums of rewards. Missing ones are no findings."""
     if returns is None:
         return
-    entries = source.episode_metadata(chosen.tolist())
+    table = source.table().flat
     for name in RETURNS:
-        stored = np.full(len(source), np.nan)
-        for e, entry in zip(chosen.tolist(), entries, strict=True):
-            value = entry.get(name)
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                stored[e] = value
+        if name not in table:
+            continue
+        stored = np.asarray(table[name], np.float64)
         wrong = np.abs(stored - returns) > thresholds.return_share * np.maximum(np.abs(returns), 1)
         if wrong.any():
             episodes = np.flatnonzero(wrong)

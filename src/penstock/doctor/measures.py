@@ -185,12 +185,12 @@ def novelty(measures: Measures) -> FloatArray:
     return result
 
 
-def judge(measures: Measures, rate: float | None, thresholds: CheckThresholds) -> Iterator[Hits]:
+def judge(measures: Measures, rates: Mapping[str, float], thresholds: CheckThresholds) -> Iterator[Hits]:
     """Yield the episodes whose measures differ from the usual ones.
 
     Args:
         measures: Measures of all episodes.
-        rate: Steps a second, as the dataset states it for timestamps in seconds, or None.
+        rates: Stated steps a second by column of timestamps. Others are compared with the usual rate.
         thresholds: CheckThresholds.
     """
     seen = measures.known > 0
@@ -204,10 +204,11 @@ def judge(measures: Measures, rate: float | None, thresholds: CheckThresholds) -
                 column = name.removeprefix("largest change of ")
                 yield from _marked("action-jump", column, values > thresholds.jump_factor * usual)
         if name.startswith("step of ") and np.isfinite(values).any():
-            usual = 1 / rate if rate else float(np.nanmedian(values))
+            column = name.removeprefix("step of ")
+            usual = 1 / rates[column] if column in rates else float(np.nanmedian(values))
             if usual > 0:
                 wrong = np.abs(values / usual - 1) > thresholds.rate_share
-                yield from _marked("time-rate", name.removeprefix("step of "), wrong)
+                yield from _marked("time-rate", column, wrong)
     yield from _duplicates(measures, thresholds)
 
 

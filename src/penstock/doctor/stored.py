@@ -67,7 +67,7 @@ def stored_statistics(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def wrong_statistics(stored: Mapping[str, Any], sums: Mapping[str, ColumnSums]) -> Iterator[Finding]:
-    """Yield a finding for each column whose stored count, extremes or mean are not those of the data.
+    """Yield a finding for each column whose stored count, extremes or mean differ from the data.
 
     Example:
         >>> sums = {"rewards": ColumnSums(2, np.array([3.0]), np.array([1.0]), np.array([2.0]))}

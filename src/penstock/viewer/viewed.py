@@ -25,7 +25,7 @@ from penstock.data.curated import curation_columns, excluded_rows
 from penstock.data.curation import Curation
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.episode_marks import EpisodeMarks
-from penstock.doctor.block import CLOCKS, is_camera
+from penstock.doctor.block import is_camera, is_clock
 from penstock.doctor.check import check
 from penstock.doctor.examine import Report
 from penstock.errors import ArgumentError, PenstockError, PlanError, suggestion
@@ -371,9 +371,9 @@ class ViewedDataset:
         if isinstance(stated, int | float) and stated > 0:
             return float(stated)
         for path, field in self._data.spec.items():
-            if path.rsplit("/", 1)[-1] in CLOCKS and field.dtype.kind == "f" and field.shape == ():
+            if is_clock(path, field) and field.dtype.kind == "f":
                 begin, end = self._data.source.episode_rows(field.align, number)
-                times = self._rows(path, begin, min(end, begin + 1000)).astype(np.float64)
+                times = self._rows(path, begin, min(end, begin + 1000)).astype(np.float64).reshape(-1)
                 usual = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
                 if 1e-3 < usual < 10:
                     return 1 / usual

@@ -41,7 +41,9 @@ def lengths(path: Path) -> list[int]:
 
 
 def messages(path: Path) -> str:
-    return "\n".join(f"{f.name} {f.where}: {f.message}" for f in FORMAT.check(path))
+    """Findings of the format, and of values that cannot be read."""
+    values = [f for f in penstock.check(path, deep=True).findings if f.name == "unreadable"]
+    return "\n".join(f"{f.name} {f.where}: {f.message}" for f in [*FORMAT.check(path), *values])
 
 
 def test_a_file_without_footer_costs_its_episodes_alone(tmp_path: Path) -> None:

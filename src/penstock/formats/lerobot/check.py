@@ -13,7 +13,6 @@ from penstock.core.arrays import AnyArray
 from penstock.core.spec import Field
 from penstock.errors import DamageWarning, FormatError
 from penstock.formats.base.format import Finding
-from penstock.formats.lerobot.columns import span
 from penstock.formats.lerobot.names import path_of
 from penstock.formats.lerobot.source import LeRobotSource
 
@@ -37,7 +36,6 @@ def findings(path: Path, options: Mapping[str, Any]) -> Iterator[Finding]:
         if options.get("split") is None:
             yield from _totals(source)
         yield from _indices(source)
-        yield from _values(source)
 
 
 def _totals(source: LeRobotSource) -> Iterator[Finding]:
@@ -83,13 +81,3 @@ def _indices(source: LeRobotSource) -> Iterator[Finding]:
             kind = "time-rate" if name == "timestamp" else "numbering"
             number = int(episode[row])
             yield Finding(kind, place, message, path_of(name), (number,), (int(step[row]),))
-
-
-def _values(source: LeRobotSource) -> Iterator[Finding]:
-    for column in source.spec:
-        for e in range(len(source)):
-            first, last = source.episode_rows("step", e)
-            try:
-                source.read([column], span(last - first, first))
-            except FormatError as error:
-                yield Finding("unreadable", column, str(error), column, (e,))
