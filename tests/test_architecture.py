@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import json
 import subprocess
@@ -113,8 +114,14 @@ def own_imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
         yield from ((name, node.lineno) for name in names if name.split(".")[0] == "penstock")
 
 
+@functools.cache
+def parse(text: str) -> ast.Module:
+    """The syntax tree of a text. Each file of the package is parsed once for all tests of this file."""
+    return ast.parse(text)
+
+
 def parsed(file: Path) -> ast.Module:
-    return ast.parse(file.read_text("utf-8"))
+    return parse(file.read_text("utf-8"))
 
 
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -133,7 +140,7 @@ def wrong_imports(package: str, sources: Mapping[str, str]) -> list[str]:
         f"{module}:{line} imports {name}"
         for module, source in sources.items()
         if package_of(module) == package
-        for name, line in own_imports(ast.parse(source))
+        for name, line in own_imports(parse(source))
         if package_of(name) not in allowed
     ]
 
