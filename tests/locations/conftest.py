@@ -1,15 +1,17 @@
-"""A cache of remote data for each test, and retries that do not wait."""
+"""A cache of remote data for each test, retries that do not wait, and a bucket of S3."""
 
 # pyright: basic
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from penstock.locations import mirror as mirrors
 from penstock.locations.retry import Retry
+from tests.locations.s3 import Bucket, Stores, bucket_on, serving_s3
 
 
 @pytest.fixture(autouse=True)
@@ -17,3 +19,15 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(mirrors.MIRRORS, "retry", Retry(wait=lambda _: None))
     return tmp_path / "cache"
+
+
+@pytest.fixture(scope="session")
+def stores() -> Iterator[Stores]:
+    with serving_s3() as stores:
+        yield stores
+
+
+@pytest.fixture
+def bucket(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """An empty bucket, which the environment has the credentials of."""
+    return bucket_on(stores, monkeypatch.setenv)

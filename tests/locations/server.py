@@ -114,6 +114,7 @@ def answer(handler: BaseHTTPRequestHandler, site: Site) -> None:
     site.seen.append(request)
     fault = site.fault(request)
     if isinstance(fault, int):
+        handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
         reply(handler, fault, b"", {})
         return
     if handler.command == "PUT":

@@ -22,6 +22,7 @@ from penstock.locations.blocks import BLOCK
 from penstock.locations.fetching import REQUEST
 from penstock.locations.mirror import MIRRORS, mirror
 from tests.fuzz.targets import Target, targets, the_one
+from tests.locations.s3 import Bucket
 from tests.locations.server import serving
 
 DATASETS = [target for target in targets().values() if target.format in available()]
@@ -78,8 +79,8 @@ def content(column: object) -> tuple[object, ...]:
 
 @pytest.mark.filterwarnings("ignore::penstock.errors.DamageWarning")  # shards that the target leaves out
 @pytest.mark.parametrize("key", OPENED)
-def test_shuffled_windows_are_the_same(key: str, tmp_path: Path) -> None:
-    """From a path, a web server and a file system of fsspec."""
+def test_shuffled_windows_are_the_same(key: str, tmp_path: Path, bucket: Bucket) -> None:
+    """From a path, a web server, a file system of fsspec and S3."""
     target = targets()[key]
     files = target.files()
     for name, raw in files.items():
@@ -89,15 +90,18 @@ def test_shuffled_windows_are_the_same(key: str, tmp_path: Path) -> None:
     options = {"split": "val"} if target.format == "rlds" else {}
     memory = fsspec.filesystem("memory")
     memory.pipe({f"/{tmp_path.name}/{name}": raw for name, raw in files.items()})
+    bucket.put({f"set/{name}": raw for name, raw in files.items()})
     expected = opened_at(str(tmp_path / "local" / place), target.format, options)
     with serving({f"set/{name}": raw for name, raw in files.items()}) as site:
         for url in (
             f"{site.url}/set/{place}".removesuffix("/."),
             f"memory://{tmp_path.name}/{place}".removesuffix("/."),
+            f"{bucket.url}/set/{place}".removesuffix("/."),
         ):
             assert opened_at(url, target.format, options) == expected
             fingerprints = {penstock.open(url, format=target.format, **options).source.fingerprint for _ in range(2)}
             assert len(fingerprints) == 1
+    assert {request.signed for request in bucket.ranges()} == {"url"}
     memory.rm(f"/{tmp_path.name}", recursive=True)
 
 

@@ -16,11 +16,14 @@ from penstock.locations.objects import ObjectInfo, ObjectStore, TransientError, 
 
 _VERSIONS = ("ETag", "etag", "md5Hash", "md5", "sha256", "sha", "blob_id", "generation", "version_id", "VersionId")
 _TIMES = ("LastModified", "last_modified", "last_commit", "mtime", "updated", "created")
-_EXTRAS = {"hf": "hf", "gs": "gcp", "gcs": "gcp"}
+_EXTRAS = {"hf": "hf", "gs": "gcp", "gcs": "gcp", "s3": "s3", "s3a": "s3"}
 
 
 class FsspecStore(ObjectStore):
     """A store of any scheme that fsspec knows."""
+
+    advice = "give credentials by the environment or as options"
+    """What a refused caller can do."""
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(shown(url))
@@ -36,16 +39,32 @@ class FsspecStore(ObjectStore):
         """The file system and the path in it. File systems with an event loop do not survive a fork."""
         if self._opened is None or self._opened[0] != os.getpid():
             fsspec: Any = require("fsspec", "remote")
-            scheme = scheme_of(self._url)
+            schemes = [scheme_of(part) for part in self._url.split("::")]
             try:
-                system, root = fsspec.core.url_to_fs(self._url, **self._options)
+                system, root = fsspec.core.url_to_fs(self._url, **self._given())
             except ImportError as error:
-                install = f"; install it with: pip install 'penstock[{_EXTRAS[scheme]}]'" if scheme in _EXTRAS else ""
+                extra = next((_EXTRAS[scheme] for scheme in schemes if scheme in _EXTRAS), None)
+                install = f"; install it with: pip install 'penstock[{extra}]'" if extra else ""
                 raise MissingExtraError(f"{self.url} needs a library: {error}{install}") from error
             except ValueError as error:
                 raise DataError(f"expected a URL that fsspec knows, got {self.url}: {_plain(error, self)}") from error
+            self._prepare(system)
             self._opened = os.getpid(), system, str(root).rstrip("/")
         return self._opened[1], self._opened[2]
+
+    def _given(self) -> dict[str, Any]:
+        """The options for fsspec."""
+        return self._options
+
+    def _prepare(self, system: Any) -> None:
+        """Set what a file system has no option for."""
+
+    def _may_pass(self, error: Exception) -> bool:
+        """Whether an error may be gone at another try."""
+        return True
+
+    def _translated(self, name: str) -> _Translated:
+        return _Translated(self, name)
 
     def _place(self, name: str) -> tuple[Any, str]:
         system, root = self._system()
@@ -54,7 +73,7 @@ class FsspecStore(ObjectStore):
     @override
     def list(self, prefix: str = "") -> list[ObjectInfo]:
         system, place = self._place(prefix)
-        with _translated(self, prefix):
+        with self._translated(prefix):
             system.invalidate_cache()
             found: Any = system.find(place, detail=True)
             if not found:
@@ -68,7 +87,7 @@ class FsspecStore(ObjectStore):
     @override
     def stat(self, name: str) -> ObjectInfo:
         system, place = self._place(name)
-        with _translated(self, name):
+        with self._translated(name):
             system.invalidate_cache()
             entry = system.info(place)
         if entry["type"] != "file":
@@ -78,7 +97,7 @@ class FsspecStore(ObjectStore):
     @override
     def read(self, name: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[bytes]:
         system, place = self._place(name)
-        with _translated(self, name):
+        with self._translated(name):
             found = [bytes(system.cat_file(place, start=begin, end=end)) for begin, end in ranges]
         for raw, (begin, end) in zip(found, ranges, strict=True):
             if len(raw) != end - begin:
@@ -89,18 +108,26 @@ class FsspecStore(ObjectStore):
     @override
     def put(self, name: str, path: Path) -> None:
         system, place = self._place(name)
-        with _translated(self, name):
-            system.makedirs(place.rpartition("/")[0], exist_ok=True)
-            system.put_file(os.fspath(path), place)
+        with self._translated(name):
+            try:
+                self._upload(system, os.fspath(path), place)
+            except FileNotFoundError:  # of stores with real folders; no bucket is made
+                if not system.exists("/".join(place.split("/", 2)[: 2 if place.startswith("/") else 1])):
+                    raise
+                system.makedirs(place.rpartition("/")[0], exist_ok=True)
+                self._upload(system, os.fspath(path), place)
+
+    def _upload(self, system: Any, path: str, place: str) -> None:
+        system.put_file(path, place)
 
     @override
     def delete(self, name: str) -> None:
         system, place = self._place(name)
-        with _translated(self, name):
+        with self._translated(name):
             system.rm_file(place)
 
 
-class _translated:
+class _Translated:
     """Turn errors of fsspec and the libraries below it into ours; they may name URLs with credentials."""
 
     def __init__(self, store: FsspecStore, name: str) -> None:
@@ -116,8 +143,8 @@ class _translated:
         if isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)):
             raise FileNotFoundError(f"nothing at {place}") from None
         text = f"{type(error).__name__}: {_plain(error, self._store)}"
-        if isinstance(error, PermissionError):
-            message = f"{place} refuses access ({text}); give credentials by the environment or as options"
+        if isinstance(error, PermissionError) or not self._store._may_pass(error):  # pyright: ignore[reportPrivateUsage]
+            message = f"{place} refuses access ({text}); {self._store.advice}"
             raise RemoteError(message) from None
         if isinstance(error, (ImportError, MemoryError)):
             return

@@ -62,9 +62,9 @@ class HttpStore(ObjectStore):
             plain = f"{unquote(split.username)}:{unquote(split.password or '')}"
             self._headers["Authorization"] = "Basic " + base64.b64encode(plain.encode()).decode()
         self._origin = f"{split.scheme}://{split.netloc.rpartition('@')[2]}"
-        self._path = quote(unquote(split.path), safe="/%:@!$&'()*+,;=~-._") or "/"
+        self._path = quote(split.path, safe="/%:@!$&'()*+,;=~-._") or "/"
         self._query = f"?{split.query}" if split.query else ""
-        self._connections = _Connections(timeout)
+        self._connections = _connections_of(timeout)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return HttpStore, self._arguments
@@ -217,6 +217,7 @@ class _Connections:
         weakref.finalize(self, _close_all, self._idle)
 
     def ask(self, method: str, url: str, headers: Mapping[str, str], body: int, upload: Path | None) -> _Answer:
+        """Send one request over an open connection, or a new one, and return its answer."""
         split = urlsplit(url)
         target = (split.path or "/") + (f"?{split.query}" if split.query else "")
         proxy = getproxies().get(split.scheme)
@@ -255,6 +256,14 @@ class _Connections:
         if scheme == "https":
             connection.set_tunnel(host)
         return connection
+
+
+_shared: weakref.WeakValueDictionary[float, _Connections] = weakref.WeakValueDictionary()
+
+
+def _connections_of(timeout: float) -> _Connections:
+    """The connections of all stores with this timeout: the objects of one host share them."""
+    return _shared.get(timeout) or _shared.setdefault(timeout, _Connections(timeout))
 
 
 def _exchange(

@@ -97,7 +97,7 @@ class ObjectStore(ABC):
         """Delete one object.
 
         Raises:
-            FileNotFoundError: There is no such object.
+            FileNotFoundError: There is no such object. S3 does not tell.
             RemoteError: The store does not delete it.
         """
 

@@ -1,8 +1,8 @@
 """`object_store`: the store at a URL.
 
-`http` and `https` have their own client (`http.py`), which sees the headers of every answer. All other schemes go
-through fsspec (`s3`, `gs`, `hf`, `memory`, `zip::`, and what else is installed). Both are safe to use from any number
-of threads and after a fork.
+`http` and `https` have their own client (`http.py`), which sees the headers of every answer. `s3` uses it for ranges,
+and s3fs for all else. All other schemes go through fsspec (`gs`, `hf`, `memory`, `zip::`, and what else is installed).
+All are safe to use from any number of threads and after a fork.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from penstock.errors import ArgumentError, DataError
 from penstock.locations.fsspec_store import FsspecStore
 from penstock.locations.http import HttpStore
 from penstock.locations.objects import ObjectStore, scheme_of, shown
+from penstock.locations.s3 import S3Store
 
 _REFUSED = {
     "pipe": "its command would be run; run it yourself and give the path of its output",
@@ -44,8 +45,8 @@ def object_store(url: str, options: Mapping[str, Any] | None = None) -> ObjectSt
     if scheme in _REFUSED:
         raise DataError(f"expected a URL to read from, got {scheme + ':'!r}: {_REFUSED[scheme]}")
     if scheme in ("http", "https"):
-        try:
-            return HttpStore(url, **dict(options or {}))
-        except TypeError as error:
-            raise ArgumentError(f"expected the options headers and timeout for {shown(url)}: {error}") from error
-    return FsspecStore(url, options)
+        given = dict(options or {})
+        if unknown := sorted(given.keys() - {"headers", "timeout"}):
+            raise ArgumentError(f"expected the options headers and timeout for {shown(url)}, got {unknown}")
+        return HttpStore(url, **given)
+    return S3Store(url, options) if scheme in ("s3", "s3a") else FsspecStore(url, options)

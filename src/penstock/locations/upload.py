@@ -29,6 +29,7 @@ from penstock.errors import FormatError, StateError
 from penstock.files import locked, write_atomic
 from penstock.files.user_cache import user_cache
 from penstock.locations.location import MARKER, Url
+from penstock.locations.mirror import MIRRORS
 from penstock.locations.objects import ObjectStore
 from penstock.locations.retry import Retry
 from penstock.locations.stores import object_store
@@ -51,7 +52,7 @@ def uploading(
         url: URL of the new dataset.
         options: Options of the store. The default is none.
         overwrite: Whether to replace an unfinished upload of other data. The default is False.
-        retry: How often requests are repeated. The default is `Retry()`.
+        retry: How often requests are repeated. The default is that of mirrors.
 
     Raises:
         FileExistsError: Objects of something else are at the URL.
@@ -59,7 +60,7 @@ def uploading(
         LockedError: Another process uploads to the URL.
         RemoteError: The store cannot be listed or does not take the files.
     """
-    upload = _Upload(url, object_store(url.full, options), options, retry or Retry())
+    upload = _Upload(url, object_store(url.full, options), options, retry or MIRRORS.retry)
     upload.check()
     folder = user_cache("uploads") / hashlib.sha256(url.full.encode()).hexdigest()[:32]
     folder.mkdir(parents=True, exist_ok=True)
