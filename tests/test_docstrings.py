@@ -149,6 +149,7 @@ NO_EXAMPLE = {
             "penstock.data.augment.PictureAugmentation",
             "penstock.load.batch_source.BatchSource",
             "penstock.load.pipeline_source.BatchPipeline",
+            "penstock.load.pipeline_source.TicketReader",
             "penstock.load.pipeline_source.TicketedBatch",
             "penstock.load.pipeline_source.DecodedBatch",
         ),

@@ -10,6 +10,7 @@ import pytest
 
 import penstock
 from penstock.formats.columns.writer import ColumnsWriter
+from penstock.load.ticket import Ticket
 from penstock.replay.batches import ReplayBatches
 from tests.replay.runs import SPEC, episode, episodes, filled
 
@@ -136,3 +137,75 @@ def test_metrics_count_batches() -> None:
     for _ in range(3):
         next(batches)
     assert loader.metrics()["stages"]["replay"]["counts"]["samples"] >= 16
+
+
+def test_why_names_rows_and_chances_of_a_batch() -> None:
+    replay = filled(penstock.Replay(None, 1000, samples=penstock.Windows(3), sampler=PRIORITIES, seed=2), [9, 2, 30])
+    replay.update(np.arange(*replay.anchors), np.arange(35.0) % 7)
+    data = penstock.EpisodeDataset(penstock.MemorySource.from_episodes(episodes([40], first=500)))
+    loader = penstock.Loader(replay.batches(20, offline=data.windows(3), share=0.6))
+    batches = iter(loader)
+    next(batches)
+    batch = next(batches)
+    replay.update(batch.ticket, np.full(12, 50.0))  # `why` has the priorities of the draw
+    found = loader.why(batch.ticket)
+    table = found.table
+    assert found.sources == ("episodes in memory", "MemorySource")
+    assert table["source"].tolist() == [0] * 12 + [1] * 8
+    assert table["rows"].tolist() == [3] * 20
+    firsts = [1000 * e + s for e, s in zip(table["episode"], table["step"], strict=True)][:12]
+    assert batch["actions"][:12, 0].tolist() == firsts
+    priorities = table["anchor"][:12] % 7
+    np.testing.assert_allclose(table["priority"][:12], priorities, atol=1e-5)
+    np.testing.assert_allclose(table["probability"][:12], (priorities + 1e-6) / (105 + 35e-6), rtol=1e-6)
+    np.testing.assert_array_equal(table["weight"], batch["weights"])
+    assert table["position"][12:].tolist() == list(range(8, 16))
+    assert "probability" in str(found)
+    assert replay.why(batch.ticket, "observations").table["first_row"].tolist() == [
+        9 + 1 + 2 + 1 + s if e == 2 else s for e, s in zip(table["episode"][:12], table["step"][:12], strict=True)
+    ]
+    with pytest.raises(penstock.PlanError, match="expected an output among"):
+        loader.why(batch.ticket, "nothing")
+    with pytest.raises(penstock.StateError, match="one of the last 1,048,576 samples"):
+        loader.why(Ticket(7, 12, batch.ticket.digest))
+
+
+@pytest.mark.parametrize("sampler", [penstock.UniformSampler(), penstock.RecentSampler(6.0)])
+def test_probabilities_of_draws_add_up(sampler: Any) -> None:
+    replay = filled(penstock.Replay(None, 1000, sampler=sampler), [9, 20])
+    table = replay.why(replay.sample(5000).ticket).table
+    chances = dict(zip(table["anchor"].tolist(), table["probability"].tolist(), strict=True))
+    assert len(chances) == 29
+    np.testing.assert_allclose(sum(chances.values()), 1)
+    counts = np.bincount(table["anchor"], minlength=29) / 5000
+    np.testing.assert_allclose(counts, [chances[a] for a in range(29)], atol=0.02)
+
+
+def test_ranks_tell_their_priorities() -> None:
+    replay = filled(penstock.Replay(None, 1000, sampler=penstock.PrioritizedSampler(1.0, kind="rank")), [4])
+    replay.update(np.arange(4), [4.0, 1.0, 3.0, 2.0])
+    replay.sample(4)
+    replay.update(np.arange(4), [4.0, 1.0, 3.0, 2.0])
+    table = replay.why(replay.sample(64).ticket).table
+    assert dict(zip(table["anchor"].tolist(), table["priority"].tolist(), strict=True)) == {0: 4, 1: 1, 2: 3, 3: 2}
+
+
+def test_why_looks_up_what_has_left_memory(tmp_path: Path) -> None:
+    for path, place in ((tmp_path / "store", [0, 1, 2, 3]), (None, [-1])):
+        replay = filled(penstock.Replay(path, 20, segment_steps=5, samples=penstock.Transitions(n_step=2)), [5] * 4)
+        batch = replay.sample(50)
+        before = replay.why(batch.ticket).table
+        filled(replay, [5] * 4, 4)
+        replay.sample(1)
+        after = replay.why(batch.ticket).table
+        assert sorted(set(after["episode"].tolist())) == place
+        if path is not None:
+            assert {name: after[name].tolist() for name in after} == {name: before[name].tolist() for name in before}
+        assert before["rows"].tolist() == np.minimum(2, 5 - before["step"]).tolist()
+
+
+def test_a_loader_explains_a_replay() -> None:
+    loader = penstock.Loader(filled(penstock.Replay(None, 1000), [30]).batches(8, offline=offline()))
+    explanation = loader.explain(8)
+    assert [stage.name for stage in explanation.stages] == ["draw", "offline", "read"]
+    assert next(iter(loader)).ticket.position == 0

@@ -144,7 +144,7 @@ def test_orders() -> None:
     def firsts(order: Any, uses: int | None = 1) -> list[list[int]]:
         replay = replay_of(order=order, max_uses=uses)
         add(CompletionRecorder(replay, G), 30, 0)
-        return [sorted(set(replay.why(replay.sample(5 * G).ticket)["anchor"][::G].tolist())) for _ in range(6)]
+        return [sorted(set(replay.why(replay.sample(5 * G).ticket).table["anchor"][::G].tolist())) for _ in range(6)]
 
     assert firsts("oldest") == [[G * (5 * i + j) for j in range(5)] for i in range(6)]
     assert firsts("newest") == firsts("oldest")[::-1]
@@ -222,7 +222,7 @@ def test_groups_that_lost_a_completion_are_not_drawn() -> None:
     lo, _ = replay.anchors
     assert lo > 0
     while replay.may_sample(G):
-        assert replay.why(replay.sample(G).ticket)["anchor"].min() >= lo
+        assert replay.why(replay.sample(G).ticket).table["anchor"].min() >= lo
 
 
 def test_unfinished_completions_go_on_after_a_restart() -> None:

@@ -28,7 +28,7 @@ def random_bits(key: int, number: int) -> int:
 
 
 def anchors_of(replay: penstock.Replay, batch: Any) -> list[int]:
-    return replay.why(batch.ticket)["anchor"].tolist()
+    return replay.why(batch.ticket).table["anchor"].tolist()
 
 
 def test_uniform_draws_are_defined_by_key_and_number() -> None:
@@ -186,7 +186,7 @@ def test_priorities_of_samples_that_left_are_counted() -> None:
     filled(replay, [10], first=2)
     assert replay.update(batch.ticket, np.ones(20)) == 10
     assert replay.expired == 10
-    assert sorted(set(replay.why(batch.ticket)["episode"].tolist())) == [-1, 1]
+    assert sorted(set(replay.why(batch.ticket).table["episode"].tolist())) == [-1, 1]
 
 
 def test_arrays_that_cannot_be_written_are_accepted() -> None:

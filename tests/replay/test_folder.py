@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -241,7 +242,7 @@ def test_each_rank_has_its_part_of_the_episodes(tmp_path: Path) -> None:
     late = rank(0)
     late.refresh()
     assert (late.anchors, late.extent) == (learners[0].anchors, learners[0].extent)
-    assert set(late.why(late.sample(64).ticket)["episode"].tolist()) <= set(range(0, 25, 2))
+    assert set(late.why(late.sample(64).ticket).table["episode"].tolist()) <= set(range(0, 25, 2))
     resumed = Replay(tmp_path / "then", 60, segment_steps=10, index=1, count=2, seed=3)
     resumed.load_state_dict(state)
     np.testing.assert_array_equal(resumed.sample(8)["actions"], following["actions"])
@@ -260,6 +261,77 @@ def test_ranks_that_cannot_be_shared(tmp_path: Path) -> None:
         penstock.Loader(replay.batches(2), rank=1, world=2)
     with pytest.raises(penstock.ArgumentError, match=r"replay.batches\(256, offline=dataset"):
         penstock.mix({"a": replay})  # type: ignore[dict-item]
-    loader = penstock.Loader(replay.batches(2))
-    with pytest.raises(StateError, match="explains its tickets"):
-        loader.why(next(iter(loader)).ticket)
+
+
+@pytest.fixture
+def no_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that kill no power do not wait for the disk."""
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+
+
+@pytest.mark.usefixtures("no_flush")
+def test_files_of_old_episodes_are_removed(tmp_path: Path) -> None:
+    lengths = lengths_of(6, 120)
+    bounded = Replay(tmp_path / "bounded", 100, keep_steps=150, sampler=penstock.PrioritizedSampler(1.0), seed=1)
+    whole = Replay(tmp_path / "whole", 100, sampler=penstock.PrioritizedSampler(1.0), seed=1)
+    states: dict[int, Any] = {}
+    sizes: list[int] = []
+    for number, steps in enumerate(lengths):
+        for replay in (bounded, whole):
+            replay.write(episode(number, steps))
+        batch, wanted = bounded.sample(8), whole.sample(8)
+        assert batch["observations"].tolist() == wanted["observations"].tolist()
+        for replay in (bounded, whole):
+            replay.update(batch.ticket, batch["rewards"] % 7)
+        if number in (80, 119):
+            states[number] = bounded.state_dict()
+        if number % 10 == 9:
+            sizes.append(sum(file.stat().st_size for file in (tmp_path / "bounded" / "segments").rglob("*.values")))
+    row = sum(each.row_bytes for each in SPEC.values())
+    assert max(sizes) < 3 * 150 * row
+    data = penstock.open(tmp_path / "bounded")
+    assert 150 <= data.steps < 150 + 12
+    assert [len(each) for each in data] == lengths[-len(data) :]
+    again = Replay(tmp_path / "bounded", 100, sampler=penstock.PrioritizedSampler(1.0), seed=1)
+    again.load_state_dict(states[119])
+    following = whole.sample(8)
+    assert again.sample(8)["actions"].tolist() == following["actions"].tolist()
+    assert (again.extent, again.anchors, again.episodes) == (whole.extent, whole.anchors, whole.episodes)
+    with pytest.raises(StateError, match="raise keep_steps, or save states more often"):
+        again.load_state_dict(states[80])
+    assert again.why(again.sample(8).ticket).table["episode"].min() > 90
+
+
+@pytest.mark.usefixtures("no_flush")
+def test_a_learner_that_falls_behind_goes_on_behind_what_left(tmp_path: Path) -> None:
+    lengths = lengths_of(7, 120)
+    sampler = penstock.PrioritizedSampler(1.0)
+    with Replay(tmp_path / "store", 60, keep_steps=60) as writer:
+        writer.write(episode(0, lengths[0]))
+        slow = Replay(tmp_path / "store", 60, sampler=sampler, seed=5)
+        slow.sample(4)
+        for number in range(1, 120):
+            writer.write(episode(number, lengths[number]))
+    with pytest.raises(StateError, match="keeps episodes from number"):
+        Replay(tmp_path / "store", 60, replays=_journal_of(tmp_path, 5)).sample(1)
+    batch = slow.sample(32)
+    memory = filled(Replay(None, 60, sampler=sampler, seed=5), lengths[:1])
+    memory.sample(4)
+    filled(memory, lengths[1:], 1)
+    assert batch["observations"].tolist() == memory.sample(32)["observations"].tolist()
+    assert (slow.extent, slow.anchors) == (memory.extent, memory.anchors)
+
+
+def _journal_of(folder: Path, episodes: int) -> Path:
+    journal = ReplayJournal(folder / "journal")
+    journal.write(JournalEntry.arrival(0, episodes))
+    journal.close()
+    return folder / "journal"
+
+
+@pytest.mark.parametrize(("keep", "message"), [(99, "at least 100, the capacity of all learners"), (0, "at least 1")])
+def test_a_folder_keeps_what_fits_in_memory(tmp_path: Path, keep: int, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        Replay(tmp_path / "store", 50, keep_steps=keep, count=2)
+    with pytest.raises(PlanError, match="memory has no files"):
+        Replay(None, 50, keep_steps=100)

@@ -198,8 +198,8 @@ class Cursor:
         feeds = [feed for feed in (self.feed, self._whole) if isinstance(feed, PositionSource)]
         if not feeds:
             raise StateError(
-                "expected a loader of a MapDataset, got one of an IterDataset or a live pipeline, which has no "
-                "tickets, or of a Replay, which explains its tickets itself: replay.why(ticket)"
+                "expected a loader of a MapDataset or a Replay, got one of an IterDataset or a live pipeline, whose "
+                "batches have no tickets"
             )
         found = next((feed for feed in feeds if feed.digest == ticket.digest), None) or _earlier_mix(feeds[0], ticket)
         _check_ticket(ticket, found)

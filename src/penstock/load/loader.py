@@ -16,7 +16,7 @@ from penstock.load.block_source import BlockSource
 from penstock.load.cursor import Changed, Cursor, Grown, Skippable
 from penstock.load.engine import LoaderIterator, LoaderStats
 from penstock.load.explain import Explanation, explain
-from penstock.load.pipeline_source import BatchPipeline, LiveExplanation, PipelineSource
+from penstock.load.pipeline_source import BatchPipeline, LiveExplanation, PipelineSource, TicketReader
 from penstock.load.position_source import PositionSource
 from penstock.load.ranks import Ranks, check_ranks, ranks
 from penstock.load.ticket import Batch, Ticket
@@ -250,6 +250,8 @@ class Loader:
     def why(self, ticket: Ticket | str, column: str | None = None) -> Why:
         """Return the episodes and rows of a batch as a table. Nothing is read; the rows are planned again.
 
+        The table of a replay also has `anchor`, `probability`, `priority` and `weight`: see `Replay.why`.
+
         Args:
             ticket: Batch ticket of any rank, also of skipped samples.
             column: Column whose rows to list. The default is the widest range of steps.
@@ -265,6 +267,9 @@ class Loader:
             [0, 0, 1, 1, 1]
         """
         parsed = Ticket.parse(ticket)
+        given = self._cursor.feed
+        if isinstance(given, PipelineSource) and isinstance(given.pipeline, TicketReader):
+            return given.pipeline.why(parsed, column)
         feed = self._cursor.owner(parsed)
         return why(feed.dataset, parsed, feed.skips, column)
 

@@ -19,6 +19,7 @@ from penstock.load.batch_source import Batches, Job, State
 from penstock.load.printed import printed
 from penstock.load.ranks import Ranks
 from penstock.load.ticket import Batch, Ticket
+from penstock.load.why import Why
 
 LEAST_SECONDS = 0.2  # of measuring; below, one pause of the system decides the result
 
@@ -44,6 +45,20 @@ class TicketedBatch(DecodedBatch, Protocol):
     @property
     def ticket(self) -> Ticket | None:
         """Ticket of the rows, or None if they have no positions."""
+        ...
+
+
+@runtime_checkable
+class TicketReader(Protocol):
+    """Pipeline that finds the rows of its batches by their tickets, such as the batches of a replay."""
+
+    def why(self, ticket: Ticket | str, column: str | None = None) -> Why:
+        """Return the episodes and rows of a batch.
+
+        Args:
+            ticket: Batch ticket.
+            column: Column whose rows to list, or None: the widest range of steps.
+        """
         ...
 
 

@@ -17,9 +17,11 @@ from penstock.data.map_dataset import MapDataset
 from penstock.errors import ExpiredRowError, PlanError, StateError
 from penstock.flow.metrics import Metrics
 from penstock.load.ticket import Batch, Ticket
+from penstock.load.why import Why
 from penstock.plan.schedule import Schedule
-from penstock.replay.draw import Draw
+from penstock.replay.draw import REMEMBERED, Draw
 from penstock.replay.samplers import PrioritizedSampler
+from penstock.replay.why import with_offline
 
 if TYPE_CHECKING:
     from penstock.replay.replay import Replay
@@ -107,6 +109,7 @@ class ReplayBatches:
         self._index = self._position = 0  # of the next batch: its number, and the samples before it
         self._taken: deque[_Taken] = deque()
         self._again: deque[tuple[_Taken, Batch | None]] = deque()  # batches of a loaded state that come first
+        self._positions: dict[int, int] = {}  # of recent batches: samples before it, by the number of its draw
         self._metrics = Metrics()
 
     @property
@@ -140,13 +143,21 @@ class ReplayBatches:
         if self._again:
             taken, online = self._again.popleft()
         else:
-            draw = self._draw()
-            online = None if draw is None else self.replay.read(draw)
+            with self._metrics.stage("draw").work():
+                draw = self._draw()
+            with self._metrics.stage("read").work():
+                online = None if draw is None else self.replay.read(draw)
             taken = _Taken(self._index, self._position, draw)
             self._index += 1
             self._position += self.batch_size or (0 if draw is None else len(draw.anchors))
         self._taken.append(taken)
-        arrays = self._with_offline(online, taken.position)
+        if self.offline is not None and taken.draw is not None:
+            self._note_position(taken.draw.number, taken.position)
+        if self.offline is None and online is not None:
+            arrays = online.flat
+        else:
+            with self._metrics.stage("offline").work():
+                arrays = self._with_offline(online, taken.position)
         return ReplayBatch(taken.index, arrays, None if online is None else online.ticket)
 
     def received(self, index: int) -> None:
@@ -159,6 +170,26 @@ class ReplayBatches:
             draw = self._taken.popleft().draw
             samples = self.batch_size or (0 if draw is None else len(draw.anchors))
             self._metrics.stage("replay").add(batches=1, samples=samples)
+
+    def why(self, ticket: Ticket | str, column: str | None = None) -> Why:
+        """Return where the rows of a recent batch are from: see `Replay.why`. Rows of the offline dataset come last.
+
+        Args:
+            ticket: Ticket of a batch.
+            column: Output whose rows to list. The default is the widest range of steps.
+
+        Raises:
+            StateError: The ticket is unknown.
+            PlanError: The column is unknown.
+        """
+        parsed = Ticket.parse(ticket)
+        online = self.replay.why(parsed, column)
+        position = self._positions.get(parsed.position)
+        if self.offline is None or position is None:
+            return online
+        _, other = self._counts(position)
+        first = int(self._schedule.counts(position)[1])
+        return with_offline(online, self.offline, first, other, column, float(self._schedule.shares[0]))
 
     def metrics(self) -> dict[str, Any]:
         """Return counts of batches and samples: see `penstock.flow.metrics.Metrics.snapshot`."""
@@ -215,14 +246,18 @@ class ReplayBatches:
         own, _ = self._counts(self._position)
         return self.replay.draw(own) if own else None
 
+    def _note_position(self, number: int, position: int) -> None:
+        """Note the samples before a batch, for `why`. Batches whose draws the replay has forgotten leave."""
+        self._positions[number] = position
+        while number - next(iter(self._positions)) > REMEMBERED:
+            del self._positions[next(iter(self._positions))]
+
     def _counts(self, position: int) -> tuple[int, int]:
         """Samples of the batch at a position from the replay, and from the offline dataset."""
         counts = self._schedule.counts(position + (self.batch_size or 0)) - self._schedule.counts(position)
         return int(counts[0]), int(counts[1])
 
     def _with_offline(self, online: Batch | None, position: int) -> dict[str, Array]:
-        if self.offline is None and online is not None:
-            return online.flat
         own, other = self._counts(position)
         first = int(self._schedule.counts(position)[1])
         parts: list[dict[str, Array]] = [] if online is None else [dict(online.flat)]

@@ -206,7 +206,7 @@ class _GroupDrawing(Drawing):
             group.uses += 1
             if group.uses == self._sampler.max_uses:
                 del self._ready[group.anchors[0]]
-        return np.array([anchor for group in groups for anchor in group.anchors], np.int64), None
+        return Drawn(np.array([anchor for group in groups for anchor in group.anchors], np.int64))
 
     def _too_few(self, wanted: str) -> PlanError:
         return PlanError(

@@ -17,24 +17,23 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.arrays import Float32Array, IntArray
+from penstock.core.arrays import IntArray
 from penstock.core.boundary import loading_state
 from penstock.core.columns import Columns
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.core.turns import ForkSafeLock
 from penstock.data.map_dataset import MapDataset
-from penstock.errors import DataError, ExpiredRowError, PlanError, StateError
+from penstock.errors import ExpiredRowError, PlanError, StateError
 from penstock.formats.base.writer import Writer
-from penstock.formats.columns.layout import SPEC
-from penstock.formats.columns.tail import EpisodeTail
-from penstock.formats.columns.writer import ColumnsWriter
-from penstock.kernels.replay import EPISODE, START
 from penstock.load.ticket import Batch, Ticket
+from penstock.load.why import Why
 from penstock.plan.transform import SampleTransform
 from penstock.replay.batches import ReplayBatches
 from penstock.replay.completions import Completions
+from penstock.replay.contents import ReplayContents
 from penstock.replay.draw import Draw, DrawLog
+from penstock.replay.folder import ReplayFolder
 from penstock.replay.group_sampler import GroupSampler
 from penstock.replay.journal import (
     ARRIVAL,
@@ -46,12 +45,12 @@ from penstock.replay.journal import (
     read_entries,
 )
 from penstock.replay.ratio import SampleRatio, TurnSignal
-from penstock.replay.reader import SampleReader
 from penstock.replay.samplers import ReplaySampler, UniformSampler, checked_priorities
-from penstock.replay.samples import ReplaySamples, SampleLayout, Transitions
+from penstock.replay.samples import ReplaySamples, Transitions
 from penstock.replay.saved import packed, unpacked
-from penstock.replay.segments import PARTS, SegmentStore, live_range
+from penstock.replay.segments import PARTS
 from penstock.replay.share import EpisodeShare, require_number
+from penstock.replay.why import why_drawn
 
 VERSION = 1
 LOOK = 0.02  # seconds between two looks at a folder while `sample` waits for steps
@@ -85,7 +84,10 @@ class Replay(Writer):
         index: Number of this learner among the learners of one folder, such as its rank. The default is 0.
         count: Number of learners. Each has every `count`-th episode of the folder in memory, within its own capacity,
             and draws with its own random numbers. The default is 1.
-        segment_steps: Steps that leave together. The default is a 32nd of the capacity.
+        segment_steps: Steps that leave memory together. The default is a 32nd of the capacity.
+        keep_steps: Steps that the folder keeps at least, `count * capacity` or more. Files of older episodes are
+            removed, for all processes; episodes keep their numbers. A state can be loaded as long as the episodes that
+            were in memory are kept. The default is None: this replay removes no files.
         journal: File for the journal. The default is None: none.
         replays: Journal of an earlier run with the same store and arguments, to draw the same batches again. The
             default is None.
@@ -128,6 +130,7 @@ class Replay(Writer):
         index: int = 0,
         count: int = 1,
         segment_steps: int | None = None,
+        keep_steps: int | None = None,
         journal: str | os.PathLike[str] | None = None,
         replays: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -145,19 +148,17 @@ class Replay(Writer):
         self.ratio, self.seed = ratio, require_number("seed", seed, 0)
         self._share = EpisodeShare(index, count)
         self._share.check(store is not None and not isinstance(self.sampler, GroupSampler))
-        self._key = self._share.key(self.seed)
+        least = self.capacity * self._share.count
+        self.keep_steps = _checked_keep(keep_steps, least, store is None, replays is not None)
         parts = (self.capacity, self.segment_steps, self.samples, self.sampler, self.seed)
         parts = parts if count == 1 else (*parts, self._share)
         self._fingerprint = hashlib.sha256(f"replay {VERSION} {parts!r}".encode()).hexdigest()
         self.drawn = 0  # samples
-        self.expired = 0  # priority updates of samples that had left
         self._lock = ForkSafeLock()
         self._turns = TurnSignal()
-        self._store: SegmentStore | None = None
-        self._drawing = self.sampler.start(self._key)
-        self._reader: SampleReader | None = None
-        self._tail: EpisodeTail | None = None
-        self._writer: ColumnsWriter | None = None
+        self._contents = ReplayContents(
+            self.samples, self.sampler, self._share.key(self.seed), self.capacity, self.segment_steps, self._share
+        )
         self._log = DrawLog(self._fingerprint[:8])
         if replays is not None and self.path is None:
             raise PlanError(
@@ -165,8 +166,7 @@ class Replay(Writer):
             )
         self._entries = None if replays is None else deque(read_entries(replays))
         self._journal = None if journal is None else ReplayJournal(journal)
-        self._loaded = False  # whether the episodes of the folder were read
-        self._open_tail()
+        self._folder = None if self.path is None else ReplayFolder(self.path, self.keep_steps)
 
     def __len__(self) -> int:
         """Return the number of samples in the store."""
@@ -186,34 +186,39 @@ class Replay(Writer):
     @property
     def spec(self) -> Spec:
         """Columns of the episodes. Raises `PlanError` before the first episode."""
-        if self._store is None:
+        if self._contents.store is None:
             raise PlanError(f"expected a replay with episodes, got an empty one: {self._why_empty()}")
-        return self._store.spec
+        return self._contents.store.spec
 
     @property
     def extent(self) -> tuple[int, int]:
         """Numbers of the steps in memory, `[lo, hi)`. `hi` is the number of all steps that arrived."""
-        return (0, 0) if self._store is None else self._store.extent
+        return self._contents.extent
 
     @property
     def anchors(self) -> tuple[int, int]:
         """Numbers of the samples in memory, `[lo, hi)`."""
-        return (0, 0) if self._store is None else self._store.anchors
+        return self._contents.anchors
 
     @property
     def episodes(self) -> int:
         """Number of all episodes that arrived, also of episodes that left."""
-        return 0 if self._store is None else self._store.arrived
+        return self._contents.episodes
 
     @property
     def nbytes(self) -> int:
         """Bytes of the rows in memory and the table of episodes, without the sum tree."""
-        return 0 if self._store is None else self._store.nbytes
+        return 0 if self._contents.store is None else self._contents.store.nbytes
+
+    @property
+    def expired(self) -> int:
+        """Number of priority updates of samples that had left."""
+        return self._contents.expired
 
     @property
     def dropped(self) -> Mapping[str, int]:
         """Groups of completions that are never drawn, by reason: `stale`, `equal_rewards`. See `GroupSampler`."""
-        return self._drawing.dropped
+        return self._contents.drawing.dropped
 
     def set_policy_version(self, version: int) -> None:
         """Note that the learner has updated its policy. It counts from the next draw on: see `GroupSampler`.
@@ -227,7 +232,7 @@ class Replay(Writer):
         with self._lock:
             if self._entries is not None:
                 raise StateError("expected no versions for a replay that repeats a journal, which has them")
-            self._drawing.set_version(version)
+            self._contents.drawing.set_version(version)
             if self._journal is not None:
                 self._journal.write(JournalEntry.versioned(self.drawn, version))
 
@@ -251,13 +256,14 @@ class Replay(Writer):
         if self.ratio is not None and self.ratio.wait == "block":
             self._wait(self.may_insert, self.ratio, "adding an episode")
         with self._lock:
-            if self.path is None:
+            if self._folder is None:
                 number = self.episodes
-                self._add(episode)
+                self._contents.add(episode)
                 self._note_arrivals()
             else:
-                self._check(self._prepare(episode.spec), episode)
-                number = self._disk(episode.spec).write(episode)
+                self._contents.check(self._contents.prepare(episode.spec), episode)
+                number = self._folder.writer(episode.spec).write(episode)
+                self._folder.trim(len(episode))
         self._turns.tell()
         return number
 
@@ -268,15 +274,14 @@ class Replay(Writer):
             metadata: New entries. Without a path, they are dropped with the replay.
         """
         with self._lock:
-            if self.path is not None:
-                self._disk(self.spec).update_metadata(metadata)
+            if self._folder is not None:
+                self._folder.writer(self.spec).update_metadata(metadata)
 
     def close(self) -> None:
         """Flush and close the files of the writer and of the journal. Batches can still be drawn."""
         with self._lock:
-            if self._writer is not None:
-                self._writer.close()
-                self._writer = None
+            if self._folder is not None:
+                self._folder.close()
             if self._journal is not None:
                 self._journal.close()
 
@@ -298,7 +303,9 @@ class Replay(Writer):
         """
         with self._lock:
             self._pull()
-            return self._drawing.has(n) and (self.ratio is None or self.ratio.may_sample(self.extent[1], self.drawn, n))
+            return self._contents.drawing.has(n) and (
+                self.ratio is None or self.ratio.may_sample(self.extent[1], self.drawn, n)
+            )
 
     def may_insert(self) -> bool:
         """Return whether the ratio allows another episode."""
@@ -345,11 +352,12 @@ class Replay(Writer):
             if hi <= lo:
                 raise PlanError(f"expected a replay with samples, got none: {self._why_empty()}")
             if n is not None:
-                anchors, weights = self._drawing.draw(self.drawn, n)
+                drawn = self._contents.drawing.draw(self.drawn, n)
             else:
-                anchors, weights = self._drawing.draw_within(self.drawn, self._cost(), max_tokens or 0)
-            draw = Draw(self.drawn, anchors, weights, self.episodes)
-            self.drawn += len(anchors)
+                drawn = self._contents.drawing.draw_within(self.drawn, self._contents.cost, max_tokens or 0)
+            chances = (lo, hi), drawn.masses, drawn.total, drawn.priorities
+            draw = Draw(self.drawn, drawn.anchors, drawn.weights, self.episodes, *chances)
+            self.drawn += len(draw.anchors)
             self._log.add(draw)
         if self.ratio is not None:
             self._turns.tell()
@@ -366,9 +374,9 @@ class Replay(Writer):
         """
         with self._lock:
             lo, _ = self.anchors
-            if self._store is None or self._reader is None or draw.anchors.min() < lo:
+            if self._contents.store is None or self._contents.reader is None or draw.anchors.min() < lo:
                 raise ExpiredRowError(f"expected samples of {lo} or more, got older ones, which have left the replay")
-            flat = self._reader(self._store, draw.anchors)
+            flat = self._contents.reader(self._contents.store, draw.anchors)
         if draw.weights is not None:
             flat["weights"] = draw.weights
         rows = len(next(iter(flat.values())))  # as many as samples, but where completions share rows
@@ -444,11 +452,11 @@ class Replay(Writer):
                 len(chosen) == 0
                 or chosen.min() < lo
                 or chosen.max() >= hi
-                or self._store is None
-                or self._reader is None
+                or self._contents.store is None
+                or self._contents.reader is None
             ):
                 raise ExpiredRowError(f"expected at least one sample within {lo}:{hi}, got {chosen[:8].tolist()}")
-            return Columns.of_flat(self._reader(self._store, chosen), len(chosen))
+            return Columns.of_flat(self._contents.reader(self._contents.store, chosen), len(chosen))
 
     def update(self, which: Ticket | str | Sequence[int] | IntArray, priorities: Any) -> int:
         """Set priorities of samples. They count from the next draw on.
@@ -471,39 +479,47 @@ class Replay(Writer):
             if self._entries is not None:
                 raise StateError("expected no updates in a replay that repeats a journal, which has them")
             ticket = Ticket.parse(which) if isinstance(which, (Ticket, str)) else None
-            anchors = np.array(which, np.int64) if ticket is None else self._log.anchors_of(ticket)
+            anchors = np.array(which, np.int64) if ticket is None else self._log.of(ticket).anchors
             given = checked_priorities(priorities, anchors)
             if anchors.size and anchors.max() >= self.anchors[1]:
                 raise ExpiredRowError(f"expected samples below {self.anchors[1]}, got {anchors.max()}")
-            gone = self._apply(anchors, given)
+            gone = self._contents.set_priorities(anchors, given)
             if self._journal is not None:
                 none = np.zeros(0, np.int64)
                 kind, number = (BY_ANCHOR, 0) if ticket is None else (BY_TICKET, ticket.position)
                 self._journal.write(JournalEntry(kind, self.drawn, number, anchors if ticket is None else none, given))
             return gone
 
-    def why(self, ticket: Ticket | str) -> Columns:
-        """Return where the samples of a recent batch are from.
+    def why(self, ticket: Ticket | str, column: str | None = None) -> Why:
+        """Return where the samples of a recent batch are from, and how likely each was. Nothing is read.
 
         Args:
             ticket: Ticket of a batch, at most 2^20 samples ago.
+            column: Output whose rows to list. The default is the widest range of steps.
 
         Returns:
-            `anchor` (number of the sample), `episode` (its number in the store), `step` (anchor step in the episode)
-            and `row` (number of the anchor step), `[n]` int64 each. Samples that left have -1, except for `anchor`.
+            A line for each sample, in the order of the batch. The columns of `Why.table` are as for `Loader.why`, with
+            `anchor` (number of the sample) and, as the sampler has them, `probability` and `priority` of the sample
+            when it was drawn, and its importance `weight`. `position` is the number of the draw. `episode` is its
+            number in the store, and rows count the steps that arrived. A sample that has left memory is looked up in
+            the folder; without a path, it has -1.
 
         Raises:
             StateError: The ticket is unknown.
+            PlanError: The column is unknown.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> replay = Replay(None, capacity=100, sampler=penstock.PrioritizedSampler(), seed=1)
+            >>> replay.write(penstock.from_arrays({"rewards": np.arange(4.0)}, lengths=[4])[0])
+            0
+            >>> lines = replay.why(replay.sample(4).ticket).table
+            >>> lines["step"].tolist(), lines["probability"].tolist()
+            ([0, 1, 2, 3], [0.25, 0.25, 0.25, 0.25])
         """
         with self._lock:
-            anchors = self._log.anchors_of(Ticket.parse(ticket))
-            here = anchors >= self.anchors[0]
-            found = np.full((3, len(anchors)), -1)
-            if here.any() and self._store is not None:
-                places = self._store.find(anchors[here])
-                rows = self._store.table[places[:, 0]]
-                found[:, here] = rows[:, EPISODE], places[:, 1], rows[:, START] + places[:, 1]
-            return Columns({"anchor": anchors, **dict(zip(("episode", "step", "row"), found, strict=True))})
+            parsed = Ticket.parse(ticket)
+            return why_drawn(self._contents, self._folder, self._log.of(parsed), parsed, column)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the learner's side: the number of draws, and all priorities.
@@ -514,7 +530,7 @@ class Replay(Writer):
         """
         with self._lock:
             lo, hi = self.anchors
-            sampler = {name: packed(value) for name, value in self._drawing.state().items()}
+            sampler = {name: packed(value) for name, value in self._contents.drawing.state().items()}
             state: dict[str, Any] = {"version": VERSION, "fingerprint": self.fingerprint, "drawn": self.drawn}
             state |= {"episodes": self.episodes, "anchors": [lo, hi], "expired": self.expired, "sampler": sampler}
             return state | {"journal": None if self._journal is None else self._journal.size}
@@ -546,61 +562,36 @@ class Replay(Writer):
                     f"expected {episodes} episodes with the samples {anchors[0]}:{anchors[1]}, as when the state was "
                     f"saved, got {self.episodes} with {self.anchors[0]}:{self.anchors[1]}"
                 )
-            self._drawing.restore({name: unpacked(value) for name, value in state["sampler"].items()})
-            self.drawn, self.expired = int(state["drawn"]), int(state["expired"])
+            self._contents.drawing.restore({name: unpacked(value) for name, value in state["sampler"].items()})
+            self.drawn, self._contents.expired = int(state["drawn"]), int(state["expired"])
             self._log = DrawLog(self._fingerprint[:8])
             if self._journal is not None and state["journal"] is not None:
                 self._journal.resume(int(state["journal"]))
 
     # Arrivals
 
-    def _open_tail(self) -> EpisodeTail | None:
-        if self._tail is None and self.path is not None and (self.path / SPEC).exists():
-            self._tail = EpisodeTail(self.path)
-        return self._tail
-
     def _pull(self) -> None:
         """Take in what changed before the next draw: from the folder, or from the journal that is repeated."""
-        if self.path is None:
-            return
-        tail = self._open_tail()
+        folder = self._folder
         if self._entries is not None:
             self._repeat()
             return
-        if tail is None or (self._loaded and tail.written() <= tail.done):
+        if folder is None or not folder.has_news():
             return
-        before = self.episodes
-        if not self._loaded:
-            self._load(None)
-        for episode in tail.read():
-            self._add(episode)
+        before, steps = self.episodes, 0
+        if not folder.loaded:
+            folder.begin(self._contents, None)
+        while True:
+            try:
+                for episode in folder.read():
+                    self._contents.add(episode)
+                    steps += len(episode)
+                break
+            except ExpiredRowError:  # collectors were so fast that unread episodes have left the folder
+                folder.begin(self._contents, None)
+        folder.trim(steps)
         if self.episodes > before:
             self._note_arrivals()
-
-    def _load(self, episodes: int | None) -> None:
-        """Prepare an empty store for the first episodes of the folder, without episodes that would have left."""
-        tail = self._tail
-        if tail is None:
-            return
-        lengths = tail.lengths()[:episodes][self._share.index :: self._share.count]
-        layout = self._layout_of(tail.spec)
-        first = live_range(lengths.tolist(), self.capacity, self.segment_steps)
-        anchors = int(layout.anchors.count(lengths[:first]).sum())
-        number = first * self._share.count  # of the first episode in the folder to read
-        self._use(tail.spec, layout, {"first": number, "start": int(lengths[:first].sum()), "anchors": anchors})
-        tail.skip(number)
-        self._loaded = True
-
-    def _reload(self, episodes: int) -> None:
-        """Read the folder as it was after so many episodes."""
-        self._tail = None
-        tail = self._open_tail()
-        if tail is None:
-            raise StateError(f"expected the store of the saved run, with {episodes} episodes, got none at {self.path}")
-        self._drawing = self.sampler.start(self._key)
-        self._load(episodes)
-        for episode in tail.read(episodes):
-            self._add(episode)
 
     def _repeat(self) -> None:
         """Apply the entries of the journal before the next draw."""
@@ -608,96 +599,40 @@ class Replay(Writer):
         while entries and entries[0].drawn <= self.drawn:
             entry = entries.popleft()
             if entry.kind == BY_TICKET:
-                self._apply(self._log[entry.number], entry.priorities)
+                self._contents.set_priorities(self._log[entry.number].anchors, entry.priorities)
             elif entry.kind == BY_ANCHOR:
-                self._apply(entry.anchors, entry.priorities)
+                self._contents.set_priorities(entry.anchors, entry.priorities)
             elif entry.kind == VERSIONED:
-                self._drawing.set_version(entry.number)
+                self._contents.drawing.set_version(entry.number)
             elif entry.kind == ARRIVAL:
                 self._arrive_until(entry.number)
 
     def _arrive_until(self, episodes: int) -> None:
-        tail = self._tail
-        if tail is None or tail.written() < episodes:
-            there = 0 if tail is None else tail.written()
-            raise StateError(f"expected the store of the journal, with {episodes} episodes, got {there} at {self.path}")
-        if not self._loaded:
-            self._load(episodes)
-        for episode in tail.read(episodes):
-            self._add(episode)
-        self._drawing.arrive(*self.anchors)
-
-    def _add(self, episode: Episode) -> None:
-        store = self._prepare(episode.spec)
-        if not self._share.has(store.arrived):
-            store.pass_over()
+        folder = self._folder
+        if folder is None:
             return
-        self._check(store, episode)
-        store.add(episode)
-        lo, hi = store.anchors
-        self._drawing.arrive(lo, hi)
-        self._drawing.observe(hi - 1, episode)
-
-    def _check(self, store: SegmentStore, episode: Episode) -> None:
-        store.check(len(episode))
-        longest = None if self._reader is None else self._reader.layout.longest
-        if longest is not None and len(episode) > longest:
-            raise DataError(
-                f"expected completions of at most max_length={longest:,} tokens with their prompt, got one of "
-                f"{len(episode):,}; raise max_length, or end completions earlier with truncated=True"
+        folder.open()
+        if folder.written < episodes:
+            raise StateError(
+                f"expected the store of the journal, with {episodes} episodes, got {folder.written} at {self.path}"
             )
+        if not folder.loaded:
+            folder.begin(self._contents, episodes)
+        for episode in folder.read(episodes):
+            self._contents.add(episode)
+        self._contents.drawing.arrive(*self.anchors)
 
-    def _cost(self) -> Callable[[IntArray], int]:
-        cost = None if self._reader is None else self._reader.layout.cost
-        if cost is None:
-            raise PlanError("expected samples=Completions(...) for max_tokens; other samples all have the same size")
-        return cost
+    def _reload(self, episodes: int) -> None:
+        """Read the folder as it was after so many episodes."""
+        if self._folder is not None:
+            for episode in self._folder.begin_again(self._contents, episodes):
+                self._contents.add(episode)
 
     def _note_arrivals(self) -> None:
         if self._journal is not None:
             self._journal.write(JournalEntry.arrival(self.drawn, self.episodes))
 
-    def _prepare(self, spec: Spec) -> SegmentStore:
-        """The store, which the first episode makes."""
-        return self._use(spec, self._layout_of(spec), {}) if self._store is None else self._store
-
-    def _layout_of(self, spec: Spec) -> SampleLayout:
-        layout = SampleLayout.of(self.samples, spec)
-        if layout.least_steps > self.capacity:
-            raise PlanError(
-                f"expected a capacity of at least one sample, which is {layout.least_steps} steps, got {self.capacity}"
-            )
-        return layout
-
-    def _use(self, spec: Spec, layout: SampleLayout, start: dict[str, int]) -> SegmentStore:
-        self._store = store = SegmentStore(spec, layout.anchors, self.capacity, self.segment_steps, **start)
-        self._reader = SampleReader(layout, spec)
-        self._drawing.arrive(*store.anchors)
-        return store
-
-    def _disk(self, spec: Spec) -> ColumnsWriter:
-        """The writer of the folder, which is made if it is missing."""
-        if self._writer is None:
-            path = self.path
-            if path is None:
-                raise PlanError("expected a path for a writer of files")
-            exists = (path / SPEC).exists()
-            if not exists:
-                path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = ColumnsWriter(path) if exists else ColumnsWriter.create(path, spec)
-        return self._writer
-
-    # Priorities and waiting
-
-    def _apply(self, anchors: IntArray, priorities: Float32Array) -> int:
-        """Set priorities of the samples that are here. Return how many are not."""
-        here = anchors >= self.anchors[0]
-        gone = int(len(anchors) - here.sum())
-        if gone:
-            anchors, priorities = anchors[here], priorities[here]
-        self.expired += gone
-        self._drawing.update(anchors, priorities)
-        return gone
+    # Waiting
 
     def _wait_to_sample(self, ratio: SampleRatio, n: int) -> None:
         def may() -> bool:
@@ -718,9 +653,19 @@ class Replay(Writer):
         self._turns.wait(may, ratio.timeout, None if self.path is None else LOOK, what, progress)
 
     def _why_empty(self) -> str:
-        if self._store is None:
-            return "no episode has arrived" + ("" if self.path is None else f" in {self.path}")
-        if self._store.anchors[1] == 0 and self._reader is not None:
-            least = self._reader.layout.least_steps
-            return f"no episode is as long as {least:,} steps, which {self.samples!r} needs"
-        return "no episode in memory is long enough for a sample"
+        return self._contents.why_empty("" if self.path is None else f" in {self.path}")
+
+
+def _checked_keep(keep_steps: int | None, least: int, in_memory: bool, repeats: bool) -> int | None:
+    if keep_steps is None:
+        return None
+    if in_memory or repeats:
+        raise PlanError(
+            "expected keep_steps for a replay with a path that repeats no journal: memory has no files, and a repeated "
+            "run needs all episodes"
+        )
+    if require_number("keep_steps", keep_steps, 1) < least:
+        raise PlanError(
+            f"expected keep_steps of at least {least:,}, the capacity of all learners of the folder, got {keep_steps:,}"
+        )
+    return int(keep_steps)

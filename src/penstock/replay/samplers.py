@@ -10,19 +10,36 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from penstock.core.arrays import AnyArray, Float32Array, IntArray
+from penstock.core.arrays import AnyArray, Float32Array, FloatArray, IntArray
 from penstock.core.episode import Episode
 from penstock.errors import ArgumentError, DataError, PlanError, StateError
 from penstock.kernels.replay import recent_anchors, uniform_anchors
+from penstock.replay.draw import Draw
 from penstock.replay.sum_tree import SumTree
 
 State = dict[str, Any]
-Drawn = tuple[IntArray, Float32Array | None]
-"""Anchors, and their importance weights or None."""
+
+
+class Drawn(NamedTuple):
+    """Anchors of one draw.
+
+    Args:
+        anchors: `[n]` int64 anchors.
+        weights: `[n]` float32 importance weights, or None.
+        masses: `[n]` float32 weights in proportion to which anchors were drawn, or None.
+        total: Sum of the weights of all anchors.
+        priorities: `[n]` float32 priorities at the draw, if the weights do not tell them, or None.
+    """
+
+    anchors: IntArray
+    weights: Float32Array | None = None
+    masses: Float32Array | None = None
+    total: float = 0.0
+    priorities: Float32Array | None = None
 
 
 class Drawing(ABC):
@@ -99,6 +116,18 @@ class Drawing(ABC):
         """
         raise PlanError("expected a replay with sampler=GroupSampler(...), which draws by max_tokens")
 
+    def chances(self, draw: Draw) -> dict[str, FloatArray]:
+        """Return what a draw knew of its samples, `[n]` float64 each.
+
+        Args:
+            draw: A draw of this run.
+
+        Returns:
+            `probability` of each sample in one draw, and `priority` if samples have priorities. Empty if draws have no
+            probabilities.
+        """
+        return {}
+
     def update(self, anchors: IntArray, priorities: AnyArray) -> None:
         """Set priorities of anchors.
 
@@ -162,7 +191,11 @@ class UniformSampler(ReplaySampler):
 
 class _UniformDrawing(Drawing):
     def draw(self, number: int, n: int) -> Drawn:
-        return uniform_anchors(self.key, number, self.lo, self.hi, n), None
+        return Drawn(uniform_anchors(self.key, number, self.lo, self.hi, n))
+
+    def chances(self, draw: Draw) -> dict[str, FloatArray]:
+        lo, hi = draw.extent
+        return {"probability": np.full(len(draw.anchors), 1 / (hi - lo) if hi > lo else np.nan)}
 
 
 @dataclass(frozen=True)
@@ -201,7 +234,13 @@ class _RecentDrawing(Drawing):
         self._half_life = half_life
 
     def draw(self, number: int, n: int) -> Drawn:
-        return recent_anchors(self.key, number, self.lo, self.hi, self._half_life, n), None
+        return Drawn(recent_anchors(self.key, number, self.lo, self.hi, self._half_life, n))
+
+    def chances(self, draw: Draw) -> dict[str, FloatArray]:
+        lo, hi = draw.extent
+        fade = 1 / self._half_life
+        whole = -np.expm1(-np.log(2) * (hi - lo) * fade) if hi > lo else np.nan
+        return {"probability": 2.0 ** (-(hi - 1 - draw.anchors) * fade) * -np.expm1(-np.log(2) * fade) / whole}
 
 
 @dataclass(frozen=True)
@@ -288,7 +327,25 @@ class _PriorityDrawing(Drawing):
         anchors, weights = self.tree.draw(self.key, number, n)
         first, last, samples = self.sampler.betas
         beta = first + (last - first) * min(number / samples, 1.0)
-        return anchors, (np.float32(self.tree.least) / weights) ** np.float32(beta)
+        importance = (np.float32(self.tree.least) / weights) ** np.float32(beta)
+        return Drawn(anchors, importance, weights, self.tree.total)
+
+    def chances(self, draw: Draw) -> dict[str, FloatArray]:
+        if draw.masses is None or not draw.total > 0:
+            return {}
+        masses = draw.masses.astype(np.float64)
+        return {"probability": masses / draw.total, "priority": self.priorities_of(draw, masses)}
+
+    def priorities_of(self, draw: Draw, masses: FloatArray) -> FloatArray:
+        """Return the priorities of a draw, `[n]` float64, to the rounding of float32. NaN if `alpha` is 0.
+
+        Args:
+            draw: A draw of this run.
+            masses: `[n]` float64 weights of its samples.
+        """
+        if self.sampler.alpha == 0:
+            return np.full(len(masses), np.nan)
+        return np.maximum(masses ** (1 / self.sampler.alpha) - self.sampler.epsilon, 0)
 
     def update(self, anchors: IntArray, priorities: AnyArray) -> None:
         with np.errstate(over="ignore"):
@@ -341,7 +398,11 @@ class _RankDrawing(_PriorityDrawing):
     def draw(self, number: int, n: int) -> Drawn:
         if self._changes >= max(LEAST_CHANGES, (self.hi - self.lo) // RENEW):
             self._renew()
-        return super().draw(number, n)
+        drawn = super().draw(number, n)
+        return drawn._replace(priorities=self._values[drawn.anchors - self._origin])
+
+    def priorities_of(self, draw: Draw, masses: FloatArray) -> FloatArray:
+        return np.full(len(masses), np.nan) if draw.priorities is None else draw.priorities.astype(np.float64)
 
     def update(self, anchors: IntArray, priorities: AnyArray) -> None:
         given = priorities.astype(np.float32)

@@ -40,19 +40,24 @@ def _episodes(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _table(snapshot: Snapshot) -> Iterator[Finding]:
-    left = len(table.read_bytes(snapshot.layout.table, snapshot.entries.nbytes))
+    known = snapshot.base * table.SIZE + snapshot.entries.nbytes
+    left = len(table.read_bytes(snapshot.layout.table, known))
     if left >= table.SIZE:
         message = (
             f"expected the table to end here, got {left} bytes that are no entry: torn by a power loss, or damaged"
         )
-        yield Finding("unreadable", f"entry {len(snapshot.entries)}", message)
+        yield Finding("unreadable", f"entry {known // table.SIZE}", message)
     elif left:
         yield Finding("torn-tail", "episodes", f"the last {left} bytes are a torn entry; the next writer removes them")
 
 
 def _orphans(snapshot: Snapshot) -> Iterator[Finding]:
     used = dict(snapshot.files())
+    left_behind = set(table.read(snapshot.layout.table)["segment"][: snapshot.base].tolist())
+    left_behind -= set(snapshot.entries["segment"].tolist())
     for number in snapshot.layout.numbers():
+        if number in left_behind:  # its episodes have left; its writer is still open, or a removal was killed
+            continue
         with os.scandir(snapshot.layout.segment(number)) as entries:
             sizes = {Path(entry.path): entry.stat(follow_symlinks=False).st_size for entry in entries}
         for path, size in sorted(sizes.items()):

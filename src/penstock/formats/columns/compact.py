@@ -17,6 +17,7 @@ from penstock.formats.columns import table
 from penstock.formats.columns.files import read_json
 from penstock.formats.columns.layout import METADATA, StoreLayout
 from penstock.formats.columns.packing import Compression, Packing
+from penstock.formats.columns.retention import first_kept
 from penstock.formats.columns.snapshot import Maps, Snapshot
 from penstock.formats.columns.writer import ColumnsWriter, write_store
 
@@ -67,7 +68,8 @@ def _whole(layout: StoreLayout) -> Iterator[Episode]:
 
 def _saved(layout: StoreLayout, lost: list[Finding]) -> Iterator[Episode]:
     """Every episode that is whole, each judged by its own entry alone."""
-    raw, maps = table.read_bytes(layout.table), Maps()
+    base, maps = first_kept(layout.root), Maps()
+    raw = table.read_bytes(layout.table, base * table.SIZE)
     entries = np.frombuffer(raw, table.ENTRY, len(raw) // table.SIZE)
     for e, sound in enumerate(table.sound_entries(entries).tolist()):
         try:
@@ -76,7 +78,7 @@ def _saved(layout: StoreLayout, lost: list[Finding]) -> Iterator[Episode]:
             table.check_limits(entries[e : e + 1], layout.table)
             yield _checked(Snapshot.of(layout, entries[e : e + 1], maps), 0)
         except FormatError as error:
-            lost.append(Finding("unreadable", f"episode {e}", str(error)))
+            lost.append(Finding("unreadable", f"episode {base + e}", str(error)))
 
 
 def _checked(snapshot: Snapshot, e: int) -> Episode:

@@ -23,6 +23,7 @@ from penstock.formats.columns.files import write_at
 from penstock.formats.columns.layout import BLOCKS, SEGMENTS, StoreLayout
 from penstock.formats.columns.packing import Packing
 from penstock.formats.columns.reading import as_bytes
+from penstock.formats.columns.retention import RetentionState
 
 _OPEN = os.O_RDWR | os.O_CREAT
 _OFFSET = struct.Struct("<q")
@@ -44,16 +45,27 @@ class Segment:
         self._episodes = self._start = self._text_end = self._block_count = 0
 
     @classmethod
-    def acquire(cls, layout: StoreLayout) -> Segment:
-        """Lock the first segment without a writer, or a new one. A dead writer's lock is gone with it."""
+    def acquire(cls, layout: StoreLayout, entries: StructArray, retention: RetentionState | None) -> Segment:
+        """Lock the first segment without a writer, or a new one. A dead writer's lock is gone with it.
+
+        With a retention, segments that have left or that have all their steps are passed over. The caller holds the
+        lock of the table, whose entries are given. A number that the table has is never used for another segment.
+        """
+        closed = set[int]() if retention is None else _closed(entries, retention)
+        known = int(entries["segment"].max(initial=0)) + 1 if len(entries) else 0
         while True:
             numbers = layout.numbers()
             for number in numbers:
-                if (locked := _lock(layout.metadata(number))) is not None:
+                if number not in closed and (locked := _lock(layout.metadata(number))) is not None:
                     return cls(layout, number, locked)._opened(layout)
             with contextlib.suppress(FileExistsError):  # another writer was quicker: look again
-                layout.segment(numbers[-1] + 1 if numbers else 0).mkdir()
+                layout.segment(max([known, *(number + 1 for number in numbers)])).mkdir()
                 sync(layout.root / SEGMENTS)
+
+    @property
+    def steps(self) -> int:
+        """Step rows of the episodes in the segment."""
+        return self._start
 
     def _opened(self, layout: StoreLayout) -> Segment:
         try:
@@ -219,6 +231,15 @@ class PackedPart:
                 write_at(fd, packed, self.ends[-1])
             self.ends.append(self.ends[-1] + len(packed))
         return zlib.crc32(data.data, check)
+
+
+def _closed(entries: StructArray, retention: RetentionState) -> set[int]:
+    """Segments whose episodes have all left, or that have as many steps as one takes."""
+    numbers, first = np.unique(entries["segment"][::-1], return_index=True)  # the last entry of each
+    last = len(entries) - 1 - first
+    ends = entries["start"][last] + entries["steps"][last]
+    closed = (last < retention.first) | (ends >= retention.segment_steps)
+    return set(numbers[closed].tolist())
 
 
 def _part(layout: StoreLayout, number: int, path: str, files: list[PooledFile]) -> SegmentColumn | PackedPart:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -21,13 +21,14 @@ from penstock.core.episode import Episode
 from penstock.core.narrowing import is_dict
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align
-from penstock.errors import FormatError
+from penstock.errors import ExpiredRowError, FormatError
 from penstock.files.mapping import check_mapped, map_file, read_mapped
 from penstock.formats.base.state import SourceState
 from penstock.formats.columns import table
 from penstock.formats.columns.blocks import CACHE_BYTES, Blocks, PackedColumn
 from penstock.formats.columns.layout import StoreLayout
 from penstock.formats.columns.reading import EpisodeRuns, FixedColumnReader, RaggedColumnReader
+from penstock.formats.columns.retention import RETENTION, first_kept
 
 Column = FixedColumnReader | RaggedColumnReader | PackedColumn
 
@@ -40,6 +41,15 @@ class Maps:
         self._held: dict[Path, ByteArray] = {}
         self.decoded = Cache(CACHE_BYTES)
 
+    def has(self, path: Path, size: int) -> bool:
+        """Whether so many bytes of a file are mapped. They can be read after the file was removed."""
+        held = self._held.get(path)
+        return held is not None and len(held) >= size
+
+    def keep(self, paths: Collection[Path]) -> None:
+        """Let go of the maps of all other files, which keep removed files on the disk."""
+        self._held = {path: held for path, held in self._held.items() if path in paths}
+
     def __call__(self, path: Path, size: int) -> ByteArray:
         """The first `size` bytes of a file. Raises `FormatError` if it is shorter."""
         held = self._held.get(path)
@@ -50,7 +60,8 @@ class Maps:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Snapshot(SourceState):
-    """The episodes of `entries`, in that order. Files are mapped when first read."""
+    """The episodes of `entries`, in that order. Files are mapped when first read, or at once where a retention may
+    remove them (`penstock.formats.columns.retention`). `base` is the number in the store of the first entry."""
 
     layout: StoreLayout
     entries: StructArray
@@ -58,9 +69,10 @@ class Snapshot(SourceState):
     packed: Blocks | None
     columns: Mapping[str, Column]
     metadata_ends: Mapping[int, int]  # of each segment: how many bytes of its metadata are in use
+    base: int
 
     @classmethod
-    def of(cls, layout: StoreLayout, entries: StructArray, maps: Maps) -> Snapshot:
+    def of(cls, layout: StoreLayout, entries: StructArray, maps: Maps, base: int = 0) -> Snapshot:
         """The snapshot of some entries. Raises `FormatError` if they do not fit the files."""
         offsets = offsets_of(entries["steps"].astype(np.int64))
         runs = EpisodeRuns.of(entries, offsets)
@@ -88,18 +100,33 @@ class Snapshot(SourceState):
             packed=packed,
             columns={path: readers[path] for path in layout.spec},
             metadata_ends={s: table.ends(entries, s)[2] for s in runs.segments},
+            base=base,
         )
+        removable = (layout.root / RETENTION).exists()
         for path, size in snapshot.files():
+            if maps.has(path, size):
+                continue
             _check_size(path, size)
+            if removable:
+                maps(path, size)
         return snapshot
 
     @classmethod
     def open(cls, root: Path) -> Snapshot:
         """The present contents of the store. Raises `FormatError` or `ChecksumError` for a damaged one."""
         layout = StoreLayout.read(root)
-        entries = table.read(layout.table)
-        table.check_order(entries, layout.table, layout.packing)
-        return cls.of(layout, entries, Maps())
+        while True:
+            base = first_kept(root)
+            entries = table.read(layout.table)
+            table.check_order(entries, layout.table, layout.packing)
+            if base > len(entries):
+                message = f"expected at least {base} episodes, from which on all are kept, got {len(entries)}"
+                raise FormatError(message, path=layout.table)
+            try:
+                return cls.of(layout, entries[base:], Maps(), base)
+            except FormatError:
+                if first_kept(root) == base:  # otherwise episodes have left between two reads
+                    raise
 
     def grown(self) -> Snapshot | None:
         """The present contents of the store, or None where nothing was appended.
@@ -107,23 +134,29 @@ class Snapshot(SourceState):
         Raises `FormatError` if the known episodes are gone.
         """
         known = len(self.entries)
-        found = table.read(self.layout.table, max(known - 1, 0))
+        number = self.base + known
+        found = table.read(self.layout.table, number - min(known, 1))
         if known and (len(found) == 0 or found[0] != self.entries[-1]):
-            path, where = self.layout.table, f"entry {known - 1}"
+            path, where = self.layout.table, f"entry {number - 1}"
             raise FormatError("the store was replaced or rolled back since it was opened", path=path, where=where)
         added = found[min(known, 1) :]
         if len(added) == 0:
             return None
         entries = np.concatenate([self.entries, added])
-        table.check_order(entries, self.layout.table, self.layout.packing)
-        return Snapshot.of(self.layout, entries, self.maps)
+        table.check_order(entries, self.layout.table, self.layout.packing, whole=self.base == 0)
+        if (kept := first_kept(self.layout.root)) > number:
+            raise ExpiredRowError(
+                f"expected the episodes after number {number - 1} in {self.layout.root}, got a store that keeps "
+                f"episodes from number {kept} on; open it again"
+            )
+        return Snapshot.of(self.layout, entries, self.maps, self.base)
 
     def first(self, episodes: int) -> Snapshot:
         """The first episodes alone. Raises `FormatError` if there are fewer."""
         if len(self.entries) < episodes:
             found = f"expected at least {episodes} episodes, got {len(self.entries)}"
             raise FormatError(found, path=self.layout.table)
-        return Snapshot.of(self.layout, self.entries[:episodes], self.maps)
+        return Snapshot.of(self.layout, self.entries[:episodes], self.maps, self.base)
 
     def files(self) -> Iterator[tuple[Path, int]]:
         """Every file in use, and how many of its bytes."""

@@ -11,6 +11,7 @@ from typing import Any
 from penstock.core.arrays import IntArray
 from penstock.core.episode import Episode
 from penstock.core.spec import Align
+from penstock.errors import ExpiredRowError
 from penstock.formats.base.state import StateSource
 from penstock.formats.columns.files import read_json
 from penstock.formats.columns.layout import METADATA
@@ -24,7 +25,10 @@ class ColumnsSource(StateSource[Snapshot]):
     makes one to change. Compressed columns are decoded, and the last 64 MB of their blocks are kept at hand. A pickled
     source holds the same episodes when it is opened again elsewhere.
 
-    `episodes`: open the first so many alone. Raises `FormatError` for a damaged store. Cost: 0.3 µs an episode.
+    A store that keeps its last steps alone has the episodes that were kept when it was opened: see `first`.
+
+    `episodes`: open the first so many alone. `first`: the number of the first episode must be this. Raises
+    `FormatError` for a damaged store. Cost: 0.3 µs an episode.
     No file stays open: columns are mapped, and maps hold no file descriptors.
 
     >>> import tempfile
@@ -41,15 +45,25 @@ class ColumnsSource(StateSource[Snapshot]):
     ([0, 3], [0.0, 1.0, 2.0], [{'seed': 7}])
     """
 
-    def __init__(self, path: str | os.PathLike[str], episodes: int | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], episodes: int | None = None, first: int | None = None) -> None:
         self._path = Path(path)
         self.location = self._path
         found = Snapshot.open(self._path)
+        if first is not None and first != found.base:
+            raise ExpiredRowError(
+                f"expected the episodes from number {first} on in {path}, got a store that keeps episodes from number "
+                f"{found.base} on; open it again"
+            )
         self._state = found if episodes is None else found.first(episodes)
         self._refreshing = threading.Lock()
 
-    def __reduce__(self) -> tuple[Callable[..., ColumnsSource], tuple[Path, int]]:
-        return ColumnsSource, (self._path, len(self))
+    def __reduce__(self) -> tuple[Callable[..., ColumnsSource], tuple[Path, int, int]]:
+        return ColumnsSource, (self._path, len(self), self.first)
+
+    @property
+    def first(self) -> int:
+        """Number in the store of episode 0, above 0 if files of older episodes were removed."""
+        return self.state.base
 
     @property
     def path(self) -> Path:

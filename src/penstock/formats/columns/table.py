@@ -89,8 +89,11 @@ def sound_entries(entries: StructArray) -> BoolArray:
     return found == entries["check"]
 
 
-def check_order(entries: StructArray, path: Path, packing: Packing | None = None) -> None:
-    """Raise `FormatError` unless the episodes of every segment follow one another without a gap."""
+def check_order(entries: StructArray, path: Path, packing: Packing | None = None, *, whole: bool = True) -> None:
+    """Raise `FormatError` unless the episodes of every segment follow one another without a gap.
+
+    Without `whole`, the entries begin in the midst of the table, and so in the midst of segments.
+    """
     check_limits(entries, path)
     order = np.argsort(entries["segment"], kind="stable")
     held = entries[order]
@@ -105,10 +108,10 @@ def check_order(entries: StructArray, path: Path, packing: Packing | None = None
     for name, after in expected.items():
         follows = np.zeros(len(held), after.dtype)
         follows[1:] = after[:-1]
-        wrong |= held[name] != np.where(first, 0, follows)
+        wrong |= held[name] != np.where(first, 0 if whole else held[name], follows)
     steps, before = held["steps"].astype(np.int64), np.zeros(len(held), np.int64)
     before[1:] = np.where(first[1:], 0, held["blocks"][:-1])
-    wrong |= held["blocks"] != (before + packing.counts(steps) if packing else 0)
+    wrong |= (held["blocks"] != (before + packing.counts(steps) if packing else 0)) & (whole | ~first)
     if wrong.any():
         bad = int(order[wrong].min())
         raise FormatError("expected the episode to follow the one before it", path=path, where=f"entry {bad}")

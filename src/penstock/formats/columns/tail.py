@@ -11,14 +11,15 @@ import numpy as np
 from penstock.core.arrays import IntArray, StructArray
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
-from penstock.errors import FormatError
+from penstock.errors import ExpiredRowError, FormatError
 from penstock.formats.columns import table
 from penstock.formats.columns.layout import StoreLayout
+from penstock.formats.columns.retention import first_kept
 from penstock.formats.columns.snapshot import Maps, Snapshot
 
 
 class EpisodeTail:
-    """Reader that follows a store. Its cost depends on the new episodes, and not on those that it has read.
+    """Reader that follows a store. Its cost depends on the new episodes alone.
 
     Args:
         path: Folder of the store.
@@ -55,8 +56,12 @@ class EpisodeTail:
         return os.stat(self._layout.table).st_size // table.SIZE
 
     def lengths(self) -> IntArray:
-        """Return the steps of all episodes after the first `done`, `[n]` int64."""
-        return table.read(self._layout.table, self.done)["steps"].astype(np.int64)
+        """Return the steps of all episodes, `[n]` int64, also of episodes whose files were removed."""
+        return table.read(self._layout.table)["steps"].astype(np.int64)
+
+    def first_kept(self) -> int:
+        """Return the number of the first episode whose files are kept."""
+        return first_kept(self._layout.root)
 
     def skip(self, episodes: int) -> None:
         """Leave out episodes.
@@ -71,10 +76,11 @@ class EpisodeTail:
         """Yield the episodes after the first `done`. `done` counts each one that was yielded.
 
         Args:
-            end: Number of the episode to stop before. The default is None: all that are there.
+            end: Number of the episode to stop before. The default is None: all episodes of the store.
 
         Raises:
             FormatError: The store was replaced since, or is damaged.
+            ExpiredRowError: Files of these episodes were removed.
         """
         known = min(self.done, 1)
         entries = self._entries(self.done - known, end)
@@ -88,11 +94,28 @@ class EpisodeTail:
         if len(entries) == 0:
             return
         table.check_limits(entries, self._layout.table)
-        snapshot = Snapshot.of(self._layout, entries, self._maps)
+        snapshot = self._snapshot(entries)
         for i in range(len(entries)):
             episode = snapshot.episode(i)
             self._last, self.done = entries[i : i + 1].tobytes(), self.done + 1
             yield Episode.trusted(episode.spec, episode.columns, self.done - 1, episode.metadata)
+
+    def _snapshot(self, entries: StructArray) -> Snapshot:
+        try:
+            self._check_kept()
+            snapshot = Snapshot.of(self._layout, entries, self._maps, self.done)
+        except FormatError:
+            self._check_kept()  # episodes may have left since the first look
+            raise
+        self._maps.keep({path for path, _ in snapshot.files()})
+        return snapshot
+
+    def _check_kept(self) -> None:
+        if (kept := self.first_kept()) > self.done:
+            raise ExpiredRowError(
+                f"expected the episodes from number {self.done} on in {self._layout.root}, got a store that keeps "
+                f"episodes from number {kept} on"
+            )
 
     def _entries(self, first: int, end: int | None) -> StructArray:
         entries = table.read(self._layout.table, first)

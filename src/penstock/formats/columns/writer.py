@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from penstock.core.arrays import StructArray
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.errors import DataError, LockedError, SpecError
@@ -19,6 +20,7 @@ from penstock.formats.columns import table
 from penstock.formats.columns.files import read_json, write_at, write_json
 from penstock.formats.columns.layout import METADATA, SEGMENTS, StoreLayout
 from penstock.formats.columns.packing import STEPS, Compression, Packing
+from penstock.formats.columns.retention import RETENTION, RetentionState, read_retention
 from penstock.formats.columns.segment import Segment
 
 Sync = Literal["close", "episode"]
@@ -56,9 +58,11 @@ class ColumnsWriter(Writer):
         with contextlib.ExitStack() as undo:
             self._table = open_regular(self._layout.table, os.O_RDWR)
             undo.callback(os.close, self._table)
-            self._segment = Segment.acquire(self._layout)
-            undo.callback(self._segment.close)
-            self._restore()
+            self._retention_seen: tuple[int, int] | None = None
+            self._retention: RetentionState | None = None
+            self._segment = self._acquire()
+            undo.callback(self._close_segment)
+            self._sound = True
             self._closing = undo.pop_all()
 
     @classmethod
@@ -100,6 +104,8 @@ class ColumnsWriter(Writer):
         text = jsonlines.encode(episode.metadata)
         if not self._sound:
             self._restore()
+        if (retention := self._read_retention()) is not None and self._segment.steps >= retention.segment_steps:
+            self._begin_segment()
         self._sound = False
         try:
             entry = self._segment.write(episode, text)
@@ -160,12 +166,52 @@ class ColumnsWriter(Writer):
     def _restore(self) -> None:
         """Go by the table: cut off what was not completed."""
         with self._locked():
-            entries = table.read(self._layout.table)
-            table.check_order(entries, self._layout.table, self._layout.packing)
-            if os.fstat(self._table).st_size > entries.nbytes:
-                os.ftruncate(self._table, entries.nbytes)
+            entries = self._entries()
         self._segment.restore(entries)
         self._sound = True
+
+    def _entries(self) -> StructArray:
+        """The table, without the part that was not completed. The caller has the lock."""
+        entries = table.read(self._layout.table)
+        table.check_order(entries, self._layout.table, self._layout.packing)
+        if os.fstat(self._table).st_size > entries.nbytes:
+            os.ftruncate(self._table, entries.nbytes)
+        return entries
+
+    def _acquire(self) -> Segment:
+        """Lock a segment, cut back to its last whole episode."""
+        with self._locked():
+            entries = self._entries()
+            segment = Segment.acquire(self._layout, entries, self._read_retention())
+        try:
+            segment.restore(entries)
+        except BaseException:
+            segment.close()
+            raise
+        return segment
+
+    def _begin_segment(self) -> None:
+        """Go on in another segment, so that this one can be removed when its episodes are old."""
+        segment = self._acquire()
+        full, self._segment = self._segment, segment
+        try:
+            full.sync()
+        finally:
+            full.close()
+
+    def _close_segment(self) -> None:
+        self._segment.close()
+
+    def _read_retention(self) -> RetentionState | None:
+        """What the store keeps, which a replay may say at any time. Cost: one `stat`."""
+        try:
+            found = os.stat(self._layout.root / RETENTION)
+        except FileNotFoundError:
+            return None
+        seen = found.st_ino, found.st_mtime_ns
+        if seen != self._retention_seen:
+            self._retention, self._retention_seen = read_retention(self._layout.root), seen
+        return self._retention
 
     def _locked(self) -> contextlib.AbstractContextManager[None]:
         return locked(self._table, wait=True)

@@ -1,0 +1,185 @@
+"""`Retention`: a store that keeps its last episodes, and removes the files of older ones by whole segments.
+
+`retention.json` says how many steps to keep, how many steps a segment takes before its writer begins another, and the
+number of the first episode that is kept. The table keeps the entries of all episodes, so episodes, rows and segments
+keep their numbers, and the lengths of all episodes stay known.
+
+A removal has three steps, and a process that is killed after any of them leaves a sound store:
+
+1. Replace `retention.json`, with the new first episode. From here on, older episodes do not exist for readers.
+2. Rename each segment without a later episode, and without a writer, to a hidden name. The next removal does what is
+   left.
+3. Delete what was renamed. The next process that writes in the folder deletes what is left (`penstock.files.sweep`).
+
+Steps 1 and 2 hold the lock of the table, as writers do while they choose a segment. So no writer continues a segment
+that is about to be renamed. Memory maps of deleted files stay valid, and a reader of such a store maps all files when
+it opens (`Snapshot.of`), so a source reads its episodes for as long as it is open.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from penstock.core.narrowing import is_integer
+from penstock.errors import DataError, FormatError
+from penstock.files import locked, scratch_folder, try_lock
+from penstock.files.descriptors import opened
+from penstock.files.rename import move
+from penstock.formats.columns import table
+from penstock.formats.columns.files import read_json, write_json
+from penstock.formats.columns.layout import SEGMENTS, StoreLayout
+
+RETENTION = "retention.json"
+PARTS = 16  # segments of the steps that are kept: so much of them is removed at a time
+_LIMIT = 1 << 60
+
+
+@dataclass(frozen=True)
+class RetentionState:
+    """Contents of `retention.json`.
+
+    Args:
+        keep_steps: Steps to keep at least.
+        segment_steps: Steps after which a writer begins another segment.
+        first: Number of the first episode that is kept.
+    """
+
+    keep_steps: int
+    segment_steps: int
+    first: int = 0
+
+
+def read_retention(root: Path) -> RetentionState | None:
+    """Return the retention of a store, or None if it keeps everything.
+
+    Args:
+        root: Folder of the store.
+
+    Raises:
+        FormatError: The file is damaged.
+    """
+    path = root / RETENTION
+    if not os.path.lexists(path):
+        return None
+    data = read_json(path)
+    names = ("keep_steps", "segment_steps", "first")
+    values = [data.get(name) for name in names]
+    if not all(is_integer(value) and 0 <= value < _LIMIT for value in values) or 0 in values[:2]:
+        raise FormatError(f"expected {', '.join(names)} as whole numbers, got {str(data)[:200]}", path=path)
+    return RetentionState(*(int(value) for value in values if is_integer(value)))
+
+
+def first_kept(root: Path) -> int:
+    """Return the number of the first episode that a store keeps.
+
+    Args:
+        root: Folder of the store.
+    """
+    retention = read_retention(root)
+    return 0 if retention is None else retention.first
+
+
+class Retention:
+    """Removes the files of old episodes of a store.
+
+    Args:
+        root: Folder of the store.
+        segment_steps: Steps after which a writer begins another segment.
+
+    Example:
+        >>> import tempfile
+        >>> from penstock.core.episode import Episode
+        >>> from penstock.core.spec import Field, Spec
+        >>> from penstock.formats.columns.source import ColumnsSource
+        >>> from penstock.formats.columns.writer import ColumnsWriter
+        >>> path, spec = Path(tempfile.mkdtemp()) / "store", Spec({"rewards": Field(np.dtype("f8"))})
+        >>> writer = ColumnsWriter.create(path, spec)
+        >>> retention = Retention.begin(path, keep_steps=32)
+        >>> for number in range(100):
+        ...     _ = writer.write(Episode(spec, {"rewards": np.full(2, 1.0 * number)}))
+        >>> retention.trim()
+        84
+        >>> len(ColumnsSource(path)), ColumnsSource(path).episode(0).rewards.tolist()
+        (16, [84.0, 84.0])
+    """
+
+    def __init__(self, root: Path, segment_steps: int) -> None:
+        self._layout = StoreLayout.read(root)
+        self.segment_steps = segment_steps
+
+    @classmethod
+    def begin(cls, root: str | os.PathLike[str], keep_steps: int) -> Retention:
+        """Let a store keep at least so many steps from now on. Writers that are open notice it.
+
+        Args:
+            root: Folder of the store.
+            keep_steps: Steps to keep at least, 1 or more. It replaces what was said before.
+
+        Raises:
+            DataError: `keep_steps` is below 1.
+            FormatError: There is no column store.
+        """
+        if not 1 <= keep_steps < _LIMIT:
+            raise DataError(f"expected keep_steps of at least 1, got {keep_steps}")
+        path = Path(root)
+        segment_steps = -(-keep_steps // PARTS)
+        made = cls(path, segment_steps)
+        with made._locked():
+            before = read_retention(path)
+            now = RetentionState(keep_steps, segment_steps, 0 if before is None else before.first)
+            if now != before:
+                _write(path, now)
+        return made
+
+    def trim(self) -> int:
+        """Remove the files of segments that have left.
+
+        Returns:
+            The number of segments that were removed. Cost: reads the entries of the episodes that are kept; an fsync
+            if any leave.
+
+        Raises:
+            OSError: Files cannot be renamed or deleted.
+        """
+        root = self._layout.root
+        removed = 0
+        with scratch_folder(root / SEGMENTS / "removed") as scratch, self._locked():
+            retention = read_retention(root)
+            if retention is None:
+                return 0
+            entries = table.read(self._layout.table, retention.first)
+            steps = entries["steps"].astype(np.int64)
+            after = np.cumsum(steps[::-1])[::-1]  # steps from each episode on
+            gone = max(int((after >= retention.keep_steps).sum()) - 1, 0)
+            if gone:
+                _write(root, replace(retention, first=retention.first + gone))
+            used = set(np.unique(entries["segment"][gone:]).tolist())
+            for number in self._layout.numbers():
+                if number not in used and self._move(number, scratch / str(number)):
+                    removed += 1
+        return removed
+
+    def _move(self, number: int, target: Path) -> bool:
+        """Rename a segment unless it has a writer. Return whether it was renamed."""
+        metadata = self._layout.metadata(number)
+        if not metadata.exists():  # a writer was killed before it made any file
+            move(self._layout.segment(number), target)
+            return True
+        with opened(metadata, os.O_RDWR) as fd:
+            if not try_lock(fd):
+                return False
+            move(self._layout.segment(number), target)
+        return True
+
+    def _locked(self) -> AbstractContextManager[None]:
+        return locked(self._layout.table, os.O_RDWR, wait=True)
+
+
+def _write(root: Path, retention: RetentionState) -> None:
+    values = {"keep_steps": retention.keep_steps, "segment_steps": retention.segment_steps, "first": retention.first}
+    write_json(root / RETENTION, values)

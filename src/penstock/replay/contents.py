@@ -1,0 +1,199 @@
+"""`ReplayContents`: the episodes of a replay that are in memory, and the drawing that chooses among their samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from penstock.core.arrays import Float32Array, IntArray
+from penstock.core.episode import Episode
+from penstock.core.spec import Spec
+from penstock.errors import DataError, PlanError
+from penstock.kernels.replay import EPISODE, START, STEPS
+from penstock.plan.transform import SampleTransform
+from penstock.replay.reader import SampleReader
+from penstock.replay.samplers import ReplaySampler
+from penstock.replay.samples import ReplaySamples, SampleLayout
+from penstock.replay.segments import SegmentStore
+from penstock.replay.share import EpisodeShare
+
+
+class ReplayContents:
+    """Episodes in memory, how their samples are read, and how samples are chosen.
+
+    Nothing is allocated before the first episode, whose columns decide the layout. The caller holds a lock.
+
+    Args:
+        samples: Definition of a sample.
+        sampler: How samples are chosen.
+        key: Key of the random bits.
+        capacity: Most steps in memory.
+        segment_steps: Steps that leave together.
+        share: Which episodes belong to this learner.
+    """
+
+    def __init__(
+        self,
+        samples: ReplaySamples | SampleTransform,
+        sampler: ReplaySampler,
+        key: np.uint64,
+        capacity: int,
+        segment_steps: int,
+        share: EpisodeShare,
+    ) -> None:
+        self.samples = samples
+        self.sampler = sampler
+        self.capacity = capacity
+        self.segment_steps = segment_steps
+        self.share = share
+        self._key = key
+        self.expired = 0  # priority updates of samples that had left
+        self.store: SegmentStore | None = None
+        self.reader: SampleReader | None = None
+        self.drawing = sampler.start(key)
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Numbers of the steps in memory, `[lo, hi)`."""
+        return (0, 0) if self.store is None else self.store.extent
+
+    @property
+    def anchors(self) -> tuple[int, int]:
+        """Numbers of the samples in memory, `[lo, hi)`."""
+        return (0, 0) if self.store is None else self.store.anchors
+
+    @property
+    def episodes(self) -> int:
+        """Number of all episodes that arrived."""
+        return 0 if self.store is None else self.store.arrived
+
+    def restart(self) -> None:
+        """Begin a new drawing, for a store that is filled again."""
+        self.drawing = self.sampler.start(self._key)
+
+    def begin(self, spec: Spec, first: int, lengths: IntArray) -> None:
+        """Make an empty store that continues after some episodes of this learner, which have left.
+
+        Args:
+            spec: Columns of the episodes.
+            first: Number of the next episode, among the episodes of all learners.
+            lengths: `[n]` int64 steps of the episodes of this learner before it.
+        """
+        layout = self._layout_of(spec)
+        anchors = int(layout.anchors.count(lengths).sum())
+        self._use(spec, layout, first, int(lengths.sum()), anchors)
+
+    def prepare(self, spec: Spec) -> SegmentStore:
+        """Return the store, which the first episode makes.
+
+        Args:
+            spec: Columns of the episode.
+        """
+        return self._use(spec, self._layout_of(spec), 0, 0, 0) if self.store is None else self.store
+
+    def add(self, episode: Episode) -> None:
+        """Take an episode in, or count it if it belongs to another learner.
+
+        Args:
+            episode: Episode with the columns of the store.
+
+        Raises:
+            SpecError: The columns differ.
+            DataError: The episode is empty, or too long.
+        """
+        store = self.prepare(episode.spec)
+        if not self.share.has(store.arrived):
+            store.pass_over()
+            return
+        self.check(store, episode)
+        store.add(episode)
+        lo, hi = store.anchors
+        self.drawing.arrive(lo, hi)
+        self.drawing.observe(hi - 1, episode)
+
+    def check(self, store: SegmentStore, episode: Episode) -> None:
+        """Raise an error for an episode that the replay cannot take.
+
+        Args:
+            store: The store.
+            episode: The episode.
+
+        Raises:
+            DataError: The episode is empty, or longer than the capacity or `Completions.max_length`.
+        """
+        store.check(len(episode))
+        longest = None if self.reader is None else self.reader.layout.longest
+        if longest is not None and len(episode) > longest:
+            raise DataError(
+                f"expected completions of at most max_length={longest:,} tokens with their prompt, got one of "
+                f"{len(episode):,}; raise max_length, or end completions earlier with truncated=True"
+            )
+
+    def set_priorities(self, anchors: IntArray, priorities: Float32Array) -> int:
+        """Set priorities of the samples that are here. Return how many are not.
+
+        Args:
+            anchors: `[n]` int64 numbers of samples.
+            priorities: `[n]` float32 priorities.
+        """
+        here = anchors >= self.anchors[0]
+        gone = int(len(anchors) - here.sum())
+        if gone:
+            anchors, priorities = anchors[here], priorities[here]
+        self.expired += gone
+        self.drawing.update(anchors, priorities)
+        return gone
+
+    def places(self, anchors: IntArray) -> dict[str, IntArray]:
+        """Return `episode`, `step`, `row` and `steps` of samples, `[n]` int64 each, -1 for samples that left.
+
+        `step` is the anchor step, `row` its number in the run, and `steps` the length of the episode.
+
+        Args:
+            anchors: `[n]` int64 numbers of samples.
+        """
+        here = anchors >= self.anchors[0]
+        found = np.full((4, len(anchors)), -1)
+        if here.any() and self.store is not None:
+            places = self.store.find(anchors[here])
+            rows = self.store.table[places[:, 0]]
+            found[:, here] = rows[:, EPISODE], places[:, 1], rows[:, START] + places[:, 1], rows[:, STEPS]
+        return dict(zip(("episode", "step", "row", "steps"), found, strict=True))
+
+    @property
+    def cost(self) -> Callable[[IntArray], int]:
+        """Function that returns the tokens of a batch. Raises `PlanError` if samples are not completions."""
+        cost = None if self.reader is None else self.reader.layout.cost
+        if cost is None:
+            raise PlanError("expected samples=Completions(...) for max_tokens; other samples all have the same size")
+        return cost
+
+    def why_empty(self, place: str) -> str:
+        """Return why there is nothing to draw.
+
+        Args:
+            place: Where episodes arrive, such as `" in runs/a"`, or nothing.
+        """
+        if self.store is None:
+            return f"no episode has arrived{place}"
+        if self.store.anchors[1] == 0 and self.reader is not None:
+            least = self.reader.layout.least_steps
+            return f"no episode is as long as {least:,} steps, which {self.samples!r} needs"
+        return "no episode in memory is long enough for a sample"
+
+    def _layout_of(self, spec: Spec) -> SampleLayout:
+        layout = SampleLayout.of(self.samples, spec)
+        if layout.least_steps > self.capacity:
+            raise PlanError(
+                f"expected a capacity of at least one sample, which is {layout.least_steps} steps, got {self.capacity}"
+            )
+        return layout
+
+    def _use(self, spec: Spec, layout: SampleLayout, first: int, start: int, anchors: int) -> SegmentStore:
+        self.store = store = SegmentStore(
+            spec, layout.anchors, self.capacity, self.segment_steps, first=first, start=start, anchors=anchors
+        )
+        self.reader = SampleReader(layout, spec)
+        self.drawing.arrive(*store.anchors)
+        return store

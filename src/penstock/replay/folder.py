@@ -1,0 +1,161 @@
+"""`ReplayFolder`: the column store of a replay, which collectors append to and a replay follows.
+
+With `keep_steps`, old episodes leave the folder: see `penstock.formats.columns.retention`. Reading can fall behind so
+far that the next episodes have left. They would also have left the memory of the replay, because a folder keeps at
+least what fits in memory, so the replay begins again behind them (`ReplayFolder.begin`), with the numbers that it would
+have reached by reading them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from penstock.core.arrays import IntArray
+from penstock.core.episode import Episode
+from penstock.core.spec import Spec
+from penstock.errors import StateError
+from penstock.formats.columns.layout import SPEC
+from penstock.formats.columns.retention import Retention
+from penstock.formats.columns.tail import EpisodeTail
+from penstock.formats.columns.writer import ColumnsWriter
+from penstock.replay.contents import ReplayContents
+from penstock.replay.segments import live_range
+
+
+class ReplayFolder:
+    """Reader and writer of the folder of a replay.
+
+    Args:
+        path: Folder of a column store, which may be missing.
+        keep_steps: Steps that the folder keeps at least, or None: all of them.
+    """
+
+    def __init__(self, path: Path, keep_steps: int | None) -> None:
+        self.path = path
+        self.keep_steps = keep_steps
+        self.loaded = False  # whether the episodes of the folder were read
+        self._tail: EpisodeTail | None = None
+        self._writer: ColumnsWriter | None = None
+        self._retention: Retention | None = None
+        self._since_trim: int | None = None  # steps; None before the first removal
+        self.open()
+
+    @property
+    def written(self) -> int:
+        """Episodes in the folder, 0 if it is missing."""
+        return 0 if self._tail is None else self._tail.written()
+
+    def open(self) -> EpisodeTail | None:
+        """Return the reader, or None while the folder is missing.
+
+        Raises:
+            FormatError: The folder has another format.
+        """
+        if self._tail is None and (self.path / SPEC).exists():
+            self._tail = EpisodeTail(self.path)
+            if self.keep_steps is not None:
+                self._retention = Retention.begin(self.path, self.keep_steps)
+        return self._tail
+
+    def has_news(self) -> bool:
+        """Return whether there are episodes that were not read. Cost: one `stat`."""
+        tail = self.open()
+        return tail is not None and (not self.loaded or tail.written() > tail.done)
+
+    def begin(self, contents: ReplayContents, episodes: int | None) -> None:
+        """Prepare an empty store for the first episodes of the folder, without episodes that would have left.
+
+        Args:
+            contents: Memory of the replay.
+            episodes: How many episodes the folder had, or None: all that it has.
+
+        Raises:
+            StateError: The store had episodes in memory that have left the folder since.
+        """
+        tail = self._tail
+        if tail is None:
+            return
+        share = contents.share
+        lengths = tail.lengths()[:episodes][share.index :: share.count]
+        first = live_range(lengths.tolist(), contents.capacity, contents.segment_steps)
+        kept = -(-max(tail.first_kept() - share.index, 0) // share.count)
+        if first < kept and episodes is not None:
+            raise StateError(
+                f"expected all episodes from number {first * share.count} on in {self.path}, got a folder that keeps "
+                f"episodes from number {tail.first_kept()} on; raise keep_steps, or save states more often"
+            )
+        first = max(first, kept)
+        contents.begin(tail.spec, first * share.count, lengths[:first])
+        tail.skip(first * share.count)
+        self.loaded = True
+
+    def begin_again(self, contents: ReplayContents, episodes: int) -> Iterator[Episode]:
+        """Prepare an empty store, and yield the episodes that were in memory after so many.
+
+        Args:
+            contents: Memory of the replay.
+            episodes: How many episodes the folder had.
+
+        Raises:
+            StateError: The folder is missing, or the episodes have left it.
+        """
+        self._tail = None
+        tail = self.open()
+        if tail is None:
+            raise StateError(f"expected the store of the saved run, with {episodes} episodes, got none at {self.path}")
+        contents.restart()
+        self.begin(contents, episodes)
+        yield from tail.read(episodes)
+
+    def read(self, end: int | None = None) -> Iterator[Episode]:
+        """Yield the episodes that were not read.
+
+        Args:
+            end: Number of the episode to stop before. The default is None: all that are there.
+
+        Raises:
+            ExpiredRowError: Some of them have left the folder; `begin` continues behind them.
+        """
+        if self._tail is not None:
+            yield from self._tail.read(end)
+
+    def trim(self, steps: int) -> None:
+        """Count steps that arrived, and remove files of old episodes when enough have come since the last time.
+
+        Args:
+            steps: Number of steps.
+        """
+        if self._retention is None:
+            return
+        if self._since_trim is None or self._since_trim + steps >= self._retention.segment_steps:
+            self._retention.trim()
+            self._since_trim = 0
+            return
+        self._since_trim += steps
+
+    def lengths(self) -> IntArray:
+        """Return the steps of all episodes that the folder ever had, `[n]` int64."""
+        return np.zeros(0, np.int64) if self._tail is None else self._tail.lengths()
+
+    def writer(self, spec: Spec) -> ColumnsWriter:
+        """Return the writer of the folder, which is made if it is missing.
+
+        Args:
+            spec: Columns of the episodes.
+        """
+        if self._writer is None:
+            exists = (self.path / SPEC).exists()
+            if not exists:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = ColumnsWriter(self.path) if exists else ColumnsWriter.create(self.path, spec)
+            self.open()
+        return self._writer
+
+    def close(self) -> None:
+        """Flush and close the files of the writer."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
