@@ -1,18 +1,24 @@
-"""Public docstrings have sections: every argument is described, and every class and function has an example."""
+"""Public docstrings have sections: arguments, results, errors, and an example that runs.
+
+Public names are those that `penstock` exports and those that the reference pages show. A page that names a module shows
+its exported names, or else every name that the module defines.
+"""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-import penstock
-
-# Modules whose public names are all checked, besides the names that `penstock` exports.
+# Modules whose names all describe their arguments, though no page shows them.
 MODULES = (
     "penstock.conversion.convert",
     "penstock.conversion.report",
@@ -101,110 +107,51 @@ MODULES = (
     "penstock.record.vector",
 )
 
-# Packages whose exported names are all checked.
-PACKAGES = ("penstock.envs", "penstock.live")
-
-# Why these classes and functions have no example.
-NO_EXAMPLE = {
-    **dict.fromkeys(
-        ("penstock.envs.registry.register", "penstock.envs.registry.unregister"),
-        "changes the benchmarks that the process knows",
-    ),
-    **dict.fromkeys(
-        ("penstock.envs.paths.demo_paths", "penstock.envs.paths.find_processed"),
-        "looks for existing files",
-    ),
-    **dict.fromkeys(
-        (
-            "penstock.data.origin.DatasetOrigin",
-            "penstock.data.origin.DerivedOrigin",
-            "penstock.data.sample_blocks.SampleBlocks",
-            "penstock.data.sample_blocks.SampleBlockIterator",
-            "penstock.data.map_function.Mapped",
-            "penstock.data.map_function.ColumnFunction",
-            "penstock.data.measure.MeasuredSource",
-            "penstock.formats.base.source.LazyMetadata",
-        ),
-        "a part of a dataset or an episode, which users do not make",
-    ),
-    **dict.fromkeys(
-        (
-            "penstock.plan.nominal.NominalPlan",
-            "penstock.plan.repeat.RepeatedPlan",
-            "penstock.plan.select.SelectedPlan",
-            "penstock.plan.select.SubsetPlan",
-            "penstock.plan.sequences.SequencePlan",
-            "penstock.plan.shard.ShardPlan",
-            "penstock.plan.shuffle.ShuffledPlan",
-        ),
-        "the plan of a transform, which has the example",
-    ),
-    **dict.fromkeys(
-        (
-            "penstock.core.blocks.BlockIterator",
-            "penstock.envs.benchmark.Benchmark",
-            "penstock.live.chunk_sources.Inlet",
-            "penstock.core.blocks.BlockOrigin",
-            "penstock.data.augment.Augmentation",
-            "penstock.data.augment.PictureAugmentation",
-            "penstock.load.batch_source.BatchSource",
-            "penstock.load.pipeline_source.BatchPipeline",
-            "penstock.load.pipeline_source.TicketReader",
-            "penstock.load.pipeline_source.TicketedBatch",
-            "penstock.load.pipeline_source.DecodedBatch",
-        ),
-        "an interface: its subclasses have examples",
-    ),
-    **dict.fromkeys(
-        (
-            "penstock.core.boundary.is_of_call",
-            "penstock.core.boundary.loading_state",
-            "penstock.load.adapter.Adapter",
-            "penstock.load.cursor.Cursor",
-            "penstock.load.cursor.saved",
-            "penstock.load.engine.LoaderIterator",
-            "penstock.load.explain.explain",
-            "penstock.load.block_source.BlockSource",
-            "penstock.load.batch_source.Job",
-            "penstock.load.position_source.PositionSource",
-            "penstock.load.position_source.RowSize",
-            "penstock.load.pipeline_source.LiveExplanation",
-            "penstock.load.pipeline_source.PipelineSource",
-            "penstock.load.position_source.EpochSlice",
-            "penstock.load.roofline.measure_roofline",
-            "penstock.load.shares.Shares",
-            "penstock.load.torch.TorchStreamIterator",
-            "penstock.load.why.why",
-        ),
-        "a part of a loader, which has the examples",
-    ),
-    **dict.fromkeys(
-        (
-            "penstock.record.batch.BatchBuffer",
-            "penstock.record.buffer.EpisodeBuffer",
-            "penstock.record.buffer.TextBatchColumn",
-            "penstock.record.buffer.batch_column_for",
-            "penstock.record.buffer.column_for",
-            "penstock.record.buffer.storer",
-            "penstock.record.same_step.copy_before_reset",
-            "penstock.record.sink.Recording",
-            "penstock.record.sink.Sink",
-        ),
-        "a part of a collector, which has the examples",
-    ),
-    **dict.fromkeys(
-        (
-            "penstock.formats.base.source.check_values",
-            "penstock.load.ranks.check_ranks",
-            "penstock.plan.base.check_ends",
-            "penstock.plan.transform.require_int",
-            "penstock.plan.select.check_takable",
-        ),
-        "a check of arguments, which returns nothing",
-    ),
-}
-
+PAGES = Path(__file__).parents[1] / "docs" / "reference"
 ENTRY = re.compile(r"    (\w+): \S")
+NOTHING = {"None", "Self", "NoReturn"}
+
+
+def named(path: str) -> Any:
+    """The module, class or function of a dotted name."""
+    parts = path.split(".")
+    for n in range(len(parts), 0, -1):
+        try:
+            subject = importlib.import_module(".".join(parts[:n]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[n:]:
+            subject = getattr(subject, name)
+        return subject
+    raise AssertionError(f"expected the name of something that exists, got {path}")
+
+
+def shown(subject: Any) -> list[Any]:
+    """The names of a module that the site shows, or the class or function itself."""
+    if not inspect.ismodule(subject):
+        return [subject]
+    if hasattr(subject, "__all__"):
+        return [getattr(subject, name) for name in subject.__all__]
+    return defined(subject)
+
+
+def defined(module: Any) -> list[Any]:
+    """The public names that a module defines."""
+    values = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    return [value for value in values.values() if getattr(value, "__module__", None) == module.__name__]
+
+
+def by_name(subjects: list[Any]) -> dict[str, Any]:
+    """The classes and functions of some subjects, by their full name."""
+    known = [each for each in subjects if inspect.isclass(each) or inspect.isfunction(each)]
+    return {f"{each.__module__}.{each.__qualname__}": each for each in known}
+
+
+def public() -> dict[str, Any]:
+    """Every class and function that `penstock` exports or a reference page shows, by its full name."""
+    pages = "\n".join(page.read_text("utf-8") for page in sorted(PAGES.glob("*.md")))
+    targets = ["penstock", *re.findall(r"^::: (\S+)$", pages, re.MULTILINE)]
+    return by_name([each for target in targets for each in shown(named(target))])
 
 
 def is_error(subject: Any) -> bool:
@@ -212,30 +159,13 @@ def is_error(subject: Any) -> bool:
     return inspect.isclass(subject) and issubclass(subject, BaseException)
 
 
-def exported() -> dict[str, Any]:
-    """The functions and classes that `penstock` exports and those of `MODULES`, by their full name."""
-    spaces = [value for value in vars(penstock.spaces).values() if inspect.isclass(value)]
-    subjects = [getattr(penstock, name) for name in penstock.__all__ if name != "spaces"]
-    subjects += [value for value in spaces if value.__module__ == penstock.spaces.__name__]
-    for package in map(importlib.import_module, PACKAGES):
-        subjects += [getattr(package, name) for name in package.__all__]
-    for module in map(importlib.import_module, MODULES):
-        subjects += [
-            value
-            for name, value in vars(module).items()
-            if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
-        ]
-    named = {f"{each.__module__}.{each.__qualname__}": each for each in subjects if hasattr(each, "__qualname__")}
-    return {name: each for name, each in named.items() if inspect.isclass(each) or inspect.isfunction(each)}
-
-
-def described(doc: str | None) -> set[str]:
-    """The arguments that a docstring describes."""
+def described(doc: str | None, section: str = "Args") -> set[str]:
+    """The names that a section of a docstring describes."""
     names: set[str] = set()
     inside = False
     for line in inspect.cleandoc(doc or "").splitlines():
         if not line.startswith(" ") and line:
-            inside = line == "Args:"
+            inside = line == f"{section}:"
         elif inside and (entry := ENTRY.match(line)):
             names.add(entry[1])
     return names
@@ -251,12 +181,28 @@ def ours(cls: type) -> list[type]:
     return [base for base in cls.__mro__ if base.__module__.split(".")[0] == "penstock"]
 
 
+def function_of(member: Any) -> Any:
+    """The function of a method, which may be a class method, static method or property; else the member."""
+    if isinstance(member, classmethod | staticmethod):
+        return member.__func__
+    if isinstance(member, property):
+        return member.fget
+    return member.func if isinstance(member, cached_property) else member
+
+
 def methods(cls: type) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """The public methods that a class defines."""
+    """The public methods that a class defines, and its properties; not tests, to which pytest passes fixtures."""
+    fields = getattr(cls, "__dataclass_fields__", {})  # some have a function as default
     for name, member in vars(cls).items():
-        call = member.__func__ if isinstance(member, classmethod | staticmethod) else member
-        if inspect.isfunction(call) and (not name.startswith("_") or name == "__getitem__") and call.__doc__:
+        call = function_of(member)
+        shown = not name.startswith(("_", "test_")) or (name == "__getitem__" and call.__doc__)
+        if inspect.isfunction(call) and shown and name not in fields:
             yield name, call
+
+
+def docs_of(cls: type, name: str) -> list[str | None]:
+    """The docstrings of a method in the class and its bases."""
+    return [function_of(vars(base)[name]).__doc__ for base in ours(cls) if name in vars(base)]
 
 
 def undescribed(call: Callable[..., Any], docs: list[str | None]) -> str | None:
@@ -268,7 +214,20 @@ def undescribed(call: Callable[..., Any], docs: list[str | None]) -> str | None:
     return f"describes {sorted(found[0])}, has {sorted(wanted)}"
 
 
-SUBJECTS = exported()
+def raised(call: Callable[..., Any]) -> set[str]:
+    """The names of the errors that the code of a function raises itself. Generated code has no source."""
+    names: set[str] = set()
+    if inspect.unwrap(call).__code__.co_filename.startswith("<"):
+        return names
+    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(call)))):
+        call_of_error = node.exc if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) else None
+        if call_of_error is not None and isinstance(call_of_error.func, ast.Name):
+            names.add(call_of_error.func.id)
+    return {name for name in names if name[0].isupper() and name not in {"NotImplementedError", "StopIteration"}}
+
+
+PUBLIC = public()
+SUBJECTS = {**PUBLIC, **by_name([each for module in MODULES for each in defined(importlib.import_module(module))])}
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
@@ -278,17 +237,39 @@ def test_every_argument_is_described(name: str) -> None:
         assert undescribed(subject, [subject.__doc__]) is None
         return
     wrong = {}
+    docs = [base.__doc__ for base in ours(subject)]
     if any("__init__" in vars(base) for base in ours(subject)) and not getattr(subject, "_is_protocol", False):
-        wrong["__init__"] = undescribed(subject.__init__, [base.__doc__ for base in ours(subject)])
+        wrong["__init__"] = undescribed(subject.__init__, docs)
+    if hasattr(subject, "_fields"):  # a named tuple
+        wrong["__new__"] = None if described(docs[0]) == set(subject._fields) else f"has {subject._fields}"
     for method, call in methods(subject):
-        same = [vars(base)[method] for base in ours(subject) if method in vars(base)]
-        wrong[method] = undescribed(call, [each.__doc__ for each in same])
+        wrong[method] = undescribed(call, docs_of(subject, method))
     assert {method: problem for method, problem in wrong.items() if problem} == {}
 
 
-def test_every_class_and_function_has_an_example() -> None:
-    lacking = {name for name, each in SUBJECTS.items() if "Example:" not in (each.__doc__ or "") and not is_error(each)}
-    assert lacking == set(NO_EXAMPLE)
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_names_have_docstrings_results_and_errors(name: str) -> None:
+    subject = PUBLIC[name]
+    assert subject.__doc__
+    if inspect.isfunction(subject):
+        result = inspect.signature(subject).return_annotation
+        sections = re.findall(r"^(\w+):$", inspect.cleandoc(subject.__doc__), re.MULTILINE)
+        assert result in NOTHING or {"Returns", "Yields"} & set(sections)
+        assert raised(subject) <= described(subject.__doc__, "Raises")
+        return
+    own = set().union(*(described(base.__doc__, "Raises") for base in ours(subject)))
+    for method in ("__init__", "__post_init__"):
+        assert method not in vars(subject) or raised(vars(subject)[method]) <= own
+    for method, call in methods(subject):
+        docs = [doc for doc in docs_of(subject, method) if doc]
+        assert docs, method
+        assert raised(call) <= own.union(*(described(doc, "Raises") for doc in docs)), method
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_names_have_an_example(name: str) -> None:
+    doc = inspect.cleandoc(PUBLIC[name].__doc__ or "")
+    assert is_error(PUBLIC[name]) or re.search(r"^Examples?:\n(.+\n|\n)*? +>>> ", doc, re.MULTILINE)
 
 
 def test_arguments_that_are_not_described_are_found() -> None:
@@ -301,5 +282,7 @@ def test_arguments_that_are_not_described_are_found() -> None:
         Raises:
             ValueError: seed: no argument.
         """
+        raise ValueError(size, seed)
 
     assert undescribed(function, [function.__doc__]) == "describes ['size'], has ['seed', 'size']"
+    assert raised(function) == described(function.__doc__, "Raises") == {"ValueError"}

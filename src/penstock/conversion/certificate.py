@@ -52,13 +52,17 @@ class ColumnCertificate:
         column: Path in the target, or in the source if it was left out.
         origin: Path in the source. None if the column was filled in or computed of several columns.
         status: `"equal"`: bit for bit. `"changed"`: equal after the change in `change`. `"lossy"`: pictures that were
-            compressed with loss. `"filled"`: values that the source lacks. `"dropped"`: left out as asked for.
-            `"left out"`: not in the target. `"different"`: the target does not have the values that it should have.
+            compressed with loss. `"filled"`: values that the source lacks. `"dropped"`: left out as asked for. `"left
+            out"`: not in the target. `"different"`: the target does not have the values that it should have.
         change: Explanation.
         source: `[E, 16]` uint8 digests of the source's values, or None.
         target: `[E, 16]` uint8 digests of the target's values, or None.
         psnr: Smallest peak signal-to-noise ratio of an episode in dB, for lossy columns.
         ssim: Smallest structural similarity of an episode, for lossy columns.
+
+    Example:
+        >>> ColumnCertificate("rewards", "rewards", "equal").status
+        'equal'
     """
 
     column: str
@@ -85,7 +89,11 @@ class ColumnCertificate:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ColumnCertificate:
-        """Make one from the output of `to_json`."""
+        """Make one from the output of `to_json`.
+
+        Args:
+            data: Output of `to_json`.
+        """
         source, target = (
             None if text is None else np.frombuffer(base64.b64decode(text), np.uint8).reshape(-1, DIGEST_BYTES)
             for text in (data["source"], data["target"])
@@ -104,6 +112,14 @@ class Certificate:
         columns: A certificate for each column of the target, and for each that was left out.
         notes: Differences of spaces and metadata.
         version: Version of penstock.
+
+    Example:
+        >>> import penstock, tempfile
+        >>> data = penstock.from_arrays({"rewards": [0.0, 1.0]}, lengths=[2])
+        >>> target = tempfile.mkdtemp() + "/out"
+        >>> _ = penstock.convert(data, target, format="columns")
+        >>> Certificate.read(target).lossless
+        True
     """
 
     source: Mapping[str, Any]
@@ -163,7 +179,11 @@ class Certificate:
             raise FormatError(f"expected a certificate, got {error!r}", path=path) from error
 
     def write(self, target: Path) -> Path:
-        """Write the certificate next to a dataset; return its path."""
+        """Write the certificate next to a dataset; return its path.
+
+        Args:
+            target: Path of the dataset.
+        """
         path = path_of(target)
         write_atomic(path, (json.dumps(self.to_json(), indent=1) + "\n").encode())
         return path
@@ -339,11 +359,22 @@ def verify(certificate: Certificate, target: Source, source: Source | None = Non
     Args:
         certificate: The certificate.
         target: The target, opened.
-        source: The source, opened, with the episodes that were converted, in their order. The default is None: only
-            the target is read.
+        source: The source, opened, with the episodes that were converted, in their order. The default is None: only the
+            target is read.
+
+    Yields:
+        Messages: columns and episodes with other values.
 
     Raises:
         DataError: The certificate has other episodes than a dataset.
+
+    Example:
+        >>> import penstock, tempfile
+        >>> data = penstock.from_arrays({"rewards": [0.0, 1.0]}, lengths=[2])
+        >>> target = tempfile.mkdtemp() + "/out"
+        >>> _ = penstock.convert(data, target, format="columns")
+        >>> list(verify(Certificate.read(target), penstock.open(target).source))
+        []
     """
     for name, opened in (("target", target), ("source", source)):
         if opened is None:

@@ -87,6 +87,7 @@ def convert(
         Status, totals, notes and the certificate.
 
     Raises:
+        ArgumentError: There are `storage_options`, and neither `source` nor `out` is a URL.
         FileExistsError: Other data exists at `out`.
         StateError: `out` is the target of another conversion.
         DataError: The source has no episodes, or the target cannot store a value or lacks needed data, or does not have

@@ -381,6 +381,9 @@ def unflatten(space: Space | None, columns: Mapping[str, Any]) -> Any:
         space: The space. Without one, paths become nested dicts, and a single value at `""` stays as it is.
         columns: Leaf values by path.
 
+    Returns:
+        The structure, with the values as they are.
+
     Raises:
         SpecError: A leaf is missing.
 

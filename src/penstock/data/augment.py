@@ -60,6 +60,10 @@ class Augmentation(ABC):
 
     Args:
         columns: Path of the column to change, or several. The default is `"observations"`.
+
+    Example:
+        >>> isinstance(RandomShift(pad=4), Augmentation)
+        True
     """
 
     columns: str | Sequence[str] = "observations"

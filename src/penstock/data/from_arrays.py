@@ -34,6 +34,9 @@ def from_arrays(
             None: steps before boundaries before episodes.
         metadata: Metadata of the dataset. The default is none.
 
+    Returns:
+        The dataset.
+
     Raises:
         SpecError: The rows of a column fit neither alignment.
 

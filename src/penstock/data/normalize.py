@@ -96,6 +96,9 @@ def normalize(
             is `"standard"`.
         quantiles: The two quantiles of the mode `"quantile"`. The default is `(0.01, 0.99)`.
 
+    Returns:
+        A function of batches, which pickles and prints its columns.
+
     Raises:
         ArgumentError: `columns` is one string.
         KeyError: A column has no statistics.

@@ -71,6 +71,13 @@ class Report:
         measures: A row for each episode: `length`, `return`, `stillness`, `jerk`, `novelty` and others, float64, NaN
             for episodes that were not read.
         digests: `[E, 16]` uint8 digests of the episodes; zeros for episodes that were not read whole.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"rewards": np.array([0.0, np.nan])}, lengths=[2])
+        >>> report = penstock.check(data)
+        >>> report.sound, report.findings[0].name
+        (False, 'nan')
     """
 
     findings: tuple[Finding, ...]

@@ -22,6 +22,12 @@ class Benchmark(ABC):
 
     `context` is how subprocesses have to be started: `"spawn"` wherever there is an OpenGL context, for those do not
     survive a fork. `options` are the keys of `EnvConfig.benchmark_options` that it takes; any other is refused.
+
+    Example:
+        >>> from penstock.envs import named
+        >>> benchmark = named("toy")
+        >>> isinstance(benchmark, Benchmark), "reach" in benchmark.tasks()
+        (True, True)
     """
 
     name: ClassVar[str]

@@ -133,9 +133,9 @@ class VecEnvOptions(Section):
 class EnvDataConfig(Section):
     """`env_data`: paths of data. Relative paths are below `data_root`, which is the current folder by default.
 
-    `processed_data_root` holds datasets by type, benchmark and task; the tables of demonstrations are by task, with
-    `~` and, for dm_control, wildcards. `wds_n_trajs` or `wds_n_trans` (not both) ask for the first that many
-    trajectories or transitions of a dataset.
+    `processed_data_root` holds datasets by type, benchmark and task; the tables of demonstrations are by task, with `~`
+    and, for dm_control, wildcards. `wds_n_trajs` or `wds_n_trans` (not both) ask for the first that many trajectories
+    or transitions of a dataset.
 
     Args:
         data_root: Folder that relative paths are below. The default is the current folder.
@@ -146,6 +146,9 @@ class EnvDataConfig(Section):
         dm_control_demo_patterns: Pattern of files of demonstrations by task.
         atari_demo_paths: File of demonstrations by task.
         procgen_demo_paths: File of demonstrations by task.
+
+    Raises:
+        DataError: A key is unknown or has another type, or both `wds_n_trajs` and `wds_n_trans` are set.
 
     Example:
         >>> EnvDataConfig().updated({"procgen_demo_paths": {"maze": "demos/maze.pickle"}}).procgen_demo_paths["maze"]

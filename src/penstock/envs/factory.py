@@ -42,10 +42,13 @@ class Factory:
 
 
 def image_space(*shape: int) -> Box:
-    """The space of uint8 images of a shape, 0 to 255 everywhere.
+    """Return the space of uint8 images of a shape, 0 to 255 everywhere.
 
     Args:
         shape: Sizes of the axes.
+
+    Returns:
+        The space.
 
     Example:
         >>> image_space(12, 96, 96).shape

@@ -12,7 +12,7 @@ _DEMO = "-Demo-v0"  # how MAGICAL's names end; configurations may leave it out
 
 
 def processed_dir(env_data: EnvDataConfig, env_cfg: EnvConfig, type: str = "demos") -> Path:
-    """Where datasets of that type (`demos`, `random`, ...) are written: `<root>/<type>/<benchmark>/<task>`.
+    """Return the folder of datasets of a type (`demos`, `random`, ...): `<root>/<type>/<benchmark>/<task>`.
 
     The root is `processed_data_root`, below `data_root` if it is relative. Nothing is created.
 
@@ -20,6 +20,9 @@ def processed_dir(env_data: EnvDataConfig, env_cfg: EnvConfig, type: str = "demo
         env_data: Folders of data and tables of demonstrations.
         env_cfg: Benchmark and task.
         type: Type of the dataset. The default is `"demos"`.
+
+    Returns:
+        The folder.
 
     Example:
         >>> processed_dir(EnvDataConfig(data_root="here"), EnvConfig(), "random").as_posix()
@@ -29,14 +32,25 @@ def processed_dir(env_data: EnvDataConfig, env_cfg: EnvConfig, type: str = "demo
 
 
 def find_processed(env_data: EnvDataConfig, env_cfg: EnvConfig, type: str = "demos") -> Path:
-    """The folder of an existing dataset, in the order `<type>/<benchmark>/<task>` or `<type>/<task>/<benchmark>`.
-
-    Raises `FileNotFoundError` naming both if neither exists.
+    """Return the folder of an existing dataset: `<type>/<benchmark>/<task>`, else `<type>/<task>/<benchmark>`.
 
     Args:
         env_data: Folders of data and tables of demonstrations.
         env_cfg: Benchmark and task.
         type: Type of the dataset. The default is `"demos"`.
+
+    Returns:
+        The folder.
+
+    Raises:
+        FileNotFoundError: Neither exists; the message has both.
+
+    Example:
+        >>> import tempfile
+        >>> folders = EnvDataConfig(data_root=tempfile.mkdtemp())
+        >>> processed_dir(folders, EnvConfig()).mkdir(parents=True)
+        >>> find_processed(folders, EnvConfig()) == processed_dir(folders, EnvConfig())
+        True
     """
     first = processed_dir(env_data, env_cfg, type)
     second = _root(env_data) / type / env_cfg.task_name / env_cfg.benchmark_name
@@ -50,16 +64,29 @@ def find_processed(env_data: EnvDataConfig, env_cfg: EnvConfig, type: str = "dem
 
 
 def demo_paths(env_data: EnvDataConfig, env_cfg: EnvConfig) -> list[Path]:
-    """The native demonstrations of a task, in order: files, or for minecraft the folder that holds its streams.
+    """Return the native demonstrations of a task, in order: files, or for minecraft the folder of its streams.
 
     Looks up the task in the table of its benchmark, expands `~` and wildcards, and takes relative paths from
-    `data_root`; a folder of MAGICAL stands for the `.pkl.gz` files in it.
-
-    Raises `DataError` if the configuration has no demonstrations of the task, `FileNotFoundError` if no file exists.
+    `data_root`. A folder of MAGICAL stands for the `.pkl.gz` files in it.
 
     Args:
         env_data: Folders of data and tables of demonstrations.
         env_cfg: Benchmark and task.
+
+    Returns:
+        Files or folders, at least one.
+
+    Raises:
+        DataError: The configuration has no demonstrations of the task.
+        FileNotFoundError: No file exists.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> _ = Path(folder, "maze.pickle").write_bytes(b"")
+        >>> data = EnvDataConfig(data_root=folder, procgen_demo_paths={"maze": "maze.pickle"})
+        >>> [path.name for path in demo_paths(data, EnvConfig(benchmark_name="procgen", task_name="maze"))]
+        ['maze.pickle']
     """
     pattern = Path(_entry(env_data, env_cfg)).expanduser()
     if env_cfg.benchmark_name == "magical":

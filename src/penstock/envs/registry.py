@@ -34,10 +34,22 @@ def register(benchmark: Benchmark) -> None:
     """Make a benchmark of your own known by its `name`, in this process.
 
     An entry point in the group `penstock.benchmarks` (its name the benchmark's, its value the class) does it for every
-    process. Raises `DataError` if the name is taken, or for something that is no `Benchmark`.
+    process.
 
     Args:
         benchmark: The benchmark.
+
+    Raises:
+        DataError: The name is taken, or it is no `Benchmark`.
+
+    Example:
+        >>> from penstock.envs.toy import Toy
+        >>> class Mine(Toy):
+        ...     name = "mine"
+        >>> register(Mine())
+        >>> "mine" in available()
+        True
+        >>> unregister("mine")
     """
     if not isinstance(benchmark, Benchmark):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise DataError(f"expected a Benchmark to register, got {benchmark!r}")
@@ -49,10 +61,22 @@ def register(benchmark: Benchmark) -> None:
 
 
 def unregister(name: str) -> None:
-    """Forget a benchmark that `register` made known. Raises `DataError` if there is none of that name.
+    """Forget a benchmark that `register` made known.
 
     Args:
         name: Name of the benchmark.
+
+    Raises:
+        DataError: No benchmark of that name was registered.
+
+    Example:
+        >>> from penstock.envs.toy import Toy
+        >>> class Mine(Toy):
+        ...     name = "mine"
+        >>> register(Mine())
+        >>> unregister("mine")
+        >>> "mine" in available()
+        False
     """
     if name not in _registered:
         raise DataError(f"expected the name of a registered benchmark, got {name!r}{suggestion(name, _registered)}")
@@ -60,7 +84,10 @@ def unregister(name: str) -> None:
 
 
 def available() -> tuple[str, ...]:
-    """The names of all benchmarks: shipped, registered, and of entry points. Imports none of them.
+    """Return the names of all benchmarks: shipped, registered, and of entry points. Imports none of them.
+
+    Returns:
+        Names.
 
     Example:
         >>> "toy" in available()
@@ -70,12 +97,16 @@ def available() -> tuple[str, ...]:
 
 
 def named(name: str) -> Benchmark:
-    """The benchmark of that name.
-
-    Raises `DataError` for an unknown name, with the one that was probably meant.
+    """Return the benchmark of a name.
 
     Args:
         name: Name of the benchmark.
+
+    Returns:
+        The benchmark.
+
+    Raises:
+        DataError: The name is unknown; the message suggests similar ones.
 
     Example:
         >>> named("toy").name
@@ -113,16 +144,20 @@ def resolve(env_cfg: EnvConfig | Mapping[str, Any]) -> tuple[Benchmark, EnvConfi
 
 
 def spaces_of(env_cfg: EnvConfig | Mapping[str, Any], *, build: bool = False) -> tuple[Space, Space]:
-    """Observation and action space of one environment, after preprocessing, without building it.
+    """Return observation and action space of one environment, after preprocessing, without building it.
 
-    With `build`, an environment is built and closed again if the benchmark does not know the task's spaces.
-
-    Raises `DataError` for an unknown benchmark, or a task whose spaces are not known. Cost: microseconds to
-    milliseconds; with `build` what the environment costs.
+    With `build`, an environment is built and closed again if the benchmark does not know the task's spaces. Cost:
+    microseconds to milliseconds; with `build` the cost of the environment.
 
     Args:
         env_cfg: Keys of `EnvConfig`, as an object or a mapping.
         build: Whether to build an environment if the benchmark does not know the spaces. The default is False.
+
+    Returns:
+        Observation space and action space.
+
+    Raises:
+        DataError: The benchmark is unknown, or the spaces of the task are.
 
     Example:
         >>> spaces_of({"benchmark_name": "toy", "task_name": "reach"})[1]
@@ -135,10 +170,13 @@ def spaces_of(env_cfg: EnvConfig | Mapping[str, Any], *, build: bool = False) ->
 
 
 def color_space_of(env_cfg: EnvConfig | Mapping[str, Any]) -> ColorSpace:
-    """Meaning of the channels of observations, without building an environment.
+    """Return the meaning of the channels of observations, without building an environment.
 
     Args:
         env_cfg: Keys of `EnvConfig`, as an object or a mapping.
+
+    Returns:
+        The colour space.
 
     Example:
         >>> color_space_of({"benchmark_name": "toy", "task_name": "reach"})

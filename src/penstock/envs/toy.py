@@ -85,13 +85,19 @@ def task(name: str) -> ToyTask:
 
 
 def expert(name: str) -> Expert:
-    """A scripted policy that solves a task nearly always. It looks at the picture alone, so it fits any rollout.
+    """Return a scripted policy that solves a task nearly always. It sees only the picture, so it fits any rollout.
 
     The policy takes observations uint8 `[..., 3 * n, 32, 32]` (the last frame counts), of one environment or of a
-    batch, and gives their actions. Raises `DataError` for an unknown task.
+    batch, and returns actions.
 
     Args:
         name: Name of the task: `"reach"`, `"push"` or `"chase"`.
+
+    Returns:
+        The policy, a function of observations.
+
+    Raises:
+        DataError: The task is unknown.
 
     Example:
         >>> import gymnasium

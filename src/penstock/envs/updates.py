@@ -7,14 +7,17 @@ from typing import Any, cast
 
 
 def update(defaults: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """`defaults` with the values of `config`: where both have a mapping their keys are merged, else `config` wins.
+    """Merge two configurations: where both have a mapping, their keys are merged, else `config` wins.
 
-    Lists are replaced whole, None replaces what was there, new keys are taken as they come (it is the dataclasses that
-    know which keys there are). Neither argument is changed, and the result shares nothing with them.
+    Lists are replaced as a whole, None replaces earlier values, and new keys are added (the dataclasses check which
+    keys exist). Neither argument is changed, and the result shares nothing with them.
 
     Args:
         defaults: Mapping with the default values.
         config: Mapping with the values that win.
+
+    Returns:
+        The merged configuration.
 
     Example:
         >>> update({"a": {"x": 1, "y": 2}, "b": [1, 2]}, {"a": {"y": 3}, "b": [4]})

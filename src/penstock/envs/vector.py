@@ -60,26 +60,29 @@ def load_vec_env(
     api: Literal["gymnasium", "stable_baselines3"] = "gymnasium",
     autoreset: Autoreset | None = None,
 ) -> Any:
-    """`n_envs` environments of a benchmark's task as one, each in its own process if `venv_parallel`.
+    """Create `n_envs` environments of a benchmark's task as one, each in its own process if `venv_parallel`.
 
-    Environment k has the seed `env_seed(seed, k)`, which its first reset uses unless that reset is given one; without
-    a `seed` the first resets are not seeded. Processes are started as the benchmark needs it, mostly by `spawn`: a
-    script has to call this below `if __name__ == "__main__":`.
-
-    `api="gymnasium"` gives a `SyncVectorEnv` or `AsyncVectorEnv`. `autoreset` says when an environment is reset whose
-    episode is over: by the `"next_step"` (the default), in the `"same_step"`, or by its caller (`"disabled"`).
-    `api="stable_baselines3"` gives a `DummyVecEnv` or `SubprocVecEnv` of monitored environments, which always reset in
-    the same step; the last observation of an episode is `infos[k]["terminal_observation"]`.
-
-    Raises `DataError` for unknown names and keys, `MissingExtraError` for a library that is not installed, `SpecError`
-    if the environments' spaces differ from the benchmark's.
+    Environment k has the seed `env_seed(seed, k)`, which its first reset uses unless that reset gets another. Processes
+    are started as the benchmark needs it, mostly by `spawn`: a script must call this below `if __name__ ==
+    "__main__":`.
 
     Args:
         env_cfg: Keys of `EnvConfig`, as an object or a mapping.
-        venv_opts: Keys of `VecEnvOptions`. The default None: all defaults.
-        seed: Seed of the first resets. The default None: not seeded.
-        api: `"gymnasium"` or `"stable_baselines3"`. The default is `"gymnasium"`.
-        autoreset: When to reset an environment. The default None: `"next_step"` for Gymnasium.
+        venv_opts: Keys of `VecEnvOptions`. The default is None: all defaults.
+        seed: Seed of the first resets. The default is None: not seeded.
+        api: `"gymnasium"` (the default) or `"stable_baselines3"`.
+        autoreset: When an environment is reset after an episode: by the `"next_step"`, in the `"same_step"`, or by the
+            caller (`"disabled"`). The default is None: `"next_step"` for Gymnasium.
+
+    Returns:
+        With `api="gymnasium"`, a `SyncVectorEnv` or `AsyncVectorEnv`. With `api="stable_baselines3"`, a `DummyVecEnv`
+        or `SubprocVecEnv` of monitored environments, which always reset in the same step; the last observation of an
+        episode is `infos[k]["terminal_observation"]`.
+
+    Raises:
+        DataError: A name or key is unknown, or Stable-Baselines3 gets an autoreset mode that it lacks.
+        MissingExtraError: A library is not installed.
+        SpecError: The spaces of the environments differ from the benchmark.
 
     Example:
         >>> with_seed = load_vec_env({"benchmark_name": "toy", "task_name": "reach"}, {"venv_parallel": False}, seed=0)
@@ -103,13 +106,19 @@ def load_vec_env(
 
 
 def env_seed(seed: int, k: int) -> int:
-    """The seed of environment `k`, below 2^31: drawn from (`seed`, `k`), so that no two are close to each other.
+    """Return the seed of environment `k`, below 2^31, drawn from (`seed`, `k`), so that no two are similar.
 
-    It does not depend on how many environments there are. Raises `DataError` for a negative number.
+    It does not depend on the number of environments.
 
     Args:
         seed: Seed of all environments, 0 or more.
         k: Number of the environment, 0 or more.
+
+    Returns:
+        The seed.
+
+    Raises:
+        DataError: A number is negative.
 
     Example:
         >>> env_seed(0, 0) == env_seed(0, 1), env_seed(0, 1) == env_seed(1, 0)
@@ -121,14 +130,17 @@ def env_seed(seed: int, k: int) -> int:
 
 
 def final_observations(observations: Any, infos: Mapping[str, Any]) -> Any:
-    """`[n, ...]`: what each environment showed at the end of a step of Gymnasium's vector API, before any reset.
+    """Return the observations at the end of a step of Gymnasium's vector API, before any reset.
 
-    These are the `observations` that `step` returned, but for episodes that ended in an environment that resets in the
-    same step: theirs are in `infos["final_obs"]`. The observations are copied only then. Arrays alone.
+    They are the `observations` that `step` returned, except for episodes that ended in an environment that resets in
+    the same step: their last observations are in `infos["final_obs"]`. Only then are observations copied. Arrays only.
 
     Args:
         observations: `[n, ...]` observations that `step` returned.
         infos: Infos that `step` returned.
+
+    Returns:
+        `[n, ...]` observations.
 
     Example:
         >>> infos = {"final_obs": [None, np.ones(1)], "_final_obs": np.array([False, True])}

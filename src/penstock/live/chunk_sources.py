@@ -28,7 +28,15 @@ Opened = tuple[Arrival, ChunkSource]
 
 
 class Inlet(ABC):
-    """Origin of sources of chunks: files of a directory, or episodes of a growing dataset."""
+    """Origin of sources of chunks: files of a directory, or episodes of a growing dataset.
+
+    Example:
+        >>> import penstock
+        >>> from penstock.live import EpisodeInlet
+        >>> source = penstock.from_arrays({"rewards": [0.0, 1.0]}, lengths=[2]).source
+        >>> isinstance(EpisodeInlet(source, ["rewards"]), Inlet)
+        True
+    """
 
     metrics: StageMetrics
 
@@ -57,10 +65,13 @@ class Inlet(ABC):
 
     @abstractmethod
     def open(self, arrival: Arrival) -> ChunkSource:
-        """Reopen an earlier source. Raises `SourceGone` if its file is gone, and other errors if it is damaged.
+        """Reopen an earlier source.
 
         Args:
             arrival: The earlier source.
+
+        Raises:
+            SourceGone: Its file is gone. Other errors say that it is damaged.
         """
 
     def resume(self, known: Sequence[Arrival], newest: str) -> None:

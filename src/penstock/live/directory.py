@@ -41,7 +41,7 @@ class FilePathProvider:
 
     `clock` returns seconds; `key` the key that sorts a path by age. Not thread-safe.
 
-    Cost: the scan lists names, `take` checks one file. Raises `FormatError` if the directory does not exist.
+    Cost: the scan lists names, `take` checks one file.
 
     Args:
         directory: The folder, which must exist.
@@ -51,6 +51,10 @@ class FilePathProvider:
         rescan: Seconds between two listings with native watching. The default is 60.
         clock: Returns the time in seconds.
         key: Returns the key that sorts a path by age. The default is the path.
+
+    Raises:
+        FormatError: The directory does not exist.
+        PlanError: `watch` is unknown, or a time is negative.
 
     Example:
         >>> import tempfile

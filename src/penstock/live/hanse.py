@@ -18,11 +18,12 @@ class HanseSampling:
     `largest` is over all draws up to and including this one, so decisions are a function of the seed and of the weights
     in the order of the draws. Source: the chunk pool of Leela Chess Zero's loader.
 
-    Raises `PlanError` for a negative or infinite `gamma`.
-
     Args:
         gamma: Exponent, 0 or more. 0 accepts every draw. The default is 1.
         seed: 0 to 2^64 - 1. The default is 0.
+
+    Raises:
+        PlanError: `gamma` is negative or infinite.
 
     Example:
         >>> hanse = HanseSampling(gamma=1.0, seed=1)

@@ -133,12 +133,13 @@ class JoinPositions(Iterator[tuple[Block, Int]]):
     other inputs until all are used up. The order is a function of the inputs and the weights, and does not depend on
     the sizes of blocks; for weights see `penstock.plan.weights.shares`.
 
-    Raises `PlanError` for weights that do not fit the inputs.
-
     Args:
         inputs: Iterators over blocks.
         weights: Weight of each input, in any scale.
         stop: `"first_exhausted"` or `"drain"`. The default is `"first_exhausted"`.
+
+    Raises:
+        PlanError: There are more or fewer weights than inputs.
 
     Example:
         >>> def stream(k, n):

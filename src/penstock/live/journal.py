@@ -96,10 +96,13 @@ class Journal:
         self._append([_line(move) for move in moves])
 
     def resume(self, moves: int) -> None:
-        """Take back all but the first `moves`. Raises `StateError` if there are fewer.
+        """Drop all moves but the first ones.
 
         Args:
             moves: Number of moves to keep.
+
+        Raises:
+            StateError: The journal has fewer moves.
         """
         if (there := len(self.moves())) < moves:
             raise StateError(
@@ -132,10 +135,17 @@ class Journal:
 
 
 def read_journal(path: str | os.PathLike[str]) -> list[Move]:
-    """Return the moves of a journal that may still be written. Raises `FormatError` for what is none, `OSError`.
+    """Return the moves of a journal, which may still be written.
 
     Args:
         path: The file.
+
+    Returns:
+        The moves that count, in order.
+
+    Raises:
+        FormatError: The file is no journal.
+        OSError: The file cannot be read.
 
     Example:
         >>> import tempfile

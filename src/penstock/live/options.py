@@ -34,8 +34,8 @@ class LiveOptions:
     files when `LivePipeline.poll` is called.
 
     `overflow` applies when more than `prefetch` batches wait for the consumer: `"block"` pauses, `"drop_new"` drops the
-    newest batch, and `"keep_newest"` drops the oldest. With the last two, the consumer's speed decides which batches
-    it gets.
+    newest batch, and `"keep_newest"` drops the oldest. With the last two, the consumer's speed decides which batches it
+    gets.
 
     `max_lost` is how many chunks may be lost to damage (torn or failed, see `penstock.live.account.ChunkAccount`)
     before the run stops: a number, or a fraction of the chunks read so far (at least 1,000 are assumed). `None`
@@ -43,12 +43,10 @@ class LiveOptions:
 
     These options do not change the order: `threads`, for reading and for decoding each (`None`: the number of cores, at
     most 4; 0 reads and decodes in the thread that asks for a batch, however long that takes, and requires finished data
-    and `overflow="block"`); `draws` that are read together;
-    `prefetch`, in batches; `nbytes`, the limit in bytes of waiting frames and of waiting batches, each; `references`,
-    whether batches name their frames; `ahead`, the number of later uses of a chunk whose positions are cached when the
-    chunk is read, in at most `store_bytes` (for a small `count`: a chunk is then read once in `ahead + 1` uses).
-
-    Raises `PlanError` for options that do not fit.
+    and `overflow="block"`); `draws` that are read together; `prefetch`, in batches; `nbytes`, the limit in bytes of
+    waiting frames and of waiting batches, each; `references`, whether batches name their frames; `ahead`, the number of
+    later uses of a chunk whose positions are cached when the chunk is read, in at most `store_bytes` (for a small
+    `count`: a chunk is then read once in `ahead + 1` uses).
 
     Args:
         window: Number of newest chunks to draw from. The default is 100,000.
@@ -64,14 +62,16 @@ class LiveOptions:
         stop: End of joined streams: `"drain"` or `"first_exhausted"`. The default is `"drain"`.
         follow: Whether to take new files: True, False or `"manual"`. The default is True.
         overflow: `"block"`, `"drop_new"` or `"keep_newest"`. The default is `"block"`.
-        threads: Threads for reading, and the same number for decoding. The default None chooses; 0 works in the
-            caller.
+        threads: Threads for reading, and the same number for decoding. The default None chooses; 0 works in the caller.
         draws: Draws that are read together. The default is 16.
         prefetch: Batches that wait for the consumer at most. The default is 4.
         nbytes: Limit in bytes of waiting frames, and of waiting batches. The default is 256 MiB.
         references: Whether batches name their frames. The default is False.
         ahead: Later uses of a chunk whose positions are cached. The default is 0.
         store_bytes: Limit in bytes of that cache. The default is 1 GiB.
+
+    Raises:
+        PlanError: An option is out of range, or two do not fit together.
 
     Example:
         >>> LiveOptions(window=1000, rate="1/8", follow=False).batch_size
@@ -142,8 +142,6 @@ class Stream:
     pipeline; `rate` and `count` go together. With `in_turn`, there is no window: the stream reads all chunks of one
     source, each once, then of the next (see `SimpleChunkExtractor`). `name` identifies its stages in the metrics.
 
-    Raises `PlanError` for options that do not apply to `in_turn`.
-
     Args:
         inlet: Origin of the sources of chunks, or a part of a split inlet.
         weight: Share of the positions, in any scale. The default is 1.
@@ -159,6 +157,9 @@ class Stream:
         hooks: Functions of the domain. The default None takes the functions of the pipeline.
         journal: Journal or the path of one, to which moves of the window are written. The default None writes none.
         replay: Moves of an earlier run, to repeat it. The default None repeats nothing.
+
+    Raises:
+        PlanError: An option does not apply to `in_turn`.
 
     Example:
         >>> import penstock

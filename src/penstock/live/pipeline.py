@@ -56,8 +56,6 @@ class LivePipeline(Iterator[Arrays]):
     `DataError` is raised. A stream that follows its files waits while they are unavailable; `status` says so.
     `state_dict` counts the batches that the consumer has received; a run that loads it continues after them.
 
-    Raises `PlanError` for options that do not fit.
-
     Args:
         inlet: Origin of the sources of chunks, a part of a split inlet, or a list of `Stream`.
         options: Options of the run. The default None: all defaults.
@@ -65,6 +63,9 @@ class LivePipeline(Iterator[Arrays]):
         decode: Called as `decode(rows, out)`; returns the arrays of a batch. The default None returns the rows.
         journal: Journal or the path of one, to which moves of the window are written. The default None writes none.
         replay: Moves of an earlier run, to repeat it. The default None repeats nothing.
+
+    Raises:
+        PlanError: Options do not fit together, or there is no stream.
 
     Example:
         >>> import numpy as np, penstock
@@ -284,11 +285,12 @@ class LivePipeline(Iterator[Arrays]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state, with its next batch. Frames are read when they are needed.
 
-        Raises `StateError` for a state of other options or one that was changed, which its checksum tells, and once the
-        pipeline, or another of its inlet, has started.
-
         Args:
             state: Output of `state_dict`.
+
+        Raises:
+            StateError: The state is of other options or was changed (its checksum tells), or the pipeline, or another
+                one of its inlet, has started.
         """
         if self._started:
             raise StateError("expected a pipeline that has not started yet, to load a state into")

@@ -66,7 +66,7 @@ class ShufflingChunkPool:
     `events` gets a `SourcePlaced`, `SourceLeft` or `SourceRemoved` for each source that comes or goes, in the order of
     the moves; whoever gives such a log takes them out of it.
 
-    Memory: some 300 bytes a source and 8 bytes a chunk of the window. Raises `PlanError` for an empty window.
+    Memory: some 300 bytes a source and 8 bytes a chunk of the window.
 
     Args:
         size: Chunks of the window, at least 1. The default is 100,000.
@@ -76,6 +76,9 @@ class ShufflingChunkPool:
         replay: Moves of an earlier run, to repeat it. The default None repeats nothing.
         hanse: Rejects draws by weight. The default None rejects none.
         events: Log to append events to. The default None makes none.
+
+    Raises:
+        PlanError: The window is empty, or there are no passes.
 
     Example:
         >>> pool = ShufflingChunkPool(size=3, seed=1, passes=1)
@@ -149,10 +152,11 @@ class ShufflingChunkPool:
     def arrive(self, arrivals: Iterable[Arrival]) -> None:
         """Append sources, oldest first. Takes effect before the next draw; none once the pool is closed.
 
-        Raises `PlanError` in a replay.
-
         Args:
             arrivals: The sources, oldest first.
+
+        Raises:
+            PlanError: The pool repeats a journal.
         """
         if self._replay is not None:
             raise PlanError("expected no arrivals in a replay: they come from the journal")
@@ -200,11 +204,15 @@ class ShufflingChunkPool:
     def draw(self, n: int, timeout: float | None = None) -> Draws | None:
         """Return at least one and at most `n` draws of one pass; None after the last pass.
 
-        Waits while the window is empty. Raises `TimeoutError`, and `QueueClosed` after `close`.
+        Waits while the window is empty.
 
         Args:
             n: Most draws, at least 1.
             timeout: Seconds to wait. The default None waits for ever.
+
+        Raises:
+            TimeoutError: No chunk arrived in time.
+            QueueClosed: The pool was closed.
         """
         with self._changed:
             wait_until(self._changed, self._drawable, timeout, "chunks to draw from")

@@ -41,14 +41,15 @@ class ShufflingFrameSampler:
     run returns these batches first, and fetches the frames of the reservoir gradually: see `Restoring`. One thread at a
     time may call `take` and `ready`.
 
-    Raises `PlanError` for a negative number of slots or an empty batch.
-
     Args:
         slots: Frames of the reservoir, 0 for none. The default is 1,000,000.
         batch_size: Frames of a batch, at least 1. The default is 1024.
         seed: 0 to 2^64 - 1. The default is 0.
         drop_last: Whether to drop a short last batch. The default is False.
         metrics: Counts and times to update. The default None makes new ones.
+
+    Raises:
+        PlanError: The number of slots is negative, or batches are empty.
 
     Example:
         >>> sampler = ShufflingFrameSampler(slots=4, batch_size=3, seed=1)
@@ -211,11 +212,12 @@ class ShufflingFrameSampler:
     def load_state_dict(self, state: Mapping[str, Any], fetch: Fetch) -> None:
         """Continue from a state. Frames that cannot be read any more are left out.
 
-        Raises `StateError` for a state of other parameters or another class, and if none of its frames can be read.
-
         Args:
             state: Output of `state_dict`.
             fetch: Reads frames by chunk and position.
+
+        Raises:
+            StateError: The state is of other parameters or another class, or none of its frames can be read.
         """
         mine = {"slots": self._slots, "batch_size": self._batch_size, "seed": self._seed}
         with parsing_state("ShufflingFrameSampler"):

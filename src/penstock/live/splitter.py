@@ -116,10 +116,13 @@ class ChunkSourceSplitter:
         return opened
 
     def check(self, part: int) -> None:
-        """Raise `PlanError` for a part out of range.
+        """Check the number of a part.
 
         Args:
             part: Number of the part.
+
+        Raises:
+            PlanError: The part is out of range.
         """
         if not 0 <= part < len(self.shares):
             raise PlanError(f"expected a part within 0:{len(self.shares)}, got {part}")

@@ -74,6 +74,9 @@ class StreamShuffler:
         Args:
             lo: First number.
             hi: Number after the last.
+
+        Raises:
+            PlanError: The window would move to the left.
         """
         if lo < self._window[0] or hi < self._window[1] or lo > hi:
             raise PlanError(f"expected a window at or to the right of {self._window}, got {(lo, hi)}")
@@ -205,10 +208,13 @@ class StreamShuffler:
 
     @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`. Raises `StateError` for anything else, or another seed.
+        """Continue from a `state_dict`.
 
         Args:
             state: Output of `state_dict`.
+
+        Raises:
+            StateError: It is no such state, or one of another seed.
         """
         ranges = np.array(state["ranges"], np.int64).reshape(-1, 4).T.copy()
         window = int(state["window"][0]), int(state["window"][1])

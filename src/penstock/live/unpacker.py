@@ -31,12 +31,14 @@ class ChunkUnpacker:
       With weights, a position of the sequence is accepted with probability `weight / largest weight`.
 
     Pure functions without state. Source: the unpacker of Leela Chess Zero's loader.
-    Raises `PlanError` for other parameters.
 
     Args:
         rate: Share of the positions of each use, above 0 and at most 1. The default None: `count` is given.
         count: Positions of each use, at least 1. The default None: `rate` is given.
         seed: 0 to 2^64 - 1. The default is 0.
+
+    Raises:
+        PlanError: Both or neither of `rate` and `count` are set, or the number is out of range.
 
     Example:
         >>> unpacker = ChunkUnpacker(rate="1/4", seed=3)
@@ -61,13 +63,15 @@ class ChunkUnpacker:
         """Return `[k]` positions within `0 : n` for one use of chunk `number`; `weights` `[n]` go with `count` only.
 
         Cost: of what is taken; with weights, of all that was taken by this and earlier uses.
-        Raises `PlanError` for weights of another length, negative or not finite.
 
         Args:
             number: Number of the chunk.
             use: Number of the use, from 0.
             n: Positions of the chunk.
             weights: `[n]` weights of the positions, only with `count`. The default None: all weigh the same.
+
+        Raises:
+            PlanError: The weights have another length, are negative or are not finite.
         """
         return self.several(number, use, 1, n, weights)[0]
 
@@ -82,6 +86,9 @@ class ChunkUnpacker:
             uses: Number of uses.
             n: Positions of the chunk.
             weights: As for `places`.
+
+        Raises:
+            PlanError: Weights are passed without `count`, or as for `places`.
 
         Example:
             >>> unpacker = ChunkUnpacker(count=2, seed=1)

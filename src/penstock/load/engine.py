@@ -80,6 +80,13 @@ class LoaderIterator(Iterator[T]):
         hand_over: Function to pass every batch through.
         ahead: How many batches to pass before the consumer asks for them.
         metrics: Counts and times of the stages to update.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples()
+        >>> batches = iter(penstock.Loader(data, batch_size=4))
+        >>> type(batches).__name__, next(batches)["x"].tolist()
+        ('LoaderIterator', [0, 1, 2, 3])
     """
 
     def __init__(

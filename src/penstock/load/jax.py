@@ -65,6 +65,9 @@ def to_jax(columns: Columns, sharding: jax.sharding.Sharding | None = None) -> J
             divide evenly over processes and shards. The default is None: the default device. A `Ragged` column then
             becomes `{"values": ..., "offsets": ...}`.
 
+    Returns:
+        Arrays by name, nested as the columns, with the ticket of the batch.
+
     Raises:
         SpecError: There is a sharding, and a column is ragged.
         ValueError: JAX cannot divide the rows.

@@ -257,6 +257,10 @@ class LiveExplanation:
         samples: Number of samples that were taken.
         seconds: Time that this took.
         bottleneck: Stage that limits the pipeline, or None if it has no stages.
+
+    Example:
+        >>> LiveExplanation((), samples=1000, seconds=2.0, bottleneck=None).delivered
+        500.0
     """
 
     stages: tuple[StageFigures, ...]

@@ -129,7 +129,11 @@ class Batch(Columns):
 
     @property
     def ticket(self) -> Ticket:
-        """Ticket of the rows. Raises `StateError` for a block of an `IterDataset`, which has no positions."""
+        """Ticket of the rows.
+
+        Raises:
+            StateError: It is a block of an `IterDataset`, whose rows have no positions.
+        """
         if self._ticket is None:
             raise StateError(
                 "expected a batch of a MapDataset, got a block of an IterDataset, whose rows have no position and no "

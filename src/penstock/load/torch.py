@@ -65,6 +65,9 @@ def to_torch(columns: Columns, device: str | torch.device | None = None, *, pin:
             function then returns before the copy has finished, in the order of the current stream, as
             `torch.Tensor.to(non_blocking=True)` does. The default is False.
 
+    Returns:
+        Tensors by name, nested as the columns, with the ticket of the batch.
+
     Raises:
         RuntimeError: The device or page-locked memory is not available.
 
@@ -82,6 +85,9 @@ def shared(columns: Columns) -> dict[str, torch.Tensor]:
 
     Args:
         columns: The batch. A `Ragged` column becomes `<path>/values` and `<path>/offsets`.
+
+    Returns:
+        Tensors by path.
 
     Example:
         >>> list(shared(Columns({"t": Ragged.from_strings(["ab"])})))
@@ -358,6 +364,13 @@ class TorchStreamIterator(Iterator[Tensors]):
         stream: The stream.
         worker: Number of the worker.
         workers: Number of workers.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> stream = TorchStream(penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples(), 4)
+        >>> iterator = iter(stream)
+        >>> type(iterator).__name__, next(iterator)["x"].tolist()
+        ('TorchStreamIterator', [0, 1, 2, 3])
     """
 
     def __init__(self, stream: TorchStream, worker: int, workers: int) -> None:
@@ -422,6 +435,9 @@ def stream_state(loader_state: Mapping[str, Any]) -> State:
 
     Args:
         loader_state: Output of `StatefulDataLoader.state_dict`.
+
+    Returns:
+        State for `Loader.load_state_dict`.
 
     Raises:
         StateError: There is no such stream, or batches were yielded since the last snapshot.

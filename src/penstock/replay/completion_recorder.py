@@ -55,6 +55,10 @@ class PendingCompletion:
         versions: Version of that policy, for each.
         reward: Reward of the whole completion, or None while it is unfinished.
         truncated: Whether it was ended before its end.
+
+    Example:
+        >>> PendingCompletion(key=0, group=0, prompt=[5, 6], tokens=[7], log_probs=[-0.5], versions=[0]).truncated
+        False
     """
 
     key: int

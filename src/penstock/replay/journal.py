@@ -45,6 +45,10 @@ class JournalEntry:
             the version of the policy.
         anchors: `[n]` int64 anchors whose priorities changed, if the entry names them.
         priorities: `[n]` float32 new priorities.
+
+    Example:
+        >>> JournalEntry.arrival(drawn=256, episodes=3).number
+        3
     """
 
     kind: int
@@ -149,8 +153,20 @@ def read_entries(path: str | os.PathLike[str]) -> list[JournalEntry]:
     Args:
         path: The file.
 
+    Returns:
+        The entries, in order.
+
     Raises:
         FormatError: The file is not a journal of a replay, or is damaged before its end.
+
+    Example:
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/journal"
+        >>> journal = ReplayJournal(path)
+        >>> journal.write(JournalEntry.versioned(drawn=256, version=2))
+        >>> journal.close()
+        >>> [(entry.drawn, entry.number) for entry in read_entries(path)]
+        [(256, 2)]
     """
     data = Path(path).read_bytes()
     if not data.startswith(MAGIC):

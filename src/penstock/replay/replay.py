@@ -228,6 +228,7 @@ class Replay(Writer):
 
         Raises:
             PlanError: The version is lower than the last one, or the sampler is another.
+            StateError: The replay repeats a journal, which has the versions.
         """
         with self._lock:
             if self._entries is not None:
@@ -249,6 +250,7 @@ class Replay(Writer):
             SpecError: The columns differ, or have rows of different lengths.
             DataError: The episode is empty, or longer than the capacity or `Completions.max_length`.
             PlanError: The learner did not draw in time, see `SampleRatio`.
+            StateError: The replay repeats a journal.
             OSError: The disk is full.
         """
         if self._entries is not None:

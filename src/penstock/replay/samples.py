@@ -38,6 +38,7 @@ class ReplaySamples(ABC):
 
         Raises:
             PlanError: The dataset lacks columns that the samples need.
+            SpecError: A column is missing or has another alignment.
         """
 
 

@@ -14,7 +14,19 @@ from penstock.core.spec import Field
 
 
 def assert_same_array(found: Array, expected: Array, where: str) -> None:
-    """Fail unless dtype, shape and every bit are equal (so NaN equals NaN)."""
+    """Fail unless dtype, shape and every bit are equal (so NaN equals NaN).
+
+    Args:
+        found: The array that was read.
+        expected: The array that it should be.
+        where: Text of the failure, such as the name of the column.
+
+    Raises:
+        AssertionError: They differ.
+
+    Example:
+        >>> assert_same_array(np.array([np.nan]), np.array([np.nan]), "rewards")
+    """
     assert isinstance(found, Ragged) == isinstance(expected, Ragged), where
     assert found.dtype == expected.dtype, where
     assert found.shape == expected.shape, where
@@ -25,7 +37,19 @@ def assert_same_array(found: Array, expected: Array, where: str) -> None:
 
 
 def assert_same_episode(found: Episode, expected: Episode) -> None:
-    """Fail unless columns and metadata are equal."""
+    """Fail unless columns and metadata are equal.
+
+    Args:
+        found: The episode that was read.
+        expected: The episode that it should be. Metadata that it lacks are not compared.
+
+    Raises:
+        AssertionError: They differ.
+
+    Example:
+        >>> from penstock.testing.examples import FLAT
+        >>> assert_same_episode(FLAT.episodes()[0], FLAT.episodes()[0])
+    """
     assert len(found) == len(expected)
     assert list(found.columns) == list(expected.columns)
     for path, array in expected.columns.items():
@@ -35,12 +59,40 @@ def assert_same_episode(found: Episode, expected: Episode) -> None:
 
 
 def rows_of(episodes: Sequence[Episode], path: str) -> list[npt.NDArray[np.generic]]:
-    """Every row of a column over all episodes, one by one."""
+    """Return every row of a column over all episodes.
+
+    Args:
+        episodes: The episodes, in order.
+        path: Path of the column.
+
+    Returns:
+        One array for each row.
+
+    Example:
+        >>> from penstock.testing.examples import FLAT
+        >>> len(rows_of(FLAT.episodes(), "rewards"))
+        13
+    """
     return [row for episode in episodes for row in _listed(episode.columns[path])]
 
 
 def brute_force(rows: Sequence[npt.NDArray[np.generic]], field: Field, selection: Selection) -> Array:
-    """What reading `selection` must give, row by row: padding is zero, or an empty row."""
+    """Read a selection row by row: the slow definition of `Source.read`.
+
+    Args:
+        rows: All rows of the column, as `rows_of` returns them.
+        field: Field of the column.
+        selection: Rows to read, `n` samples of `L` steps.
+
+    Returns:
+        `[n, L, ...]`, or ragged rows; padding is zero, or an empty row.
+
+    Example:
+        >>> zero, one = np.zeros(1, np.int64), np.ones(1, np.int64)
+        >>> rows = [np.array(5.0), np.array(6.0)]
+        >>> brute_force(rows, Field(np.dtype("f8")), Selection(zero, one, one, zero, (1, 2))).tolist()
+        [[6.0, 0.0]]
+    """
     n, width = selection.shape
     grid = [np.zeros((0,) if field.ragged else field.shape, field.dtype) for _ in range(n * width)]
     for start, length, at in zip(selection.start, selection.length, selection.at, strict=True):
@@ -53,7 +105,21 @@ def brute_force(rows: Sequence[npt.NDArray[np.generic]], field: Field, selection
 
 
 def random_selection(rng: np.random.Generator, total: int, n: int, width: int) -> Selection:
-    """Up to two spans a sample at random rows of `total`, with padding between and around them."""
+    """Draw a selection: up to two spans for each sample at random rows, with padding between and around them.
+
+    Args:
+        rng: Random numbers.
+        total: Rows of the column.
+        n: Samples.
+        width: Steps of a sample.
+
+    Returns:
+        The selection, of source 0.
+
+    Example:
+        >>> random_selection(np.random.default_rng(0), total=10, n=3, width=4).shape
+        (3, 4)
+    """
     spans: list[tuple[int, int, int]] = []
     for sample in range(n):
         cuts = np.sort(rng.integers(width + 1, size=4)).tolist()

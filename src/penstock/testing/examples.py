@@ -20,10 +20,16 @@ WORDS = ("", "go", "left", "né", "日本", "a b\n", "🙂")
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """A spec, and how many steps each episode has.
+    """A dataset for tests: a spec, and the steps of each episode.
 
-    >>> [len(episode) for episode in FLAT.episodes()]
-    [3, 1, 7, 2]
+    Args:
+        name: Name in test reports.
+        spec: Columns and spaces.
+        lengths: Steps of each episode.
+
+    Example:
+        >>> [len(episode) for episode in FLAT.episodes()]
+        [3, 1, 7, 2]
     """
 
     name: str
@@ -31,7 +37,11 @@ class Example:
     lengths: tuple[int, ...]
 
     def episodes(self, seed: int = 0) -> list[Episode]:
-        """The episodes, with random values and metadata."""
+        """Return the episodes, with random values and metadata.
+
+        Args:
+            seed: Seed of the values. The default is 0.
+        """
         rng = np.random.default_rng(seed)
         return [random_episode(rng, self.spec, steps, e) for e, steps in enumerate(self.lengths)]
 
@@ -40,7 +50,21 @@ class Example:
 
 
 def random_episode(rng: np.random.Generator, spec: Spec, steps: int, e: int = 0) -> Episode:
-    """One episode of random values, with metadata of several types, some of it missing in some episodes."""
+    """Return one episode of random values, with metadata of several types; episodes with an even `e` have fewer.
+
+    Args:
+        rng: Random numbers.
+        spec: Columns and spaces.
+        steps: Steps of the episode.
+        e: Id of the episode. The default is 0.
+
+    Returns:
+        The episode.
+
+    Example:
+        >>> len(random_episode(np.random.default_rng(0), FLAT.spec, 5))
+        5
+    """
     rows = {"step": steps, "boundary": steps + 1, "episode": 1}
     columns = {path: random_column(rng, field, rows[field.align]) for path, field in spec.fields.items()}
     metadata: dict[str, Any] = {"seed": int(rng.integers(1 << 40)), "total": float(rng.normal())}
@@ -50,7 +74,20 @@ def random_episode(rng: np.random.Generator, spec: Spec, steps: int, e: int = 0)
 
 
 def random_column(rng: np.random.Generator, field: Field, rows: int) -> Array:
-    """`rows` random rows of one column, NaN among floats."""
+    """Return random rows of a column, with NaN among floats.
+
+    Args:
+        rng: Random numbers.
+        field: Field of the column.
+        rows: Number of rows.
+
+    Returns:
+        The rows.
+
+    Example:
+        >>> random_column(np.random.default_rng(0), field("f4", 2), 5).shape
+        (5, 2)
+    """
     if field.kind == "text":
         return Ragged.from_strings([str(rng.choice(WORDS)) for _ in range(rows)])
     if field.kind == "ragged":
@@ -62,7 +99,20 @@ def random_column(rng: np.random.Generator, field: Field, rows: int) -> Array:
 
 
 def random_values(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...]) -> AnyArray:
-    """Random numbers of any dtype; every bit of an integer is drawn."""
+    """Return random numbers of any dtype. All bits of integers are drawn; a tenth of the floats is NaN.
+
+    Args:
+        rng: Random numbers.
+        dtype: A numeric dtype or bool.
+        shape: Shape of the result.
+
+    Returns:
+        The numbers.
+
+    Example:
+        >>> random_values(np.random.default_rng(0), np.dtype("u2"), (3,)).dtype
+        dtype('uint16')
+    """
     if dtype.kind in "fc":
         values = np.asarray(rng.normal(size=shape)).astype(dtype)
         return np.where(rng.random(shape) < 0.1, np.array(np.nan, dtype), values).astype(dtype)
@@ -73,10 +123,17 @@ def random_values(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[i
 
 
 def two_columns(lengths: Sequence[tuple[int, int]]) -> MemorySource:
-    """Records with tokens of two kinds, with the lengths in each pair: inputs count from 1, targets from 1001.
+    """Return records with two ragged columns of tokens, `inputs` and `targets`, and with `name` and `weight`.
 
-    >>> two_columns([(2, 1), (1, 0)]).value_offsets("inputs").tolist()
-    [0, 2, 3]
+    Args:
+        lengths: Tokens of `inputs` and of `targets` in each record. `inputs` count from 1, `targets` from 1001.
+
+    Returns:
+        A source in memory.
+
+    Example:
+        >>> two_columns([(2, 1), (1, 0)]).value_offsets("inputs").tolist()
+        [0, 2, 3]
     """
     spec = Spec(
         {
@@ -97,10 +154,20 @@ def two_columns(lengths: Sequence[tuple[int, int]]) -> MemorySource:
 
 
 def field(dtype: str, *shape: int, align: Align = "step", kind: Kind = "array") -> Field:
-    """A field in short.
+    """Return a field.
 
-    >>> field("f4", 2, align="boundary").row_bytes
-    8
+    Args:
+        dtype: Name of the dtype.
+        shape: Shape of a row.
+        align: `"step"` (the default), `"boundary"` or `"episode"`.
+        kind: `"array"` (the default), `"ragged"` or `"text"`.
+
+    Returns:
+        The field.
+
+    Example:
+        >>> field("f4", 2, align="boundary").row_bytes
+        8
     """
     return Field(np.dtype(dtype), shape, align, kind)
 

@@ -23,14 +23,20 @@ from penstock.plan.transform import PlanTransform
 
 
 class PlanContract(ABC):
-    """What every plan must do, as tests for pytest.
+    """The tests that every plan must pass, for pytest.
 
-        class TestWindows(PlanContract):
-            def episodes(self): return episodes_of([3, 0, 8])
-            def plan(self, episodes): return Windows(2).plan(episodes)
+    Derive a class whose name starts with `Test`, and define `episodes` and `plan`. Set `distinct` to False if samples
+    of an epoch repeat (as with `Repeat`), and `same_samples` to False if epochs have different samples (as a share of a
+    shuffled plan has). Epochs may have different lengths.
 
-    `distinct` says whether the samples of an epoch all differ (not so for `Repeat`), `same_samples` whether every
-    epoch has the same ones (not so for a share of a shuffled plan). Epochs may have unequal lengths.
+    Example:
+        >>> from penstock.plan import Windows
+        >>> class TestWindows(PlanContract):
+        ...     def episodes(self):
+        ...         return episodes_of([3, 0, 8])
+        ...     def plan(self, episodes):
+        ...         return Windows(2).plan(episodes)
+        >>> TestWindows().test_selections_are_well_formed()
     """
 
     distinct: bool = True
@@ -38,11 +44,15 @@ class PlanContract(ABC):
 
     @abstractmethod
     def episodes(self) -> Episodes:
-        """Episodes of some unequal lengths; the same ones every time."""
+        """Return episodes of different lengths, the same at each call."""
 
     @abstractmethod
     def plan(self, episodes: Episodes) -> Plan:
-        """The plan under test; a new one every time."""
+        """Return the plan to test, a new one at each call.
+
+        Args:
+            episodes: Episodes: all that `episodes` returns, or a part.
+        """
 
     def test_the_parts_name_each_other(self) -> None:
         """Reads and masks name existing views, and names differ."""
@@ -152,14 +162,18 @@ class PlanContract(ABC):
 
 
 class TransformContract(PlanContract):
-    """What every transform of plans must do, as tests for pytest: the tests of `PlanContract` over a shuffled plan, and
-    more over a plan whose epochs have unequal lengths.
+    """The tests that every transform of plans must pass, for pytest.
 
-        class TestShuffle(TransformContract):
-            def transform(self): return Shuffle(3)
+    They are the tests of `PlanContract` over a shuffled plan, and more over a plan whose epochs have different lengths.
+    Derive a class whose name starts with `Test`, and define `transform`. Set `keeps_samples` to False if an epoch lacks
+    samples of the epoch below (as with `Shard` or `Take`), and `takes_uneven` to False if epochs of different lengths
+    are refused with a `PlanError`.
 
-    `keeps_samples` says whether an epoch has exactly the samples of the epoch below (not so for `Shard` or `Take`),
-    `takes_uneven` whether it takes epochs of unequal lengths; if not, it must refuse them with `PlanError`.
+    Example:
+        >>> class TestShuffle(TransformContract):
+        ...     def transform(self):
+        ...         return Shuffle(3)
+        >>> TestShuffle().test_each_epoch_has_the_samples_of_the_epoch_below()
     """
 
     keeps_samples: bool = True
@@ -167,14 +181,18 @@ class TransformContract(PlanContract):
 
     @abstractmethod
     def transform(self) -> PlanTransform:
-        """The transform under test."""
+        """Return the transform to test."""
 
     def episodes(self) -> Episodes:
         """Seven episodes, one of them empty."""
         return episodes_of([3, 0, 9, 1, 12, 2, 5])
 
     def plan(self, episodes: Episodes) -> Plan:
-        """The transform of shuffled steps."""
+        """Return the transform of shuffled steps.
+
+        Args:
+            episodes: Episodes: all that `episodes` returns, or a part.
+        """
         return self.transform().reorder(Shuffle(1).reorder(Steps().plan(episodes)))
 
     def test_each_epoch_has_the_samples_of_the_epoch_below(self) -> None:
@@ -220,20 +238,37 @@ def _uneven(episodes: Episodes) -> Plan:
 
 
 def samples_of(plan: Plan, epoch: int) -> list[tuple[int, ...]]:
-    """What each sample of an epoch reads in all views, as numbers: equal tuples are equal samples.
+    """Return the rows that each sample of an epoch reads in all views: equal tuples are equal samples.
 
-    >>> from penstock.plan import Steps
-    >>> len(samples_of(Steps().plan(episodes_of([2, 3])), 0))
-    5
+    Args:
+        plan: The plan.
+        epoch: Number of the epoch, from 0.
+
+    Returns:
+        One tuple for each sample.
+
+    Example:
+        >>> from penstock.plan import Steps
+        >>> len(samples_of(Steps().plan(episodes_of([2, 3])), 0))
+        5
     """
     return _samples(plan, np.arange(plan.start(epoch), plan.start(epoch + 1)))
 
 
 def episodes_of(lengths: Sequence[int], aligns: dict[str, Align] | None = None, lead: int = 0) -> Episodes:
-    """Episodes of the given lengths, numbered from `lead` on as if `lead` empty ones came before.
+    """Return a table of episodes.
 
-    >>> episodes_of([2, 3]).start.tolist()
-    [0, 2]
+    Args:
+        lengths: Steps of each episode.
+        aligns: Alignment of each column. The default is None: observations, actions, rewards and a seed.
+        lead: Number of the first episode, as if so many empty ones came before. The default is 0.
+
+    Returns:
+        The table.
+
+    Example:
+        >>> episodes_of([2, 3]).start.tolist()
+        [0, 2]
     """
     length = np.array(lengths, np.int64)
     columns = aligns or {"observations": "boundary", "actions": "step", "rewards": "step", "seed": "episode"}

@@ -27,30 +27,58 @@ ALIGNS: tuple[Align, ...] = ("step", "boundary", "episode")
 
 
 class SourceContract(ABC):
-    """Subclass it in a test module, say how episodes are stored and opened, and name the class `Test...`.
+    """The tests that every source must pass, for pytest.
 
-    `examples` are the datasets that the format can hold; keep those out that it has no place for.
+    Derive a class whose name starts with `Test`, and define `open`. Set `examples` to the datasets that the format can
+    store; leave out datasets with columns that it cannot store.
+
+    Example:
+        >>> from penstock.testing.examples import FLAT
+        >>> class TestMine(SourceContract):
+        ...     examples = (FLAT,)
+        ...     def open(self, path, episodes):
+        ...         ...  # write the episodes below path, and return the source that reads them
+        >>> len([name for name in dir(TestMine) if name.startswith("test_")]) > 10
+        True
     """
 
     examples: ClassVar[Sequence[Example]] = EXAMPLES
 
     @abstractmethod
     def open(self, path: Path, episodes: Sequence[Episode]) -> Source:
-        """Store the episodes below the empty folder `path` by any means, and open them."""
+        """Store episodes below a folder by any means, and open them.
+
+        Args:
+            path: An empty folder.
+            episodes: Episodes of one spec.
+        """
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Run every test for every example."""
+        """Run every test for every example.
+
+        Args:
+            metafunc: The test, as pytest passes it.
+        """
         if "example" in metafunc.fixturenames:
             metafunc.parametrize("example", self.examples, ids=repr)
 
     @pytest.fixture
     def episodes(self, example: Example) -> list[Episode]:
-        """Stored episodes."""
+        """Return the stored episodes.
+
+        Args:
+            example: The dataset.
+        """
         return example.episodes(seed=3)
 
     @pytest.fixture
     def source(self, tmp_path: Path, episodes: list[Episode]) -> Iterator[Source]:
-        """The same, opened."""
+        """Return the same episodes, opened.
+
+        Args:
+            tmp_path: An empty folder.
+            episodes: The episodes.
+        """
         with self.open(tmp_path, episodes) as source:
             yield source
 
@@ -218,6 +246,20 @@ def _digest(source: Source) -> bytes:
 
 
 def column_bytes(episode: Episode, field: Field, path: str) -> bytes:
-    """The values of one column of an episode as bytes."""
+    """Return the values of one column of an episode as bytes.
+
+    Args:
+        episode: The episode.
+        field: Field of the column.
+        path: Path of the column.
+
+    Returns:
+        The bytes. A ragged column is without the lengths of its rows.
+
+    Example:
+        >>> from penstock.testing.examples import FLAT
+        >>> len(column_bytes(FLAT.episodes()[0], FLAT.spec["rewards"], "rewards"))
+        24
+    """
     array: Any = episode.columns[path]
     return (array.values if field.ragged else array).tobytes()

@@ -26,10 +26,23 @@ from penstock.testing.examples import EXAMPLES, FLAT, NESTED, Example, field, ra
 
 
 class WriterContract(ABC):
-    """Subclass it in a test module, say how a dataset is created, appended to and opened, and name it `Test...`.
+    """The tests that every writer must pass, for pytest.
 
-    `examples`: the datasets that the format can hold. `several`: whether two writers may be open at once; if not,
-    the second must get `LockedError`. `growing`: whether an open source sees what is appended with `refresh`.
+    Derive a class whose name starts with `Test`, and define `create`, `append` and `open`. Set `examples` to the
+    datasets that the format can store, `several` to True if two writers may be open at once (else the second must raise
+    `LockedError`), and `growing` to True if an open source sees appended episodes after `refresh`.
+
+    Example:
+        >>> import tempfile
+        >>> from penstock.formats.columns import FORMAT
+        >>> class TestColumns(WriterContract):
+        ...     def create(self, path, spec, metadata):
+        ...         return FORMAT.create(path, spec, metadata)
+        ...     def append(self, path):
+        ...         return FORMAT.append(path)
+        ...     def open(self, path):
+        ...         return FORMAT.open(path)
+        >>> TestColumns().test_an_empty_dataset_opens(Path(tempfile.mkdtemp(), "data"))
     """
 
     examples: ClassVar[Sequence[Example]] = EXAMPLES
@@ -38,35 +51,67 @@ class WriterContract(ABC):
 
     @abstractmethod
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any]) -> Writer:
-        """Create a dataset at `path`, which does not exist yet, and open it for writing."""
+        """Create a dataset, and open it for writing.
+
+        Args:
+            path: Folder or file, which does not exist yet.
+            spec: Columns and spaces.
+            metadata: Metadata of the dataset.
+        """
 
     @abstractmethod
     def append(self, path: Path) -> Writer:
-        """Open the dataset at `path` for more episodes."""
+        """Open a dataset for more episodes.
+
+        Args:
+            path: The dataset.
+        """
 
     @abstractmethod
     def open(self, path: Path) -> Source:
-        """Open the dataset at `path` for reading."""
+        """Open a dataset for reading.
+
+        Args:
+            path: The dataset.
+        """
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Run what depends on the example for every example."""
+        """Run the tests that depend on an example for every example.
+
+        Args:
+            metafunc: The test, as pytest passes it.
+        """
         if "example" in metafunc.fixturenames:
             metafunc.parametrize("example", self.examples, ids=repr)
 
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
-        """Where the dataset will be."""
+        """Return the place of the dataset.
+
+        Args:
+            tmp_path: An empty folder.
+        """
         return tmp_path / "data"
 
     def same(self, path: Path, expected: Sequence[Episode]) -> None:
-        """Fail unless the dataset holds these episodes."""
+        """Fail unless the dataset has these episodes.
+
+        Args:
+            path: The dataset.
+            expected: The episodes.
+        """
         with self.open(path) as source:
             assert len(source) == len(expected)
             for found, episode in zip(source.episodes(), expected, strict=True):
                 assert_same_episode(found, episode)
 
     def filled(self, path: Path, episodes: Sequence[Episode]) -> None:
-        """Create a dataset of these episodes."""
+        """Create a dataset of episodes.
+
+        Args:
+            path: The dataset.
+            episodes: The episodes, of one spec.
+        """
         with self.create(path, episodes[0].spec, {}) as writer:
             writer.write_all(episodes)
 
@@ -205,15 +250,39 @@ class WriterContract(ABC):
 
 
 def numbered(e: int, example: Example = FLAT) -> Episode:
-    """An episode that is known by its number."""
+    """Return an episode that depends only on its number, so that it can be recognized.
+
+    Args:
+        e: Number of the episode.
+        example: Dataset whose columns it has. The default is `FLAT`.
+
+    Returns:
+        An episode of `e % 40` steps.
+
+    Example:
+        >>> len(numbered(43))
+        3
+    """
     return random_episode(np.random.default_rng(e), example.spec, e % 40, e)
 
 
 def killed_after(reports: int, work: Callable[[], Iterator[int]], delay: float = 0.0) -> list[int]:
-    """Run `work` in a process, kill it with SIGKILL after so many of its numbers, and give all that came.
+    """Run a function in another process, kill it with SIGKILL, and return the numbers that it yielded.
 
-    `delay` seconds pass in between. The numbers come through a pipe, so those on their way when the process dies are
-    counted as well.
+    The numbers come through a pipe, so numbers that were in it when the process died count as well.
+
+    Args:
+        reports: Numbers to wait for before the kill.
+        work: Function to run, which yields numbers.
+        delay: Seconds between the last awaited number and the kill. The default is 0.
+
+    Returns:
+        The numbers, at least `reports`.
+
+    Example:
+        >>> import itertools
+        >>> killed_after(3, itertools.count)[:3]
+        [0, 1, 2]
     """
     read, write = os.pipe()
     with warnings.catch_warnings():

@@ -89,6 +89,16 @@ class PacketIndex:
         stream: Number of the stream among all streams of the file.
         rotation: Degrees, counterclockwise, by which a player turns the frames. Frames are read as they are stored.
         claimed: Frames that the file claims to have; 0 if it claims nothing.
+
+    Example:
+        >>> import tempfile
+        >>> from penstock.containers.video import VideoWriter
+        >>> path = Path(tempfile.mkdtemp(), "film.mkv")
+        >>> with VideoWriter(path, fps=10, codec="ffv1") as writer:
+        ...     writer.append(np.zeros((3, 16, 16, 3), np.uint8))
+        >>> index = packet_index(path)
+        >>> len(index), index.codec, (index.height, index.width)
+        (3, 'ffv1', (16, 16))
     """
 
     identity: FileIdentity
@@ -165,10 +175,22 @@ def packet_index(path: Path, stream: int = 0, *, keep: bool = True) -> PacketInd
         stream: Number of the stream among the video streams of the file.
         keep: Whether to use the user's cache.
 
+    Returns:
+        The index.
+
     Raises:
         FormatError: The file is missing, empty, damaged, no video in a container that is known, or it has no such
             stream.
         MissingExtraError: PyAV is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> from penstock.containers.video import VideoWriter
+        >>> path = Path(tempfile.mkdtemp(), "film.mkv")
+        >>> with VideoWriter(path, fps=10, codec="ffv1") as writer:
+        ...     writer.append(np.zeros((3, 16, 16, 3), np.uint8))
+        >>> packet_index(path).packet.tolist()
+        [0, 1, 2]
     """
     with open_video(path) as file:
         fd = file.fileno()

@@ -38,7 +38,12 @@ class VideoRows:
     locate: Callable[[IntArray], tuple[IntArray, IntArray]]
 
     def read(self, selection: Selection, out: AnyArray) -> None:
-        """Decode the rows of a selection into the covered places of `out`."""
+        """Decode the rows of a selection into the covered places of `out`.
+
+        Args:
+            selection: Rows to read, and their places.
+            out: `[n * L, ...]` uint8. Only covered places are written.
+        """
         rows = selection.rows().ravel()
         places = np.flatnonzero(rows >= 0)
         files, frames = self.locate(rows[places])

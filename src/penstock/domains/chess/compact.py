@@ -18,18 +18,27 @@ ROOM = 480  # bytes a row that are asked for at first
 
 
 def encode(frames: AnyArray, places: npt.ArrayLike | None = None, *, missing_st: Missing = "zero") -> Ragged:
-    """Compact rows of `frames` `[n, 8396]` uint8, or of those at `places` `[m]`, in that order.
+    """Encode frames as compact rows, which `decode` expands to the same frames bit for bit.
 
-    Every 8396 bytes can be encoded, with any meaning; `decode` gives them back bit for bit. Records of version 6,
-    `[n, 8356]`, give the rows of the frames that `open_chunks` makes of them, `missing_st` as there. Rows are multiples
-    of 8 bytes, at most 8416.
+    All values of the 8396 bytes can be encoded, with any meaning. A row has a multiple of 8 bytes, at most 8416. Cost:
+    one pass over the frames, without the GIL.
 
-    Raises `DataError` for frames of another form or places outside. Cost: one pass over the frames; the GIL is
-    released.
+    Args:
+        frames: `[n, 8396]` uint8, or records of version 6 `[n, 8356]` uint8, which become the rows of the frames that
+            `open_chunks` makes of them.
+        places: `[m]` integers in 0 to n - 1: the frames to encode, in this order. The default is None: all.
+        missing_st: Short-term values of records of version 6: `"zero"` (the default) or `"nan"`.
 
-    >>> rows = encode(np.zeros((3, 8396), np.uint8), [2, 0])
-    >>> rows.lengths.tolist()
-    [7552, 7552]
+    Returns:
+        `n`, or `m`, ragged rows of uint8.
+
+    Raises:
+        DataError: Frames have another shape or dtype, or places are out of range.
+
+    Example:
+        >>> rows = encode(np.zeros((3, 8396), np.uint8), [2, 0])
+        >>> rows.lengths.tolist()
+        [7552, 7552]
     """
     check_missing(missing_st)
     held = read_only(frames) if _is_short(frames) else frame_bytes(frames)
@@ -59,13 +68,22 @@ def _places(chosen: AnyArray, n: int) -> IntArray:
 
 
 def decode(rows: Ragged, out: ByteArray | None = None) -> ByteArray:
-    """`[n, 8396]` uint8 the frames that `encode` was given, in `out` where there is one.
+    """Decode compact rows to the frames that were encoded. Cost: one pass, without the GIL.
 
-    Raises `DataError` for a row that is none, and for an `out` of another form. Cost: one pass; the GIL is released.
+    Args:
+        rows: `n` compact rows.
+        out: Contiguous array `[n, 8396]` uint8. The default is None: a new array.
 
-    >>> frames = np.full((1, 8396), 7, np.uint8)
-    >>> np.array_equal(decode(encode(frames)), frames)
-    True
+    Returns:
+        `[n, 8396]` uint8.
+
+    Raises:
+        DataError: A row is damaged, or `out` has another shape or dtype.
+
+    Example:
+        >>> frames = np.full((1, 8396), 7, np.uint8)
+        >>> np.array_equal(decode(encode(frames)), frames)
+        True
     """
     values, offsets = row_bytes(rows)
     shape = (len(rows), FRAME.itemsize)

@@ -31,16 +31,31 @@ from penstock.plan.weights import Weight
 
 @dataclass(frozen=True)
 class DiffFocus:
-    """Weights of positions: the more search and network differ, the greater.
+    """Weights of positions: the more the search and the network differ, the greater.
 
-    `min(((q_weight |best_q - orig_q| + policy_kld) / (q_weight + pol_scale) * alpha + beta) ** gamma, tau)`, and
-    `default_weight` where the network's value is not known. What that makes negative or no number weighs nothing.
-    Source: position sampling of Leela Chess Zero's loader. Raises `DataError` for two weights that sum to zero.
+    The weight is `min(((q_weight |best_q - orig_q| + policy_kld) / (q_weight + pol_scale) * alpha + beta) ** gamma,
+    tau)`, and `default_weight` if the network's value is unknown. A negative result, or NaN, becomes 0.
 
-    >>> frames = np.zeros((2, 8396), np.uint8)
-    >>> frames.view(FRAME)["best_q"][:, 0] = 0.0, 0.5
-    >>> DiffFocus(q_weight=3.0, pol_scale=1.0)(frames).tolist()
-    [0.0, 0.375]
+    Source: position sampling of Leela Chess Zero's loader.
+
+    Args:
+        q_weight: Factor of the difference of values. The default is 0.
+        pol_scale: Divisor of the difference of policies, in nats. The sum with `q_weight` must not be 0. The default is
+            1.
+        alpha: Factor of the mean. The default is 1.
+        beta: Summand of the mean. The default is 0.
+        gamma: Exponent. The default is 1.
+        tau: Largest weight. The default is 1.
+        default_weight: Weight of positions without `orig_q`, 0 or more. The default is 1.
+
+    Raises:
+        DataError: `q_weight` and `pol_scale` sum to zero, or `default_weight` is negative.
+
+    Example:
+        >>> frames = np.zeros((2, 8396), np.uint8)
+        >>> frames.view(FRAME)["best_q"][:, 0] = 0.0, 0.5
+        >>> DiffFocus(q_weight=3.0, pol_scale=1.0)(frames).tolist()
+        [0.0, 0.375]
     """
 
     q_weight: float = 0.0
@@ -76,25 +91,44 @@ def chess_inlet(
     as_stored: bool = False,
     threads: int = 1,
 ) -> ChunkSourceLoader:
-    """The games below a directory, which may grow meanwhile, for pipelines that are put together by hand, with
-    `chess_hooks`. Arguments are as in `chess_pipeline`; of a directory that is finished (`follow=False`), every file
-    is taken as it is with `watch="off"`, else files that were written just now are left out. `as_stored` gives records
-    as they are in the files, which is quicker, and needs hooks that look at none.
+    """Open the games below a directory, which may grow meanwhile.
 
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from penstock.formats.lc0 import packed_chunk
-    >>> from penstock.live.options import Stream
-    >>> folders = [tempfile.mkdtemp() for _ in range(2)]
-    >>> games = np.zeros((8, 8396), np.uint8)
-    >>> games.view(FRAME)["version"], games.view(FRAME)["input_format"] = 7, 1
-    >>> for folder in folders:
-    ...     _ = Path(folder, "training.1.gz").write_bytes(packed_chunk(games))
-    >>> streams = [Stream(chess_inlet(f, watch="off"), weight) for f, weight in zip(folders, (3, 1))]
-    >>> options = LiveOptions(reservoir=0, batch_size=8, follow=False, references=True)
-    >>> with LivePipeline(streams, options, hooks=chess_hooks(), decode=ChessTensors().decode) as batches:
-    ...     (next(batches)["chunk"] >> 48).tolist()  # of which stream each position is
-    [0, 0, 1, 0, 0, 0, 1, 0]
+    `chess_pipeline` does this itself. Call it to build a pipeline of several folders or outputs, together with
+    `chess_hooks`.
+
+    Args:
+        directory: Folder of `.gz` chunks and tar files, searched recursively.
+        watch: How new files are found: `"auto"`, `"native"`, `"poll"`, or `"off"` for a finished directory. With
+            `"off"` every file counts; otherwise files that were written just now wait. The default is `"auto"`.
+        settle: Seconds without a change after which a file counts as complete. The default is 2.
+        missing_st: Short-term values of records of version 6: `"zero"` (the default) or `"nan"`.
+        verify: Whether each game is unpacked completely and its checksum compared. The default is False.
+        as_stored: Whether records stay as they are in the files, which is faster. The functions of the pipeline must
+            then read none of their fields. The default is False.
+        threads: Threads that open files; 0 opens them in the caller. The default is 1.
+
+    Returns:
+        The files of games, as input of a `Stream`.
+
+    Raises:
+        FormatError: The directory does not exist.
+        PlanError: An option is out of range.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from penstock.formats.lc0 import packed_chunk
+        >>> from penstock.live.options import Stream
+        >>> folders = [tempfile.mkdtemp() for _ in range(2)]
+        >>> games = np.zeros((8, 8396), np.uint8)
+        >>> games.view(FRAME)["version"], games.view(FRAME)["input_format"] = 7, 1
+        >>> for folder in folders:
+        ...     _ = Path(folder, "training.1.gz").write_bytes(packed_chunk(games))
+        >>> streams = [Stream(chess_inlet(f, watch="off"), weight) for f, weight in zip(folders, (3, 1))]
+        >>> options = LiveOptions(reservoir=0, batch_size=8, follow=False, references=True)
+        >>> with LivePipeline(streams, options, hooks=chess_hooks(), decode=ChessTensors().decode) as batches:
+        ...     (next(batches)["chunk"] >> 48).tolist()  # the stream of each position
+        [0, 0, 1, 0, 0, 0, 1, 0]
     """
     provider = FilePathProvider(directory, watch=watch, settle=settle)
     opener = functools.partial(open_chunks, missing_st=missing_st, verify=verify, as_stored=as_stored)
@@ -110,13 +144,28 @@ def chess_hooks(
     verify: bool = False,
     as_stored: bool = False,
 ) -> ChunkFunctions:
-    """What games mean to a pipeline: checked, rescored, weighed, and kept as compact rows, which the `decode` of
-    `ChessTensors` expands. Arguments are as in `chess_pipeline`; a set of stages for each pipeline that counts. With
-    `as_stored`, for an inlet that gives records so, a rescorer leaves games as they were read, and what changes is
-    combined with the positions that are wanted: nothing but a `light` rescorer may look at them.
+    """Return the functions by which a pipeline reads games: check, rescore, weigh, and encode as compact rows.
 
-    >>> chess_hooks(validate=True).transform.metrics()[0].name
-    'chunk_validator'
+    The `decode` of `ChessTensors` expands the rows. The stages count games, so each pipeline needs its own functions.
+
+    Args:
+        rescorer: Corrects the targets of each game. The default is None: targets stay.
+        validate: Faults for which a game is left out; True stands for `REFERENCE`. The default is False: no check.
+        weights: Weights of positions. The default is None: positions are equally likely.
+        missing_st: Short-term values of records of version 6: `"zero"` (the default) or `"nan"`.
+        verify: Whether each game is unpacked completely and its checksum compared. The default is False.
+        as_stored: Whether the inlet yields records as stored. Games then stay as they were read, and a `light` rescorer
+            changes only the positions that are wanted. The default is False.
+
+    Returns:
+        The functions, as `hooks` of a `LivePipeline`.
+
+    Raises:
+        PlanError: `as_stored` together with `validate`, `weights` or a rescorer that is not `light`.
+
+    Example:
+        >>> chess_hooks(validate=True).transform.metrics()[0].name
+        'chunk_validator'
     """
     stages: list[tuple[str, Transform]] = []
     if as_stored and rescorer is not None:
@@ -150,34 +199,48 @@ def chess_pipeline(
     replay: Sequence[Move] | None = None,
     **options: Any,
 ) -> LivePipeline:
-    """Batches of positions of the newest games below a directory, which may grow meanwhile.
+    """Load batches of positions of the newest games below a directory, which may grow meanwhile.
 
-    `options` are as in `penstock.live.pipeline.LiveOptions`: `window` games; `rate` or `count`, the positions taken at
-    each use of a game; `reservoir`, the positions that are mixed; `batch_size`, `seed`, `follow` and others. The
-    positions become the arrays that `tensors` says. A `rescorer` checks each game and corrects its targets. `validate`
-    leaves out games with faults, the faults that it names or the original rescorer's, before they are rescored (by
-    default nothing is checked but that records can be read).
+    Returns once the newest games are indexed. If games are neither checked nor weighed, each game is unpacked only as
+    far as the last position that is wanted. Damage behind it is not noticed, unless `verify` is set.
 
-    `weights` of positions go with `count`, and with `hanse_gamma`, which draws games by their weight. `split` and
-    `part` choose a share of all games by a hash that is the same for ever, as `[9, 1]` and 1 for a tenth. `journal`
-    records what the window did, `replay` repeats it. `watch` and `settle` as in
-    `penstock.live.directory.FilePathProvider`, `missing_st` as in `penstock.formats.lc0.open_chunks`.
+    Args:
+        directory: Folder of `.gz` chunks and tar files, searched recursively.
+        tensors: Arrays of a batch. The default is `ChessTensors()`: planes, probabilities and values in float32.
+        rescorer: Checks each game and corrects its targets. The default is None: targets stay.
+        validate: Faults for which a game is left out before it is rescored; True stands for `REFERENCE`, the faults
+            that the original rescorer rejects. The default is False: records only have to be readable.
+        weights: Weights of positions. They need `count`, or `hanse_gamma`, which draws games by their weight. The
+            default is None.
+        split: Weights of the parts of all games; a hash assigns games to parts, forever. The default is None: no parts.
+        part: The part to load: `split=[9, 1]` and `part=1` load one tenth. The default is 0.
+        watch: How new files are found: `"auto"`, `"native"`, `"poll"` or `"off"`. The default is `"auto"`.
+        settle: Seconds without a change after which a file counts as complete. The default is 2.
+        missing_st: Short-term values of records of version 6: `"zero"` (the default) or `"nan"`.
+        verify: Whether each game is unpacked completely and its checksum compared. The default is False.
+        journal: File, or journal, that records each move of the window. The default is None.
+        replay: Moves of a journal to repeat. The default is None.
+        options: Options of `LiveOptions`: `window` (games), `rate` or `count` (positions taken at each use of a game),
+            `reservoir` (positions that are mixed), `batch_size`, `seed`, `follow` and others.
 
-    Where nothing is checked or weighed, a game is unpacked no further than to the last position that is wanted: its
-    checksum is not compared, and damage behind goes unseen, unless `verify` has it unpacked whole. For several folders
-    or outputs: see `chess_inlet`. Begins once the newest games are indexed. Raises `FormatError` for a missing
-    directory, `PlanError` for other options.
+    Returns:
+        An iterator over batches, and a context manager that ends its threads.
 
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from penstock.formats.lc0 import packed_chunk
-    >>> folder = tempfile.mkdtemp()
-    >>> games = np.zeros((5, 8396), np.uint8)
-    >>> games.view(FRAME)["version"], games.view(FRAME)["input_format"] = 7, 1
-    >>> _ = Path(folder, "training.1.gz").write_bytes(packed_chunk(games))
-    >>> with chess_pipeline(folder, follow=False, batch_size=3) as batches:
-    ...     [batch["planes"].shape for batch in batches]
-    [(3, 112, 8, 8), (2, 112, 8, 8)]
+    Raises:
+        FormatError: The directory does not exist.
+        PlanError: An option is unknown or out of range, weights have no effect, or `part` is set without `split`.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from penstock.formats.lc0 import packed_chunk
+        >>> folder = tempfile.mkdtemp()
+        >>> games = np.zeros((5, 8396), np.uint8)
+        >>> games.view(FRAME)["version"], games.view(FRAME)["input_format"] = 7, 1
+        >>> _ = Path(folder, "training.1.gz").write_bytes(packed_chunk(games))
+        >>> with chess_pipeline(folder, follow=False, batch_size=3) as batches:
+        ...     [batch["planes"].shape for batch in batches]
+        [(3, 112, 8, 8), (2, 112, 8, 8)]
     """
     chosen = LiveOptions(**options)
     if weights is not None and chosen.count is None and chosen.hanse_gamma is None:

@@ -10,15 +10,23 @@ from penstock.formats.lc0.records import POLICY
 
 
 def probabilities(rows: Rows, out: Float32Array | None = None) -> Float32Array:
-    """`[n, 1858]` float32 the policies of frames `[n, 8396]` uint8 or of compact rows, in `out` where there is one.
+    """Return the policy targets of positions as they are stored: -1 for an illegal move, the bits of NaN kept.
 
-    As they are stored: -1 for an illegal move, the bits of NaN kept. Raises `DataError` for rows or an `out` of another
-    form, and for an input format that does not exist.
+    Args:
+        rows: Frames `[n, 8396]` uint8, or `n` compact rows.
+        out: Contiguous array `[n, 1858]` float32. The default is None: a new array.
 
-    >>> frames = np.zeros((1, 8396), np.uint8)
-    >>> frames[0, 4] = 1
-    >>> probabilities(frames).shape
-    (1, 1858)
+    Returns:
+        `[n, 1858]` float32: the share of visits of each move.
+
+    Raises:
+        DataError: Rows or `out` have another shape or dtype, or an input format is unknown.
+
+    Example:
+        >>> frames = np.zeros((1, 8396), np.uint8)
+        >>> frames[0, 4] = 1
+        >>> probabilities(frames).shape
+        (1, 1858)
     """
     filled = np.empty((len(rows), POLICY), np.float32) if out is None else out
     expand(rows, probabilities=filled)

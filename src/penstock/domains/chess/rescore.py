@@ -39,7 +39,16 @@ _VISITS = 17  # in the small fields of a frame, counted in fours
 
 @dataclass(frozen=True, slots=True)
 class RejectedChunk:
-    """Why a chunk is not used: the first fault that counts as an error, and its frame."""
+    """Reason to leave out a chunk: its first fault that counts as an error.
+
+    Args:
+        reason: The fault.
+        frame: Number of its frame. The default is 0.
+
+    Example:
+        >>> Rescorer()(np.zeros((1, 8396), np.uint8)).reason
+        <Fault.INPUT_FORMAT: 'input_format'>
+    """
 
     reason: Fault
     frame: int = 0
@@ -47,8 +56,16 @@ class RejectedChunk:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What becomes of a game: `tails` `[n, 31]` uint32, bytes 8272 to 8395 of its frames, and whether they become of
-    version 7, since short-term targets were filled in."""
+    """New values of the small fields of a game.
+
+    Args:
+        tails: `[n, 31]` uint32: bytes 8272 to 8395 of its frames.
+        filled: Whether short-term targets were filled in, so that frames become version 7.
+
+    Example:
+        >>> Changes(np.zeros((2, 31), np.uint32), filled=True).tails.nbytes
+        248
+    """
 
     tails: UInt32Array
     filled: bool
@@ -56,27 +73,34 @@ class Changes:
 
 @dataclass(frozen=True)
 class Rescorer:
-    """Rescores the frames of a game. The defaults are the original's: only short-term targets change.
+    """Corrects the targets of a game, as Leela Chess Zero's rescorer does. By default only short-term targets change.
 
-    * `theta`: how much of the short-term targets comes from later frames, 0 to 1.
-    * `dist_temp`, `dist_offset`: temperature of policies, and what is added to each legal move before that.
-    * `dtz_boost`: the weight shared out, before that too, among the moves that Syzygy tables call best.
-    * `deblunder_threshold`, `deblunder_width`: how much worse than the best move a played one must be for the result
-      before it to be forgotten, and how softly. Both or neither.
-    * `new_input_format`: the input format that frames are converted to; None leaves it.
-    * `syzygy`, `gaviota`: folders of tablebases. Without them, what needs them is left out.
-    * `prober`, `mates`: tablebases of another origin, instead of those.
-    * `errors`: the faults for which a chunk is rejected; faults of `STRUCTURE` always are.
-    * `transposition`: what turning the board along its diagonal does to a policy, see `moves.Transposition`.
+    Threads may share it; they share only the tablebases.
 
-    Called from any number of threads at once; nothing is shared but the tables. Raises `DataError` for values out of
-    their range and for folders without tables.
+    Args:
+        theta: Share of later frames in the short-term targets, 0 to 1. The default is `THETA`, the original's.
+        dist_temp: Temperature of policies, above 0. The default is 1: unchanged.
+        dist_offset: Summand of each legal move's probability before the temperature, -1 to 1. The default is 0.
+        dtz_boost: Weight that is shared, before the temperature, among the moves that Syzygy tables call best, 0 to 1.
+            The default is 0.
+        deblunder_threshold: How much worse than the best move a played move is at which the later result is forgotten,
+            0 to 2. The default is None: results stay. Only together with `deblunder_width`.
+        deblunder_width: Width of the transition, 0 to 2. The default is None.
+        new_input_format: Input format to convert frames to. The default is None: unchanged.
+        syzygy: Folders of Syzygy tablebases. The default is none, which leaves out corrections that need them.
+        gaviota: Folders of Gaviota tablebases. The default is none.
+        prober: Tablebase to ask instead of `syzygy`. The default is None.
+        mates: Tablebase to ask instead of `gaviota`. The default is None.
+        errors: Faults for which a chunk is rejected, besides faults of `STRUCTURE`. The default is `REFERENCE`.
+        transposition: Effect of turning the board along its diagonal on a policy: `"diagonal"` (the default) or
+            `"rotation"`.
 
-    >>> Rescorer()(np.zeros((1, 8396), np.uint8))
-    RejectedChunk(reason=<Fault.INPUT_FORMAT: 'input_format'>, frame=0)
-    >>> Rescorer(deblunder_threshold=0.1)
-    Traceback (most recent call last):
-    penstock.errors.DataError: expected both of deblunder_threshold and deblunder_width, got one
+    Raises:
+        DataError: A value is out of range, only one of the two `deblunder` options is set, or a folder has no tables.
+
+    Example:
+        >>> Rescorer(theta=0.9)(np.zeros((1, 8396), np.uint8))
+        RejectedChunk(reason=<Fault.INPUT_FORMAT: 'input_format'>, frame=0)
     """
 
     theta: float = THETA
@@ -123,13 +147,19 @@ class Rescorer:
 
     @property
     def light(self) -> bool:
-        """Whether only small fields of frames change, and `changes` can be asked for."""
+        """Whether only small fields of frames change, so that `changes` can be called."""
         same = self.dist_temp == 1 and self.dist_offset == 0 and self.new_input_format is None
         return same and self._tables == (None, None) and Fault.HISTORY not in self.errors
 
     def changes(self, records: ByteArray) -> Changes | RejectedChunk:
-        """As `apply`, for a `light` rescorer, of aligned frames or of records of version 6, `[n, 8356]`, which stay as
-        they are. Gives what becomes of their small fields."""
+        """Compute the new small fields of a game. Only for a `light` rescorer.
+
+        Args:
+            records: Aligned frames `[n, 8396]` uint8, or records of version 6 `[n, 8356]`, which stay unchanged.
+
+        Returns:
+            The new fields, or the reason to leave out the game.
+        """
         game = inspect_records(records, self.transposition)
         fault = self._fault(records, game)
         if fault is not None:
@@ -144,7 +174,14 @@ class Rescorer:
         return Changes(room[:, :-1], missing)
 
     def apply(self, frames: ByteArray) -> RejectedChunk | None:
-        """Rescore contiguous frames `[n, 8396]` uint8 where they are. Rejected ones may be changed in part."""
+        """Rescore frames in place. The frames of a rejected game may be changed in part.
+
+        Args:
+            frames: Contiguous array `[n, 8396]` uint8.
+
+        Returns:
+            None, or the reason to leave out the game.
+        """
         game = inspect(frames, self.transposition)
         fault = self._fault(frames, game)
         if fault is not None:

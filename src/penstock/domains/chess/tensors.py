@@ -30,20 +30,27 @@ _OUTCOMES = ("winner", "best_q", "plies_left")
 
 @dataclass(frozen=True)
 class ChessTensors:
-    """Which arrays `decode` makes of rows, and how.
+    """Names, dtypes and order of the arrays that `decode` makes of frames or compact rows.
 
-    `outputs`: any of `planes`, `probabilities`, `values`, `winner`, `best_q`, `plies_left`, in the wanted order.
-    `planes`: `float32`, `float16`, `uint8` or `bits`, the dtype of the planes. Planes of uint8 come with
-    `rule50_divisor` `[n]` float32, by which plane 109 is to be divided; `bits` come with `fill` `[n, 8]` float32, see
-    `planes.BitPlanes`. `input_format` as in `planes.planes`. Targets are float32.
+    Targets are float32. Planes of uint8 come with `rule50_divisor` `[n]` float32: divide plane 109 by it. `bits` come
+    with `fill` `[n, 8]` float32, see `BitPlanes`.
 
-    Raises `DataError` for names that do not exist or come twice.
+    Args:
+        planes: Dtype of the planes: `"float32"` (the default), `"float16"`, `"uint8"` or `"bits"`.
+        outputs: Any of `planes`, `probabilities`, `values`, `winner`, `best_q` and `plies_left`, each at most once, in
+            the wanted order. The default is `THREE`: planes, probabilities and values.
+        input_format: `"record"` (the default) reads the input format of each record. `"reference"` takes all for input
+            format 1, as the loader of Leela Chess Zero does.
 
-    >>> wanted = ChessTensors("uint8", ("planes", "winner"))
-    >>> frames = np.zeros((2, 8396), np.uint8)
-    >>> frames[:, 4] = 1
-    >>> {name: array.shape for name, array in wanted.decode(frames).items()}
-    {'planes': (2, 112, 8, 8), 'winner': (2, 3), 'rule50_divisor': (2,)}
+    Raises:
+        DataError: A name is unknown or repeated.
+
+    Example:
+        >>> tensors = ChessTensors("uint8", ("planes", "winner"))
+        >>> frames = np.zeros((2, 8396), np.uint8)
+        >>> frames[:, 4] = 1
+        >>> {name: array.shape for name, array in tensors.decode(frames).items()}
+        {'planes': (2, 112, 8, 8), 'winner': (2, 3), 'rule50_divisor': (2,)}
     """
 
     planes: Planes = "float32"
@@ -60,10 +67,11 @@ class ChessTensors:
 
     @property
     def forms(self) -> dict[str, Form]:
-        """Of each array, by name and in order: the shape of a position and the dtype.
+        """Shape of a position and dtype of each array, by name and in order.
 
-        >>> ChessTensors(outputs=("plies_left",)).forms
-        {'plies_left': ((1,), dtype('float32'))}
+        Example:
+            >>> ChessTensors(outputs=("plies_left",)).forms
+            {'plies_left': ((1,), dtype('float32'))}
         """
         bits = self.planes == "bits"
         shapes = {"probabilities": (POLICY,), "values": VALUES, "winner": (3,), "best_q": (3,), "plies_left": (1,)}
@@ -77,18 +85,33 @@ class ChessTensors:
         return out
 
     def buffers(self, n: int) -> Arrays:
-        """Arrays for `n` positions, to be given to `decode`.
+        """Allocate arrays for `decode`.
 
-        >>> ChessTensors().buffers(3)["values"].shape
-        (3, 6, 3)
+        Args:
+            n: Positions.
+
+        Returns:
+            Uninitialized arrays by name.
+
+        Example:
+            >>> ChessTensors().buffers(3)["values"].shape
+            (3, 6, 3)
         """
         return {name: np.empty((n, *shape), dtype) for name, (shape, dtype) in self.forms.items()}
 
     def decode(self, rows: Rows, out: Mapping[str, AnyArray] | None = None) -> Arrays:
-        """The arrays of frames `[n, 8396]` uint8 or of compact rows, by name and in order, in the buffers `out` where
-        there are some (of `n` positions each).
+        """Decode positions. Thread-safe. Cost: writing the arrays.
 
-        Thread-safe. Raises `DataError` as `expand` does, and for buffers of another form. Cost: writing the arrays.
+        Args:
+            rows: Frames `[n, 8396]` uint8, or `n` compact rows.
+            out: Buffers for `n` positions, as `buffers` makes them. The default is None: new arrays.
+
+        Returns:
+            The arrays by name, in the order of `outputs`.
+
+        Raises:
+            DataError: Rows or buffers have another shape or dtype, a compact row is damaged, or an input format is
+                unknown.
         """
         arrays = self.buffers(len(rows)) if out is None else self._checked(len(rows), out)
         parts = set(_OUTCOMES) & set(arrays)

@@ -16,10 +16,11 @@ from penstock.formats.lc0.check import broken_history
 
 
 class Fault(StrEnum):
-    """What can be wrong with a frame, or with a chunk. A closed list, to count by.
+    """Kinds of faults of a frame or a chunk. The list is complete, so faults can be counted by kind.
 
-    >>> Fault.ROOT, str(Fault("move_illegal"))
-    (<Fault.ROOT: 'root'>, 'move_illegal')
+    Example:
+        >>> Fault.ROOT, str(Fault("move_illegal"))
+        (<Fault.ROOT: 'root'>, 'move_illegal')
     """
 
     INPUT_FORMAT = "input_format"  # none that is known
@@ -71,23 +72,38 @@ BITS: dict[Fault, int] = {Fault(name): 1 << k for k, name in enumerate(FAULTS)}
 
 @dataclass(frozen=True, slots=True)
 class ChunkFaults:
-    """Faults of a chunk: `faults` `[n]` int64, bits by `BITS`."""
+    """Faults of a chunk, by frame.
+
+    Args:
+        faults: `[n]` int64: the bits, by `BITS`, of the faults of each frame.
+
+    Example:
+        >>> ChunkFaults(np.array([0, BITS[Fault.CLOCK], BITS[Fault.CLOCK]])).counts
+        {<Fault.CLOCK: 'clock'>: 2}
+    """
 
     faults: IntArray
 
     @property
     def counts(self) -> dict[Fault, int]:
-        """Frames by fault, only of faults that occur."""
+        """Number of frames by fault, for faults that occur."""
         if not len(self.faults):
             return {Fault.EMPTY: 0}
         found = int(np.bitwise_or.reduce(self.faults))
         return {fault: int(np.count_nonzero(self.faults & bit)) for fault, bit in BITS.items() if found & bit}
 
     def first(self, errors: Set[Fault] = REFERENCE) -> tuple[Fault, int] | None:
-        """The first frame that has one of these faults, and which; None for a chunk without them.
+        """Return the first fault of some kinds.
 
-        >>> ChunkFaults(np.array([0, BITS[Fault.CLOCK], BITS[Fault.BOARD]])).first()
-        (<Fault.BOARD: 'board'>, 2)
+        Args:
+            errors: The kinds. The default is `REFERENCE`.
+
+        Returns:
+            The fault and the number of its frame, or None.
+
+        Example:
+            >>> ChunkFaults(np.array([0, BITS[Fault.CLOCK], BITS[Fault.BOARD]])).first()
+            (<Fault.BOARD: 'board'>, 2)
         """
         if not len(self.faults):
             return (Fault.EMPTY, 0) if Fault.EMPTY in errors else None
@@ -100,14 +116,26 @@ class ChunkFaults:
 
 
 def validate(frames: ByteArray, *, transposition: Transposition = "diagonal") -> ChunkFaults:
-    """Look at every frame `[n, 8396]` uint8 of a game, and at every move between two. Finds everything that the
-    original rescorer fails a chunk for (`REFERENCE`), and more (`BEYOND`); which of it matters is the caller's choice.
+    """Check each frame of a game, and each move between two frames.
 
-    Never raises for what is in the frames. Raises `DataError` for arrays of another form. Cost: two microseconds a
-    frame, of which half goes into replaying the game.
+    Finds all faults for which the original rescorer rejects a chunk (`REFERENCE`), and more (`BEYOND`). Contents of
+    frames raise no error; the caller decides which faults matter. Cost: about two microseconds a frame; half of it
+    replays the game.
 
-    >>> validate(np.zeros((1, 8396), np.uint8)).first()
-    (<Fault.INPUT_FORMAT: 'input_format'>, 0)
+    Args:
+        frames: `[n, 8396]` uint8: the frames of one game, in order.
+        transposition: Effect of turning the board along its diagonal on a policy: `"diagonal"` (the default) or
+            `"rotation"`, as in data of Leela Chess Zero since 2025.
+
+    Returns:
+        The faults of each frame.
+
+    Raises:
+        DataError: The array has another shape or dtype, or `transposition` is unknown.
+
+    Example:
+        >>> validate(np.zeros((1, 8396), np.uint8)).first()
+        (<Fault.INPUT_FORMAT: 'input_format'>, 0)
     """
     frames = as_frames(frames)
     faults = inspect(frames, transposition).faults

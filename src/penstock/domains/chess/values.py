@@ -15,8 +15,17 @@ COLUMNS = ("q", "d", "moves_left")
 
 
 class Outcomes(NamedTuple):
-    """The targets of the older five-tuple: `winner` and `best_q` `[n, 3]` float32, the chances of a win, a draw and a
-    loss of the side to move; `plies_left` `[n, 1]` float32."""
+    """The targets of the older five-tuple, of `n` positions, seen by the side to move.
+
+    Args:
+        winner: `[n, 3]` float32: chances of a win, a draw and a loss, by the result of the game.
+        best_q: `[n, 3]` float32: the same, by the evaluation of the best move.
+        plies_left: `[n, 1]` float32: plies until the end of the game.
+
+    Example:
+        >>> outcomes(np.zeros((2, 6, 3), np.float32)).winner.tolist()
+        [[0.5, 0.0, 0.5], [0.5, 0.0, 0.5]]
+    """
 
     winner: Float32Array
     best_q: Float32Array
@@ -24,18 +33,27 @@ class Outcomes(NamedTuple):
 
 
 def values(rows: Rows, out: Float32Array | None = None) -> Float32Array:
-    """`[n, 6, 3]` float32 the values of frames `[n, 8396]` uint8 or of compact rows, in `out` where there is one.
+    """Return six evaluations of each position: rows as in `ROWS`, columns as in `COLUMNS`.
 
-    Rows are `ROWS`, columns are `COLUMNS`: the evaluation seen by the side to move, in -1 to 1, the chance of a draw,
-    and the plies left. NaN where the record has NaN (a position that was not in the engine's cache), and always in the
-    last place: there is no short-term estimate of plies left.
+    The columns are the evaluation seen by the side to move, in -1 to 1, the chance of a draw, and the plies left. A
+    value is NaN where the record has NaN, for a position that was not in the engine's cache. The last value is always
+    NaN: there is no short-term estimate of the plies left.
 
-    Raises `DataError` for rows or an `out` of another form, and for an input format that does not exist.
+    Args:
+        rows: Frames `[n, 8396]` uint8, or `n` compact rows.
+        out: Contiguous array `[n, 6, 3]` float32. The default is None: a new array.
 
-    >>> frames = np.zeros((1, 8396), np.uint8)
-    >>> frames[0, 4] = 1
-    >>> values(frames)[0, 5].tolist()
-    [0.0, 0.0, nan]
+    Returns:
+        `[n, 6, 3]` float32.
+
+    Raises:
+        DataError: Rows or `out` have another shape or dtype, or an input format is unknown.
+
+    Example:
+        >>> frames = np.zeros((1, 8396), np.uint8)
+        >>> frames[0, 4] = 1
+        >>> values(frames)[0, 5].tolist()
+        [0.0, 0.0, nan]
     """
     filled = np.empty((len(rows), *VALUES), np.float32) if out is None else out
     expand(rows, values=filled)
@@ -43,13 +61,21 @@ def values(rows: Rows, out: Float32Array | None = None) -> Float32Array:
 
 
 def outcomes(values: Float32Array) -> Outcomes:
-    """Winner, best q and plies left, of `[n, 6, 3]` values. Computed in float64 and rounded once.
+    """Compute winner, best q and plies left from evaluations, in float64, rounded once.
 
-    Raises `DataError` for values of another shape.
+    Args:
+        values: `[n, 6, 3]` float32, as `values` returns them.
 
-    >>> targets = outcomes(np.array([[[1, 0, 30], [0.5, 0.5, 0], *[[0, 0, 0]] * 4]], np.float32))
-    >>> targets.winner.tolist(), targets.best_q.tolist(), targets.plies_left.tolist()
-    ([[1.0, 0.0, 0.0]], [[0.5, 0.5, 0.0]], [[30.0]])
+    Returns:
+        The three targets.
+
+    Raises:
+        DataError: The values have another shape.
+
+    Example:
+        >>> targets = outcomes(np.array([[[1, 0, 30], [0.5, 0.5, 0], *[[0, 0, 0]] * 4]], np.float32))
+        >>> targets.winner.tolist(), targets.best_q.tolist(), targets.plies_left.tolist()
+        ([[1.0, 0.0, 0.0]], [[0.5, 0.5, 0.0]], [[30.0]])
     """
     if values.shape[1:] != VALUES:
         raise DataError(f"expected values [n, 6, 3], got {list(values.shape)}")

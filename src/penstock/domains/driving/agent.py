@@ -25,30 +25,48 @@ Rejected = Literal["leave_out", "keep"]
 
 
 class AgentDataset(RasterDataset):
-    """One sample for every observation of an agent that is observed for at least `min_frame_history` frames before and
-    `min_frame_future` after: where it was and will be, and a raster around it.
+    """One sample for each observation of an agent on a long enough track: its past and future, and a raster.
 
-    `agents_mask` is `[N, 2]` or `[N]` bool, a row for each of the agents; of `[N]` the numbers of frames are not asked
-    for, and a warning says so if they are set. It is computed by `thresholds` if None (by default `Thresholds`, with
-    the configuration's probability), and kept in the folder `cache` if that is named. Where both numbers of frames are
-    0, observations that never count are left out; l5kit keeps them, as does `rejected="keep"`, and a sample of one
-    below the threshold then is an error. Other arguments are as in `EgoDataset`.
+    Cost: one call of `agents_mask` if no mask is passed.
 
-    Raises `DataError` for a mask that does not fit, besides what `EgoDataset` raises. Cost: one call of `agents_mask`.
+    Args:
+        cfg: Configuration of l5kit with `model_params` and `raster_params`.
+        logs: The four arrays of a driving log, with `N` observations of agents.
+        rasterizer: Draws `image`, as in `EgoDataset`. The default is `"config"`.
+        agents_mask: `[N, 2]` integers, frames before and after each observation; or `[N]` bool, to which the two
+            numbers of frames do not apply (a warning says so if they are set). The default is None: computed from
+            `thresholds`.
+        min_frame_history: Frames before an observation that its track must have. The default is 10.
+        min_frame_future: Frames after an observation that its track must have. The default is 1.
+        thresholds: Limits for the computed mask; the configuration sets its `probability`. The default is
+            `Thresholds()`.
+        cache: Folder that keeps the computed mask. The default is None: it is not stored.
+        rejected: `"leave_out"` (the default) or `"keep"`: whether rejected observations are samples if both numbers of
+            frames are 0. l5kit keeps them; the sample of an agent below the threshold is then an error.
+        velocities: `"original"` (the default) or `"masked"`, as in `Sampling`.
+        image_type: Dtype of `image`: `"float32"` in 0 to 1 (the default), or `"uint8"`.
+        track_bytes: Bytes of memory for tables of tracks. The default is 512 MiB.
+        scene_bytes: Bytes of rows up to which the log stays in memory for rasters. The default is 512 MiB.
 
-    >>> from penstock.domains.driving.logs import Arrays
-    >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
-    >>> rows = {1: SCENE_DTYPE, 3: FRAME_DTYPE}, {3: AGENT_DTYPE, 0: TL_FACE_DTYPE}
-    >>> logs = Arrays(*(np.zeros(n, dtype) for part in rows for n, dtype in part.items()))
-    >>> logs.scenes["frame_index_interval"] = [0, 3]
-    >>> logs.frames["agent_index_interval"] = [[0, 1], [1, 2], [2, 3]]
-    >>> logs.agents["extent"], logs.agents["label_probabilities"][:, 3] = 1, 1
-    >>> raster = {"raster_size": (9, 9), "pixel_size": (1, 1), "ego_center": (0.5, 0.5), "filter_agents_threshold": 0.5}
-    >>> model = {"history_num_frames": 1, "future_num_frames": 2, "step_time": 0.1}
-    >>> cfg = {"raster_params": {**raster, "set_origin_to_bottom": True}, "model_params": model}
-    >>> data = AgentDataset(cfg, logs, min_frame_history=1, min_frame_future=1)
-    >>> data.agents_indices.tolist(), data[0]["history_availabilities"].tolist()
-    ([1], [1.0, 1.0])
+    Raises:
+        DataError: The mask has another shape or dtype, or comes with `thresholds` or `cache`, and as for `EgoDataset`.
+        FormatError: Intervals of scenes, frames and agents do not fit together.
+
+    Example:
+        >>> from penstock.domains.driving.logs import Arrays
+        >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
+        >>> rows = {1: SCENE_DTYPE, 3: FRAME_DTYPE}, {3: AGENT_DTYPE, 0: TL_FACE_DTYPE}
+        >>> logs = Arrays(*(np.zeros(n, dtype) for part in rows for n, dtype in part.items()))
+        >>> logs.scenes["frame_index_interval"] = [0, 3]
+        >>> logs.frames["agent_index_interval"] = [[0, 1], [1, 2], [2, 3]]
+        >>> logs.agents["extent"], logs.agents["label_probabilities"][:, 3] = 1, 1
+        >>> raster = {"raster_size": (9, 9), "pixel_size": (1, 1), "ego_center": (0.5, 0.5)}
+        >>> raster |= {"filter_agents_threshold": 0.5, "set_origin_to_bottom": True}
+        >>> model = {"history_num_frames": 1, "future_num_frames": 2, "step_time": 0.1}
+        >>> cfg = {"raster_params": raster, "model_params": model}
+        >>> data = AgentDataset(cfg, logs, min_frame_history=1, min_frame_future=1)
+        >>> data.agents_indices.tolist(), data[0]["history_availabilities"].tolist()
+        ([1], [1.0, 1.0])
     """
 
     def __init__(
@@ -82,7 +100,7 @@ class AgentDataset(RasterDataset):
 
     @property
     def agents_indices(self) -> IntArray:
-        """`[n]` the row of the agents that each sample is of."""
+        """`[n]` int64: the row of the agents of each sample."""
         return self.rows
 
     def _given(self, agents: slice) -> dict[str, Any]:
@@ -101,7 +119,21 @@ class AgentDataset(RasterDataset):
 
 @dataclass(frozen=True)
 class Least:
-    """How many frames agents must be observed before and after, and whether to leave out agents that never count."""
+    """Frames that a track must have before and after an observation.
+
+    Args:
+        history: Frames before. The default is 10.
+        future: Frames after. The default is 1.
+        rejected: `"leave_out"` (the default) or `"keep"`: whether agents that a threshold rejects are samples if both
+            numbers are 0.
+
+    Raises:
+        DataError: `rejected` is another word.
+
+    Example:
+        >>> Least(5).history
+        5
+    """
 
     history: int = MIN_HISTORY
     future: int = MIN_FUTURE
@@ -121,7 +153,36 @@ def masked(
     thresholds: Thresholds | None,
     cache: str | os.PathLike[str] | None,
 ) -> tuple[AnyArray, IntArray]:
-    """A mask, computed if there is none, and the rows of the agents that it lets through. See `AgentDataset`."""
+    """Return the mask of a dataset of agents, and the rows of the agents that it selects.
+
+    Args:
+        cfg: Configuration of l5kit with `model_params` and `raster_params`.
+        logs: The four arrays of a driving log, with `N` observations.
+        timeline: Frames of the scenes.
+        agents_mask: `[N, 2]` integers or `[N]` bool. None computes the mask.
+        least: Frames that a track must have before and after.
+        thresholds: Limits for the computed mask, None for the defaults.
+        cache: Folder that keeps the computed mask, None for none.
+
+    Returns:
+        The mask, and `[n]` int64 rows of the agents.
+
+    Raises:
+        DataError: The mask has another shape or dtype, or comes with `thresholds` or `cache`.
+
+    Example:
+        >>> from penstock.domains.driving.logs import Arrays
+        >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
+        >>> kinds = (SCENE_DTYPE, 1), (FRAME_DTYPE, 1), (AGENT_DTYPE, 2), (TL_FACE_DTYPE, 0)
+        >>> logs = Arrays(*(np.zeros(n, dtype) for dtype, n in kinds))
+        >>> logs.scenes["frame_index_interval"], logs.frames["agent_index_interval"] = [0, 1], [0, 2]
+        >>> raster = {"raster_size": (9, 9), "pixel_size": (1, 1), "ego_center": (0.5, 0.5)}
+        >>> raster |= {"filter_agents_threshold": 0.5, "set_origin_to_bottom": True}
+        >>> model = {"history_num_frames": 1, "future_num_frames": 2, "step_time": 0.1}
+        >>> cfg = {"raster_params": raster, "model_params": model}
+        >>> masked(cfg, logs, Timeline.of(logs), np.array([False, True]), Least(), None, None)[1].tolist()
+        [1]
+    """
     if agents_mask is not None and (thresholds is not None or cache is not None):
         raise DataError("expected a mask, or the thresholds and the cache of one, got both")
     thresholds = replace(thresholds or Thresholds(), probability=Sampling.of(cfg).threshold)
@@ -140,10 +201,18 @@ def masked(
 
 
 def mask_of(rows: IntArray, count: int) -> BoolArray:
-    """`[count]` which rows are among some.
+    """Return a mask of rows.
 
-    >>> mask_of(np.array([2, 0]), 3).tolist()
-    [True, False, True]
+    Args:
+        rows: `[n]` row numbers below `count`.
+        count: Rows of the mask.
+
+    Returns:
+        `[count]` bool.
+
+    Example:
+        >>> mask_of(np.array([2, 0]), 3).tolist()
+        [True, False, True]
     """
     mask = np.zeros(count, np.bool_)
     mask[rows] = True

@@ -19,7 +19,12 @@ _SIDES = np.array([[3, 2], [1, 0], [2, 1], [3, 0]])  # of CORNERS: front, rear, 
 
 
 class CollisionType(IntEnum):
-    """The side of the ego that was hit."""
+    """The side of the ego that was hit.
+
+    Example:
+        >>> CollisionType(2).name
+        'SIDE'
+    """
 
     FRONT = 0
     REAR = 1
@@ -34,17 +39,26 @@ def collision_types(
     other_yaw: FloatingArray,
     other_extent: FloatingArray,
 ) -> npt.NDArray[np.int8]:
-    """`[...]` int8: the `CollisionType` of each pair of boxes, `NONE` where they do not touch.
+    """Find out with which side boxes hit other boxes. Leading axes broadcast.
 
-    Of one box and the other `centroid` is `[..., 2]` metres, `yaw` `[...]` radians, `extent` `[..., 2 or more]` length
-    and width; leading axes broadcast. The side that counts is the side of the first box with most metres within the
-    other; of sides that are equal, or where none does, the first among front, rear and the two at the side.
+    The side with most metres within the other box counts. Of equal sides, or if no side is within, it is the first of
+    front, rear, left and right. Cost: some microseconds a pair that touches, much less for others.
 
-    Cost: some microseconds a pair that touches, much less for others.
+    Args:
+        centroid: `[..., 2]` metres of the first box.
+        yaw: `[...]` radians of the first box.
+        extent: `[..., 2 or more]` metres: length and width of the first box.
+        other_centroid: `[..., 2]` metres of the other box.
+        other_yaw: `[...]` radians of the other box.
+        other_extent: `[..., 2 or more]` metres: length and width of the other box.
 
-    >>> ego, cars = (np.zeros(2), np.array(0.0), np.array([4.0, 2.0])), np.array([[3.0, 0], [0, 1.5], [9, 9]])
-    >>> collision_types(*ego, cars, np.zeros(3), np.full((3, 2), [4.0, 2.0])).tolist()
-    [0, 2, -1]
+    Returns:
+        `[...]` int8: the `CollisionType` of each pair, `NONE` (-1) if the boxes do not touch.
+
+    Example:
+        >>> ego, cars = (np.zeros(2), np.array(0.0), np.array([4.0, 2.0])), np.array([[3.0, 0], [0, 1.5], [9, 9]])
+        >>> collision_types(*ego, cars, np.zeros(3), np.full((3, 2), [4.0, 2.0])).tolist()
+        [0, 2, -1]
     """
     off = np.asarray(other_centroid, np.float64) - centroid
     turn = np.subtract(other_yaw, yaw, dtype=np.float64)

@@ -50,11 +50,19 @@ class Sampled:
 
 
 class DrivingDataset(MapDataset, ABC):
-    """Samples of `rows` of a log, whose scenes are the episodes; what ego and agent datasets have in common.
+    """Samples of rows of a driving log, whose scenes are the episodes; base of the datasets of egos and agents.
 
     Shuffle, mix, shard, repeat and load it as any `MapDataset`; `data[5]`, `data[2:9]`, `data.batch(positions)`.
-    Indices of scenes and frames may be negative, counting from the end. Each kind is made of a configuration and logs,
-    and of keywords that `_given` knows; so it can be made again, of one scene or in another process.
+    Numbers of scenes and frames may be negative, which counts from the end. A dataset is made of a configuration, logs,
+    and the keywords that `_given` returns; so it can be made again, of one scene or in another process.
+
+    Args:
+        cfg: Configuration of l5kit.
+        logs: The four arrays of a driving log.
+        timeline: Frames of the scenes of the log.
+        rows: `[n]` ascending rows of the log, one for each sample.
+        cuts: `[scenes + 1]` the first sample of each scene, and the end.
+        stage: Makes samples of rows.
     """
 
     def __init__(
@@ -78,9 +86,15 @@ class DrivingDataset(MapDataset, ABC):
             raise NoSuchRowError(str(error)) from error
 
     def get_frame(self, scene_index: int, state_index: int, track_id: int | None = None) -> dict[str, Any]:
-        """The sample of the ego, or of the agent with a track id, in frame `state_index` of a scene.
+        """Return the sample of the ego, or of an agent, in a frame.
 
-        Raises `NoSuchRowError` for an unknown scene, frame or track, or an agent below the threshold.
+        Args:
+            scene_index: Number of the scene.
+            state_index: Number of the frame in the scene.
+            track_id: Track id of the agent. The default is None: the ego.
+
+        Raises:
+            NoSuchRowError: There is no such scene, frame or track, or the agent is below the threshold.
         """
         scene = checked(scene_index, self.timeline.scenes, "scene")
         first, last = self.timeline.offsets[scene : scene + 2].tolist()
@@ -100,7 +114,14 @@ class DrivingDataset(MapDataset, ABC):
         return partial(type(self), self.cfg, self.dataset, **self._given(slice(None))), ()
 
     def get_scene_dataset(self, scene_index: int) -> Self:
-        """The same of one scene, read into memory (where it may be changed). Raises `NoSuchRowError`."""
+        """Return the same dataset of one scene, read into memory, where it may be changed.
+
+        Args:
+            scene_index: Number of the scene.
+
+        Raises:
+            NoSuchRowError: There is no such scene.
+        """
         scene = checked(scene_index, self.timeline.scenes, "scene")
         first, last = self.timeline.agents[self.timeline.offsets[scene : scene + 2]].tolist()
         kind: Any = type(self)
@@ -114,12 +135,26 @@ class DrivingDataset(MapDataset, ABC):
         """The batch of the one sample of a frame of the dataset. Its position is the frame's number."""
 
     def get_scene_indices(self, scene_idx: int) -> IntArray:
-        """`[n]` the samples of a scene. Raises `NoSuchRowError`."""
+        """Return the samples of a scene, `[n]` int64.
+
+        Args:
+            scene_idx: Number of the scene.
+
+        Raises:
+            NoSuchRowError: There is no such scene.
+        """
         scene = checked(scene_idx, self.timeline.scenes, "scene")
         return np.arange(self.cuts[scene], self.cuts[scene + 1], dtype=np.int64)
 
     def get_frame_indices(self, frame_idx: int) -> IntArray:
-        """`[n]` the samples of a frame of the dataset. Raises `NoSuchRowError`."""
+        """Return the samples of a frame of the dataset, `[n]` int64.
+
+        Args:
+            frame_idx: Number of the frame in the dataset.
+
+        Raises:
+            NoSuchRowError: There is no such frame.
+        """
         frame = checked(frame_idx, len(self.timeline), "frame")
         lo, hi = np.searchsorted(self.rows, np.array([frame, frame + 1])).tolist()
         return np.arange(lo, hi, dtype=np.int64)
@@ -135,10 +170,22 @@ class EgoSamples(DrivingDataset, ABC):
 
     @abstractmethod
     def agent_samples(self, rows: IntArray) -> Columns:
-        """Return the samples of the observations in `[n]` rows of the agents. Raises `NoSuchRowError`."""
+        """Return the samples of observations of agents.
+
+        Args:
+            rows: `[n]` int64 rows of the agents.
+
+        Raises:
+            NoSuchRowError: A row is out of range.
+        """
 
     def with_logs(self, logs: Logs, **options: Any) -> Self:
-        """Return the same dataset over other logs; `options` replace keywords it was made with. Cost: reads frames."""
+        """Return the same dataset over other logs. Cost: reads the frames.
+
+        Args:
+            logs: The four arrays of a driving log.
+            options: Keywords to replace.
+        """
         kind: Any = type(self)
         return kind(self.cfg, logs, **{**self._given(slice(0, 0)), **options})
 

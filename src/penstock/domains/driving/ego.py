@@ -23,13 +23,27 @@ RasterChoice = Rasterizer | Literal["config"] | None
 
 
 class RasterDataset(DrivingDataset):
-    """What datasets with rasters share: how a sample is made, and made again of one scene.
+    """Base of datasets whose samples have a raster.
 
-    `rasterizer` draws `image`. By default, `"config"`, it is the one that `raster_params.map_type` names, if the
-    configuration has a `map_type`: `box_debug` and `stub_debug` are built, kinds that need files are an error that says
-    how to build them, and so is an unknown kind. None leaves out `image`. `perturbation` moves the ego, each sample by
-    its position in the order, so another way in another epoch. `velocities` and `image_type` are as in `Sampling`
-    and `BatchRasterizer`; `track_bytes` and `scene_bytes` bound what is kept of the log in memory.
+    Args:
+        cfg: Configuration of l5kit with `model_params` and `raster_params`.
+        logs: The four arrays of a driving log.
+        timeline: Frames of the scenes of the log.
+        rows: `[n]` ascending rows of the log, one for each sample.
+        cuts: `[scenes + 1]` the first sample of each scene, and the end.
+        rasterizer: Draws `image`. `"config"` builds the one that `raster_params.map_type` names, if it needs no files.
+            None leaves out `image`.
+        perturbation: Moves the ego in random samples, None in none. The draws depend on the position in the order, so
+            they differ between epochs.
+        options: The keywords `velocities`, `image_type`, `track_bytes` and `scene_bytes` of `EgoDataset`.
+        parts: More parts of the fingerprint.
+
+    Raises:
+        DataError: The configuration lacks an entry, names a rasterizer that needs files, or an option is unknown.
+
+    Example:
+        >>> EgoDataset.__mro__[1] is RasterDataset
+        True
     """
 
     def __init__(
@@ -71,25 +85,40 @@ class RasterDataset(DrivingDataset):
 
 
 class EgoDataset(RasterDataset, EgoSamples):
-    """One sample for every frame of `logs`: where the ego was and will be, and a raster around it.
+    """One sample for each frame: past and future of the ego, and a raster around it.
 
-    `cfg` is a configuration of l5kit (`model_params`, `raster_params`); `logs` any dataset with the four arrays, such
-    as `penstock.formats.l5kit.L5KitSource`. `penstock.domains.driving.sampling` says what the keys of a sample are. See
-    `RasterDataset` for the other arguments.
+    `penstock.domains.driving.sampling` lists the keys of a sample. Cost: reads the frames once; a sample without a
+    raster takes some microseconds.
 
-    Raises `DataError` for a configuration that lacks something, `FormatError` for intervals that do not fit together.
-    Cost: reads the frames once; a sample without a raster some microseconds.
+    Args:
+        cfg: Configuration of l5kit with `model_params` and `raster_params`.
+        logs: The four arrays of a driving log, such as an `L5KitSource`.
+        rasterizer: Draws `image`. `"config"` (the default) builds the rasterizer that `raster_params.map_type` names:
+            `box_debug` or `stub_debug`. A kind that needs files is an error that says how to build it. Without a
+            `map_type`, or with None, samples have no `image`.
+        perturbation: Moves the ego in random samples. The draws depend on the position in the order, so they differ
+            between epochs. The default is None.
+        velocities: `"original"` (the default) or `"masked"`, as in `Sampling`.
+        image_type: Dtype of `image`: `"float32"` in 0 to 1 (the default), or `"uint8"`.
+        track_bytes: Bytes of memory for tables of tracks. The default is 512 MiB.
+        scene_bytes: Bytes of rows up to which the log stays in memory for rasters. The default is 512 MiB.
 
-    >>> from penstock.domains.driving.logs import Arrays
-    >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
-    >>> rows = {1: SCENE_DTYPE, 3: FRAME_DTYPE}, {3: AGENT_DTYPE, 0: TL_FACE_DTYPE}
-    >>> logs = Arrays(*(np.zeros(n, dtype) for part in rows for n, dtype in part.items()))
-    >>> logs.scenes["frame_index_interval"] = [0, 3]
-    >>> raster = {"raster_size": (9, 9), "pixel_size": (1, 1), "ego_center": (0.5, 0.5), "filter_agents_threshold": 0.5}
-    >>> model = {"history_num_frames": 1, "future_num_frames": 2, "step_time": 0.1}
-    >>> cfg = {"raster_params": {**raster, "set_origin_to_bottom": True}, "model_params": model}
-    >>> EgoDataset(cfg, logs)[[0, 1]]["target_availabilities"].tolist()
-    [[1.0, 1.0], [1.0, 0.0]]
+    Raises:
+        DataError: The configuration lacks an entry, names a rasterizer that needs files, or an option is unknown.
+        FormatError: Intervals of scenes, frames and agents do not fit together.
+
+    Example:
+        >>> from penstock.domains.driving.logs import Arrays
+        >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
+        >>> rows = {1: SCENE_DTYPE, 3: FRAME_DTYPE}, {3: AGENT_DTYPE, 0: TL_FACE_DTYPE}
+        >>> logs = Arrays(*(np.zeros(n, dtype) for part in rows for n, dtype in part.items()))
+        >>> logs.scenes["frame_index_interval"] = [0, 3]
+        >>> raster = {"raster_size": (9, 9), "pixel_size": (1, 1), "ego_center": (0.5, 0.5)}
+        >>> raster |= {"filter_agents_threshold": 0.5, "set_origin_to_bottom": True}
+        >>> model = {"history_num_frames": 1, "future_num_frames": 2, "step_time": 0.1}
+        >>> data = EgoDataset({"raster_params": raster, "model_params": model}, logs)
+        >>> data[[0, 1]]["target_availabilities"].tolist()
+        [[1.0, 1.0], [1.0, 0.0]]
     """
 
     def __init__(

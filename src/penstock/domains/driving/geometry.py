@@ -20,13 +20,21 @@ CORNERS = np.array([[-1, -1], [-1, 1], [1, 1], [1, -1]]) * 0.5  # of a box of ex
 
 
 def transform_points(points: AnyArray, matrix: AnyArray) -> FloatingArray:
-    """`points` `[N, F]` or `[B, N, F]` (F is 2 or 3) moved by `matrix` `[F + 1, F + 1]`.
+    """Move points by homogeneous matrices. The last rows of the matrices are not read.
 
-    Of matrices `[B, F + 1, F + 1]` each moves the points of its row. Their last rows are not looked at.
-    Raises `DataError` for shapes that do not fit.
+    Args:
+        points: `[N, F]` or `[B, N, F]` metres, where F is 2 or 3.
+        matrix: `[F + 1, F + 1]` for all points, or `[B, F + 1, F + 1]`, one for each row of `points`.
 
-    >>> transform_points(np.array([[1.0, 0.0]]), np.array([[0.0, -1, 5], [1, 0, 0], [0, 0, 1]])).tolist()
-    [[5.0, 1.0]]
+    Returns:
+        Moved points, in the shape of `points`.
+
+    Raises:
+        DataError: The shapes do not fit together.
+
+    Example:
+        >>> transform_points(np.array([[1.0, 0.0]]), np.array([[0.0, -1, 5], [1, 0, 0], [0, 0, 1]])).tolist()
+        [[5.0, 1.0]]
     """
     features = points.shape[-1] if points.ndim in (2, 3) else 0
     fits = matrix.ndim in (2, 3) and matrix.ndim <= points.ndim and matrix.shape[-2:] == (features + 1, features + 1)
@@ -40,12 +48,20 @@ def transform_points(points: AnyArray, matrix: AnyArray) -> FloatingArray:
 
 
 def pose_matrix(position: AnyArray, yaw: AnyArray | float) -> FloatArray:
-    """`world_from_agent` `[..., 3, 3]` of `position` `[..., 2 or more]` and `yaw` `[...]`.
+    """Return the matrix that maps points of an agent's frame to the world.
 
-    Sine and cosine are taken in the dtype of `yaw`, the matrix is float64.
+    Sine and cosine are computed in the dtype of `yaw`.
 
-    >>> pose_matrix(np.array([3.0, 4.0]), 0.0).tolist()
-    [[1.0, -0.0, 3.0], [0.0, 1.0, 4.0], [0.0, 0.0, 1.0]]
+    Args:
+        position: `[..., 2 or more]` metres in the world; x and y are used.
+        yaw: `[...]` radians.
+
+    Returns:
+        `[..., 3, 3]` float64, `world_from_agent`.
+
+    Example:
+        >>> pose_matrix(np.array([3.0, 4.0]), 0.0).tolist()
+        [[1.0, -0.0, 3.0], [0.0, 1.0, 4.0], [0.0, 0.0, 1.0]]
     """
     sine, cosine = np.sin(yaw), np.cos(yaw)
     pose = np.zeros((*np.shape(yaw), 3, 3))
@@ -60,12 +76,22 @@ def pose_matrix(position: AnyArray, yaw: AnyArray | float) -> FloatArray:
 
 
 def rotation33_as_yaw(rotation: AnyArray) -> FloatArray:
-    """Yaw `[...]` of rotation matrices `[..., 3, 3]`: the last of the Euler angles about the fixed axes x, y, z.
+    """Return the yaw of rotations: the last of the Euler angles about the fixed axes x, y, z.
 
-    A matrix that looks straight up or down has no yaw; it is 0 then.
+    A matrix that looks straight up or down has no yaw; the result is 0 then.
 
-    >>> float(rotation33_as_yaw(np.array([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]]))) == np.pi / 2
-    True
+    Args:
+        rotation: `[..., 3, 3]` rotation matrices.
+
+    Returns:
+        `[...]` radians, float64.
+
+    Raises:
+        DataError: The matrices have another shape.
+
+    Example:
+        >>> float(rotation33_as_yaw(np.array([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]]))) == np.pi / 2
+        True
     """
     matrix = np.asarray(rotation, np.float64)
     if matrix.shape[-2:] != (3, 3):
@@ -75,19 +101,34 @@ def rotation33_as_yaw(rotation: AnyArray) -> FloatArray:
 
 
 def yaw_as_rotation33(yaw: AnyArray | float) -> FloatArray:
-    """Rotations `[..., 3, 3]` about the z axis by `yaw` `[...]`.
+    """Return rotations about the z axis.
 
-    >>> yaw_as_rotation33(0.0).tolist()
-    [[1.0, -0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    Args:
+        yaw: `[...]` radians.
+
+    Returns:
+        `[..., 3, 3]` float64.
+
+    Example:
+        >>> yaw_as_rotation33(0.0).tolist()
+        [[1.0, -0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
     return pose_matrix(np.zeros((*np.shape(yaw), 2)), yaw)
 
 
 def vertical_flip(matrix: AnyArray, height: int) -> FloatArray:
-    """`matrix` `[3, 3]`, followed by y -> `height` - y.
+    """Flip the y axis of a matrix that maps to pixels: y becomes `height` - y.
 
-    >>> vertical_flip(np.eye(3), 10)[1].tolist()
-    [0.0, -1.0, 10.0]
+    Args:
+        matrix: `[..., 3, 3]`.
+        height: Rows of the raster, in pixels.
+
+    Returns:
+        `[..., 3, 3]` float64, a copy.
+
+    Example:
+        >>> vertical_flip(np.eye(3), 10)[1].tolist()
+        [0.0, -1.0, 10.0]
     """
     flipped = np.array(matrix, np.float64)
     flipped[..., 1, :] = 0 - flipped[..., 1, :]  # and no negative zeros
@@ -96,21 +137,38 @@ def vertical_flip(matrix: AnyArray, height: int) -> FloatArray:
 
 
 def angular_distance(left: npt.ArrayLike, right: npt.ArrayLike) -> Any:
-    """`left` - `right`, wrapped to [-pi, pi).
+    """Return `left` - `right`, wrapped to [-pi, pi).
 
-    >>> round(float(angular_distance(3.0, -3.0)), 4)
-    -0.2832
+    Args:
+        left: `[...]` radians.
+        right: `[...]` radians; shapes broadcast.
+
+    Returns:
+        `[...]` radians.
+
+    Example:
+        >>> round(float(angular_distance(3.0, -3.0)), 4)
+        -0.2832
     """
     return (np.asarray(left) - np.asarray(right) + np.pi) % (2 * np.pi) - np.pi
 
 
 def box_corners(centroid: AnyArray, extent: AnyArray, yaw: AnyArray) -> FloatArray:
-    """World corners `[N, 4, 2]` of boxes: `centroid` `[N, 2]`, `extent` `[N, 2 or more]` (length, width), `yaw` `[N]`.
+    """Return the corners of boxes in the world: rear right, rear left, front left, front right.
 
-    In the order rear right, rear left, front left, front right. Sine and cosine are taken in the dtype of `yaw`.
+    Sine and cosine are computed in the dtype of `yaw`.
 
-    >>> box_corners(np.zeros((1, 2)), np.array([[4.0, 2.0]]), np.zeros(1))[0].tolist()
-    [[-2.0, -1.0], [-2.0, 1.0], [2.0, 1.0], [2.0, -1.0]]
+    Args:
+        centroid: `[N, 2]` metres.
+        extent: `[N, 2 or more]` metres: length and width.
+        yaw: `[N]` radians.
+
+    Returns:
+        `[N, 4, 2]` float64 metres.
+
+    Example:
+        >>> box_corners(np.zeros((1, 2)), np.array([[4.0, 2.0]]), np.zeros(1))[0].tolist()
+        [[-2.0, -1.0], [-2.0, 1.0], [2.0, 1.0], [2.0, -1.0]]
     """
     local = CORNERS * extent[:, None, :2]
     sine, cosine = np.sin(yaw)[:, None], np.cos(yaw)[:, None]
@@ -121,12 +179,17 @@ def box_corners(centroid: AnyArray, extent: AnyArray, yaw: AnyArray) -> FloatArr
 
 
 def geodetic_to_ecef(lla: npt.ArrayLike) -> FloatArray:
-    """Earth-centred coordinates `[..., 3]` of latitude, longitude (degrees) and altitude `[..., 2 or 3]`, on WGS84.
+    """Convert latitude, longitude and altitude on WGS84 to earth-centred coordinates.
 
-    Without an altitude it is 0.
+    Args:
+        lla: `[..., 2 or 3]`: latitude and longitude in degrees, altitude in metres (0 without one).
 
-    >>> geodetic_to_ecef([0.0, 0.0]).tolist()
-    [6378137.0, 0.0, 0.0]
+    Returns:
+        `[..., 3]` float64 metres.
+
+    Example:
+        >>> geodetic_to_ecef([0.0, 0.0]).tolist()
+        [6378137.0, 0.0, 0.0]
     """
     point = np.asarray(lla, np.float64)
     latitude, longitude = np.radians(point[..., 0]), np.radians(point[..., 1])
@@ -139,12 +202,19 @@ def geodetic_to_ecef(lla: npt.ArrayLike) -> FloatArray:
 
 
 def ecef_to_geodetic(point: npt.ArrayLike) -> FloatArray:
-    """Latitude, longitude (degrees) and altitude `[..., 3]` of earth-centred coordinates `[..., 3]`, on WGS84.
+    """Convert earth-centred coordinates to latitude, longitude and altitude on WGS84.
 
-    Latitude by fixed-point iteration, to below a micrometre from the ocean floor to orbit.
+    The latitude is found by fixed-point iteration. Error: below a micrometre, from the ocean floor to orbit.
 
-    >>> ecef_to_geodetic([6378137.0, 0.0, 0.0]).tolist()
-    [0.0, 0.0, 0.0]
+    Args:
+        point: `[..., 3]` metres.
+
+    Returns:
+        `[..., 3]` float64: latitude and longitude in degrees, altitude in metres.
+
+    Example:
+        >>> ecef_to_geodetic([6378137.0, 0.0, 0.0]).tolist()
+        [0.0, 0.0, 0.0]
     """
     x, y, z = np.moveaxis(np.asarray(point, np.float64), -1, 0)
     ratio = 1 - (WGS84_MINOR / WGS84_MAJOR) ** 2  # squared eccentricity
@@ -160,10 +230,19 @@ def ecef_to_geodetic(point: npt.ArrayLike) -> FloatArray:
 
 
 def enu_to_ecef(enu: AnyArray, latitude: AnyArray, longitude: AnyArray) -> FloatArray:
-    """Earth-centred coordinates `[N, 3]` of east, north, up `[N, 3]` metres about origins at altitude 0 `[N]` degrees.
+    """Convert east, north, up about origins on the ground to earth-centred coordinates.
 
-    >>> enu_to_ecef(np.array([[0.0, 0.0, 2.0]]), np.zeros(1), np.zeros(1)).tolist()
-    [[6378139.0, 0.0, 0.0]]
+    Args:
+        enu: `[N, 3]` metres east, north and up of the origin.
+        latitude: `[N]` degrees of the origins, at altitude 0.
+        longitude: `[N]` degrees of the origins.
+
+    Returns:
+        `[N, 3]` float64 metres.
+
+    Example:
+        >>> enu_to_ecef(np.array([[0.0, 0.0, 2.0]]), np.zeros(1), np.zeros(1)).tolist()
+        [[6378139.0, 0.0, 0.0]]
     """
     east = enu[:, 0]
     north = enu[:, 1]

@@ -27,14 +27,22 @@ _VERSION = 1  # of what a cached mask means
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What makes an observation count, and two of them a track.
+    """Limits that an observation of an agent must keep, and that join two observations to a track.
 
-    An agent takes part in traffic with more than `probability`, and is less than `distance` metres from the ego. From a
-    frame to the next it turns by less than `yaw_degrees`, and the larger of its footprints (length times width) is less
-    than `extent_ratio` times the smaller.
+    Args:
+        probability: An agent takes part in traffic if its labels of interest have a probability above this. The default
+            is 0.5.
+        yaw_degrees: From a frame to the next, an agent turns by less than this. The default is 30.
+        extent_ratio: From a frame to the next, the larger footprint (length times width) is less than this many times
+            the smaller one. The default is 1.1.
+        distance: An agent is less than this many metres from the ego. The default is 50.
 
-    >>> Thresholds(distance=20)
-    Thresholds(probability=0.5, yaw_degrees=30.0, extent_ratio=1.1, distance=20.0)
+    Raises:
+        DataError: A limit is NaN.
+
+    Example:
+        >>> Thresholds(distance=20)
+        Thresholds(probability=0.5, yaw_degrees=30.0, extent_ratio=1.1, distance=20.0)
     """
 
     probability: float = 0.5
@@ -57,23 +65,35 @@ def agents_mask(
     cache: str | os.PathLike[str] | None = None,
     timeline: Timeline | None = None,
 ) -> UInt32Array:
-    """`[N, 2]` uint32: how many frames before and after each observation its track goes on without a break.
+    """Count the frames before and after each observation in which its track continues without a break.
 
-    Nothing is written, unless `cache` names a folder: a file there is then used, or made whole at once (concurrent
-    writers are safe), under a name made of the data's fingerprint and of every threshold. A damaged file is made again.
+    With `cache`, the mask is read from a file of that folder if it exists, else computed and written to it. The name of
+    the file comes from the fingerprint of the data and from all thresholds; several processes may write at once. A
+    damaged file is replaced. Cost: one pass over the agents, about 0.1 us an observation.
 
-    Raises `DataError` for a cache and logs without a fingerprint; `OSError` if the folder cannot be written.
-    Cost: one pass over the agents, some 0.1 us an observation.
+    Args:
+        logs: The four arrays of a driving log, with `N` observations.
+        thresholds: Limits of observations and tracks. The default is `Thresholds()`.
+        cache: Folder of the cache. The default is None: nothing is written.
+        timeline: Frames of the scenes, if they are known already. The default is None: computed.
 
-    >>> from penstock.domains.driving.logs import Arrays
-    >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
-    >>> rows = {1: SCENE_DTYPE, 3: FRAME_DTYPE}, {3: AGENT_DTYPE, 0: TL_FACE_DTYPE}
-    >>> logs = Arrays(*(np.zeros(n, dtype) for part in rows for n, dtype in part.items()))
-    >>> logs.scenes["frame_index_interval"] = [0, 3]
-    >>> logs.frames["agent_index_interval"] = [[0, 1], [1, 2], [2, 3]]
-    >>> logs.agents["extent"], logs.agents["label_probabilities"][:, 3] = 1, 1
-    >>> agents_mask(logs).tolist()
-    [[0, 2], [1, 1], [2, 0]]
+    Returns:
+        `[N, 2]` uint32: frames before, frames after.
+
+    Raises:
+        DataError: `cache` is set, and the logs have no fingerprint.
+        OSError: The folder cannot be written.
+
+    Example:
+        >>> from penstock.domains.driving.logs import Arrays
+        >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
+        >>> rows = {1: SCENE_DTYPE, 3: FRAME_DTYPE}, {3: AGENT_DTYPE, 0: TL_FACE_DTYPE}
+        >>> logs = Arrays(*(np.zeros(n, dtype) for part in rows for n, dtype in part.items()))
+        >>> logs.scenes["frame_index_interval"] = [0, 3]
+        >>> logs.frames["agent_index_interval"] = [[0, 1], [1, 2], [2, 3]]
+        >>> logs.agents["extent"], logs.agents["label_probabilities"][:, 3] = 1, 1
+        >>> agents_mask(logs).tolist()
+        [[0, 2], [1, 1], [2, 0]]
     """
     if cache is None:
         return _computed(logs, thresholds, Timeline.of(logs) if timeline is None else timeline)
@@ -130,9 +150,29 @@ def rejected_agents(
     *,
     timeline: Timeline | None = None,
 ) -> BoolArray:
-    """`[N]` bool: the observations that a mask has as 0, 0 because they do not count, and not for being alone.
+    """Find the observations that a threshold rejects, unlike observations on a track of one frame.
+
+    Both have zeros in a mask.
 
     Cost: one pass over the agents.
+
+    Args:
+        logs: The four arrays of a driving log, with `N` observations.
+        thresholds: Limits; `probability` and `distance` are used. The default is `Thresholds()`.
+        timeline: Frames of the scenes, if they are known already. The default is None: computed.
+
+    Returns:
+        `[N]` bool.
+
+    Example:
+        >>> from penstock.domains.driving.logs import Arrays
+        >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
+        >>> sizes = {1: SCENE_DTYPE}, {1: FRAME_DTYPE}, {2: AGENT_DTYPE}, {0: TL_FACE_DTYPE}
+        >>> logs = Arrays(*(np.zeros(n, dtype) for size in sizes for n, dtype in size.items()))
+        >>> logs.scenes["frame_index_interval"], logs.frames["agent_index_interval"] = [0, 1], [0, 2]
+        >>> logs.agents["label_probabilities"][:, 3], logs.agents["centroid"][1] = 1, [99, 0]  # too far from the ego
+        >>> rejected_agents(logs).tolist()
+        [False, True]
     """
     timeline = Timeline.of(logs) if timeline is None else timeline
     rejected = np.ones(len(logs.agents), np.bool_)
@@ -147,10 +187,31 @@ def rejected_agents(
 
 
 def reference_mask(path: str | os.PathLike[str], name: str | float = 0.5) -> UInt32Array | BoolArray:
-    """The mask that l5kit left in a dataset's folder: `[N, 2]` uint32 under a probability, such as `0.5`; `[N]` bool
-    under the names of its first versions, such as `"10_50_0.5"` (history, future, probability).
+    """Read the mask that l5kit stored in the folder of a dataset.
 
-    l5kit names them by the probability alone, so who reads one vouches for the other thresholds. Raises `FormatError`.
+    l5kit names masks by the probability alone; the caller must know that the other thresholds are the wanted ones.
+
+    Args:
+        path: Folder of the dataset.
+        name: Name of the mask: a probability, or a name of l5kit's first versions such as `"10_50_0.5"` (history,
+            future, probability). The default is 0.5.
+
+    Returns:
+        `[N, 2]` uint32 under a probability, `[N]` bool under a name of the first versions.
+
+    Raises:
+        FormatError: There is no such mask, or it has another dtype or shape.
+
+    Example:
+        >>> import json, tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> array = {"zarr_format": 2, "shape": [1, 2], "chunks": [1, 2], "dtype": "<u4", "order": "C", "fill_value": 0}
+        >>> (folder / "agents_mask" / "0.5").mkdir(parents=True)
+        >>> for name, value in (".zgroup", {"zarr_format": 2}), ("agents_mask/0.5/.zarray", array):
+        ...     _ = (folder / name).write_text(json.dumps({**value, "compressor": None, "filters": None}))
+        >>> _ = (folder / "agents_mask" / "0.5" / "0.0").write_bytes(np.array([0, 5], "<u4").tobytes())
+        >>> reference_mask(folder).tolist()
+        [[0, 5]]
     """
     group = ZarrGroup(path)
     mask = group.array(f"agents_mask/{name}")[:]
@@ -165,11 +226,23 @@ def reference_mask(path: str | os.PathLike[str], name: str | float = 0.5) -> UIn
 
 
 def chosen(mask: AnyArray, rows: int, history: int = MIN_HISTORY, future: int = MIN_FUTURE) -> IntArray:
-    """The rows of the agents that a mask lets through: `[N]` bool, or `[N, 2]` with at least so many frames before and
-    after. Raises `DataError` for a mask of another number of rows, or of another form.
+    """Return the rows of the agents that a mask selects.
 
-    >>> chosen(np.array([[0, 9], [10, 1], [12, 0]], np.uint32), 3).tolist()
-    [1]
+    Args:
+        mask: `[N]` bool, or `[N, 2]` integers: frames before and after.
+        rows: `N`, the number of agents.
+        history: Frames before that are required. Only for `[N, 2]`. The default is 10.
+        future: Frames after that are required. Only for `[N, 2]`. The default is 1.
+
+    Returns:
+        `[n]` int64, ascending.
+
+    Raises:
+        DataError: The mask has another number of rows, shape or dtype.
+
+    Example:
+        >>> chosen(np.array([[0, 9], [10, 1], [12, 0]], np.uint32), 3).tolist()
+        [1]
     """
     mask = np.asarray(mask)
     if mask.shape not in ((rows,), (rows, 2)) or (mask.ndim == 1 and mask.dtype != np.bool_) or mask.dtype.kind == "f":
@@ -181,9 +254,17 @@ def chosen(mask: AnyArray, rows: int, history: int = MIN_HISTORY, future: int = 
 
 
 def coverage(mask: UInt32Array, steps: tuple[int, ...] = (0, 10, 30, 50)) -> IntArray:
-    """`[P, F]` how many observations have at least so many frames before (rows) and after (columns).
+    """Count the observations that have at least some frames before and after.
 
-    >>> coverage(np.array([[0, 1], [1, 0]], np.uint32), (0, 1)).tolist()
-    [[2, 1], [1, 0]]
+    Args:
+        mask: `[N, 2]` uint32, as `agents_mask` returns it.
+        steps: `S` numbers of frames. The default is `(0, 10, 30, 50)`.
+
+    Returns:
+        `[S, S]` int64: rows for frames before, columns for frames after.
+
+    Example:
+        >>> coverage(np.array([[0, 1], [1, 0]], np.uint32), (0, 1)).tolist()
+        [[2, 1], [1, 0]]
     """
     return np.array([[len(chosen(mask, len(mask), past, ahead)) for ahead in steps] for past in steps])

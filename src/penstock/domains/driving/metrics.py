@@ -24,44 +24,92 @@ class BadPredictionError(DataError, AssertionError):
 def neg_multi_log_likelihood(
     ground_truth: AnyArray, pred: AnyArray, confidences: AnyArray, avails: AnyArray
 ) -> AnyArray:
-    """`[...]` the negative log-likelihood of the truth: each mode a Gaussian of unit variance about every step.
+    """Return the negative log-likelihood of the truth: each mode is a Gaussian of unit variance about each step.
 
-    Raises `BadPredictionError`.
+    Args:
+        ground_truth: `[..., T, 2]` metres.
+        pred: `[..., M, T, 2]` metres, of M modes.
+        confidences: `[..., M]`, which sum to 1.
+        avails: `[..., T]`, 0 or 1. Steps that are not available count as no error.
 
-    >>> truth, pred = np.zeros((2, 2)), np.array([[[0.0, 0], [0, 0]], [[1, 0], [1, 0]]])
-    >>> round(float(neg_multi_log_likelihood(truth, pred, np.array([0.5, 0.5]), np.ones(2))), 4)
-    0.3799
+    Returns:
+        `[...]` nats.
+
+    Raises:
+        BadPredictionError: Shapes do not fit, values are not finite, or confidences do not sum to 1.
+
+    Example:
+        >>> truth, pred = np.zeros((2, 2)), np.array([[[0.0, 0], [0, 0]], [[1, 0], [1, 0]]])
+        >>> round(float(neg_multi_log_likelihood(truth, pred, np.array([0.5, 0.5]), np.ones(2))), 4)
+        0.3799
     """
     return -_log_sum(_mode_logs(ground_truth, pred, confidences, avails))
 
 
 def rmse(ground_truth: AnyArray, pred: AnyArray, confidences: AnyArray, avails: AnyArray) -> AnyArray:
-    """`[...]` the error of a step, in metres, that would have the same likelihood. Raises `BadPredictionError`.
+    """Return the error of a step that would have the same likelihood.
 
-    >>> float(rmse(np.zeros((2, 2)), np.ones((1, 2, 2)), np.ones(1), np.ones(2)))
-    1.4142135623730951
+    Args:
+        ground_truth: `[..., T, 2]` metres.
+        pred: `[..., M, T, 2]` metres, of M modes.
+        confidences: `[..., M]`, which sum to 1.
+        avails: `[..., T]`, 0 or 1. Steps that are not available count as no error.
+
+    Returns:
+        `[...]` metres.
+
+    Raises:
+        BadPredictionError: Shapes do not fit, values are not finite, or confidences do not sum to 1.
+
+    Example:
+        >>> float(rmse(np.zeros((2, 2)), np.ones((1, 2, 2)), np.ones(1), np.ones(2)))
+        1.4142135623730951
     """
     nll = neg_multi_log_likelihood(ground_truth, pred, confidences, avails)
     return np.sqrt(2 * nll / pred.shape[-2])
 
 
 def prob_true_mode(ground_truth: AnyArray, pred: AnyArray, confidences: AnyArray, avails: AnyArray) -> AnyArray:
-    """`[..., M]` the probability of each mode to be the true one. Raises `BadPredictionError`.
+    """Return the probability of each mode to be the true one.
 
-    >>> prob_true_mode(np.zeros((1, 2)), np.zeros((2, 1, 2)), np.array([0.25, 0.75]), np.ones(1)).round(6).tolist()
-    [0.25, 0.75]
+    Args:
+        ground_truth: `[..., T, 2]` metres.
+        pred: `[..., M, T, 2]` metres, of M modes.
+        confidences: `[..., M]`, which sum to 1.
+        avails: `[..., T]`, 0 or 1. Steps that are not available count as no error.
+
+    Returns:
+        `[..., M]` probabilities.
+
+    Raises:
+        BadPredictionError: Shapes do not fit, values are not finite, or confidences do not sum to 1.
+
+    Example:
+        >>> prob_true_mode(np.zeros((1, 2)), np.zeros((2, 1, 2)), np.array([0.25, 0.75]), np.ones(1)).round(6).tolist()
+        [0.25, 0.75]
     """
     logs = _mode_logs(ground_truth, pred, confidences, avails)
     return np.exp(logs - _log_sum(logs)[..., None])
 
 
 def time_displace(ground_truth: AnyArray, pred: AnyArray, confidences: AnyArray, avails: AnyArray) -> AnyArray:
-    """`[..., T]` the displacement at each step, in metres, averaged over modes by how probable each is the true one.
+    """Return the displacement at each step, averaged over modes by their probability to be the true one.
 
-    Raises `BadPredictionError`.
+    Args:
+        ground_truth: `[..., T, 2]` metres.
+        pred: `[..., M, T, 2]` metres, of M modes.
+        confidences: `[..., M]`, which sum to 1.
+        avails: `[..., T]`, 0 or 1. Steps that are not available count as no error.
 
-    >>> time_displace(np.zeros((2, 2)), np.array([[[3.0, 4], [0, 0]]]), np.ones(1), np.ones(2)).tolist()
-    [5.0, 0.0]
+    Returns:
+        `[..., T]` metres.
+
+    Raises:
+        BadPredictionError: Shapes do not fit, values are not finite, or confidences do not sum to 1.
+
+    Example:
+        >>> time_displace(np.zeros((2, 2)), np.array([[[3.0, 4], [0, 0]]]), np.ones(1), np.ones(2)).tolist()
+        [5.0, 0.0]
     """
     probable = prob_true_mode(ground_truth, pred, confidences, avails)
     return (probable[..., None] * _displacement(ground_truth, pred, avails)).sum(axis=-2)
@@ -75,15 +123,29 @@ def average_displacement_error(
     mode: Mode = "oracle",
     masked: bool = False,
 ) -> AnyArray:
-    """`[...]` the displacement averaged over steps: of the best mode (`"oracle"`), or of all (`"mean"`).
+    """Return the displacement averaged over steps, of the best mode or of all modes.
 
-    l5kit divides by all steps, also steps that are not available; `masked` divides by the available ones, and gives 0
-    where there are none. Raises `BadPredictionError`.
+    Args:
+        ground_truth: `[..., T, 2]` metres.
+        pred: `[..., M, T, 2]` metres, of M modes.
+        confidences: `[..., M]`, which sum to 1.
+        avails: `[..., T]`, 0 or 1. Steps that are not available count as no error.
+        mode: `"oracle"` (the default) for the best mode, `"mean"` for the mean of all.
+        masked: Whether the sum is divided by the number of available steps; the result is 0 without one. The default is
+            False: by all steps, as in l5kit.
 
-    >>> truth, pred = np.zeros((2, 2)), np.array([[[3.0, 4], [0, 0]]])
-    >>> steps = np.array([1, 0])
-    >>> [float(average_displacement_error(truth, pred, np.ones(1), steps, masked=masked)) for masked in (False, True)]
-    [2.5, 5.0]
+    Returns:
+        `[...]` metres.
+
+    Raises:
+        BadPredictionError: Shapes do not fit, values are not finite, confidences do not sum to 1, or `mode` is unknown.
+
+    Example:
+        >>> truth, pred = np.zeros((2, 2)), np.array([[[3.0, 4], [0, 0]]])
+        >>> float(average_displacement_error(truth, pred, np.ones(1), np.array([1, 0])))
+        2.5
+        >>> float(average_displacement_error(truth, pred, np.ones(1), np.array([1, 0]), masked=True))
+        5.0
     """
     _check(ground_truth, pred, confidences, avails)
     total = _displacement(ground_truth, pred, avails).sum(axis=-1)
@@ -94,12 +156,24 @@ def average_displacement_error(
 def final_displacement_error(
     ground_truth: AnyArray, pred: AnyArray, confidences: AnyArray, avails: AnyArray, mode: Mode = "oracle"
 ) -> AnyArray:
-    """`[...]` the displacement at the last step: of the best mode (`"oracle"`), or averaged over all (`"mean"`).
+    """Return the displacement at the last step, of the best mode or averaged over all modes.
 
-    Raises `BadPredictionError`.
+    Args:
+        ground_truth: `[..., T, 2]` metres.
+        pred: `[..., M, T, 2]` metres, of M modes.
+        confidences: `[..., M]`, which sum to 1.
+        avails: `[..., T]`, 0 or 1. Steps that are not available count as no error.
+        mode: `"oracle"` (the default) for the best mode, `"mean"` for the mean of all.
 
-    >>> float(final_displacement_error(np.zeros((1, 2)), np.array([[[3.0, 4]]]), np.ones(1), np.ones(1)))
-    5.0
+    Returns:
+        `[...]` metres.
+
+    Raises:
+        BadPredictionError: Shapes do not fit, values are not finite, confidences do not sum to 1, or `mode` is unknown.
+
+    Example:
+        >>> float(final_displacement_error(np.zeros((1, 2)), np.array([[[3.0, 4]]]), np.ones(1), np.ones(1)))
+        5.0
     """
     _check(ground_truth, pred, confidences, avails)
     return _over_modes(_displacement(ground_truth, pred, avails)[..., -1], mode)
@@ -114,14 +188,31 @@ def displacement_at(
     step_time: float = 0.1,
     mode: Mode = "oracle",
 ) -> dict[str, AnyArray]:
-    """`ade@1s`, `fde@1s`, ...: both errors of the steps up to each horizon, in seconds, averaged over the samples whose
-    step at the horizon is available (NaN if none is).
+    """Return the average and the final displacement error up to each of some horizons.
 
-    Raises `BadPredictionError`, also for a horizon that the predictions do not reach.
+    Each error is averaged over the samples whose step at the horizon is available; it is NaN without any.
 
-    >>> truth, pred = np.zeros((1, 10, 2)), np.ones((1, 1, 10, 2))
-    >>> {k: round(float(v), 3) for k, v in displacement_at(truth, pred, np.ones((1, 1)), np.ones((1, 10)), [1]).items()}
-    {'ade@1s': 1.414, 'fde@1s': 1.414}
+    Args:
+        ground_truth: `[..., T, 2]` metres.
+        pred: `[..., M, T, 2]` metres, of M modes.
+        confidences: `[..., M]`, which sum to 1.
+        avails: `[..., T]`, 0 or 1.
+        horizons: Seconds. The default is 1, 3 and 5.
+        step_time: Seconds from a step to the next. The default is 0.1.
+        mode: `"oracle"` (the default) for the best mode, `"mean"` for the mean of all.
+
+    Returns:
+        Metres by name: `ade@1s`, `fde@1s` and so on.
+
+    Raises:
+        BadPredictionError: A horizon is beyond the predictions, shapes do not fit, values are not finite, confidences
+            do not sum to 1, or `mode` is unknown.
+
+    Example:
+        >>> truth, pred = np.zeros((1, 10, 2)), np.ones((1, 1, 10, 2))
+        >>> errors = displacement_at(truth, pred, np.ones((1, 1)), np.ones((1, 10)), [1])
+        >>> {name: round(float(error), 3) for name, error in errors.items()}
+        {'ade@1s': 1.414, 'fde@1s': 1.414}
     """
     _check(ground_truth, pred, confidences, avails)
     far = _displacement(ground_truth, pred, avails)
@@ -140,12 +231,21 @@ def displacement_at(
 
 
 def distance_to_reference_trajectory(pred_centroid: AnyArray, ref_traj: AnyArray) -> AnyArray:
-    """`[n]` metres from centroids `[n, 2]` to the nearest point of trajectories `[n, T, 2]`, or of one `[1, T, 2]`.
+    """Return the distance from centroids to the nearest point of trajectories.
 
-    Raises `BadPredictionError`.
+    Args:
+        pred_centroid: `[n, 2]` metres.
+        ref_traj: `[n, T, 2]` metres, or `[1, T, 2]`, one for all centroids.
 
-    >>> distance_to_reference_trajectory(np.array([[0.0, 3]]), np.array([[[0.0, 0], [0, 2]]])).tolist()
-    [1.0]
+    Returns:
+        `[n]` metres.
+
+    Raises:
+        BadPredictionError: Shapes do not fit.
+
+    Example:
+        >>> distance_to_reference_trajectory(np.array([[0.0, 3]]), np.array([[[0.0, 0], [0, 2]]])).tolist()
+        [1.0]
     """
     if pred_centroid.ndim != 2 or ref_traj.ndim != 3 or len(ref_traj) not in (1, len(pred_centroid)):
         raise BadPredictionError(

@@ -29,35 +29,54 @@ _BLOCK = 1 << 18  # observations whose centroids are read at a time
 
 
 class MultiAgentDataset(RasterDataset):
-    """One sample for every frame of `logs`: at most `agents` of the agents that a mask selects, nearest to the ego
-    first, where each was and will be.
+    """One sample for each frame: past and future of the agents that a mask selects, nearest to the ego first.
 
-    Keys are as in `AgentDataset`, with an axis `K` behind the first, zeros where a frame has fewer agents, which
-    `agent_availabilities` `[n, K]` (float32, 0 or 1) says; `frame_index`, `scene_index`, `host_id` and `timestamp` have
-    none. With `centric="agent"` each is seen from its own pose, and `image` is `[n, K, C, H, W]`, black where there is
-    no agent. With `"scene"` all are seen from the ego: `image` is `[n, C, H, W]` and matrices are `[n, 3, 3]`, both as
-    in `EgoDataset`.
+    Keys are as in `AgentDataset`, with a second axis of `K` agents. Frames with fewer agents are padded with zeros;
+    `agent_availabilities` `[n, K]` float32 is 1 for agents and 0 for padding. `frame_index`, `scene_index`, `host_id`
+    and `timestamp` have no such axis. Cost: one `agents_mask` and a pass over the agents; a sample costs as much as the
+    samples of its agents.
 
-    `agents` None is the most that any frame has. With `ego` the first of them is the ego, whose `track_id` is -1.
-    Frames with fewer than `min_agents` other agents are left out. Other arguments are as in `AgentDataset`.
+    Args:
+        cfg: Configuration of l5kit with `model_params` and `raster_params`.
+        logs: The four arrays of a driving log.
+        rasterizer: Draws `image`, as in `EgoDataset`. The default is `"config"`.
+        agents_mask: Mask of the agents, as in `AgentDataset`. The default is None: computed from `thresholds`.
+        min_frame_history: Frames before an observation that its track must have. The default is 10.
+        min_frame_future: Frames after an observation that its track must have. The default is 1.
+        agents: `K`, 1 or more. The default is None: the most that any frame has.
+        centric: With `"agent"` (the default), each agent is seen from its own pose; `image` is `[n, K, C, H, W]`, black
+            for padding. With `"scene"`, all are seen from the ego; `image` is `[n, C, H, W]` and matrices are `[n, 3,
+            3]`.
+        ego: Whether the first agent is the ego, with `track_id` -1. The default is False.
+        min_agents: Frames with fewer agents, without the ego, are left out. The default is 0.
+        thresholds: Limits for the computed mask, as in `AgentDataset`. The default is None.
+        cache: Folder that keeps the computed mask. The default is None: it is not stored.
+        rejected: `"leave_out"` (the default) or `"keep"`, as in `AgentDataset`.
+        velocities: `"original"` (the default) or `"masked"`, as in `Sampling`.
+        image_type: Dtype of `image`: `"float32"` in 0 to 1 (the default), or `"uint8"`.
+        track_bytes: Bytes of memory for tables of tracks. The default is 512 MiB.
+        scene_bytes: Bytes of rows up to which the log stays in memory for rasters. The default is 512 MiB.
 
-    Raises `DataError` for numbers below 1 (`min_agents`: 0), besides what `AgentDataset` raises. Cost: one
-    `agents_mask`, and a pass over the agents; a sample costs as much as the samples of its agents.
+    Raises:
+        DataError: `agents` or `min_agents` is out of range, `centric` is unknown, and as for `AgentDataset`.
+        FormatError: Intervals of scenes, frames and agents do not fit together.
 
-    >>> from penstock.domains.driving.logs import Arrays
-    >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
-    >>> rows = {1: SCENE_DTYPE, 3: FRAME_DTYPE}, {4: AGENT_DTYPE, 0: TL_FACE_DTYPE}
-    >>> logs = Arrays(*(np.zeros(n, dtype) for part in rows for n, dtype in part.items()))
-    >>> logs.scenes["frame_index_interval"] = [0, 3]
-    >>> logs.frames["agent_index_interval"] = [[0, 1], [1, 3], [3, 4]]
-    >>> logs.agents["extent"], logs.agents["label_probabilities"][:, 3] = 1, 1
-    >>> logs.agents["track_id"], logs.agents["centroid"][:, 0] = [1, 2, 1, 1], [5, 8, 6, 7]
-    >>> raster = {"raster_size": (9, 9), "pixel_size": (1, 1), "ego_center": (0.5, 0.5), "filter_agents_threshold": 0.5}
-    >>> model = {"history_num_frames": 1, "future_num_frames": 1, "step_time": 0.1}
-    >>> cfg = {"raster_params": {**raster, "set_origin_to_bottom": True}, "model_params": model}
-    >>> data = MultiAgentDataset(cfg, logs, min_frame_history=0, min_frame_future=0)
-    >>> data[:]["track_id"].tolist(), data[1]["target_positions"][:, 0].tolist()
-    ([[1, 0], [1, 2], [1, 0]], [[1.0, 0.0], [0.0, 0.0]])
+    Example:
+        >>> from penstock.domains.driving.logs import Arrays
+        >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
+        >>> rows = {1: SCENE_DTYPE, 3: FRAME_DTYPE}, {4: AGENT_DTYPE, 0: TL_FACE_DTYPE}
+        >>> logs = Arrays(*(np.zeros(n, dtype) for part in rows for n, dtype in part.items()))
+        >>> logs.scenes["frame_index_interval"] = [0, 3]
+        >>> logs.frames["agent_index_interval"] = [[0, 1], [1, 3], [3, 4]]
+        >>> logs.agents["extent"], logs.agents["label_probabilities"][:, 3] = 1, 1
+        >>> logs.agents["track_id"], logs.agents["centroid"][:, 0] = [1, 2, 1, 1], [5, 8, 6, 7]
+        >>> raster = {"raster_size": (9, 9), "pixel_size": (1, 1), "ego_center": (0.5, 0.5)}
+        >>> raster |= {"filter_agents_threshold": 0.5, "set_origin_to_bottom": True}
+        >>> model = {"history_num_frames": 1, "future_num_frames": 1, "step_time": 0.1}
+        >>> cfg = {"raster_params": raster, "model_params": model}
+        >>> data = MultiAgentDataset(cfg, logs, min_frame_history=0, min_frame_future=0)
+        >>> data[:]["track_id"].tolist(), data[1]["target_positions"][:, 0].tolist()
+        ([[1, 0], [1, 2], [1, 0]], [[1.0, 0.0], [0.0, 0.0]])
     """
 
     def __init__(

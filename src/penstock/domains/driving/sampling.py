@@ -52,17 +52,27 @@ _FEW = 24  # samples of a scene that cost less alone than the table of their sce
 
 @dataclass(frozen=True)
 class Sampling:
-    """Contents of a sample: `history` frames before the current one, `future` frames after it, one every `step_time` s.
+    """Contents of samples: how many frames, and the geometry of rasters.
 
-    The raster is `raster_size` (width, height) pixels of `pixel_size` metres, with what is looked at at `ego_center` of
-    it (a share of each side), and y pointing up if `origin_at_bottom`. `threshold` is how probable an agent must be to
-    take part in traffic. `velocities="masked"` has 0 m/s where one of the two frames of a difference is missing;
-    `"original"` is l5kit's: the missing position counts as 0, so a track that ends seems to jump.
+    Args:
+        history: Frames before the current one, 0 or more. The default is 10.
+        future: Frames after the current one, 0 or more. The default is 50.
+        step_time: Seconds from a frame to the next, above 0. The default is 0.1.
+        threshold: An agent takes part in traffic if its labels of interest have a probability above this. The default
+            is 0.5.
+        raster_size: Width and height of rasters in pixels. The default is `(224, 224)`.
+        pixel_size: Metres of a pixel along x and y. The default is `(0.5, 0.5)`.
+        ego_center: Place of the subject in the raster, as a share of each side. The default is `(0.25, 0.5)`.
+        origin_at_bottom: Whether y points up in rasters. The default is True.
+        velocities: `"original"` (the default) is l5kit's: a missing position counts as 0, so a track that ends seems to
+            jump. `"masked"` is 0 m/s if one of the two frames of a difference is missing.
 
-    Raises `DataError` for values that make no sense.
+    Raises:
+        DataError: A value is out of range or unknown.
 
-    >>> Sampling(history=2, future=3).steps
-    (3, 3)
+    Example:
+        >>> Sampling(history=2, future=3).steps
+        (3, 3)
     """
 
     history: int = 10
@@ -85,7 +95,15 @@ class Sampling:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], velocities: Velocities = "original") -> Sampling:
-        """From `model_params` and `raster_params` of a configuration. Raises `DataError`, naming what is missing."""
+        """Read the contents of samples from a configuration of l5kit.
+
+        Args:
+            config: Configuration with `model_params` and `raster_params`.
+            velocities: `"original"` (the default) or `"masked"`.
+
+        Raises:
+            DataError: An entry is missing (the error names it), or a value is out of range.
+        """
         model, raster = section(config, "model_params"), section(config, "raster_params")
         return cls(
             int(model["history_num_frames"]),
@@ -101,18 +119,30 @@ class Sampling:
 
     @property
     def steps(self) -> tuple[int, int]:
-        """Rows of history, the current frame among them, and of future."""
+        """Rows of history, including the current frame, and rows of future."""
         return self.history + 1, self.future
 
     def raster_from_agent(self) -> FloatArray:
-        """`[3, 3]` from metres around what is looked at to pixels."""
+        """Return the matrix `[3, 3]` float64 that maps metres around the subject to pixels."""
         matrix = np.diag([1 / self.pixel_size[0], 1 / self.pixel_size[1], 1.0])
         matrix[:2, 2] = np.array(self.ego_center) * self.raster_size
         return vertical_flip(matrix, self.raster_size[1]) if self.origin_at_bottom else matrix
 
 
 class ConfigSection(dict[str, Any]):
-    """A section of a configuration, whose errors have the full names of missing keys."""
+    """A section of a configuration. A missing key is an error with its full name.
+
+    Args:
+        name: Name of the section.
+        values: Entries.
+
+    Raises:
+        DataError: A key is missing when it is read.
+
+    Example:
+        >>> ConfigSection("model_params", {"step_time": 0.1})["step_time"]
+        0.1
+    """
 
     def __init__(self, name: str, values: Mapping[str, Any]) -> None:
         super().__init__(values)
@@ -127,10 +157,21 @@ OPTIONAL = {"raster_params": ("map_type", "disable_traffic_light_faces", "option
 
 
 def section(config: Mapping[str, Any], name: str) -> ConfigSection:
-    """A section of a configuration.
+    """Return a section of a configuration.
 
-    Raises `DataError` if it is missing, for a key that looks like a misspelt optional one, and later for
-    missing keys.
+    Args:
+        config: Configuration of l5kit.
+        name: Name of the section.
+
+    Returns:
+        The section, which raises `DataError` for missing keys when they are read.
+
+    Raises:
+        DataError: The section is missing, or a key looks like a misspelt optional one.
+
+    Example:
+        >>> section({"model_params": {"step_time": 0.1}}, "model_params")["step_time"]
+        0.1
     """
     values = config.get(name)
     if not is_mapping(values):
@@ -144,12 +185,22 @@ def section(config: Mapping[str, Any], name: str) -> ConfigSection:
 
 @dataclass(frozen=True, eq=False)
 class SampleSubjects:
-    """Subjects of a batch of `n` samples: the ego where `agent` is -1, else the observation in that row of the
-    agents.
+    """Subjects of a batch of `n` samples: the ego, or an observation of an agent.
 
-    `scene`, `frame` (of the dataset), `agent` and `track` (-1 for the ego) are `[n]` int64, `pose` `[n, 3]` is x, y,
-    yaw in the world, `extent` `[n, 3]` length, width, height. `ego` `[n, history + 1, 3]` is where the ego is from the
-    current frame backwards if it was moved there, None if it is where the frames say.
+    Args:
+        scene: `[n]` int64 number of the scene.
+        frame: `[n]` int64 frame of the dataset.
+        agent: `[n]` int64 row of the agents, -1 for the ego.
+        track: `[n]` int64 track id, -1 for the ego.
+        pose: `[n, 3]` float64: x and y in metres, yaw in radians, in the world.
+        extent: `[n, 3]` metres: length, width, height.
+        ego: `[n, history + 1, 3]` poses of the ego from the current frame backwards, if it was moved. The default is
+            None: the poses of the frames.
+
+    Example:
+        >>> one = np.zeros(1, np.int64)
+        >>> SampleSubjects(one, one, one - 1, one - 1, np.zeros((1, 3)), np.ones((1, 3))).agent.tolist()
+        [-1]
     """
 
     scene: IntArray
@@ -162,14 +213,29 @@ class SampleSubjects:
 
     @classmethod
     def joined(cls, parts: Sequence[SampleSubjects]) -> SampleSubjects:
-        """Targets of the ego where it was, and of agents, in order."""
+        """Concatenate subjects in order. The ego is where the frames have it.
+
+        Args:
+            parts: Subjects of batches.
+        """
         names = ("scene", "frame", "agent", "track", "pose", "extent")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 @dataclass(frozen=True, eq=False)
 class Poses:
-    """Seen from a pose a sample: `positions[n, L, 2]`, `yaws[n, L]`, `extents[n, L, 2]`, `there[n, L]`."""
+    """Poses of `n` samples over `L` steps, seen from a pose of each sample.
+
+    Args:
+        positions: `[n, L, 2]` metres.
+        yaws: `[n, L]` radians.
+        extents: `[n, L, 2]` metres: length and width.
+        there: `[n, L]`, 1 for steps with an observation, else 0.
+
+    Example:
+        >>> Poses.empty(2, 3).positions.shape
+        (2, 3, 2)
+    """
 
     positions: AnyArray
     yaws: AnyArray
@@ -178,20 +244,48 @@ class Poses:
 
     @classmethod
     def empty(cls, n: int, length: int) -> Poses:
-        """Uninitialised, float32."""
+        """Allocate float32 arrays without values.
+
+        Args:
+            n: Samples.
+            length: Steps.
+        """
         shapes = ((n, length, 2), (n, length), (n, length, 2), (n, length))
         return cls(*(np.empty(shape, np.float32) for shape in shapes))
 
     def put(self, at: IntArray, other: Poses) -> None:
-        """Take over the rows of some samples."""
+        """Copy the rows of another batch.
+
+        Args:
+            at: `[k]` rows to write.
+            other: Poses of `k` samples.
+        """
         for name in ("positions", "yaws", "extents", "there"):
             getattr(self, name)[at] = getattr(other, name)
 
 
 class Sampler:
-    """Makes samples of `logs`, whole batches at once. Thread-safe; the frames are read when it is made.
+    """Makes samples of driving logs, a batch at a time. Thread-safe. Reads the frames when it is made.
 
-    Tables of tracks take at most about `track_bytes`. Raises `FormatError` for intervals that do not fit together.
+    Args:
+        logs: The four arrays of a driving log.
+        sampling: Contents of samples.
+        perturbation: Moves the ego in random samples. The default is None.
+        timeline: Frames of the scenes, if they are known already. The default is None: computed.
+        track_bytes: Bytes of memory for tables of tracks. The default is 512 MiB.
+
+    Raises:
+        FormatError: Intervals of scenes, frames and agents do not fit together.
+
+    Example:
+        >>> from penstock.domains.driving.logs import Arrays
+        >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
+        >>> kinds = (SCENE_DTYPE, 1), (FRAME_DTYPE, 3), (AGENT_DTYPE, 0), (TL_FACE_DTYPE, 0)
+        >>> logs = Arrays(*(np.zeros(n, dtype) for dtype, n in kinds))
+        >>> logs.scenes["frame_index_interval"] = [0, 3]
+        >>> samples, subjects = Sampler(logs, Sampling(history=1, future=2)).ego(np.array([0, 1]), np.array([0, 1]))
+        >>> samples["target_availabilities"].tolist()
+        [[1.0, 1.0], [1.0, 0.0]]
     """
 
     def __init__(
@@ -211,10 +305,17 @@ class Sampler:
         self._raster = sampling.raster_from_agent()
 
     def ego(self, frames: IntArray, positions: IntArray) -> tuple[Columns, SampleSubjects]:
-        """Samples of the ego in `[n]` frames of the dataset, for `[n]` positions of a plan, which decide the random
-        draws.
+        """Make samples of the ego. Cost: for each step of a sample, about 60 bytes read and some hundred written.
 
-        Cost: some 60 bytes read and a few hundred written for each step of a sample. Raises `NoSuchRowError`.
+        Args:
+            frames: `[n]` int64 frames of the dataset.
+            positions: `[n]` int64 positions of the order, from which random draws are computed.
+
+        Returns:
+            The samples, and their subjects.
+
+        Raises:
+            NoSuchRowError: A frame is out of range.
         """
         self._check(frames, len(self.timeline), "frames")
         track, place = self.timeline.track, np.asarray(frames, np.int64)
@@ -228,16 +329,27 @@ class Sampler:
         return self._sample(targets, history, future, targets.pose), targets
 
     def standing(self, frames: IntArray) -> SampleSubjects:
-        """The ego in `[n]` frames of the dataset, where they say it is."""
+        """Return the ego as subject, where the frames have it.
+
+        Args:
+            frames: `[n]` int64 frames of the dataset.
+        """
         none, extent = np.full(len(frames), -1), np.tile(np.array(EGO_EXTENT), (len(frames), 1))
         return SampleSubjects(self.timeline.scene_of(frames), frames, none, none, self.timeline.ego[frames], extent)
 
     def agents(self, rows: IntArray, seen_from: FloatArray | None = None) -> tuple[Columns, SampleSubjects]:
-        """Samples of the observations in `[n]` rows of the agents, each in its own frame or in the frame of a pose
-        `[n, 3]` that it is `seen_from`.
+        """Make samples of agents. Cost: as for the ego, and the tables of their scenes unless they are cached.
 
-        Raises `NoSuchRowError` for rows out of range, and for agents not more probable than the threshold. Cost:
-        as of the ego, and the cost of the tables of their scenes unless they are kept.
+        Args:
+            rows: `[n]` int64 rows of the agents.
+            seen_from: `[n, 3]` poses (x, y, yaw) that the samples are relative to. The default is None: the agents'
+                own.
+
+        Returns:
+            The samples, and their subjects.
+
+        Raises:
+            NoSuchRowError: A row is out of range, or an agent is not more probable than the threshold.
         """
         self._check(rows, int(self.timeline.agents[-1]), "rows of agents")
         n, timeline = len(rows), self.timeline
@@ -257,7 +369,14 @@ class Sampler:
         return self._sample(targets, history, future, pose if seen_from is None else seen_from), targets
 
     def by_table(self, scene: IntArray) -> Iterator[tuple[IntArray, Tracks]]:
-        """Which of the samples, of `[n]` scenes, are in each table that is needed, and the table."""
+        """Yield each table of tracks that samples need.
+
+        Args:
+            scene: `[n]` int64 scene of each sample.
+
+        Yields:
+            The samples `[k]` whose tracks are in a table, and the table.
+        """
         page = self.tables.page_of(scene)
         for at in _groups(page):
             yield at, self.tables.page(int(page[at[0]]))
@@ -281,7 +400,15 @@ class Sampler:
             yield at, *tables.around(rows[at], frame[at], self.sampling.history, self.sampling.future)
 
     def find(self, frame: int, track: int) -> int:
-        """The row of the agents where a track is in a frame of the dataset. Raises `NoSuchRowError`."""
+        """Return the row of the agents of a track in a frame.
+
+        Args:
+            frame: Frame of the dataset.
+            track: Track id.
+
+        Raises:
+            NoSuchRowError: The frame has no such track.
+        """
         first, last = self.timeline.agents[frame : frame + 2].tolist()
         here = self.logs.agents[first:last]["track_id"] == np.uint64(max(track, 0))
         found = np.flatnonzero(here & (track >= 0))
@@ -341,7 +468,14 @@ class Sampler:
         return Columns({**sample, **self.metadata(targets)})
 
     def matrices(self, origin: FloatArray) -> dict[str, FloatArray]:
-        """`MATRICES`, `[n, 3, 3]` each, of poses `[n, 3]` that rasters are drawn around."""
+        """Compute the matrices of samples.
+
+        Args:
+            origin: `[n, 3]` poses that rasters are drawn around.
+
+        Returns:
+            `[n, 3, 3]` float64 by the names of `MATRICES`.
+        """
         moved = transforms(origin)
         raster_from_world = self._raster @ moved["agent_from_world"]
         raster_from_agent = np.broadcast_to(self._raster, raster_from_world.shape).copy()
@@ -349,7 +483,11 @@ class Sampler:
         return dict(zip(MATRICES, values, strict=True))
 
     def metadata(self, targets: SampleSubjects) -> dict[str, AnyArray]:
-        """Which scene, host, time and track each sample is of."""
+        """Return scene, host, time and track of samples.
+
+        Args:
+            targets: Subjects of the samples.
+        """
         return {
             "scene_index": targets.scene,
             "host_id": self.timeline.hosts[targets.scene],
@@ -373,7 +511,29 @@ class Sampler:
 def relative(
     tracks: Tracks, place: IntArray, frame: IntArray, pose: FloatArray, first: int, step: int, length: int
 ) -> Poses:
-    """The tracks at `[n]` places, in frames `frame + step * (first + j)`, seen from `pose[n, 3]`."""
+    """Return poses of tracks over some frames, seen from a pose of each sample.
+
+    Args:
+        tracks: Table of tracks.
+        place: `[n]` int64 place of each sample in the table.
+        frame: `[n]` int64 current frame of each sample.
+        pose: `[n, 3]` float64 origin of each sample: x, y, yaw in the world.
+        first: Offset of the first frame: step `j` is frame `frame + step * (first + j)`.
+        step: 1 for the future, -1 for the past.
+        length: Number of steps.
+
+    Returns:
+        The poses, with zeros for frames without an observation.
+
+    Example:
+        >>> none = np.zeros(0)
+        >>> xy, extent = np.array([[0.0, 0], [1, 0]]), np.ones((2, 3), np.float32)
+        >>> bounds, yaw = np.array([[0, 2]]), np.zeros(2, np.float32)
+        >>> tracks = Tracks(0, none, np.arange(2), np.zeros(2, np.int32), bounds, xy, yaw, extent, none, none, none)
+        >>> zero = np.zeros(1, np.int64)
+        >>> relative(tracks, zero, zero, np.zeros((1, 3)), first=1, step=1, length=2).positions.tolist()
+        [[[1.0, 0.0], [0.0, 0.0]]]
+    """
     poses = Poses.empty(len(place), length)
     relative_poses(
         tracks.xy,
@@ -395,10 +555,17 @@ def relative(
 
 
 def transforms(pose: FloatArray) -> dict[str, FloatArray]:
-    """`agent_from_world` and `world_from_agent` `[n, 3, 3]` of poses `[n, 3]`.
+    """Return the matrices between world and agent.
 
-    >>> transforms(np.array([[1.0, 2.0, 0.0]]))["agent_from_world"][0, :, 2].tolist()
-    [-1.0, -2.0, 1.0]
+    Args:
+        pose: `[n, 3]` float64: x, y, yaw.
+
+    Returns:
+        `agent_from_world` and `world_from_agent`, `[n, 3, 3]` float64 each.
+
+    Example:
+        >>> transforms(np.array([[1.0, 2.0, 0.0]]))["agent_from_world"][0, :, 2].tolist()
+        [-1.0, -2.0, 1.0]
     """
     there = pose_matrix(pose[:, :2], pose[:, 2])
     back = np.zeros_like(there)

@@ -26,7 +26,12 @@ _FIELDS = {"agents": "agent_index_interval", "tl_faces": "traffic_light_faces_in
 
 
 class TrajectoryStateIndices(IntEnum):
-    """The columns of the ego's states: metres, radians, metres a second, and so on; the time is in seconds."""
+    """Columns of the states of the ego, in metres, radians and seconds.
+
+    Example:
+        >>> TrajectoryStateIndices.SPEED.value
+        3
+    """
 
     X = 0
     Y = 1
@@ -45,11 +50,15 @@ class SimulationConfig:
         use_ego_gt: Whether the ego drives as recorded, not as a model says.
         use_agents_gt: Whether agents move as recorded, not as a model says.
         disable_new_agents: Whether agents that are not controlled in the first frame are removed from all frames.
-        distance_th_far: A car that is controlled stays so while it is nearer to the ego than this, in metres.
-        distance_th_close: A car comes to be controlled when it is nearer to the ego than this, in metres.
-        start_frame_index: First frame of each scene that is simulated. Samples do not see the frames before it.
-        num_simulation_steps: Frames that are simulated; None is all up to the end of the shortest scene.
-        show_info: Whether a bar on the terminal shows how far the simulation is.
+        distance_th_far: A controlled car remains controlled while it is nearer to the ego than this, in metres.
+        distance_th_close: A car becomes controlled when it is nearer to the ego than this, in metres.
+        start_frame_index: First frame of each scene to simulate. Samples do not see the frames before it.
+        num_simulation_steps: Frames to simulate; None is all up to the end of the shortest scene.
+        show_info: Whether a bar on the terminal shows the progress.
+
+    Example:
+        >>> SimulationConfig(num_simulation_steps=50).distance_th_close
+        15.0
     """
 
     use_ego_gt: bool = False
@@ -137,7 +146,16 @@ class Simulation:
 
     @classmethod
     def of(cls, dataset: DrivingDataset, scenes: Sequence[int], config: SimulationConfig) -> Simulation:
-        """Simulate some scenes of a dataset. Raises `DataError` for a scene twice, or an unknown one."""
+        """Simulate scenes of a dataset.
+
+        Args:
+            dataset: Makes the samples, as in `Simulation`.
+            scenes: Numbers of the scenes.
+            config: Parameters of the simulation.
+
+        Raises:
+            DataError: A scene is repeated or does not exist, and as for `Simulation`.
+        """
         numbers, count = [int(number) for number in scenes], dataset.timeline.scenes
         if len(set(numbers)) != len(numbers):
             raise DataError(f"expected each scene once, got {numbers}")
@@ -150,19 +168,31 @@ class Simulation:
         return len(next(iter(self.simulated.values())).frames)
 
     def ego(self, frame: int) -> Columns:
-        """Return the samples of the ego in a frame, one a scene in the order of `simulated`.
+        """Return the samples of the ego in a frame, one for each scene in the order of `simulated`.
 
-        `scene_index` and `frame_index` count as the simulation does. Raises `NoSuchRowError`.
+        `scene_index` and `frame_index` are numbers of the simulation.
+
+        Args:
+            frame: Frame of the simulation, from 0.
+
+        Raises:
+            NoSuchRowError: The frame is out of range.
         """
         dataset, begin = self._around(frame)
         rows = dataset.timeline.offsets[:-1] + (frame - begin)
         return self._numbered(dataset.batch(rows), np.array(list(self.simulated)), begin)
 
     def agents(self, frame: int) -> Columns:
-        """Return the samples of the agents in a frame that are controlled, scene by scene; there may be none.
+        """Return the samples of the controlled agents in a frame, scene by scene; there may be none.
 
-        Those are cars near to the ego, by the two distances of the configuration. A car that was among the cars of the
-        last call for its scene counts as controlled. Raises `NoSuchRowError`.
+        They are cars near the ego, by the two distances of the configuration. A car of the previous call for its scene
+        counts as controlled.
+
+        Args:
+            frame: Frame of the simulation, from 0.
+
+        Raises:
+            NoSuchRowError: The frame is out of range.
         """
         dataset, begin = self._around(frame)
         first = dataset.timeline.agents[dataset.timeline.offsets[:-1] + (frame - begin)]
@@ -177,19 +207,46 @@ class Simulation:
         return self._numbered(dataset.agent_samples(np.concatenate(in_frame)), scene, begin)
 
     def move_ego(self, frame: int, samples: Columns, outputs: Mapping[str, AnyArray]) -> None:
-        """Put the ego of each scene into a frame, as a model moves `samples`. Raises as `set_ego` and `sent` do."""
+        """Move the ego of each scene to the first step of a model's outputs.
+
+        Args:
+            frame: Frame of the simulation to write.
+            samples: Samples of the ego that the model saw.
+            outputs: `positions` `[S, T, 2]` metres and `yaws` `[S, T, 1]` radians, seen from each sample.
+
+        Raises:
+            DataError: Outputs are missing, have other shapes, or are not finite.
+            NoSuchRowError: The frame is out of range.
+        """
         self.set_ego(frame, *sent(samples, outputs))
 
     def move_agents(self, frame: int, samples: Columns, outputs: Mapping[str, AnyArray]) -> None:
-        """Put agents into a frame, where a model sent them from `samples`. Raises as `set_agents` and `sent`."""
+        """Move agents to the first step of a model's outputs.
+
+        Args:
+            frame: Frame of the simulation to write.
+            samples: Samples of `n` agents that the model saw.
+            outputs: `positions` `[n, T, 2]` metres and `yaws` `[n, T, 1]` radians, seen from each sample.
+
+        Raises:
+            DataError: Outputs are missing, have other shapes, or are not finite.
+            NoSuchRowError: The frame is out of range.
+        """
         rows, scene = agent_rows(samples, outputs), np.asarray(samples["scene_index"])
         for number in np.unique(scene).tolist():
             self.set_agents(frame, number, rows[scene == number])
 
     def set_ego(self, frame: int, positions: FloatArray, yaws: FloatArray) -> None:
-        """Set the ego's `positions` `[S, 2]` and `yaws` `[S]` in a frame of the `S` scenes; its height stays.
+        """Set the pose of the ego of each of the `S` scenes. Its height stays.
 
-        Raises `DataError` for other shapes, `NoSuchRowError` for an unknown frame.
+        Args:
+            frame: Frame of the simulation to write.
+            positions: `[S, 2]` metres in the world.
+            yaws: `[S]` radians in the world.
+
+        Raises:
+            DataError: Positions or yaws have another shape.
+            NoSuchRowError: The frame is out of range.
         """
         self._check(frame)
         count = len(self.simulated)
@@ -201,9 +258,16 @@ class Simulation:
             logs.frames["ego_rotation"][frame] = yaw_as_rotation33(yaw)
 
     def set_agents(self, frame: int, scene: int, agents: AnyArray) -> None:
-        """Set rows of agents in a frame of a scene: rows of existing tracks are replaced, others are added.
+        """Set agents in a frame of a scene. Rows of existing tracks are replaced, others are added.
 
-        Raises `DataError` for a track twice, `NoSuchRowError` for an unknown scene or frame.
+        Args:
+            frame: Frame of the simulation to write.
+            scene: Number of the scene.
+            agents: Rows of the agents' dtype, each of another track.
+
+        Raises:
+            DataError: A track is repeated.
+            NoSuchRowError: The scene or frame does not exist.
         """
         self._check(frame)
         if scene not in self.simulated:
@@ -242,14 +306,23 @@ class Simulation:
 
 
 def sent(samples: Columns, outputs: Mapping[str, AnyArray]) -> tuple[FloatArray, FloatArray]:
-    """Return where a model sends samples in its first step: `[n, 2]` metres and `[n]` radians in the world.
+    """Return the pose in the world to which a model moves each sample in its first step.
 
     Args:
         samples: `n` samples with `world_from_agent` and `yaw`.
-        outputs: `positions` `[n, T, 2]` metres and `yaws` `[n, T, 1]` radians, as seen from each sample.
+        outputs: `positions` `[n, T, 2]` metres and `yaws` `[n, T, 1]` radians, seen from each sample.
+
+    Returns:
+        `[n, 2]` metres and `[n]` radians.
 
     Raises:
         DataError: Outputs are missing, have other shapes, or are not finite.
+
+    Example:
+        >>> samples = Columns({"world_from_agent": np.eye(3)[None], "yaw": np.zeros(1)})
+        >>> positions, yaws = sent(samples, {"positions": np.array([[[2.0, 0.0]]]), "yaws": np.zeros((1, 1, 1))})
+        >>> positions.tolist(), yaws.tolist()
+        ([[2.0, 0.0]], [0.0])
     """
     n = samples.n
     for name, axes in (("positions", 2), ("yaws", 1)):
@@ -265,7 +338,25 @@ def sent(samples: Columns, outputs: Mapping[str, AnyArray]) -> tuple[FloatArray,
 
 
 def agent_rows(samples: Columns, outputs: Mapping[str, AnyArray]) -> AnyArray:
-    """Return `[n]` rows of agents where a model sends them: cars of the same track and size. Raises as `sent` does."""
+    """Return rows of agents to which a model moves samples: cars of the same track and size.
+
+    Args:
+        samples: `n` samples with `world_from_agent`, `yaw`, `track_id` and `extent`.
+        outputs: `positions` `[n, T, 2]` metres and `yaws` `[n, T, 1]` radians, seen from each sample.
+
+    Returns:
+        `[n]` rows of the agents' dtype.
+
+    Raises:
+        DataError: Outputs are missing, have other shapes, or are not finite.
+
+    Example:
+        >>> samples = Columns({"world_from_agent": np.eye(3)[None], "yaw": np.zeros(1), "track_id": np.array([7]),
+        ...                    "extent": np.ones((1, 3))})
+        >>> outputs = {"positions": np.array([[[2.0, 0.0]]]), "yaws": np.zeros((1, 1, 1))}
+        >>> agent_rows(samples, outputs)["centroid"].tolist()
+        [[2.0, 0.0]]
+    """
     positions, yaws = sent(samples, outputs)
     rows = np.zeros(len(yaws), AGENT_DTYPE)
     rows["centroid"], rows["yaw"] = positions, yaws
@@ -275,12 +366,23 @@ def agent_rows(samples: Columns, outputs: Mapping[str, AnyArray]) -> AnyArray:
 
 
 def windows(scenes: Sequence[Arrays], first: int, last: int) -> Arrays:
-    """Return frames `first:last` of scenes as one dataset: copies, with intervals that count from 0.
+    """Return some frames of scenes as one dataset: copies, with intervals that count from 0.
 
     Args:
-        scenes: Rows of one scene each, whose intervals follow one another as in `scene_logs`.
+        scenes: Rows of one scene each, whose intervals are contiguous, as `scene_logs` returns them.
         first: First frame, in each scene.
-        last: The frame behind the last, in each scene.
+        last: End of the frames, in each scene.
+
+    Returns:
+        The rows of all scenes.
+
+    Example:
+        >>> from penstock.formats.l5kit.dtypes import FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
+        >>> kinds = (SCENE_DTYPE, 1), (FRAME_DTYPE, 4), (AGENT_DTYPE, 0), (TL_FACE_DTYPE, 0)
+        >>> logs = Arrays(*(np.zeros(n, dtype) for dtype, n in kinds))
+        >>> logs.frames["timestamp"] = [10, 20, 30, 40]
+        >>> windows([logs], 1, 3).frames["timestamp"].tolist()
+        [20, 30]
     """
     frames = np.concatenate([logs.frames[first:last] for logs in scenes])
     rows: dict[str, AnyArray] = {}
@@ -301,13 +403,20 @@ def with_agents(logs: Arrays, frame: int, agents: AnyArray) -> Arrays:
     Args:
         logs: Rows of one scene. Frames, and agents whose tracks are in the frame, are changed in place.
         frame: Number of the frame.
-        agents: Rows of agents, each of another track. Those of new tracks come behind the others of the frame.
+        agents: Rows of the agents' dtype, each of another track. New tracks are added at the end of the frame.
 
     Returns:
         The rows with all agents.
 
     Raises:
-        DataError: A track occurs twice.
+        DataError: A track is repeated.
+
+    Example:
+        >>> from penstock.formats.l5kit.dtypes import FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
+        >>> kinds = (SCENE_DTYPE, 1), (FRAME_DTYPE, 4), (AGENT_DTYPE, 0), (TL_FACE_DTYPE, 0)
+        >>> logs = Arrays(*(np.zeros(n, dtype) for dtype, n in kinds))
+        >>> with_agents(logs, 1, np.zeros(1, AGENT_DTYPE)).frames["agent_index_interval"].tolist()
+        [[0, 0], [0, 1], [1, 1], [1, 1]]
     """
     names = agents["track_id"]
     if len(np.unique(names)) != len(names):
@@ -324,7 +433,19 @@ def with_agents(logs: Arrays, frame: int, agents: AnyArray) -> Arrays:
 
 
 def ego_states(frames: AnyArray) -> Float32Array:
-    """Return `[T, 7]` where the ego is in frames, by `TrajectoryStateIndices`; what frames do not say is 0."""
+    """Return the states of the ego in frames. Entries that frames do not have are 0.
+
+    Args:
+        frames: `[T]` rows of the frames' dtype.
+
+    Returns:
+        `[T, 7]` float32; `TrajectoryStateIndices` numbers the columns.
+
+    Example:
+        >>> from penstock.formats.l5kit.dtypes import FRAME_DTYPE
+        >>> ego_states(np.zeros(3, FRAME_DTYPE))[:, TrajectoryStateIndices.TIME].round(3).tolist()
+        [0.0, 0.10000000149011612, 0.20000000298023224]
+    """
     states = np.zeros((len(frames), len(TrajectoryStateIndices)), np.float32)
     states[:, : TrajectoryStateIndices.THETA] = frames["ego_translation"][:, :2]
     states[:, TrajectoryStateIndices.THETA] = rotation33_as_yaw(frames["ego_rotation"])
@@ -333,7 +454,19 @@ def ego_states(frames: AnyArray) -> Float32Array:
 
 
 def hide_others(agents: AnyArray, kept: UInt64Array) -> None:
-    """Make agents of other tracks than `kept` invisible in place: at the origin, without size, as l5kit does."""
+    """Make agents invisible in place: at the origin and without size, as l5kit does.
+
+    Args:
+        agents: Rows of the agents' dtype.
+        kept: Track ids of the agents that remain visible.
+
+    Example:
+        >>> agents = np.ones(2, AGENT_DTYPE)
+        >>> agents["track_id"] = 1, 2
+        >>> hide_others(agents, np.array([2], np.uint64))
+        >>> agents["extent"][:, 0].tolist()
+        [0.0, 1.0]
+    """
     hidden = ~np.isin(agents["track_id"], kept)
     for field in ("centroid", "yaw", "extent"):
         agents[field][hidden] = 0

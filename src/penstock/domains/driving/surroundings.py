@@ -61,11 +61,12 @@ class Surroundings:
     def __init__(self, map_api: MapAPI, reach: Reach) -> None:
         self.map, self.reach = map_api, reach
         both = map_api.interpolated_lanes(reach.points)
-        self._sides = np.ascontiguousarray(both[..., :2]).reshape(-1, reach.points, 2)
+        # Copies, which kernels can write to: of a map without lanes, parts are read-only views.
+        self._sides = np.array(both[..., :2], order="C").reshape(-1, reach.points, 2)
         self._full = np.full(len(self._sides), reach.points)
         middles = both.mean(axis=1)
         steps = Ragged(middles.reshape(-1, 3), np.arange(len(middles) + 1) * reach.points)
-        self._middles = np.ascontiguousarray(resampled(steps, reach.points)[..., :2])
+        self._middles = np.array(resampled(steps, reach.points)[..., :2], order="C")
         bounds = map_api.bounds_info
         self._lane_bounds, self._cross_bounds = bounds["lanes"]["bounds"], bounds["crosswalks"]["bounds"]
         lines = map_api.outlines

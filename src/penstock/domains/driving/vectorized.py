@@ -27,11 +27,46 @@ VALID_AGENTS = 50
 
 
 class EgoDatasetVectorized(EgoSamples):
-    """One vector sample for every frame: the ego, the agents around it, and the map.
+    """One vector sample for each frame: the ego, the agents around it (nearest first), and the map.
 
-    `cfg` is a configuration of l5kit (`model_params`, `raster_params`, `data_generation_params`).
-    `penstock.domains.driving.vectorize` says what the keys of a sample are. Agents around come nearest first. Raises as
-    `EgoDataset` does. Cost: some hundred microseconds a sample.
+    `penstock.domains.driving.vectorize` lists the keys of a sample. Cost: some hundred microseconds a sample.
+
+    Args:
+        cfg: Configuration of l5kit with `model_params`, `raster_params` and `data_generation_params`.
+        logs: The four arrays of a driving log.
+        vectorizer: Makes the vectors of agents and of the map.
+        perturbation: Moves the ego in random samples, as in `EgoDataset`. The default is None.
+        track_bytes: Bytes of memory for tables of tracks. The default is 512 MiB.
+
+    Raises:
+        DataError: The configuration lacks an entry, or the vectorizer was made for another length of history.
+        FormatError: Intervals of scenes, frames and agents do not fit together.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from penstock.domains.driving.logs import Arrays
+        >>> from penstock.domains.driving.map import MapAPI
+        >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
+        >>> file = Path(tempfile.mkdtemp(), "map.pb")  # a map of one junction without lanes
+        >>> _ = file.write_bytes(bytes.fromhex("12090a030a014a12022a00"))
+        >>> lanes = {"max_num_lanes": 30, "max_points_per_lane": 20, "max_num_crosswalks": 20}
+        >>> lanes |= {"max_points_per_crosswalk": 20, "max_retrieval_distance_m": 35}
+        >>> raster = {"raster_size": (9, 9), "pixel_size": (1, 1), "ego_center": (0.5, 0.5)}
+        >>> raster |= {"filter_agents_threshold": 0.5, "set_origin_to_bottom": True}
+        >>> model = {"history_num_frames_ego": 1, "history_num_frames_agents": 3}
+        >>> model |= {"future_num_frames": 2, "step_time": 0.1}
+        >>> agents = {"other_agents_num": 4, "max_agents_distance": 35, "lane_params": lanes}
+        >>> cfg = {"raster_params": raster, "model_params": model, "data_generation_params": agents}
+        >>> kinds = (SCENE_DTYPE, 1), (FRAME_DTYPE, 3), (AGENT_DTYPE, 3), (TL_FACE_DTYPE, 0)
+        >>> logs = Arrays(*(np.zeros(n, dtype) for dtype, n in kinds))
+        >>> logs.scenes["frame_index_interval"], logs.frames["ego_rotation"] = [0, 3], np.eye(3)
+        >>> logs.frames["agent_index_interval"] = [[0, 1], [1, 2], [2, 3]]
+        >>> logs.agents["extent"], logs.agents["label_probabilities"][:, 3], logs.agents["track_id"] = 1, 1, 7
+        >>> vectorizer = Vectorizer(cfg, MapAPI(file, np.eye(4)))
+        >>> data = EgoDatasetVectorized(cfg, logs, vectorizer)
+        >>> data[0]["all_other_agents_track_ids"].tolist()
+        [7, 0, 0, 0]
     """
 
     def __init__(
@@ -93,16 +128,57 @@ class EgoDatasetVectorized(EgoSamples):
 
 
 class EgoAgentDatasetVectorized(EgoDatasetVectorized):
-    """As `EgoDatasetVectorized`, with the ego as the first of the agents; `other_agents_num` counts it.
+    """One vector sample for each frame, with the ego as the first of the agents; `other_agents_num` counts it.
 
-    Futures of agents that are not observed for more than 10 frames of history and more than 1 of future are not
-    available. In `eval_mode` there is one sample a scene: its frame `eval_frame` (by default `EVALUATED_FRAME`). Then
-    `all_valid_agents_track_ids` `[n, valid_agents]` int64 are the agents of the scene that `agents_mask` lets through,
-    each once, in the order in which they appear, and 0 where there are fewer; without `eval_mode` all are 0.
-    `valid_agents` None is the most that any scene has, and at least `VALID_AGENTS`.
+    Futures of agents with at most 10 observed frames of history, or at most 1 of future, are not available. With
+    `eval_mode`, there is one sample for each scene. Then `all_valid_agents_track_ids` `[n, valid_agents]` int64 are the
+    agents of the scene that `agents_mask` selects, each once, in the order of their first frame, padded with 0; without
+    `eval_mode`, all are 0.
 
-    `agents_mask` is as in `AgentDataset`. Raises `NoSuchRowError` in `eval_mode` for a scene that is too short,
-    `DataError` for one with more than `valid_agents`, or an `eval_frame` without `eval_mode`.
+    Args:
+        cfg: Configuration of l5kit with `model_params`, `raster_params` and `data_generation_params`.
+        logs: The four arrays of a driving log.
+        vectorizer: Makes the vectors of agents and of the map.
+        perturbation: Moves the ego in random samples, as in `EgoDataset`. The default is None.
+        agents_mask: Mask of the agents, as in `AgentDataset`. The default is None: computed.
+        eval_mode: Whether there is one sample for each scene. The default is False.
+        eval_frame: Frame of each scene to evaluate, from 0. Only with `eval_mode`; the default is `EVALUATED_FRAME`,
+            99.
+        valid_agents: Width of `all_valid_agents_track_ids`. The default is None: the most that any scene has, and at
+            least `VALID_AGENTS`, 50.
+        track_bytes: Bytes of memory for tables of tracks. The default is 512 MiB.
+
+    Raises:
+        DataError: A scene has more than `valid_agents`, `eval_frame` is set without `eval_mode`, and as for
+            `EgoDatasetVectorized`.
+        NoSuchRowError: With `eval_mode`, a scene has no frame `eval_frame`.
+        FormatError: Intervals of scenes, frames and agents do not fit together.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from penstock.domains.driving.logs import Arrays
+        >>> from penstock.domains.driving.map import MapAPI
+        >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
+        >>> file = Path(tempfile.mkdtemp(), "map.pb")  # a map of one junction without lanes
+        >>> _ = file.write_bytes(bytes.fromhex("12090a030a014a12022a00"))
+        >>> lanes = {"max_num_lanes": 30, "max_points_per_lane": 20, "max_num_crosswalks": 20}
+        >>> lanes |= {"max_points_per_crosswalk": 20, "max_retrieval_distance_m": 35}
+        >>> raster = {"raster_size": (9, 9), "pixel_size": (1, 1), "ego_center": (0.5, 0.5)}
+        >>> raster |= {"filter_agents_threshold": 0.5, "set_origin_to_bottom": True}
+        >>> model = {"history_num_frames_ego": 1, "history_num_frames_agents": 3}
+        >>> model |= {"future_num_frames": 2, "step_time": 0.1}
+        >>> agents = {"other_agents_num": 4, "max_agents_distance": 35, "lane_params": lanes}
+        >>> cfg = {"raster_params": raster, "model_params": model, "data_generation_params": agents}
+        >>> kinds = (SCENE_DTYPE, 1), (FRAME_DTYPE, 3), (AGENT_DTYPE, 3), (TL_FACE_DTYPE, 0)
+        >>> logs = Arrays(*(np.zeros(n, dtype) for dtype, n in kinds))
+        >>> logs.scenes["frame_index_interval"], logs.frames["ego_rotation"] = [0, 3], np.eye(3)
+        >>> logs.frames["agent_index_interval"] = [[0, 1], [1, 2], [2, 3]]
+        >>> logs.agents["extent"], logs.agents["label_probabilities"][:, 3], logs.agents["track_id"] = 1, 1, 7
+        >>> vectorizer = Vectorizer(cfg, MapAPI(file, np.eye(4)))
+        >>> data = EgoAgentDatasetVectorized(cfg, logs, vectorizer)
+        >>> data[0]["all_other_agents_track_ids"].tolist()  # the ego is -1
+        [-1, 7, 0, 0]
     """
 
     def __init__(
@@ -124,7 +200,7 @@ class EgoAgentDatasetVectorized(EgoDatasetVectorized):
         if eval_frame is not None and not eval_mode:
             raise DataError(f"expected eval_frame with eval_mode=True, got {eval_frame} without it")
         self.eval_mode, self.eval_frame = eval_mode, EVALUATED_FRAME if eval_frame is None else eval_frame
-        mask = _mask(logs, Sampling.of(cfg).threshold, timeline) if agents_mask is None else agents_mask
+        mask = _mask(logs, self.sampling.threshold, timeline) if agents_mask is None else agents_mask
         self.agents_mask = mask
         self.agents_indices = chosen(mask, len(logs.agents), MIN_HISTORY, MIN_FUTURE)
         valid = _valid_of_scenes(logs, timeline, self.agents_indices) if eval_mode else []

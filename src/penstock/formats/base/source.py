@@ -122,6 +122,9 @@ class Source(ABC):
 
         Returns:
             The `n * L` rows of the grid. Places without a span are empty rows.
+
+        Raises:
+            KeyError: The source has no such ragged column.
         """
         raise KeyError(
             f"{type(self).__name__} has no ragged column {column!r} (selection of {len(selection.at)} spans)"

@@ -21,11 +21,24 @@ STEPS = 4.0  # values a metre a second
 
 
 class AttributeRasterizer(Rasterizer):
-    """Channels about the agents of the current frame, the view's own among them, the vehicle not.
+    """Channels with the kinds and velocities of the agents in the current frame, including the agent of the view.
 
-    `type`: three channels, 255 on the boxes of vehicles; of cycles and motorcycles; of pedestrians and animals, by the
-    likeliest label. `velocity`: two channels, along the pose and to its left, 128 + 4 a metre a second, 1 to 255 on the
-    boxes and 0 elsewhere; later rows cover earlier ones.
+    `type` has three channels: 255 on the boxes of vehicles; of cycles and motorcycles; of pedestrians and animals, by
+    the most probable label. `velocity` has two channels, along the pose and to its left: 128 + 4 for each metre a
+    second, 1 to 255 on the boxes and 0 elsewhere. Later rows cover earlier ones.
+
+    Args:
+        context: Size and place of rasters.
+        filter_agents_threshold: Agents are drawn if their labels of interest have a probability above this, 0 to 1.
+        channels: Any of `"type"` and `"velocity"`, in order.
+
+    Raises:
+        DataError: `to_rgb` gets colours, or a raster without `type`.
+
+    Example:
+        >>> context = RenderContext((9, 9), (1.0, 1.0), (0.5, 0.5))
+        >>> AttributeRasterizer(context, 0.5, ("type", "velocity")).num_channels()
+        5
     """
 
     def __init__(self, context: RenderContext, filter_agents_threshold: float, channels: tuple[str, ...]) -> None:
@@ -46,9 +59,14 @@ class AttributeRasterizer(Rasterizer):
         return Strokes(polygons.reshape(-1, 2), spans_of(len(polygons), 4), calls, ends).paint
 
     def polygons(self, scenes: Scenes, views: Views) -> tuple[Int32Array, IntArray, IntArray]:
-        """The boxes that may be seen, view after view, in the order of drawing.
+        """Return the boxes that may be visible, view after view, in the order of drawing.
 
-        Fixed-point corners `[m, 4, 2]`, of which view `[m]`, and the values `[m, channels]`, 0 for none.
+        Args:
+            scenes: Rows of a log.
+            views: `n` views of them.
+
+        Returns:
+            Corners `[m, 4, 2]` in fixed-point pixels, views `[m]`, and values `[m, channels]`, 0 for none.
         """
         boxes = scenes.boxes(self.filter_agents_threshold)
         corner, view = ranges(boxes.spans[views.steps[:, 0]])

@@ -22,24 +22,48 @@ CHUNK = 32  # views prepared at once: their corners and lanes stay in the cache
 
 
 class Rasterizer(ABC):
-    """Pictures of views of scenes. Implementations say how many channels they have, prepare, and colour.
+    """Base of rasterizers: `rasterize` draws one view as L5Kit does, `rasterize_batch` many views on threads.
 
-    `rasterize` draws one view as L5Kit does; `rasterize_batch` many, into one buffer, on threads.
+    A rasterizer defines the number of its channels, prepares many views at once, and converts rasters to pictures.
+
+    Example:
+        >>> rasterizer = StubRasterizer(RenderContext((3, 2), (1.0, 1.0), (0.5, 0.5)))
+        >>> isinstance(rasterizer, Rasterizer), rasterizer.num_channels()
+        (True, 3)
     """
 
     context: RenderContext
 
     @abstractmethod
     def num_channels(self) -> int:
-        """How many channels a raster has."""
+        """Return the number of channels of a raster."""
 
     @abstractmethod
     def prepare(self, scenes: Scenes, views: Views) -> Draw:
-        """Everything about `views` that can be worked out for all at once; returns what draws one of them."""
+        """Compute everything about views that can be computed for all at once.
+
+        Args:
+            scenes: Rows of a log.
+            views: `n` views of them.
+
+        Returns:
+            A function of the number of a view and of its planes `[C, H, W]` uint8, which writes every pixel.
+        """
 
     @abstractmethod
     def to_rgb(self, in_im: AnyArray, **kwargs: Any) -> Planes:
-        """A raster `[H, W, C]`, float in 0..1 or uint8, as a picture `[H, W, 3]` uint8."""
+        """Convert a raster to a picture.
+
+        Args:
+            in_im: `[H, W, C]`, float in 0 to 1 or uint8.
+            kwargs: Colours of boxes, for rasterizers with boxes.
+
+        Returns:
+            `[H, W, 3]` uint8.
+
+        Raises:
+            DataError: `kwargs` are passed, and the rasterizer draws no boxes.
+        """
 
     def rasterize(
         self,
@@ -48,10 +72,19 @@ class Rasterizer(ABC):
         history_tl_faces: Sequence[AnyArray],
         agent: Any = None,
     ) -> Float32Array:
-        """One raster `[H, W, C]` float32 in 0..1, around the vehicle or around `agent`, a row of the agents' dtype.
+        """Draw one raster around the ego or an agent.
 
-        Histories begin with the current frame and go back in time. The result is a view of `[C, H, W]` memory.
-        Raises `DataError` for an empty history.
+        Args:
+            history_frames: `[S]` frames: the current one first, then back in time.
+            history_agents: For each frame, its agents.
+            history_tl_faces: For each frame, its faces of traffic lights.
+            agent: Row of the agents' dtype to draw around. The default is None: the ego.
+
+        Returns:
+            `[H, W, C]` float32 in 0 to 1, a view of `[C, H, W]` memory.
+
+        Raises:
+            DataError: The history is empty.
         """
         scenes = Scenes.of_lists(history_frames, history_agents, history_tl_faces)
         steps = np.arange(len(scenes.frames))[None]
@@ -68,10 +101,22 @@ class Rasterizer(ABC):
         dtype: Literal["uint8", "float32"] | None = None,
         threads: int = 1,
     ) -> AnyArray:
-        """Rasters `[n, C, H, W]` of `views`, in `out` where there is one: uint8, or float32 in 0..1.
+        """Draw rasters of views. The picture does not depend on `threads`; drawing runs without the GIL.
 
-        Hand the same `out` in again and again: fresh memory costs more than drawing. The picture does not depend on
-        `threads`; drawing leaves the GIL. Raises `DataError` for an `out` of another form.
+        Pass the same `out` for each batch: new memory costs more than drawing.
+
+        Args:
+            scenes: Rows of a log.
+            views: `n` views of them.
+            out: Contiguous array `[n, C, H, W]` of uint8, or float32 for 0 to 1. The default is None: a new array.
+            dtype: `"uint8"` or `"float32"`. The default is the dtype of `out`, else uint8.
+            threads: Threads that draw, 1 or more. The default is 1.
+
+        Returns:
+            `[n, C, H, W]` rasters.
+
+        Raises:
+            DataError: `out` has another shape or dtype, or `threads` is out of range.
         """
         wanted = np.dtype(dtype or ("uint8" if out is None else out.dtype.name))
         shape = (len(views), self.num_channels(), *self.context.shape)
@@ -109,7 +154,13 @@ class Rasterizer(ABC):
             to_unit(planes.reshape(-1), out[view].reshape(-1))
 
     def matrices(self, views: Views) -> FloatArray:
-        """`raster_from_world` `[n, 3, 3]`. Agents' yaws are float32, and so are their sines, as in the original."""
+        """Return the matrices `[n, 3, 3]` from the world to pixels.
+
+        Yaws of agents are float32, and so are their sines, as in the original.
+
+        Args:
+            views: `n` views.
+        """
         matrices = self.context.raster_from_world(views.position, views.yaw)
         agents = np.flatnonzero(views.track >= 0)
         if len(agents):
@@ -120,10 +171,17 @@ class Rasterizer(ABC):
 
 
 class StubRasterizer(Rasterizer):
-    """Three black channels, for what needs no picture.
+    """Three black channels, for models that need no picture.
 
-    >>> StubRasterizer(RenderContext((3, 2), (1.0, 1.0), (0.5, 0.5))).num_channels()
-    3
+    Args:
+        context: Size and place of rasters.
+
+    Raises:
+        DataError: `to_rgb` gets colours.
+
+    Example:
+        >>> StubRasterizer(RenderContext((3, 2), (1.0, 1.0), (0.5, 0.5))).num_channels()
+        3
     """
 
     def __init__(self, context: RenderContext) -> None:

@@ -22,13 +22,25 @@ FADE = 0.85  # brightness that is left of a step further in the past
 
 
 class BoxRasterizer(Rasterizer):
-    """`2 * (history_num_frames // history_step + 1)` channels: agents now, then back in time; the ego alike.
+    """Boxes of agents and of the ego: `2 * (history_num_frames // history_step + 1)` channels.
 
-    The ego is the vehicle, or the view's agent: then the vehicle is among the agents. Only agents whose labels are of
-    interest with a probability above `filter_agents_threshold` are drawn. Steps without a frame stay black.
+    The first half has the agents now, then back in time; the second half has the ego alone. The ego is the vehicle that
+    records, or the agent of the view; the vehicle is then among the agents. Steps without a frame are black.
 
-    >>> BoxRasterizer(RenderContext((9, 9), (1.0, 1.0), (0.5, 0.5)), 0.5, 10).num_channels()
-    22
+    Args:
+        context: Size and place of rasters.
+        filter_agents_threshold: Agents are drawn if their labels of interest have a probability above this, 0 to 1.
+        history_num_frames: Frames before the current one, 0 or more.
+        render_ego_history: Whether an agent as ego leaves the channels of agents, also in the past. The default is
+            True.
+        options: Differences from L5Kit. The default is None: none.
+
+    Raises:
+        DataError: The history is negative.
+
+    Example:
+        >>> BoxRasterizer(RenderContext((9, 9), (1.0, 1.0), (0.5, 0.5)), 0.5, 10).num_channels()
+        22
     """
 
     def __init__(
@@ -68,9 +80,15 @@ class BoxRasterizer(Rasterizer):
         return strokes.paint
 
     def polygons(self, scenes: Scenes, views: Views) -> tuple[Int32Array, IntArray]:
-        """The boxes that may be seen: fixed-point corners `[m, 4, 2]`, and where `[m]`: view * channels + channel.
+        """Return the boxes that may be visible.
 
-        Ascending by where, and in the order of drawing there: agents before the vehicle.
+        Args:
+            scenes: Rows of a log.
+            views: `n` views of them.
+
+        Returns:
+            Corners `[m, 4, 2]` in fixed-point pixels, and places `[m]`: view * channels + channel, ascending, agents
+            before the vehicle.
         """
         boxes, matrices = scenes.boxes(self.filter_agents_threshold), self.matrices(views)
         vehicle, circles = boxes.corners, boxes.circles

@@ -37,20 +37,31 @@ class MapTypeError(DataError, NotImplementedError):
 def build_rasterizer(
     cfg: Mapping[str, Any], data_manager: DataManager | str | Path | None = None, options: RasterOptions | None = None
 ) -> Rasterizer:
-    """The rasteriser that `cfg["raster_params"]["map_type"]` names, with the files that it needs.
+    """Build the rasterizer that a configuration names, with the files that it needs.
 
-    `cfg` is L5Kit's configuration: `raster_params` and, for boxes, `model_params`. `data_manager` has `require(key)`,
-    or is the folder of the files. `options` are penstock's switches; by default `raster_params.options` counts.
-    `disable_traffic_light_faces` is kept here already: no light is drawn, for any faces.
+    `raster_params.disable_traffic_light_faces` is applied here: the rasterizer then draws no light.
 
-    Raises `DataError` for what is missing in the configuration, `MapTypeError` (also a `NotImplementedError`) for an
-    unknown `map_type`, `DataError` for an option that the `map_type` does not use, `FileNotFoundError` and
-    `FormatError` for the files, `MissingExtraError` without OpenCV.
+    Args:
+        cfg: Configuration of l5kit with `raster_params` and, for boxes, `model_params`.
+        data_manager: Folder of the files, or an object with `require(key)`. The default is None, for kinds without
+            files.
+        options: Differences from L5Kit. The default is None: `raster_params.options`.
 
-    >>> raster = {"map_type": "stub_debug", "raster_size": [8, 8], "pixel_size": [1, 1], "ego_center": [0.5, 0.5],
-    ...           "set_origin_to_bottom": True}
-    >>> build_rasterizer({"raster_params": raster}).num_channels()
-    3
+    Returns:
+        The rasterizer.
+
+    Raises:
+        DataError: The configuration lacks an entry, files are needed, or the `map_type` does not use an option.
+        MapTypeError: The `map_type` is unknown. It is also a `NotImplementedError`.
+        FileNotFoundError: A file is missing.
+        FormatError: A file cannot be read.
+        MissingExtraError: OpenCV is not installed.
+
+    Example:
+        >>> raster = {"map_type": "stub_debug", "raster_size": [8, 8], "pixel_size": [1, 1], "ego_center": [0.5, 0.5],
+        ...           "set_origin_to_bottom": True}
+        >>> build_rasterizer({"raster_params": raster}).num_channels()
+        3
     """
     section(cfg, "raster_params")
     map_type = _entry(cfg, "raster_params", "map_type")

@@ -15,7 +15,20 @@ from penstock.errors import DataError
 
 
 class CombinedRasterizer(Rasterizer):
-    """`layers`, bottom channel first: boxes, perhaps agents' attributes, then perhaps a map."""
+    """The channels of several rasterizers, in order.
+
+    Args:
+        layers: Rasterizers of one render context, first channels first: boxes, attributes of agents, a map.
+
+    Raises:
+        DataError: There is no layer, or the layers have different contexts.
+
+    Example:
+        >>> from penstock.domains.driving.rasterize import RenderContext, StubRasterizer
+        >>> stub = StubRasterizer(RenderContext((3, 2), (1.0, 1.0), (0.5, 0.5)))
+        >>> CombinedRasterizer([stub, stub]).num_channels()
+        6
+    """
 
     def __init__(self, layers: list[Rasterizer]) -> None:
         if not layers or any(layer.context != layers[0].context for layer in layers):

@@ -14,13 +14,20 @@ from penstock.errors import DataError
 
 @dataclass(frozen=True)
 class RenderContext:
-    """Rasters of `raster_size_px` (width, height), `pixel_size_m` metres a pixel along x and y.
+    """Size of a raster, and its place in the world around a pose, which looks along +x.
 
-    The pose is at `center_in_raster_ratio` of the raster and looks along +x. With `set_origin_to_bottom` y points up in
-    the picture, as in the world; without, down. Raises `DataError` for sizes that make no raster.
+    Args:
+        raster_size_px: Width and height in pixels, 1 to 16384.
+        pixel_size_m: Metres of a pixel along x and y, above 0.
+        center_in_raster_ratio: Place of the pose in the raster, as a share of each side.
+        set_origin_to_bottom: Whether y points up in the picture, as in the world. The default is True.
 
-    >>> RenderContext((224, 224), (0.5, 0.5), (0.25, 0.5), True).raster_from_world(np.zeros(2), 0.0).tolist()
-    [[2.0, 0.0, 56.0], [0.0, -2.0, 112.0], [0.0, 0.0, 1.0]]
+    Raises:
+        DataError: A number is out of range or missing.
+
+    Example:
+        >>> RenderContext((224, 224), (0.5, 0.5), (0.25, 0.5), True).raster_from_world(np.zeros(2), 0.0).tolist()
+        [[2.0, 0.0, 56.0], [0.0, -2.0, 112.0], [0.0, 0.0, 1.0]]
     """
 
     raster_size_px: tuple[int, int]
@@ -68,5 +75,10 @@ class RenderContext:
         return float(np.linalg.norm(np.array(self.raster_size_px) * np.array(self.pixel_size_m))) / 2
 
     def raster_from_world(self, position_m: AnyArray, angle_rad: AnyArray | float) -> FloatArray:
-        """`[..., 3, 3]` for poses at `position_m` `[..., 2 or more]` that look along `angle_rad` `[...]`."""
+        """Return the matrices `[..., 3, 3]` from metres of the world to pixels.
+
+        Args:
+            position_m: `[..., 2 or more]` metres: the poses.
+            angle_rad: `[...]` radians: the directions that the poses look along.
+        """
         return self.raster_from_local @ np.linalg.inv(pose_matrix(position_m, angle_rad))

@@ -23,20 +23,26 @@ COLORS: dict[str, Color] = {
 
 @dataclass(frozen=True)
 class RasterOptions:
-    """What to do otherwise than L5Kit. Every default is what L5Kit does.
+    """Differences from L5Kit's rasters. Each default is as in L5Kit.
 
-    * `fill`: where boxes of one channel overlap, `even-odd` leaves a hole, `union` does not.
-    * `history_step`: draw every so manyth step of the history only.
-    * `agent_channels`: more channels behind the boxes, of the current frame: `type`, `velocity`.
-    * `lane_color`: roads in one colour (`type`), or coloured by their direction in the raster (`direction`).
-    * `light_rule`: which active face colours a lane's lines: the `last` in the map's order, or the `strictest`.
-    * `outside`: views beyond the aerial image: an `error`, or black there (`pad`).
-    * `colors`: other colours (RGB, 0..255) for any of background, road, lane, crosswalk, red, yellow, green.
+    Args:
+        fill: Overlapping boxes of one channel: `"even-odd"` leaves a hole (the default), `"union"` does not.
+        history_step: Draw each `history_step`-th step of the history, 1 or more. The default is 1.
+        agent_channels: More channels of the current frame after the boxes: `"type"`, `"velocity"`. The default is none.
+        lane_color: Roads in one colour (`"type"`, the default), or coloured by their direction in the raster
+            (`"direction"`).
+        light_rule: Active face that colours the lines of a lane: the `"last"` in the order of the map (the default), or
+            the `"strictest"`.
+        outside: Views beyond the aerial image: an `"error"` (the default), or black there (`"pad"`).
+        colors: Other colours, RGB in 0 to 255, for any of background, road, lane, crosswalk, red, yellow and green. The
+            default is none.
 
-    Raises `DataError` for unknown values.
+    Raises:
+        DataError: A value is unknown or out of range.
 
-    >>> RasterOptions.of({"fill": "union"}).fill
-    'union'
+    Example:
+        >>> RasterOptions(fill="union").fill
+        'union'
     """
 
     fill: Literal["even-odd", "union"] = "even-odd"
@@ -63,14 +69,25 @@ class RasterOptions:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> RasterOptions:
-        """From a configuration's mapping. Raises `DataError` for a name that is no option."""
+        """Read options from a mapping of a configuration.
+
+        Args:
+            values: Options by name.
+
+        Raises:
+            DataError: A name is no option, or a value is unknown.
+        """
         names = [option.name for option in fields(cls)]
         for name in values:
             _one_of("options", name, tuple(names))
         return cls(**values)
 
     def color(self, name: str) -> Color:
-        """The colour of `name`."""
+        """Return a colour, RGB in 0 to 255.
+
+        Args:
+            name: One of background, road, lane, crosswalk, red, yellow and green.
+        """
         red, green, blue = self.colors.get(name, COLORS[name])
         return red, green, blue
 

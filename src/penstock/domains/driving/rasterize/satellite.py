@@ -29,11 +29,26 @@ class OutsideImageError(DataError, IndexError):
 
 
 class SatelliteRasterizer(Rasterizer):
-    """Three channels: the aerial image `map_im` `[rows, columns, 3]` uint8 RGB around each view, which looks right.
+    """Three channels: the aerial image around each view, which looks right.
 
-    `world_to_aerial` `[4, 4]` maps metres to (row, column, ...) of the image. The image is turned by the yaw, then
-    resized, bilinearly both times, as OpenCV 4 does, to the last bit; but only those pixels are turned that the
-    resizing looks at. The image is read in place: it may be mapped from a file.
+    The image is turned by the yaw, then resized, bilinearly both times. The result equals OpenCV 4's bit for bit, but
+    only the pixels that the resizing reads are turned. The image is read in place; it may be mapped from a file.
+
+    Args:
+        context: Size and place of rasters, with square pixels.
+        map_im: `[rows, columns, 3]` uint8 RGB.
+        world_to_aerial: `[4, 4]` from metres of the world to (row, column, ...) of the image.
+        options: Differences from L5Kit. The default is None: none.
+
+    Raises:
+        DataError: The image or the matrix has another form, pixels are not square, or the image is coarser than the
+            raster.
+        OutsideImageError: A view reaches beyond the image, and `outside` is `"error"`.
+
+    Example:
+        >>> image = np.zeros((90, 90, 3), np.uint8)
+        >>> SatelliteRasterizer(RenderContext((9, 9), (1.0, 1.0), (0.5, 0.5)), image, np.eye(4)).num_channels()
+        3
     """
 
     def __init__(
@@ -99,10 +114,16 @@ class SatelliteRasterizer(Rasterizer):
         return draw
 
     def places(self, views: Views) -> tuple[IntArray, FloatArray]:
-        """`box` `[n, 3]` and `matrix` `[n, 2, 3]` of the kernel: the places of views in the image, and how they are
-        turned.
+        """Return the places of views in the image.
 
-        Raises `OutsideImageError` for a view beyond the image, unless it is to be black there.
+        Args:
+            views: `n` views.
+
+        Returns:
+            `[n, 3]` int64 row, column and side to cut out, and `[n, 2, 3]` float64 how to turn it.
+
+        Raises:
+            OutsideImageError: A view reaches beyond the image, and `outside` is `"error"`.
         """
         middle = np.array([self.context.raster_size_px]) * 0.5
         inverse = np.linalg.inv(self.matrices(views))

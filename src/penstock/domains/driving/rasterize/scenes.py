@@ -23,10 +23,22 @@ BLOCK = 1 << 16  # agents whose labels are looked at at once
 
 @dataclass(frozen=True, eq=False)
 class Boxes:
-    """The boxes of the agents that pass a threshold, and of the vehicle itself: once for all rasters.
+    """Boxes of the `K` agents that pass a threshold, and of the vehicle in `F` frames.
 
-    `corners` `[K + F, 4, 2]` world metres: `K` agents, then one box a frame. `rows` and `track` `[K]` int64: which
-    agent it is. Frame `f` owns agents `spans[f, 0]:spans[f, 1]` of the `K`. `circles` enclose the boxes.
+    Args:
+        corners: `[K + F, 4, 2]` metres in the world: agents, then the vehicle.
+        circles: Circles around the boxes.
+        rows: `[K]` int64 rows of the agents.
+        track: `[K]` int64 track ids.
+        spans: `[F, 2]` int64: frame `f` owns the agents `spans[f, 0]:spans[f, 1]` of the `K`.
+
+    Example:
+        >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, TL_FACE_DTYPE
+        >>> frames, agents, faces = (np.zeros(2, dtype) for dtype in (FRAME_DTYPE, AGENT_DTYPE, TL_FACE_DTYPE))
+        >>> frames["agent_index_interval"] = [[0, 1], [1, 2]]
+        >>> agents["label_probabilities"][0, 3] = 1
+        >>> Scenes.of(frames, agents, faces).boxes(0.5).rows.tolist()
+        [0]
     """
 
     corners: FloatArray
@@ -38,10 +50,27 @@ class Boxes:
 
 @dataclass(frozen=True, eq=False)
 class Scenes:
-    """Rows of a log: `frames` `[F]`, `agents`, `faces`, and which of these each frame owns (`[F, 2]` int64, half-open).
+    """Rows of a driving log from which rasters are drawn.
 
-    Values computed from them (corners of boxes, which agents pass a threshold) is kept and serves every raster drawn
-    from the same `Scenes`: make one for a whole log that is in memory, or one a batch. Threads may share it.
+    Corners of boxes, and which agents pass a threshold, are computed once and serve all rasters of the same `Scenes`.
+    Make one of a whole log that is in memory, or one for each batch. Threads may share it.
+
+    Args:
+        frames: `[F]` rows of frames.
+        agents: Rows of agents.
+        faces: Rows of faces of traffic lights.
+        agent_spans: `[F, 2]` int64 range of the agents of each frame.
+        face_spans: `[F, 2]` int64 range of the faces of each frame.
+
+    Raises:
+        DataError: A range is outside the rows.
+
+    Example:
+        >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, TL_FACE_DTYPE
+        >>> frames, agents, faces = (np.zeros(2, dtype) for dtype in (FRAME_DTYPE, AGENT_DTYPE, TL_FACE_DTYPE))
+        >>> frames["agent_index_interval"] = [[0, 1], [1, 2]]
+        >>> Scenes.of(frames, agents, faces).agent_spans.tolist()
+        [[0, 1], [1, 2]]
     """
 
     frames: AnyArray
@@ -64,10 +93,16 @@ class Scenes:
 
     @classmethod
     def of(cls, frames: AnyArray, agents: AnyArray, faces: AnyArray) -> Scenes:
-        """Contiguous `frames` of a log and the agents and faces that they own, from the first one's to the last one's.
+        """Make scenes of contiguous frames of a log.
 
-        The intervals in `frames` count in the whole log; they are rebased to where the first begins. Frames of the
-        format's first version own no faces. Raises `DataError` for intervals that leave the arrays.
+        Args:
+            frames: `[F]` frames. Their intervals are numbers of the whole log. Frames of the format's first version
+                have no faces.
+            agents: The agents of these frames.
+            faces: The faces of these frames.
+
+        Raises:
+            DataError: An interval is outside the rows.
         """
         spans: dict[str, IntArray] = {}
         for name in ("agent_index_interval", "traffic_light_faces_index_interval"):
@@ -78,7 +113,16 @@ class Scenes:
 
     @classmethod
     def of_lists(cls, frames: AnyArray, agents: Sequence[AnyArray], faces: Sequence[AnyArray]) -> Scenes:
-        """Frames with a list each of their agents and faces, as single rasters are asked for. The shortest decides."""
+        """Make scenes of frames with a list of agents and faces for each. The shortest list sets the number of frames.
+
+        Args:
+            frames: `[F]` frames.
+            agents: For each frame, its agents.
+            faces: For each frame, its faces.
+
+        Raises:
+            DataError: There is no frame.
+        """
         count = min(len(frames), len(agents))
         if count == 0:
             raise DataError("expected at least the current frame and its agents, got an empty history")
@@ -88,7 +132,11 @@ class Scenes:
         return cls(np.asarray(frames)[:count], rows, lights, *spans)
 
     def boxes(self, threshold: float) -> Boxes:
-        """The boxes of agents whose labels are of interest with a probability above `threshold`; worked out once."""
+        """Return the boxes of agents that pass a threshold, computed once.
+
+        Args:
+            threshold: Agents pass if their labels of interest have a probability above this.
+        """
         with self._lock:
             if threshold not in self._boxes:
                 self._boxes[threshold] = self._work_out(threshold)
@@ -116,12 +164,23 @@ class Scenes:
 
 @dataclass(frozen=True, eq=False)
 class Views:
-    """Where `n` rasters are drawn around, and what each sees.
+    """Poses around which `n` rasters are drawn, and the `S` frames of each.
 
-    `steps` `[n, S]` int64: rows of `frames`, the current one first, then back in time, -1 where there is none.
-    `position` `[n, 3]` metres and `yaw` `[n]` radians: the pose. `track` `[n]` int64: the agent drawn as the ego, -1
-    for the vehicle itself. `ego` `[n, S, 3]` (x, y, yaw), where there is one, says where the vehicle is drawn at each
-    step instead of where the frames have it: in samples that were perturbed, say.
+    Args:
+        steps: `[n, S]` int64 rows of the frames: the current one first, then back in time; -1 for none.
+        position: `[n, 3]` float64 metres.
+        yaw: `[n]` float64 radians.
+        track: `[n]` int64 track id of the agent that is drawn as the ego, -1 for the vehicle.
+        ego: `[n, S, 3]` x, y and yaw of the vehicle at each step, in samples that were perturbed. The default is None:
+            as in the frames.
+
+    Raises:
+        DataError: Shapes do not fit, or a view has no current frame.
+
+    Example:
+        >>> views = Views(np.array([[1, 0], [0, -1]]), np.zeros((2, 3)), np.zeros(2), np.full(2, -1))
+        >>> len(views), views.part(1, 2).steps.tolist()
+        (2, [[0, -1]])
     """
 
     steps: IntArray
@@ -145,7 +204,15 @@ class Views:
 
     @classmethod
     def of_ego(cls, scenes: Scenes, steps: npt.ArrayLike) -> Views:
-        """The vehicle's views of `scenes`, in frames `steps` `[n, S]`. Raises `DataError` for frames not there."""
+        """Return the views of the vehicle.
+
+        Args:
+            scenes: Rows of a log.
+            steps: `[n, S]` rows of the frames, -1 for none.
+
+        Raises:
+            DataError: A frame does not exist.
+        """
         rows = _checked(scenes, steps)
         frames = scenes.frames[rows[:, 0]]
         yaw = rotation33_as_yaw(frames["ego_rotation"])
@@ -153,7 +220,16 @@ class Views:
 
     @classmethod
     def of_agents(cls, scenes: Scenes, steps: npt.ArrayLike, agents: AnyArray) -> Views:
-        """The views of `agents` `[n]`, rows of the agents' dtype, each in the frame `steps[:, 0]`."""
+        """Return the views of agents, each in its current frame.
+
+        Args:
+            scenes: Rows of a log.
+            steps: `[n, S]` rows of the frames, -1 for none.
+            agents: `[n]` rows of the agents' dtype.
+
+        Raises:
+            DataError: A frame does not exist.
+        """
         rows = _checked(scenes, steps)
         position = np.empty((len(rows), 3))
         position[:, :2] = agents["centroid"]
@@ -164,7 +240,12 @@ class Views:
         return len(self.steps)
 
     def part(self, low: int, high: int) -> Views:
-        """Views `low:high`."""
+        """Return a range of views.
+
+        Args:
+            low: First view.
+            high: End of the range.
+        """
         ego = None if self.ego is None else self.ego[low:high]
         return Views(self.steps[low:high], self.position[low:high], self.yaw[low:high], self.track[low:high], ego)
 

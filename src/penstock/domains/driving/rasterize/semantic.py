@@ -48,10 +48,25 @@ class VisibleElements:
 
 
 class SemanticRasterizer(Rasterizer):
-    """Three channels: the map around each view, with the lights of the current frame.
+    """Three channels: the map around each view, with the traffic lights of the current frame.
 
-    Lanes are taken where their bounding box meets the square around the raster's circumscribed circle, resampled to 20
-    points a side, and drawn in the map's order: first all roads, then all lines, then crosswalks.
+    Lanes are drawn if their bounding box meets the square around the circle through the corners of the raster. They are
+    resampled to 20 points a side, and drawn in the order of the map: all roads, then all lines, then crosswalks.
+
+    Args:
+        context: Size and place of rasters.
+        road: The map.
+        options: Differences from L5Kit. The default is None: none.
+        lights: Whether traffic lights colour the lines of lanes. The default is True.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> file = Path(tempfile.mkdtemp(), "map.pb")  # a map of one junction without lanes
+        >>> _ = file.write_bytes(bytes.fromhex("12090a030a014a12022a00"))
+        >>> context = RenderContext((9, 9), (1.0, 1.0), (0.5, 0.5))
+        >>> SemanticRasterizer(context, MapAPI(file, np.eye(4))).num_channels()
+        3
     """
 
     def __init__(
@@ -101,7 +116,12 @@ class SemanticRasterizer(Rasterizer):
         return draw
 
     def see(self, scenes: Scenes, views: Views) -> VisibleElements:
-        """What all of the views see, found and moved to pixels at once."""
+        """Find the elements of the map that views see, in pixels.
+
+        Args:
+            scenes: Rows of a log.
+            views: `n` views of them.
+        """
         matrices = self.matrices(views)
         middle = np.array([self.context.raster_size_px]) * 0.5
         centers = transform_points(np.broadcast_to(middle, (len(views), 1, 2)), np.linalg.inv(matrices))[:, 0]
@@ -172,7 +192,13 @@ class SemanticRasterizer(Rasterizer):
         return kinds
 
     def road_colors(self, pixels: Int32Array) -> Any:
-        """Colours of roads; by `direction` the hue is the angle from its first to its last points in the raster."""
+        """Return the colours of roads.
+
+        With `"direction"`, the hue is the angle from the first points to the last in the raster.
+
+        Args:
+            pixels: `[m, 40, 2]` lanes in fixed-point pixels.
+        """
         if self.options.lane_color == "type":
             return packed(self.options.color("road"))
         left, right = pixels[:, :POINTS].astype(np.float64), pixels[:, POINTS:]

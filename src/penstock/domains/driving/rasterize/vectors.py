@@ -37,13 +37,33 @@ MANY_CELLS = 1 << 29  # elsewhere: some bytes each, and calls are few
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """What `views` rasters are drawn from, in fixed-point pixels: some kilobytes a raster.
+    """Shapes from which rasters are drawn, in fixed-point pixels: some kilobytes a raster.
 
-    `boxes` `[m, 4, 2]` and `box_plane` `[m]` (view * channels + channel). `marks` `[b, 4, 2]`, `mark_plane` `[b]` and
-    `mark_value` `[b]` uint8: what agents are, in the order of drawing. `lanes` `[k, 40, 2]`, `lane_view` `[k]`,
-    `lane_level` `[k]`, the layer below their lines, and `lane_color` `[k, 3]` uint8 of their roads. `edges` `[q, 2, 2]`
-    and `edge_view` `[q]`: the sides of crosswalks. `palette` `[views, levels, 3]` uint8: the colour of each level.
-    `cut` `[views, 3]` and `turn` `[views, 2, 3]`: the place of each view in the aerial image.
+    Args:
+        views: Number of views.
+        boxes: `[m, 4, 2]` int32 corners of boxes.
+        box_plane: `[m]` int64 plane of each box: view * channels + channel.
+        marks: `[b, 4, 2]` int32 corners of the boxes of attributes, in the order of drawing.
+        mark_plane: `[b]` int64 plane of each.
+        mark_value: `[b]` uint8 value of each.
+        lanes: `[k, 40, 2]` int32 outlines of lanes.
+        lane_view: `[k]` int64 view of each lane.
+        lane_level: `[k]` int64 layer of its lines.
+        lane_color: `[k, 3]` uint8 colour of its road.
+        edges: `[q, 2, 2]` int32 sides of crosswalks.
+        edge_view: `[q]` int64 view of each side.
+        palette: `[views, levels, 3]` uint8 colour of each layer.
+        cut: `[views, 3]` int64 place of each view in the aerial image.
+        turn: `[views, 2, 3]` float64 how each view is turned.
+
+    Example:
+        >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, TL_FACE_DTYPE
+        >>> scenes = Scenes.of(*(np.zeros(1, dtype) for dtype in (FRAME_DTYPE, AGENT_DTYPE, TL_FACE_DTYPE)))
+        >>> from penstock.domains.driving.rasterize import RenderContext
+        >>> context = RenderContext((9, 9), (1.0, 1.0), (0.5, 0.5))
+        >>> vectors = VectorRasterizer(BoxRasterizer(context, 0.5, 0)).vectors(scenes, Views.of_ego(scenes, [[0]]))
+        >>> vectors.boxes.shape  # the vehicle
+        (1, 4, 2)
     """
 
     views: int
@@ -69,10 +89,24 @@ class Vectors:
 
 
 class VectorRasterizer:
-    """Draws what `rasterizer` draws, by PyTorch on `device`, under the edge rule of this module.
+    """Draws the rasters of another rasterizer by PyTorch on a device, under the edge rule of this module.
 
-    Whatever `build_rasterizer` makes can be drawn. Raises `DataError` for layers of other kinds, or two of one kind,
-    `MissingExtraError` without PyTorch.
+    Args:
+        rasterizer: Any that `build_rasterizer` makes.
+        device: Device of PyTorch. The default is `"cpu"`.
+
+    Raises:
+        DataError: A layer is of another kind, or two are of one kind.
+        MissingExtraError: PyTorch is not installed.
+
+    Example:
+        >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, TL_FACE_DTYPE
+        >>> scenes = Scenes.of(*(np.zeros(1, dtype) for dtype in (FRAME_DTYPE, AGENT_DTYPE, TL_FACE_DTYPE)))
+        >>> from penstock.domains.driving.rasterize import RenderContext
+        >>> context = RenderContext((9, 9), (1.0, 1.0), (0.5, 0.5))
+        >>> rasterizer = VectorRasterizer(BoxRasterizer(context, 0.5, 0), device="cpu")
+        >>> rasterizer.draw(rasterizer.vectors(scenes, Views.of_ego(scenes, [[0]]))).shape
+        torch.Size([1, 2, 9, 9])
     """
 
     def __init__(self, rasterizer: Rasterizer, device: str | torch.device = "cpu") -> None:
@@ -94,11 +128,16 @@ class VectorRasterizer:
         return next((layer for layer in self.layers if isinstance(layer, kind)), None)
 
     def num_channels(self) -> int:
-        """As many as the rasterizer has."""
+        """Return the number of channels of the rasterizer."""
         return sum(layer.num_channels() for layer in self.layers)
 
     def vectors(self, scenes: Scenes, views: Views) -> Vectors:
-        """What `views` see of `scenes`, culled, lights decided, nothing drawn. Threads may do this ahead."""
+        """Find the shapes that views see, without drawing. Threads may do this ahead.
+
+        Args:
+            scenes: Rows of a log.
+            views: `n` views of them.
+        """
         parts: dict[str, Any] = {name: np.empty((0, 4, 2), np.int32) for name in ("boxes", "marks")}
         parts.update({name: np.empty(0, np.int64) for name in ("box_plane", "mark_plane")})
         parts.update(mark_value=np.empty(0, np.uint8), cut=np.empty((0, 3), np.int64), turn=np.empty((0, 2, 3)))
@@ -141,7 +180,14 @@ class VectorRasterizer:
         }
 
     def draw(self, vectors: Vectors) -> torch.Tensor:
-        """`[views, C, H, W]` uint8 on the device."""
+        """Draw shapes.
+
+        Args:
+            vectors: Shapes of `n` views.
+
+        Returns:
+            `[n, C, H, W]` uint8 on the device.
+        """
         height, width = self.context.shape
         shape = (vectors.views, self.num_channels(), height, width)
         out = self.torch.empty(shape, dtype=self.torch.uint8, device=self.device)
