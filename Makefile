@@ -21,7 +21,7 @@ help: ## show this list
 demo: .venv/run.stamp ## record, train, stop, resume, compare: the whole road in a few minutes
 	$(BIN)/penstock demo --out out/demo
 
-examples: .venv/run.stamp ## the learners in examples/, in full, with their curves in out/examples: some minutes each
+examples: .venv/examples.stamp ## the learners in examples/, in full, with their curves in out/examples: some minutes each
 	@mkdir -p out/examples
 	@set -e; for name in $(EXAMPLES); do echo "examples/$$name.py -> out/examples/$$name.png"; \
 		$(BIN)/python examples/$$name.py --out out/examples/$$name.png; done
@@ -104,6 +104,11 @@ clean: ## remove the environment and everything built
 	$(PIP) pip hatchling editables
 	$(PIP) $(TORCH)
 	$(PIP) --no-build-isolation -e '.[demo]'
+	@touch $@
+
+.venv/examples.stamp: .venv/run.stamp
+	@echo "installing JAX, which one of the examples needs, into .venv"
+	$(PIP) --no-build-isolation -e '.[demo,jax]'
 	@touch $@
 
 .venv/dev.stamp: .venv/run.stamp magical-requirements.txt

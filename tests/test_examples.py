@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import runpy
 import signal
 import subprocess
@@ -177,3 +178,98 @@ def test_a_mix_of_four_robots_is_killed_and_resumed(tmp_path: Path, monkeypatch:
     assert (resumed["losses"], resumed["counts"]) == (losses, counts)
     assert counts == [100 * share for share in script["SHARES"].values()]
     assert all(torch.equal(resumed["policy"][name], value) for name, value in policy.state_dict().items())
+
+
+def test_a_policy_that_is_better_than_its_data(tmp_path: Path) -> None:
+    script = runpy.run_path(str(EXAMPLES / "iql.py"))
+    data = script["record"](tmp_path / "few", 3)
+    stats = penstock.statistics(data)
+    losses, returns = script["train"](data, updates=30, every=30, played=1)
+    for name in ("critics", "clone"):
+        assert np.mean([each[name] for each in losses[-5:]]) < np.mean([each[name] for each in losses[:5]])
+    assert all(-2000 < each < 0 for each in returns[0])
+
+    learner = script["Learner"]()
+    bias = {name: getattr(learner, name)[-2].bias for name in ("value", "policy", "clone")}
+    with torch.no_grad():
+        for parameter in learner.parameters():
+            parameter.zero_()
+        for critic in learner.slow:  # values of 1 and -1, by the sign of the action
+            critic[0].weight[:2, 3] = torch.tensor([1.0, -1.0])
+            critic[2].weight[:2, :2] = torch.eye(2)
+            critic[4].weight[0, :2] = torch.tensor([1.0, -1.0])
+    actions = torch.tensor([[1.0], [-1.0]]).repeat(8, 1)
+    zeros = torch.zeros(16, 3)
+    batch = {"observations": zeros, "next_observations": zeros, "actions": actions}
+    batch |= {"rewards": torch.zeros(16), "terminations": torch.ones(16, dtype=torch.bool)}
+    optimizer = torch.optim.SGD(bias.values(), lr=0.05)
+    for _ in range(200):
+        optimizer.zero_grad()
+        sum(learner.losses(batch).values()).backward()
+        optimizer.step()
+    assert bias["clone"].item() == pytest.approx(0, abs=0.01)  # the mean action
+    assert bias["policy"].item() > 0.9  # the better action
+    assert bias["value"].item() == pytest.approx(0.6, abs=0.01)  # the expectile 0.8 of -1 and 1
+    assert script["play"](learner.policy, stats, 1) < 0
+
+
+def test_a_diffusion_policy_draws_one_of_two_ways(tmp_path: Path) -> None:
+    script = runpy.run_path(str(EXAMPLES / "diffusion_policy.py"))
+    data = script["record"](tmp_path / "few", 6)
+    assert all(script["arrived"](episode.observations[-1]) for episode in data)
+    stats, windows = penstock.statistics(data), script["chunks"](data)
+    batch = windows[:]
+    assert batch["observations"].shape[1:] == (2, 2)
+    assert batch["actions"].shape[1:] == (8, 2)
+    np.testing.assert_allclose(batch["observations"][1:, 0], batch["observations"][:-1, 1] * 1, atol=3)
+    windows = windows.map(penstock.normalize(stats, ["observations", "actions"], "min_max"))
+    for diffusion in (False, True):
+        policy = script["Policy"](diffusion)
+        losses = script["train"](policy, windows, 25)
+        assert np.mean(losses[-5:]) < np.mean(losses[:5])
+        paths, reached = script["play"](policy, stats, 3)
+        assert paths.shape == (41, 3, 2)
+        assert reached.shape == (3,)
+
+    known = torch.linspace(-0.9, 0.9, 16).reshape(1, 8, 2)  # a network that knows the chunk finds its noise
+    kept = policy.kept
+
+    class Knowing(script["Policy"]):
+        def forward(self, seen: torch.Tensor, chunk: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
+            return (chunk - kept[level, None, None].sqrt() * known) / (1 - kept[level, None, None]).sqrt()
+
+    torch.testing.assert_close(Knowing(True).act(torch.zeros(5, 2, 2)), known.expand(5, 8, 2), atol=1e-4, rtol=0)
+
+
+def test_two_processes_are_killed_and_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    ddp = importlib.import_module("ddp")
+    ddp.record(tmp_path / "pendulum", 2)
+    killed = ddp.launch(2, tmp_path, "killed", 25, kill_at=13)
+    done = len(killed["losses"])
+    assert 10 <= done < 25
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    ddp.train(0, 1, tmp_path, "killed", 25)
+    resumed = torch.load(tmp_path / "killed.pt")
+    assert resumed["losses"][:done] == killed["losses"]
+    assert len(resumed["losses"]) == 25
+    wanted = ddp.samples(tmp_path / "pendulum", 25)[:]
+    rows = torch.from_numpy(np.stack([wanted["episodes"], wanted["timesteps"]], 1))
+    assert ddp.digest(resumed["rows"]) == ddp.digest([rows])
+    assert ddp.digest(resumed["rows"]) != ddp.digest([rows.flip(0)])
+
+
+def test_a_policy_in_jax_infers_speeds_from_positions(tmp_path: Path) -> None:
+    script = runpy.run_path(str(EXAMPLES / "jax_policy.py"))
+    data = script["record"](tmp_path / "few", 4)
+    scale = penstock.normalize(penstock.statistics(data, ["observations"]), ["observations"])
+    windows = script["windows"](data, 3)
+    first = windows[0]["observations"]
+    assert np.array_equal(first, np.tile(data[0].observations[0], (3, 1)))
+    parameters, losses = script["train"](windows.map(scale), 3, 60)
+    assert np.mean(losses[-10:]) < np.mean(losses[:10]) - 0.01
+    changed = windows[:4]["observations"].copy()
+    changed[..., 1::2] += 1  # speeds, which the policy does not see
+    seen = (script["scores"](parameters, each) for each in (windows[:4]["observations"], changed))
+    np.testing.assert_array_equal(*seen)
+    assert script["play"](parameters, scale, 3, 1) >= 1

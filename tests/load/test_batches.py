@@ -184,3 +184,39 @@ def test_wrong_uses_are_refused() -> None:
         TorchStream(planned, 2)
     with pytest.raises(PlanError, match="samples of at most 3 tokens, got 4"):
         next(iter(Loader(sequences([3, 4]).batches(tokens=3), threads=0)))
+
+
+@pytest.mark.parametrize(("world", "stop"), [(1, 3), (2, 7), (3, 12)])
+def test_packs_that_get_longer_are_batched_by_tokens(world: int, stop: int) -> None:
+    """Each batch is as wide as its rows, ranks differ by a row, and a state goes on with any number of ranks."""
+    lengths = np.random.default_rng(3).integers(1, 9, 200)
+    below = penstock.from_arrays({"x": np.arange(lengths.sum())}, lengths.tolist()).sequences().shuffle(seed=1)
+    packs = below.pack([(0, 8), (90, 16), (250, 32)]).map(lambda columns: {**columns.flat, "y": columns["x"] + 1})
+    data = packs.batches(tokens=64, sort=False)
+
+    def batches(loader: penstock.Loader) -> list[Any]:
+        return [(batch["x"], batch["segment_ids"], str(batch.ticket)) for _ in range(2) for batch in loader]
+
+    whole = batches(penstock.Loader(data, rank=0, world=1))
+    shapes = [x.shape for x, _, _ in whole]
+    assert {(8, 8), (4, 16), (2, 32)} <= set(shapes)
+    assert all(rows * width <= 64 for rows, width in shapes)
+    assert [width for _, width in shapes] == sorted(width for _, width in shapes)
+    shared = [batches(penstock.Loader(data, rank=rank, world=world, threads=2)) for rank in range(world)]
+    for (x, ids, _), parts in zip(whole, zip(*shared, strict=True), strict=True):
+        assert np.array_equal(np.concatenate([part[0] for part in parts]), x)
+        assert np.array_equal(np.concatenate([part[1] for part in parts]), ids)
+        counts = [len(part[0]) for part in parts]
+        assert max(counts) - min(counts) <= 1
+    first = penstock.Loader(data, rank=0, world=world)
+    taken = iter(first)
+    for _ in range(stop):
+        next(taken)
+    second = penstock.Loader(data, rank=0, world=1)
+    second.load_state_dict(first.state_dict())
+    for (x, _, ticket), batch in zip(whole[stop:], second, strict=False):
+        assert np.array_equal(batch["x"], x)
+        assert str(batch.ticket) == ticket
+        assert sorted(second.why(ticket, "x").table["rows"].tolist())
+    mixed = penstock.mix([packs, packs.shuffle(seed=5)], stop=50).batches(6)
+    assert {batch["x"].shape[1] for batch in penstock.Loader(mixed)} <= {8, 16, 32}

@@ -36,6 +36,11 @@ class TestPack(PlanContract):
         """A pack lies in several."""
 
 
+class TestPackOfGrowingLength(TestPack):
+    def plan(self, episodes: Episodes) -> Plan:
+        return Pack([(0, 8), (4, 9), (12, 16)], max_sequences=8).reorder(Shuffle(2).reorder(Sequences().plan(episodes)))
+
+
 class TestPackOfShuffledWindows(TestPack):
     def plan(self, episodes: Episodes) -> Plan:
         windows = Windows(4, stride=2, pad="zero").plan(episodes)
@@ -282,7 +287,7 @@ def test_packs_can_be_pickled():
     ("make", "message"),
     [
         (lambda d: d.sequences().pack(3), "3"),
-        (lambda d: d.sequences().pack(0), "length to be an integer of at least 1, got 0"),
+        (lambda d: d.sequences().pack(0), r"length as a number of at least 1, .* got 0"),
         (lambda d: d.sequences().pack({"token": 8}), r"length for columns among \['tokens'\], got 'token'"),
         (lambda d: d.sequences().pack(8).pack(8), "packs; pack once"),
         (lambda d: d.sequences().pack(8, marks=("mask",)), r"marks among .* got \['mask'\]"),
@@ -383,3 +388,65 @@ def test_whole_blocks_of_epochs_of_unequal_lengths():
     loader = penstock.Loader(packs, most, drop_last=True)
     given = [batch.n for _ in range(3) for batch in loader]
     assert given == [most] * 3
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_ramp_packs_ranges_of_samples_into_rows_of_their_length(method: Any, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(0, 9, 40)
+    rows = int(lengths.sum())
+    below = penstock.from_arrays({"x": np.arange(rows)}, lengths.tolist()).sequences().shuffle(seed=seed)
+    ramp = [(0, 8), (25, 24), (60, 12)]
+    packs = below.pack(ramp, method)
+    start = packs.plan.start
+    stage_of = np.searchsorted([25, 60], np.arange(120), side="right")
+    for epoch in range(3):
+        k = np.arange(start(epoch), start(epoch + 1))
+        batch = packs.batch(k)
+        real = batch["segment_ids"] > 0
+        assert sorted(batch["x"][real].tolist()) == list(range(rows))
+        width = packs.plan.extents(k)[0]
+        assert not real[np.arange(24) >= width[:, None]].any()
+        wanted = [below.batch(np.array([i])) for i in range(40 * epoch, 40 * epoch + 40)]
+        stages = {x: stage_of[40 * epoch + i] for i, one in enumerate(wanted) for x in one["x"][one["mask"]].tolist()}
+        found = [
+            {stages[x] for x in row[ids > 0].tolist()}
+            for row, ids in zip(batch["x"], batch["segment_ids"], strict=True)
+        ]
+        assert all(len(each) == 1 for each in found)
+        numbers = [each.pop() for each in found]
+        assert numbers == sorted(numbers)
+        assert width.tolist() == [ramp[number][1] for number in numbers]
+    report = packs.plan.report(0)
+    assert (report.rows, report.packs, report.items) == ((rows,), len(packs), 40)
+    assert report.efficiency[0] == rows / packs.plan.extents(np.arange(len(packs)))[0].sum()
+    assert report.lower_bound <= report.packs
+
+
+def test_a_ramp_of_equal_windows_is_planned_by_arithmetic(tmp_path: Any) -> None:
+    windows = penstock.from_arrays({"x": np.arange(44)}, [44]).windows(4, stride=4)
+    packs = windows.pack([(0, 8), (5, 12)])
+    assert [packs.plan.extents(np.array([k]))[0].item() for k in range(5)] == [8, 8, 8, 12, 12]
+    assert len(packs) == 5
+    assert packs.plan.start(2) == 9  # the second epoch has rows of 12 alone
+    stored = windows.pack([(0, 8), (5, 12)], "next_fit", overlong="split", cache=str(tmp_path), repack=True)
+    again = windows.pack([(0, 8), (5, 12)], "next_fit", overlong="split", cache=str(tmp_path), repack=True)
+    assert stored[:]["x"].tolist() == again[:]["x"].tolist()
+    plan = pickle.loads(pickle.dumps(packs.plan))
+    assert [one.rows().tolist() for one in plan.resolve(np.arange(9))] == [
+        one.rows().tolist() for one in packs.plan.resolve(np.arange(9))
+    ]
+
+
+def test_a_ramp_of_one_length_is_that_length() -> None:
+    below = penstock.from_arrays({"x": np.arange(9)}, [4, 3, 2]).sequences()
+    assert below.pack([(0, 6)]).fingerprint == below.pack(6).fingerprint
+    assert below.pack([(0, 6), (2, 9)]).fingerprint != below.pack([(0, 6), (1, 9)]).fingerprint
+    for wrong in ([], [(1, 6)], [(0, 6), (0, 8)], [(0, 0)], "6", 2.5):
+        with pytest.raises(PlanError, match="expected length as a number of at least 1, or pairs"):
+            below.pack(wrong)
+    with pytest.raises(PlanError, match=r"lengths of 0 to \[2\], got \[3\]"):
+        len(below.pack([(0, 6), (1, 2)]))
+    with pytest.raises(PlanError, match="own_pack"):
+        below.pack([(0, 6), (1, 2)], overlong="own_pack")

@@ -26,13 +26,14 @@ from penstock.data.scan import By, WeightFn, sample_weights, scan
 from penstock.errors import ArgumentError, PlanError, SpecError
 from penstock.formats.base.source import Source
 from penstock.plan.base import Plan, chained
-from penstock.plan.batched import Batches, Ramp
+from penstock.plan.batched import Batches
 from penstock.plan.goals import Goals, Strategy
 from penstock.plan.nominal import Nominal
 from penstock.plan.outputs import MarkKind
 from penstock.plan.pack import Pack
 from penstock.plan.packing.index import Keep
 from penstock.plan.packing.rule import Flush, Method, Overlong
+from penstock.plan.ramp import Ramp
 from penstock.plan.repeat import Repeat
 from penstock.plan.row_numbers import RowNumbers
 from penstock.plan.select import Select, Take
@@ -450,7 +451,7 @@ class MapDataset:
 
     def pack(
         self,
-        length: int | Mapping[str, int],
+        length: Ramp | Mapping[str, int],
         method: Method = "best_fit_decreasing",
         overlong: Overlong | None = None,
         head: float | Mapping[str, float] | None = None,
@@ -470,7 +471,8 @@ class MapDataset:
         """Pack several samples into one row. `penstock.plan.Pack` describes the arguments in full.
 
         Args:
-            length: Places of a row, at least 1, for all columns or by column name.
+            length: Places of a row, at least 1, for all columns or by column name; or a ramp such as
+                `[(0, 512), (10_000, 2048)]`: rows of 512 for the samples before position 10,000 and of 2048 after.
             method: How packs are planned: `"best_fit_decreasing"`, `"best_fit"`, `"first_fit"`, `"next_fit"`,
                 `"random_fit"` or `"concat_split"`.
             overlong: For a sample longer than the limit: `"error"`, `"truncate_left"`, `"truncate_right"`, `"split"`,

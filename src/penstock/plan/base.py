@@ -164,6 +164,16 @@ class Plan(ABC):
         """
         return tuple(real_rows(selection) for selection in self.resolve(positions))
 
+    def extents(self, positions: IntArray) -> tuple[IntArray, ...]:
+        """Return the number of places that samples need, `[n]` int64 for each view: their rows, in most plans.
+
+        A batch of `Batches` is as wide as the greatest of its samples, in views that vary in width (`View.whole`).
+
+        Args:
+            positions: `[n]` int64 positions.
+        """
+        return self.lengths(positions)
+
     def length_table(self, view: int) -> IntArray | None:
         """Return the lengths of all samples of the first epoch, `[len(self)]`, or None if the plan does not store them.
 
@@ -243,6 +253,10 @@ class DerivedPlan(Plan):
     @override
     def lengths(self, positions: IntArray) -> tuple[IntArray, ...]:
         return self.upstream.lengths(self.positions(checked(self, positions)))
+
+    @override
+    def extents(self, positions: IntArray) -> tuple[IntArray, ...]:
+        return self.upstream.extents(self.positions(checked(self, positions)))
 
     @override
     def resolve(self, positions: IntArray) -> tuple[Selection, ...]:

@@ -18,17 +18,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.core.frozen import set_fields
-from penstock.core.narrowing import is_integer
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import PlanError
 from penstock.kernels.permute import permute
@@ -38,9 +35,9 @@ from penstock.plan.base import (
     Reordered,
     check_ends,
 )
+from penstock.plan.ramp import Ramp, as_ramp, ramp_at
 from penstock.plan.transform import PlanTransform, require_int
 
-Ramp = int | Sequence[tuple[int, int]]
 KEPT = 4  # windows that are kept planned
 
 
@@ -83,7 +80,7 @@ class Batches(PlanTransform):
             raise PlanError("expected a size or a number of tokens for batches, got neither")
         for name in ("size", "tokens"):
             if getattr(self, name) is not None:
-                set_fields(self, **{name: _ramp(name, getattr(self, name))})
+                set_fields(self, **{name: as_ramp(name, getattr(self, name))})
         require_int(self, "multiple", 1)
         require_int(self, "window", 1)
         require_int(self, "seed", 0, (1 << 64) - 1)
@@ -156,7 +153,7 @@ class BatchedPlan(Reordered):
         """
         widths = np.tile([len(view.steps) for view in self.views], (len(edges) - 1, 1))
         if any(view.whole for view in self.views):
-            for number, rows in enumerate(self.lengths(positions)):
+            for number, rows in enumerate(self.extents(positions)):
                 if self.views[number].whole:
                     longest = np.maximum(np.maximum.reduceat(rows, edges[:-1]), 1)
                     widths[:, number] = -(-longest // self._batches.multiple) * self._batches.multiple
@@ -190,7 +187,7 @@ class BatchedPlan(Reordered):
         bounds = [begin, *(change for change in self._changes if begin < change < end), end]
         stretch = bisect_right(bounds, position) - 1
         rule, many = self._batches, self._batches.window
-        size, tokens = (ENDLESS if r is None else _at(r, bounds[stretch]) for r in (rule.size, rule.tokens))
+        size, tokens = (ENDLESS if r is None else ramp_at(r, bounds[stretch]) for r in (rule.size, rule.tokens))
         if rule.tokens is None:  # windows of whole batches, so that only the last one is short
             many = -(-many // size) * size
         start = bounds[stretch] + (position - bounds[stretch]) // many * many
@@ -213,7 +210,7 @@ class BatchedPlan(Reordered):
         fixed = [len(view.steps) for view in self.views if not view.whole]
         lengths = np.full(len(below), max(fixed, default=1))
         if any(view.whole for view in self.views):
-            for view, rows in zip(self.views, self.upstream.lengths(below), strict=True):
+            for view, rows in zip(self.views, self.upstream.extents(below), strict=True):
                 lengths = np.maximum(lengths, rows) if view.whole else lengths
         return lengths
 
@@ -255,25 +252,3 @@ def _cuts(widths: IntArray, size: int, tokens: int, positions: IntArray) -> IntA
             cuts.append(i)
             widest = width
     return np.array([*cuts, len(known)] if known else [0], np.int64)
-
-
-def _ramp(name: str, value: Any) -> Ramp:
-    """A ramp as a tuple of pairs, or one number."""
-    try:
-        pairs = [(0, value)] if is_integer(value) else [tuple(pair) for pair in value]
-    except TypeError:
-        pairs = []
-    good = all(len(pair) == 2 and all(is_integer(n) for n in pair) and pair[1] >= 1 for pair in pairs)
-    if not good or not pairs or pairs[0][0] != 0 or any(a[0] >= b[0] for a, b in pairwise(pairs)):
-        raise PlanError(
-            f"expected {name} as a number of at least 1, or pairs of ascending positions from 0 and such numbers, "
-            f"got {value!r}"
-        )
-    return int(pairs[0][1]) if len(pairs) == 1 else tuple((int(at), int(n)) for at, n in pairs)
-
-
-def _at(ramp: Ramp, position: int) -> int:
-    """Value of a ramp at a position."""
-    if isinstance(ramp, int):
-        return ramp
-    return ramp[bisect_right([at for at, _ in ramp], position) - 1][1]

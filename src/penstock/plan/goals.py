@@ -191,6 +191,10 @@ class GoalPlan(Reordered):
         drawn = self._drawn(np.asarray(positions), self._below(np.asarray(positions))).astype(np.int64)
         return (*below, drawn, 1 - drawn)
 
+    @override
+    def extents(self, positions: IntArray) -> tuple[IntArray, ...]:
+        return self.lengths(positions)
+
     def resolve(self, positions: IntArray) -> tuple[Selection, ...]:
         """Draw the state of each goal, and select its row."""
         k = checked(self, positions)

@@ -11,7 +11,7 @@ the grid, as every selection has them. A sample without rows has no span, so sel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -187,13 +187,23 @@ class MixedPlan(Plan):
 
     def lengths(self, positions: IntArray) -> tuple[IntArray, ...]:
         """Those of each part; 0 where it lacks the view."""
-        lengths = [np.zeros(len(positions), np.int64) for _ in self.views]
+        return self._of_parts(positions, lambda plan, j: plan.lengths(j))
+
+    @override
+    def extents(self, positions: IntArray) -> tuple[IntArray, ...]:
+        return self._of_parts(positions, lambda plan, j: plan.extents(j))
+
+    def _of_parts(
+        self, positions: IntArray, figures: Callable[[Plan, IntArray], tuple[IntArray, ...]]
+    ) -> tuple[IntArray, ...]:
+        """A figure of each sample for each view, asked of the parts; 0 where a part lacks the view."""
+        out = [np.zeros(len(positions), np.int64) for _ in self.views]
         for part, mine, j in self._by_part(positions):
-            below = self.parts[part].plan.lengths(j)
-            for number, rows in enumerate(lengths):
+            below = figures(self.parts[part].plan, j)
+            for number, figure in enumerate(out):
                 if (view := self._below[number][part]) is not None:
-                    rows[mine] = below[view]
-        return tuple(lengths)
+                    figure[mine] = below[view]
+        return tuple(out)
 
     def _by_part(self, positions: IntArray) -> list[tuple[int, IntArray, IntArray]]:
         """Each part that is picked, with the samples `[m]` it gives and their positions in its plan."""

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from penstock.core.columns import under
 from penstock.core.frozen import set_fields
-from penstock.core.narrowing import is_mapping, is_tuple
+from penstock.core.narrowing import is_integer, is_mapping, is_tuple
 from penstock.errors import PlanError, suggestion
 from penstock.plan.base import Plan
 from penstock.plan.delta_timestamps import PickedView
@@ -19,6 +19,7 @@ from penstock.plan.outputs import MarkKind
 from penstock.plan.packed import PackedPlan
 from penstock.plan.packing.index import Keep
 from penstock.plan.packing.rule import Flush, Method, Overlong, Rule
+from penstock.plan.ramp import Ramp, as_ramp
 from penstock.plan.transform import PlanTransform, require_int
 
 SEGMENTS: tuple[MarkKind, ...] = ("segment_ids", "positions", "lengths", "cu_seqlens", "sources")
@@ -38,7 +39,10 @@ class Pack(PlanTransform):
 
     Args:
         length: Places of a row, at least 1: one number for every column, or one by name, such as
-            `{"inputs": 1024, "targets": 256}`.
+            `{"inputs": 1024, "targets": 256}`. A ramp such as `[(0, 512), (10_000, 2048)]` packs the samples before
+            position 10,000 into rows of 512 places, and samples after it into rows of 2048. Positions count samples of
+            the plan below, from the start of the run. Columns are as wide as the longest row; `batches` makes each
+            batch as wide as its own rows. Every epoch is then planned separately.
         method: `"best_fit_decreasing"` packs windows of `window` samples, drawn by a keyed permutation. Which samples
             of equal length share a pack changes every epoch; the number of packs does not. `"best_fit"`, `"first_fit"`
             and `"next_fit"` use samples in order and keep `open_bins` packs open. `"random_fit"` uses a keyed order.
@@ -82,7 +86,7 @@ class Pack(PlanTransform):
     Source: `docs/concepts/mixing_and_packing.md`.
     """
 
-    length: int | Mapping[str, int] | tuple[tuple[str, int], ...]
+    length: Ramp | Mapping[str, int] | tuple[tuple[str, int], ...]
     method: Method = "best_fit_decreasing"
     overlong: Overlong | None = None
     head: float | Mapping[str, float] | tuple[tuple[str, float], ...] | None = None
@@ -103,8 +107,8 @@ class Pack(PlanTransform):
         require_int(self, "window", 1)
         if isinstance(self.length, Mapping):
             set_fields(self, length=tuple(sorted((str(c), int(v)) for c, v in self.length.items())))
-        elif not isinstance(self.length, tuple):
-            require_int(self, "length", 1)
+        elif is_integer(self.length) or not _is_by_name(self.length):
+            set_fields(self, length=as_ramp("length", self.length))
         for name in ("fill", "head"):
             if is_mapping(given := getattr(self, name)):
                 set_fields(self, **{name: tuple(sorted(given.items()))})
@@ -115,6 +119,11 @@ class Pack(PlanTransform):
         if self.positions not in ("restart", "continue"):
             raise PlanError(f"expected positions to be 'restart' or 'continue', got {self.positions!r}")
         self.rule((2,))  # the words are checked here, before there is a plan
+
+    @property
+    def ramp(self) -> tuple[tuple[int, int], ...]:
+        """Positions and the length of rows from there on, ascending; empty if the length never changes."""
+        return () if is_integer(self.length) or _is_by_name(self.length) else cast(Any, self.length)
 
     def rule(self, capacity: tuple[int, ...]) -> Rule:
         """Return the packing rule.
@@ -148,15 +157,21 @@ class Pack(PlanTransform):
     def _limits(self, plan: Plan) -> dict[str, int]:
         """Limit of every output that has rows."""
         names = [read.name for read in plan.reads if plan.views[read.view].align != "episode"]
-        if not isinstance(self.length, tuple):
-            return dict.fromkeys(names, cast(int, self.length))
-        return _by_name("length", self.length, names, required=True)
+        if _is_by_name(self.length):
+            return _by_name("length", cast(Any, self.length), names, required=True)
+        most = max(length for _, length in self.ramp) if self.ramp else cast(int, self.length)
+        return dict.fromkeys(names, most)
 
     def _values(self, plan: Plan, which: Literal["fill", "head"]) -> dict[str, Any]:
         names, given = [read.name for read in plan.reads], getattr(self, which)
         if not is_tuple(given):
             return dict.fromkeys(names, given or 0)
         return _by_name(which, given, names, required=False)
+
+
+def _is_by_name(length: object) -> bool:
+    """Whether lengths are pairs of a column and a number, as a mapping becomes them."""
+    return is_tuple(length) and all(is_tuple(pair) and isinstance(pair[0], str) for pair in length)
 
 
 def _by_name(what: str, pairs: Sequence[tuple[str, Any]], names: Sequence[str], *, required: bool) -> dict[str, Any]:

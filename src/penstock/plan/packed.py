@@ -3,10 +3,10 @@
 `PackIndex` plans packs from lengths alone. A pack is a list of pieces of samples. The plan below resolves the samples,
 and each span is moved to the offset of its piece in the row of the pack, and cut to the rows of the piece.
 
-If the plan below has the same samples in every epoch (`steady`), one index serves all epochs. Otherwise each epoch has
-its own index, and epochs differ in length. Their starts are then sums over the epochs before. A thread plans the next
-epoch while the current one is read, and the last `RECENT` indexes are kept. `set_epoch_start` sets a known start, so
-that a resumed run does not plan the epochs before it.
+If the plan below has the same samples in every epoch (`steady`), one index serves all epochs. Otherwise, and where the
+length of rows changes (`Pack.ramp`), each epoch has its own index, and epochs differ in length. Their starts are then
+sums over the epochs before. A thread plans the next epoch while the current one is read, and the last `RECENT` indexes
+are kept. `set_epoch_start` sets a known start, so that a resumed run does not plan the epochs before it.
 
 Indexes can be cached in a folder, in a file with a checksum under the fingerprint of the plan. A damaged file, or one
 of another version, is planned again.
@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,10 +45,14 @@ from penstock.plan.outputs import DerivedOutput, Read, View
 from penstock.plan.packing.even import EvenIndex
 from penstock.plan.packing.index import PackIndex, PackPieces, PackReport
 from penstock.plan.packing.layout import Lengths
+from penstock.plan.packing.rule import Rule
+from penstock.plan.packing.staged import StagedIndex, joined_pieces
+from penstock.plan.ramp import ramp_at
 
 if TYPE_CHECKING:
     from penstock.plan.pack import Pack
 
+Index = PackIndex | EvenIndex | StagedIndex
 _CACHED = b"penstock cached plan 1\n"
 FAR = 100_000  # epochs between one whose begin is known and one that is asked for: further off it is a mistake
 BARREN = 100  # epochs without any pack that are planned in a row before it is taken that there never is one
@@ -72,7 +77,7 @@ class PackedPlan(Plan):
         self.fingerprint = chained(upstream.fingerprint, transform)
         self._axes = _axes(upstream, limits)
         self._rule = transform.rule(tuple(axis.limit for axis in self._axes))
-        self._single = upstream.steady and not transform.repack
+        self._single = upstream.steady and not transform.repack and not transform.ramp
         self._plans = _Plans(self._planned, ahead=not self._single)
         self._starts = {0: 0}  # of epochs whose begin is known; all of them where there is one index
         self._lock = ForkSafeLock()
@@ -112,7 +117,8 @@ class PackedPlan(Plan):
         if view.align == "episode":
             return replace(view, lo=0, hi=self._slots)
         axis = self._axis_of(number)
-        return replace(view, hi=view.lo + (self._width[axis] if axis >= 0 else 1), every=1, whole=False)
+        ramped = axis >= 0 and bool(self._pack.ramp)
+        return replace(view, hi=view.lo + (self._width[axis] if axis >= 0 else 1), every=1, whole=ramped)
 
     def _axis_of(self, number: int) -> int:
         return next((a for a, axis in enumerate(self._axes) if number in axis.views), -1)
@@ -249,16 +255,43 @@ class PackedPlan(Plan):
             index = self._index(e)
             contents = index.pieces(index.spread(place[mine], epoch[mine]), 0)
             parts.append(contents._replace(pack=mine[contents.pack], item=contents.item + self.upstream.start(e)))
-        merged = parts[0] if len(parts) == 1 else _joined(parts)
+        merged = joined_pieces(parts)
         return merged, merged.item
 
-    def _index(self, epoch: int) -> PackIndex | EvenIndex:
+    @override
+    def extents(self, positions: IntArray) -> tuple[IntArray, ...]:
+        """Places of a row, which a ramp changes from stage to stage."""
+        if not self._pack.ramp:
+            return super().extents(positions)
+        epoch, place = self.locate(checked(self, positions))
+        places = np.zeros((len(place), len(self._axes)), np.int64)
+        for e in np.unique(epoch).tolist():
+            index, mine = self._index(e), epoch == e
+            if isinstance(index, StagedIndex):
+                places[mine] = index.places(place[mine])
+        return tuple(
+            places[:, axis] if (axis := self._axis_of(number)) >= 0 else np.full(len(place), len(view.steps))
+            for number, view in enumerate(self.views)
+        )
+
+    def _index(self, epoch: int) -> Index:
         return self._plans.of(epoch)
 
-    def _planned(self, epoch: int) -> PackIndex | EvenIndex:
+    def _planned(self, epoch: int) -> Index:
         first = self.upstream.start(epoch)
         check_ends(self.upstream, "packing it")
-        n = self.upstream.start(epoch + 1) - first
+        end, name = self.upstream.start(epoch + 1), f"{self.fingerprint}-{epoch}"
+        if not self._pack.ramp:
+            return self._part(first, end, self._rule, name)
+        bounds = [first, *(position for position, _ in self._pack.ramp if first < position < end), end]
+        rules = [self._pack.rule((ramp_at(self._pack.ramp, lo),) * len(self._axes)) for lo in bounds[:-1]]
+        return StagedIndex(
+            [self._part(lo, hi, rule, f"{name}-{lo}") for (lo, hi), rule in zip(pairwise(bounds), rules, strict=True)]
+        )
+
+    def _part(self, first: int, end: int, rule: Rule, name: str) -> PackIndex | EvenIndex:
+        """The index of a range of samples of the plan below."""
+        n = end - first
         views = [axis.views[0] for axis in self._axes]
 
         def lengths(item: IntArray) -> IntArray:
@@ -266,22 +299,21 @@ class PackedPlan(Plan):
             return rows[views[0]] if len(views) == 1 else np.stack([rows[view] for view in views], axis=1)
 
         even = self.upstream.even
-        if even is not None and (index := EvenIndex.of(n, [even[view] for view in views], self._rule)):
+        if even is not None and (index := EvenIndex.of(n, [even[view] for view in views], rule)):
             return index
         table = self.upstream.length_table(views[0]) if first == 0 and len(views) == 1 else None
-        return self._kept(lengths if table is None else table, n, epoch)
+        return self._kept(lengths if table is None else table[:n], n, rule, name)
 
-    def _kept(self, lengths: Lengths, n: int, epoch: int) -> PackIndex:
-        """The index of an epoch: from the folder of plans if it has a sound one, else planned and written to it."""
-        name = f"{self.fingerprint}-{epoch}"
+    def _kept(self, lengths: Lengths, n: int, rule: Rule, name: str) -> PackIndex:
+        """An index: from the folder of plans if it has a sound one, else planned and written to it."""
         path = None if self._pack.cache is None else Path(self._pack.cache) / f"{name}.pack"
         if path is not None and (raw := read_checked(path, _CACHED, name)) is not None:
             with suppress(FormatError, StateError):  # of another version, for instance
-                return PackIndex.from_bytes(bytes(raw), lengths, self._rule, n=n)
+                return PackIndex.from_bytes(bytes(raw), lengths, rule, n=n)
         threads = cores()
         index = PackIndex(
             lengths,
-            self._rule,
+            rule,
             n=n,
             window=self._pack.window,
             block=math.gcd(64, self._pack.window),
@@ -303,14 +335,14 @@ class PackedPlan(Plan):
 class _Plans:
     """The indexes of the last few epochs; `ahead`, the next epoch is planned on a thread while this one is read."""
 
-    def __init__(self, make: Callable[[int], PackIndex | EvenIndex], *, ahead: bool) -> None:
+    def __init__(self, make: Callable[[int], Index], *, ahead: bool) -> None:
         self._make, self._ahead = make, ahead
         self._lock = ForkSafeLock()
         self._process = os.getpid()
         self._pool: ThreadPoolExecutor | None = None
-        self._recent: OrderedDict[int, Future[PackIndex | EvenIndex]] = OrderedDict()
+        self._recent: OrderedDict[int, Future[Index]] = OrderedDict()
 
-    def of(self, epoch: int) -> PackIndex | EvenIndex:
+    def of(self, epoch: int) -> Index:
         """The index of an epoch, planned at first use. Any number of threads may ask."""
         with self._lock:
             if self._process != os.getpid():  # a fork has the futures but no thread that would fulfil them
@@ -323,7 +355,7 @@ class _Plans:
                 self._recent.popitem(last=False)
         return mine.result()
 
-    def _asked(self, epoch: int) -> Future[PackIndex | EvenIndex]:
+    def _asked(self, epoch: int) -> Future[Index]:
         if epoch in self._recent:
             self._recent.move_to_end(epoch)
         elif (submitted := self._submitted(epoch)) is not None:
@@ -334,7 +366,7 @@ class _Plans:
             self._recent[epoch].set_result(made)
         return self._recent[epoch]
 
-    def _submitted(self, epoch: int) -> Future[PackIndex | EvenIndex] | None:
+    def _submitted(self, epoch: int) -> Future[Index] | None:
         """The index on its way on a thread; None where nothing is planned ahead, or the interpreter is exiting."""
         if not self._ahead:
             return None
@@ -428,8 +460,3 @@ def _within(selection: Selection) -> IntArray:
     sample = selection.at // selection.shape[1]
     before = offsets_of(selection.length)[:-1]
     return before - before[np.searchsorted(sample, sample)]
-
-
-def _joined(parts: Sequence[PackPieces]) -> PackPieces:
-    order = np.argsort(np.concatenate([part.pack for part in parts]), kind="stable")
-    return PackPieces(*(np.concatenate(arrays)[order] for arrays in zip(*parts, strict=True)))
