@@ -9,6 +9,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from penstock.core.arrays import read_only
 from penstock.kernels.crc32c import crc32c, first_damaged, masked, walk_records
+from penstock.kernels.example_rows import copy_places, read_floats, read_integers, read_places, spanning
 from penstock.kernels.examples import (
     BYTES,
     FLOATS,
@@ -166,6 +167,112 @@ def test_arguments_that_do_not_fit_are_refused():
     ):
         with pytest.raises(ValueError, match="expected"):
             call()
+
+
+def pieces_of(rng, total):
+    """Random parts of lists of `total` values: values to skip, values wanted, and where these go."""
+    skip = np.array([rng.randrange(n + 1) for n in total])
+    count = np.array([rng.randrange(n - s + 1) for n, s in zip(total, skip.tolist(), strict=True)])
+    return skip, count, np.cumsum(count) - count
+
+
+def parts(lists, skip, count):
+    return [value for row, s, n in zip(lists, skip, count, strict=True) for value in row[s : s + n]]
+
+
+def test_rows_of_many_records_are_read_in_one_call():
+    rng = random.Random(5)
+    limits = [2, 200, 2**40, 2**63]
+    integers = [
+        [rng.randrange(-m, m) if m > 2 else rng.randrange(m) for _ in range(rng.randrange(9))] for m in limits * 9
+    ]
+    floats = [[rng.randrange(1 << 20) / 8 for _ in each] for each in integers]
+    blobs = [[rng.randbytes(rng.randrange(300)) for _ in each] for each in integers]
+    messages = [
+        serialized(a=("int64_list", i), b=("float_list", f), c=("bytes_list", c))
+        for i, f, c in zip(integers, floats, blobs, strict=True)
+    ]
+    data, message, _, spans, _ = scan(messages, ["a", "b", "c"])
+    begin, end, total = message[:, None] + spans[:, :, 0], message[:, None] + spans[:, :, 1], spans[:, 0, 2].copy()
+    a, b, c = ((begin[:, k].copy(), end[:, k].copy()) for k in range(3))
+    first = np.cumsum(total) - total
+    known = np.zeros(total.sum(), np.uint32)
+    for _ in range(4):  # later rounds know places of some values
+        skip, count, place = pieces_of(rng, total.tolist())
+        out = np.empty(count.sum(), np.int64)
+        assert not read_integers(data, *a, total, skip, count, place, out).any()
+        assert out.tolist() == parts(integers, skip, count)
+        raw = np.empty(4 * count.sum(), np.uint8)
+        assert not read_floats(data, *b, skip, count, place, raw).any()
+        assert raw.view("<f4").tolist() == [
+            x for row, s, n in zip(floats, skip, count, strict=True) for x in row[s : s + n]
+        ]
+        places = np.empty((count.sum(), 2), np.int64)
+        assert not read_places(data, message, *c, first, total, skip, count, place, known, places).any()
+        found = [data[x:y].tobytes() for x, y in places.tolist()]
+        assert found == parts(blobs, skip, count)
+        size = places[:, 1] - places[:, 0]
+        joined = np.empty(size.sum(), np.uint8)
+        copy_places(data, places, np.cumsum(size) - size, joined)
+        assert joined.tobytes() == b"".join(found)
+    apart, bases = spanning([np.array([7], np.uint8), np.zeros(0, np.uint8), np.array([8, 9], np.uint8)])
+    assert apart[bases[2] + 1] == 9
+
+
+def test_lists_that_are_not_usual_are_left_to_the_caller():
+    more = {"a": ("int64_list", [5, 6]), "b": ("float_list", [1.0, 2.0]), "c": ("bytes_list", [b"x", b"y"])}
+    data, message, _, spans, _ = scan([serialized(**more), serialized(False, **more)], ["a", "b", "c"])
+    begin, end = message[:, None] + spans[:, :, 0], message[:, None] + spans[:, :, 1]
+    a, b, c = ((begin[:, k].copy(), end[:, k].copy()) for k in range(3))
+    zero, one, two = (np.full(2, n) for n in (0, 1, 2))
+    place = np.array([0, 1])
+    assert read_integers(data, *a, two, one, one, place, np.empty(2, np.int64)).tolist() == [False, True]  # not packed
+    assert read_floats(data, *b, one, one, place, np.empty(8, np.uint8)).tolist() == [False, True]
+    assert read_integers(data, *a, two, two, one, place, np.empty(2, np.int64)).all()  # too few values
+    known, out = np.zeros(6, np.uint32), np.zeros((2, 2), np.int64)
+    assert read_places(data, message, *c, 3 * place, 3 * one, zero, one, place, known, out).all()
+    with pytest.raises(ValueError, match="places within 1"):
+        read_integers(data, *a, two, zero, one, place, np.empty(1, np.int64))
+    with pytest.raises(ValueError, match="lists within"):
+        read_floats(data, a[0], a[1] + len(data), zero, one, place, np.empty(8, np.uint8))
+    with pytest.raises(ValueError, match="table of places"):
+        read_places(data, message, *c, 5 * one, two, zero, one, place, known, out)
+    with pytest.raises(ValueError, match="expected parts"):
+        copy_places(data, np.array([[0, len(data) + 1]]), np.zeros(1, np.int64), np.empty(9, np.uint8))
+
+
+def test_rows_of_edited_messages_are_read_as_by_the_other_functions_or_marked():
+    rng = random.Random(7)
+    whole = serialized()
+    marked = 0
+    for _ in range(300):
+        raw = bytearray(whole)
+        for _ in range(rng.randrange(1, 4)):
+            raw[rng.randrange(len(raw))] = rng.randrange(256)
+        data, message, damaged, spans, kinds = scan([bytes(raw)], list(VALUES))
+        for k in range(len(VALUES)):
+            if damaged[0] or kinds[0, k] not in (BYTES, INTEGERS):
+                continue
+            begin, end = message + spans[:, k, 0], message + spans[:, k, 1]
+            zero, total = np.zeros(1, np.int64), spans[:, k, 2].copy()
+            expected = None
+            if kinds[0, k] == INTEGERS:
+                out = np.empty(int(total[0]), np.int64)
+                with suppress(ValueError):
+                    expected = integers_of(data, int(begin[0]), int(end[0]), int(total[0]))
+                failed = read_integers(data, begin, end, total, zero, total, zero, out)
+            else:
+                with suppress(ValueError):
+                    total[0] = count_blobs(data, int(begin[0]), int(end[0]))
+                    expected = blobs_of(data, int(begin[0]), int(end[0]), int(total[0]))
+                total[0] = max(int(total[0]), 0)
+                out = np.empty((int(total[0]), 2), np.int64)
+                known = np.zeros(int(total[0]), np.uint32)
+                failed = read_places(data, message, begin, end, zero, total, zero, total, zero, known, out)
+            marked += int(failed[0])
+            if not failed[0] and expected is not None:
+                assert out.tolist() == expected.tolist()
+    assert marked
 
 
 def framed(payload):

@@ -181,7 +181,7 @@ def _filled(out: AnyArray, expected: int, written: IntScalar) -> AnyArray:
 
 
 @helper
-def _varint(data: ByteArray, at: IntScalar, end: IntScalar) -> tuple[IntScalar, IntScalar]:
+def varint(data: ByteArray, at: IntScalar, end: IntScalar) -> tuple[IntScalar, IntScalar]:
     """Return a number, and the byte behind it or -1."""
     value = np.int64(0)
     shift = 0
@@ -197,14 +197,14 @@ def _varint(data: ByteArray, at: IntScalar, end: IntScalar) -> tuple[IntScalar, 
 
 
 @helper
-def _skip(data: ByteArray, at: IntScalar, end: IntScalar, wire: IntScalar) -> IntScalar:
+def skip_field(data: ByteArray, at: IntScalar, end: IntScalar, wire: IntScalar) -> IntScalar:
     """Return the byte behind the value of a field, or -1."""
     if wire == 0:
-        _, at = _varint(data, at, end)
+        _, at = varint(data, at, end)
         return at
     size = np.int64(-1)
     if wire == 2:
-        size, at = _varint(data, at, end)
+        size, at = varint(data, at, end)
     elif wire == 1:
         size = np.int64(8)
     elif wire == 5:
@@ -217,17 +217,17 @@ def _count(data: ByteArray, at: IntScalar, end: IntScalar, kind: IntScalar) -> I
     """Return the number of values of a list, or -1 for a malformed list."""
     count = 0
     while at < end:
-        tag, at = _varint(data, at, end)
+        tag, at = varint(data, at, end)
         if at < 0:
             return -1
         begin = at
-        at = _skip(data, at, end, tag & 7)
+        at = skip_field(data, at, end, tag & 7)
         if at < 0:
             return -1
         if tag >> 3 != 1:
             continue
         if tag == 10 and kind > 1:  # packed
-            size, begin = _varint(data, begin, end)
+            size, begin = varint(data, begin, end)
             if kind == 2:
                 if size % 4:
                     return -1
@@ -250,14 +250,14 @@ def _feature(data: ByteArray, at: IntScalar, end: IntScalar) -> tuple[IntScalar,
     kind = 0
     begin, stop = 0, 0
     while at < end:
-        tag, at = _varint(data, at, end)
+        tag, at = varint(data, at, end)
         if at < 0:
             return -1, 0, 0
-        after = _skip(data, at, end, tag & 7)
+        after = skip_field(data, at, end, tag & 7)
         if after < 0:
             return -1, 0, 0
         if tag & 7 == 2 and 1 <= tag >> 3 <= 3:
-            size, begin = _varint(data, at, end)
+            size, begin = varint(data, at, end)
             kind, stop = tag >> 3, begin + size
         at = after
     return kind, begin, stop
@@ -295,17 +295,17 @@ def _entry(
     begin, stop = np.int64(0), np.int64(0)
     kind = 0
     while at < end:
-        tag, at = _varint(data, at, end)
+        tag, at = varint(data, at, end)
         if at < 0:
             return False
-        after = _skip(data, at, end, tag & 7)
+        after = skip_field(data, at, end, tag & 7)
         if after < 0:
             return False
         if tag == 10:
-            _, first = _varint(data, at, end)
+            _, first = varint(data, at, end)
             key = _key_of(data, first, after, keys, key_ends)
         elif tag == 18:
-            _, first = _varint(data, at, end)
+            _, first = varint(data, at, end)
             kind, begin, stop = _feature(data, first, after)
             if kind < 0:
                 return False
@@ -336,14 +336,14 @@ def _features(
     kinds: ByteArray,
 ) -> bool:
     while at < end:
-        tag, at = _varint(data, at, end)
+        tag, at = varint(data, at, end)
         if at < 0:
             return False
-        after = _skip(data, at, end, tag & 7)
+        after = skip_field(data, at, end, tag & 7)
         if after < 0:
             return False
         if tag == 10:
-            _, first = _varint(data, at, end)
+            _, first = varint(data, at, end)
             if not _entry(data, first, after, base, keys, key_ends, spans, kinds):
                 return False
         at = after
@@ -366,12 +366,12 @@ def _scan_examples(
         kinds[i] = 0
         spans[i] = 0
         while at < end and not damaged[i]:
-            tag, at = _varint(data, at, end)
-            after = _skip(data, at, end, tag & 7) if at >= 0 else -1
+            tag, at = varint(data, at, end)
+            after = skip_field(data, at, end, tag & 7) if at >= 0 else -1
             if after < 0:
                 damaged[i] = 1
             elif tag == 10:
-                _, first = _varint(data, at, end)
+                _, first = varint(data, at, end)
                 sound = _features(data, first, after, begin[i], keys, key_ends, spans[i], kinds[i])
                 damaged[i] = 0 if sound else 1
             at = after
@@ -381,22 +381,22 @@ def _scan_examples(
 def _integers_of(data: ByteArray, at: IntScalar, end: IntScalar, out: IntArray) -> IntScalar:
     n = 0
     while at < end:
-        tag, at = _varint(data, at, end)
+        tag, at = varint(data, at, end)
         if at < 0:
             return -1
         stop = end
         if tag == 10:
-            size, at = _varint(data, at, end)
+            size, at = varint(data, at, end)
             if at < 0 or size < 0 or size > end - at:
                 return -1
             stop = at + size
         elif tag != 8:
-            at = _skip(data, at, end, tag & 7)
+            at = skip_field(data, at, end, tag & 7)
             if at < 0:
                 return -1
             continue
         while at < stop:
-            value, at = _varint(data, at, stop)
+            value, at = varint(data, at, stop)
             if at < 0 or n >= len(out):
                 return -1
             out[n] = value
@@ -410,15 +410,15 @@ def _integers_of(data: ByteArray, at: IntScalar, end: IntScalar, out: IntArray) 
 def _floats_of(data: ByteArray, at: IntScalar, end: IntScalar, out: ByteArray) -> IntScalar:
     n = 0
     while at < end:
-        tag, at = _varint(data, at, end)
+        tag, at = varint(data, at, end)
         if at < 0:
             return -1
-        after = _skip(data, at, end, tag & 7)
+        after = skip_field(data, at, end, tag & 7)
         if after < 0:
             return -1
         packed = tag == 10
         if packed:
-            _, at = _varint(data, at, end)
+            _, at = varint(data, at, end)
         if packed or tag == 13:
             if n + after - at > len(out):
                 return -1
@@ -433,14 +433,14 @@ def _floats_of(data: ByteArray, at: IntScalar, end: IntScalar, out: ByteArray) -
 def _blobs_of(data: ByteArray, at: IntScalar, end: IntScalar, out: IntArray) -> IntScalar:
     n = 0
     while at < end:
-        tag, at = _varint(data, at, end)
+        tag, at = varint(data, at, end)
         if at < 0:
             return -1
-        after = _skip(data, at, end, tag & 7)
+        after = skip_field(data, at, end, tag & 7)
         if after < 0:
             return -1
         if tag == 10:
-            _, first = _varint(data, at, end)
+            _, first = varint(data, at, end)
             if n >= len(out):
                 return -1
             out[n, 0], out[n, 1] = first, after
@@ -462,8 +462,8 @@ def _packed_places(data: ByteArray, begin: IntArray, size: IntArray, out: IntArr
         if size[i] == 0:
             continue
         out[i] = -1
-        tag, at = _varint(data, begin[i], end)
+        tag, at = varint(data, begin[i], end)
         if at >= 0 and tag == 10:
-            length, at = _varint(data, at, end)
+            length, at = varint(data, at, end)
             if at >= 0 and at + length == end:
                 out[i] = at

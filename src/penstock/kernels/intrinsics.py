@@ -135,3 +135,68 @@ def _emit_lowest_bit(builder: Builder, word: Value) -> Value:
 def lowest_bit(word: np.uint64) -> int:
     """Return the number of the lowest bit that is set in a word other than 0."""
     raise NotImplementedError
+
+
+def _emit_lanes(builder: Builder, src: Value) -> Value:
+    """Widen four bytes to 16 bits each."""
+    from llvmlite import ir
+
+    narrow = builder.load(builder.inttoptr(src, ir.VectorType(ir.IntType(8), 4).as_pointer()), align=1)
+    return builder.bitcast(builder.zext(narrow, ir.VectorType(ir.IntType(16), 4)), ir.IntType(64))
+
+
+@intrinsic(_emit_lanes, "i8", "u8")
+def lanes4(src: IntScalar) -> np.uint64:
+    """Return four bytes at an address as four numbers of 16 bits, packed."""
+    raise NotImplementedError
+
+
+def _emit_store_lanes(size: int) -> Callable[..., None]:
+    def emit(builder: Builder, dst: Value, lanes: Value) -> None:
+        from llvmlite import ir
+
+        wide = builder.bitcast(lanes, ir.VectorType(ir.IntType(16), 4))
+        word = builder.bitcast(builder.trunc(wide, ir.VectorType(ir.IntType(8), 4)), ir.IntType(32))
+        if size == 4:
+            builder.store(word, _pointer(builder, dst, 32), align=1)
+            return
+        builder.store(builder.trunc(word, ir.IntType(16)), _pointer(builder, dst, 16), align=1)
+        last = builder.trunc(builder.lshr(word, ir.Constant(ir.IntType(32), 16)), ir.IntType(8))
+        builder.store(last, _pointer(builder, builder.add(dst, ir.Constant(ir.IntType(64), 2)), 8), align=1)
+
+    return emit
+
+
+@intrinsic(_emit_store_lanes(3), "i8 u8")
+def store_lanes3(dst: IntScalar, lanes: np.uint64) -> None:
+    """Write the low bytes of the first three of four packed numbers to an address."""
+
+
+@intrinsic(_emit_store_lanes(4), "i8 u8")
+def store_lanes4(dst: IntScalar, lanes: np.uint64) -> None:
+    """Write the low bytes of four packed numbers to an address."""
+
+
+def _emit_paeth(builder: Builder, raw: Value, left: Value, above: Value, corner: Value) -> Value:
+    from llvmlite import ir
+
+    vector = ir.VectorType(ir.IntType(16), 4)
+    zero = ir.Constant(vector, [0] * 4)
+    raw, left, above, corner = (builder.bitcast(each, vector) for each in (raw, left, above, corner))
+
+    def size(value: Value) -> Value:
+        return builder.select(builder.icmp_signed("<", value, zero), builder.sub(zero, value), value)
+
+    from_above, from_left = builder.sub(above, corner), builder.sub(left, corner)
+    to_left, to_above, to_corner = size(from_above), size(from_left), size(builder.add(from_above, from_left))
+    smaller = builder.select(builder.icmp_signed("<=", to_above, to_corner), to_above, to_corner)
+    other = builder.select(builder.icmp_signed("<=", to_above, to_corner), above, corner)
+    nearest = builder.select(builder.icmp_signed("<=", to_left, smaller), left, other)
+    total = builder.and_(builder.add(raw, nearest), ir.Constant(vector, [255] * 4))
+    return builder.bitcast(total, ir.IntType(64))
+
+
+@intrinsic(_emit_paeth, "u8 u8 u8 u8", "u8")
+def add_paeth(raw: np.uint64, left: np.uint64, above: np.uint64, corner: np.uint64) -> np.uint64:
+    """Add to four packed numbers, modulo 256, whichever is nearest to `left + above - corner`, the first of equals."""
+    raise NotImplementedError

@@ -1,8 +1,11 @@
 """Columns of episodes, read from the lists of records.
 
-A column reads rows `a : b` of one record at a time. Where the values of all records are in one piece in the files, as
-float32 and small booleans mostly are, a `RowMap` copies them in place. Numbers of other types are decoded an episode at
-a time and kept in a cache. Encoded images and tensors are decoded for each wanted row; the cache has their places.
+A batch has rows `a : b` of many records, which `read_pieces` reads with one call of a kernel. Where the values of all
+records are in one piece in the files, as float32 and small booleans mostly are, a `RowMap` copies them in place. What
+is unusual or damaged is left to `read_into`, which reads rows of one record and says what is wrong with them; numbers
+that it decodes are kept in a cache.
+
+Memory does not grow with what was read, but for the places of texts, tensors and images: 4 bytes for each.
 """
 
 from __future__ import annotations
@@ -11,27 +14,32 @@ import math
 import zlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from typing_extensions import override
 
 from penstock.containers.cache import Cache
-from penstock.containers.images import decode_rows
-from penstock.core.arrays import AnyArray, IntArray
+from penstock.containers.images import decode_into, decode_rows
+from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray, UInt32Array
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
+from penstock.formats.base.pieces import RowPieces, expand
 from penstock.formats.rlds.features import RLDSFeature
 from penstock.formats.rlds.records import (
     FeatureList,
     RLDSRecords,
+    as_dtype,
     blob_places,
     blobs_at,
     numbers_of,
     require_values,
     text_of,
 )
-from penstock.kernels.examples import FLOATS, INTEGERS, packed_bits, packed_floats
+from penstock.kernels.example_rows import copy_places, read_floats, read_integers, read_places
+from penstock.kernels.examples import BYTES, FLOATS, INTEGERS, packed_bits, packed_floats
 from penstock.kernels.rows import RowMap
 
 MOST_BYTES = 1 << 30  # of one compressed tensor whose size varies
@@ -78,10 +86,79 @@ class FeatureColumn(ABC):
         """Read values `a : b` of a record into an array."""
         out[...] = self.rows(record, a, b)
 
+    def read_pieces(self, pieces: RowPieces, out: AnyArray) -> IntArray:
+        """Read values of many records, which were verified, into rows of an array.
+
+        Args:
+            pieces: Records as `run`, the first value of each as `start`, and the row of `out` for it as `at`.
+            out: The rows, in C order. Rows without a piece stay as they are.
+
+        Returns:
+            Numbers of the pieces that are left to `read_into`, because their lists are unusual or damaged.
+        """
+        return np.arange(len(pieces.run))
+
+    def _lists(self, pieces: RowPieces) -> _Lists:
+        """Return where the lists of pieces are."""
+        index = self.records.index
+        data, message = self.records.messages(pieces.run)
+        spans = index.spans[pieces.run, self.key]
+        sound = (spans[:, 0] >= 0) & (spans[:, 0] <= spans[:, 1]) & (spans[:, 1] <= index.size[pieces.run])
+        begin, end = message + spans[:, 0], message + spans[:, 1]
+        return _Lists(data, message, begin, end, spans[:, 2].copy(), index.kinds[pieces.run, self.key], sound)
+
+    def _counts(self, pieces: RowPieces) -> IntArray:
+        """Return the number of values that each record of the pieces must have."""
+        steps = self.records.index.steps[pieces.run]
+        return steps if self.feature.of_step else np.ones_like(steps)
+
+
+class _Lists(NamedTuple):
+    """Lists of the pieces of a read: in bytes `begin : end` of `data`, `total` values of a kind.
+
+    The message of each begins at `message`. `sound` marks lists that are within their records.
+    """
+
+    data: ByteArray
+    message: IntArray
+    begin: IntArray
+    end: IntArray
+    total: IntArray
+    kind: ByteArray
+    sound: BoolArray
+
+    def take(self, chosen: IntArray) -> _Lists:
+        """Some of the lists."""
+        places = self.message[chosen], self.begin[chosen], self.end[chosen], self.total[chosen]
+        return _Lists(self.data, *places, self.kind[chosen], self.sound[chosen])
+
 
 @dataclass(frozen=True, eq=False)
 class NumberColumn(FeatureColumn):
     """Numbers of a fixed shape, as a list of floats or integers."""
+
+    @override
+    def read_pieces(self, pieces: RowPieces, out: AnyArray) -> IntArray:
+        shape = tuple(size or 0 for size in (*self.feature.within, *self.feature.shape))
+        width = math.prod(shape)
+        if len(self.feature.keys) > 1 or not width or not len(pieces.run):
+            return super().read_pieces(pieces, out)
+        lists = self._lists(pieces)
+        usual = lists.sound & (lists.kind == lists.kind[0]) & (lists.total == width * self._counts(pieces))
+        if lists.kind[0] not in (INTEGERS, FLOATS) or not usual.any():
+            return super().read_pieces(pieces, out)
+        chosen = np.flatnonzero(usual)
+        lists, wanted = lists.take(chosen), pieces.take(chosen)
+        offsets = offsets_of(wanted.length)
+        values = np.empty((offsets[-1], *shape), np.int64 if lists.kind[0] == INTEGERS else np.dtype("<f4"))
+        skip, count, place = width * wanted.start, width * wanted.length, width * offsets[:-1]
+        where = lists.data, lists.begin, lists.end
+        if lists.kind[0] == INTEGERS:
+            failed = read_integers(*where, lists.total, skip, count, place, values.reshape(-1))
+        else:
+            failed = read_floats(*where, skip, count, place, values.reshape(-1).view(np.uint8))
+        out[expand(wanted.at, wanted.length)] = as_dtype(values, self.feature.dtype)
+        return np.concatenate([np.flatnonzero(~usual), chosen[failed]])
 
     @override
     def rows(self, record: int, a: int, b: int) -> AnyArray:
@@ -134,16 +211,69 @@ class BlobColumn(FeatureColumn):
 
     def blobs(self, record: int, a: int, b: int) -> list[bytes]:
         """Return the bytes of values `a : b`."""
-        places = self.cache.peek((self.key, record))
-        if places is None:
-            found = self.list_of(record)
-            places = self.cache.array((self.key, record), lambda: blob_places(found, self.steps(record)))
-        return blobs_at(self.records.bytes_of(record)[0], places[a:b])
+        found = self.list_of(record)
+        return blobs_at(found.data, blob_places(found, self.steps(record))[a:b])
+
+    @cached_property
+    def _first(self) -> IntArray:
+        """Number of the first value of each record."""
+        steps = self.records.index.steps
+        return offsets_of(steps if self.feature.of_step else np.ones_like(steps))
+
+    @cached_property
+    def _known(self) -> UInt32Array:
+        """Places of values that were found. Memory is taken where an entry is written."""
+        return np.zeros(int(self._first[-1]), np.uint32)
+
+    def places(self, pieces: RowPieces) -> tuple[ByteArray, IntArray, IntArray, BoolArray]:
+        """Find values of many records, which were verified.
+
+        Args:
+            pieces: As for `read_pieces`.
+
+        Returns:
+            An array, the place `[n, 2]` of each value in it (begin and end), the row of each value, and `[P]` which
+            pieces were not found. They have places of no bytes.
+        """
+        lists = self._lists(pieces)
+        total = self._counts(pieces)
+        offsets = offsets_of(pieces.length)
+        found = np.zeros((offsets[-1], 2), np.int64)
+        failed = ~lists.sound | (lists.kind != BYTES) | (pieces.start + pieces.length > total)
+        chosen = np.flatnonzero(~failed)
+        lists, wanted = lists.take(chosen), pieces.take(chosen)
+        lacking = read_places(
+            lists.data,
+            lists.message,
+            lists.begin,
+            lists.end,
+            self._first[wanted.run],
+            total[chosen],
+            wanted.start,
+            wanted.length,
+            offsets[chosen],
+            self._known,
+            found,
+        )
+        failed[chosen[lacking]] = True
+        if failed.any():
+            found[np.repeat(failed, pieces.length)] = 0
+        return lists.data, found, expand(pieces.at, pieces.length), failed
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedText(BlobColumn):
     """Text."""
+
+    def read_texts(self, pieces: RowPieces) -> Ragged | None:
+        """Return texts of many records, which were verified, or None where one is damaged."""
+        data, places, _, failed = self.places(pieces)
+        if failed.any():
+            return None
+        offsets = offsets_of(places[:, 1] - places[:, 0])
+        values = np.empty(offsets[-1], np.uint8)
+        copy_places(data, places, offsets[:-1], values)
+        return Ragged(values, offsets)
 
     @override
     def rows(self, record: int, a: int, b: int) -> Ragged:
@@ -173,14 +303,54 @@ class EncodedImages(BlobColumn):
     @override
     def read_into(self, record: int, a: int, b: int, out: AnyArray) -> None:
         blobs = self.blobs(record, a, b)
-        # A float32 image is stored as four channels of uint8: the bytes of each float.
-        pixels = out.view(np.uint8) if out.dtype == np.float32 else out
-        decode_rows(blobs, pixels, convert=out.dtype == np.uint8, where=self.feature.path, first=a)
+        decode_rows(blobs, _pixels(out), convert=out.dtype == np.uint8, where=self.feature.path, first=a)
+
+    @override
+    def read_pieces(self, pieces: RowPieces, out: AnyArray) -> IntArray:
+        data, places, rows, failed = self.places(pieces)
+        pixels, convert = _pixels(out), out.dtype == np.uint8
+        piece = np.repeat(np.arange(len(failed)), pieces.length)
+        spans: list[list[int]] = places.tolist()
+        for i, (begin, end) in enumerate(spans):
+            if failed[piece[i]]:
+                continue
+            try:
+                decode_into(data[begin:end].tobytes(), pixels[rows[i]], convert=convert)
+            except FormatError:  # `read_into` says where
+                failed[piece[i]] = True
+        return np.flatnonzero(failed)
+
+
+def _pixels(out: AnyArray) -> AnyArray:
+    """Return images as an array to decode into. A float32 image is stored as four channels: the bytes of each float."""
+    return out.view(np.uint8) if out.dtype == np.float32 else out
 
 
 @dataclass(frozen=True, eq=False)
 class TensorColumn(BlobColumn):
     """Bytes of tensors, plain or compressed with zlib. The first size of the shape may vary; then rows are ragged."""
+
+    @override
+    def read_pieces(self, pieces: RowPieces, out: AnyArray) -> IntArray:
+        size = math.prod(out.shape[1:]) * out.dtype.itemsize
+        if not size:
+            return super().read_pieces(pieces, out)
+        data, places, rows, failed = self.places(pieces)
+        piece = np.repeat(np.arange(len(failed)), pieces.length)
+        raw = out.reshape(-1).view(np.uint8)
+        if not self.feature.zipped:
+            failed[piece[places[:, 1] - places[:, 0] != size]] = True
+            sound = ~failed[piece]
+            copy_places(data, places[sound], size * rows[sound], raw)
+            return np.flatnonzero(failed)
+        cells = raw.reshape(-1, size)
+        spans: list[list[int]] = places.tolist()
+        for i, (begin, end) in enumerate(spans):
+            try:
+                cells[rows[i]] = np.frombuffer(self._unpacked(data[begin:end].tobytes(), size), np.uint8)
+            except (FormatError, zlib.error):  # `read_into` says where
+                failed[piece[i]] = True
+        return np.flatnonzero(failed)
 
     @override
     def rows(self, record: int, a: int, b: int) -> Array:

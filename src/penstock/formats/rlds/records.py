@@ -15,10 +15,11 @@ from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
 from penstock.core.boundary import parsing
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.errors import ChecksumError, FormatError
-from penstock.files.mapping import check_mapped
+from penstock.files.mapping import MappedFiles, check_mapped
 from penstock.formats.rlds.features import RLDSFeature
 from penstock.formats.rlds.index import RecordIndex
 from penstock.kernels.crc32c import first_damaged
+from penstock.kernels.example_rows import spanning
 from penstock.kernels.examples import ABSENT, BYTES, FLOATS, INTEGERS, blobs_of, floats_of, integers_of
 
 
@@ -48,6 +49,9 @@ class RLDSRecords:
         self.buffers = tuple(buffers)
         self.index = index
         self._unchecked: BoolArray = np.full(len(index.steps), verify)
+        self._files = MappedFiles(buffers)
+        self._data, bases = spanning(buffers)
+        self._begin = bases[index.shard] + index.begin if len(bases) else index.begin
 
     def where(self, record: int, feature: str = "") -> tuple[Path, str]:
         """Return the file of a record and its place there, for messages."""
@@ -81,6 +85,15 @@ class RLDSRecords:
         """Return bytes that have a record, read-only, and where it begins in them."""
         return self.buffers[int(self.index.shard[record])], int(self.index.begin[record])
 
+    def messages(self, records: IntArray) -> tuple[ByteArray, IntArray]:
+        """Return an array that has some records, which were verified, and the place in it at which each begins.
+
+        Raises:
+            FormatError: A shard was truncated, or a chunk is damaged.
+        """
+        self._files.check()
+        return self._data, self._begin[records]
+
     def find(self, record: int, key: int) -> FeatureList:
         """Return the list of a key in a record that was verified."""
         data, base = self.bytes_of(record)
@@ -108,6 +121,14 @@ class ChunkedRecords(RLDSRecords):
         """Do nothing: the hash of a chunk is compared when it is decoded."""
 
     @override
+    def messages(self, records: IntArray) -> tuple[ByteArray, IntArray]:
+        different, which = np.unique(records, return_inverse=True)
+        numbers: list[int] = different.tolist()
+        found = [self.bytes_of(record) for record in numbers]
+        data, bases = spanning([values for values, _ in found])
+        return data, (bases + np.array([begin for _, begin in found], np.int64))[which.reshape(-1)]
+
+    @override
     def bytes_of(self, record: int) -> tuple[ByteArray, int]:
         shard, position = int(self.index.shard[record]), int(self.index.begin[record])
 
@@ -129,15 +150,18 @@ class ChunkedRecords(RLDSRecords):
 def numbers_of(found: FeatureList, dtype: np.dtype[np.generic]) -> AnyArray:
     """Return the `[count]` numbers of a list as a dtype. Raises `ValueError` for a list of bytes."""
     if found.kind == INTEGERS:
-        values = integers_of(found.data, found.begin, found.end, found.count)
-        if dtype == np.uint64:
-            return values.view(np.uint64)
-    elif found.kind == FLOATS:
-        values = floats_of(found.data, found.begin, found.end, found.count)
-    elif found.kind == ABSENT:
-        values = np.zeros(0, dtype)
-    else:
-        raise ValueError("expected numbers, got bytes")
+        return as_dtype(integers_of(found.data, found.begin, found.end, found.count), dtype)
+    if found.kind == FLOATS:
+        return as_dtype(floats_of(found.data, found.begin, found.end, found.count), dtype)
+    if found.kind == ABSENT:
+        return np.zeros(0, dtype)
+    raise ValueError("expected numbers, got bytes")
+
+
+def as_dtype(values: AnyArray, dtype: np.dtype[np.generic]) -> AnyArray:
+    """Return int64 or float32 values of a list as a dtype. A list has uint64 as int64 of the same bits."""
+    if dtype == np.uint64 and values.dtype == np.int64:
+        return values.view(np.uint64)
     return values.astype(dtype, copy=False)
 
 

@@ -24,7 +24,7 @@ from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import ArgumentError, DamageWarning, FormatError, suggestion
-from penstock.formats.base.pieces import cut, spread
+from penstock.formats.base.pieces import RowPieces, cut, spread
 from penstock.formats.base.state import GatheredColumn, SourceState, StateSource
 from penstock.formats.rlds.columns import EncodedImages, EncodedText, FeatureColumn, NumberColumn, column_of
 from penstock.formats.rlds.features import STEPS, RLDSFeature, read_features
@@ -179,16 +179,24 @@ class RLDSSource(StateSource[_RLDSState]):
         if found.placed is not None:
             found.placed.read(selection, out)
             return
-        first = self.rows(found.field.align)
+        values = self._values_of(found, pieces)
+        rest = found.reader.read_pieces(values, out)
+        if found.less is not None:
+            less = np.zeros(out.shape, np.bool_)
+            rest = np.union1d(rest, found.less.read_pieces(values, less))
+            out &= ~less
         record = 0
         try:
-            for record, start, length, at in zip(*(part.tolist() for part in pieces), strict=True):
-                a = start - int(first[record]) + found.first
+            for record, a, length, at in zip(*(part.tolist() for part in values.take(rest)), strict=True):
                 _read(found, record, a, a + length, out[at : at + length])
         except Exception as error:
             if (instead := refusal(error, *state.records.where(record, column))) is None:
                 raise
             raise instead from error
+
+    def _values_of(self, column: _RLDSColumn, pieces: RowPieces) -> RowPieces:
+        """Return pieces with the number of their first value in its record as `start`."""
+        return pieces._replace(start=pieces.start - self.rows(column.field.align)[pieces.run] + column.first)
 
     @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
@@ -197,6 +205,10 @@ class RLDSSource(StateSource[_RLDSState]):
         first = self.rows(found.field.align)
         pieces = cut(first, selection.start, selection.length, selection.start)
         state.records.verify(pieces.run)
+        if isinstance(found.reader, EncodedText):
+            whole = found.reader.read_texts(self._values_of(found, pieces))
+            if whole is not None:
+                return spread(whole, selection)
         parts = [Ragged(np.empty((0, *found.field.shape), found.field.dtype), np.zeros(1, np.int64))]
         texts: list[bytes] = []
         record = 0
