@@ -1,9 +1,9 @@
 """Steps of an RLDS dataset against TensorFlow Datasets: `python benchmarks/rlds.py --peer PYTHON_WITH_TFDS`.
 
-Claim: penstock reads steps in random order in a tenth of the CPU time in which TFDS reads them in file order, as long as
-no pictures are decoded. With pictures (PNG, and JPEG with the extra `jpeg`) it takes half of TFDS's time: decoding
+Claim: penstock reads steps in random order in a tenth of the CPU time in which TFDS reads them in file order, as long
+as no pictures are decoded. With pictures (PNG, and JPEG with the extra `jpeg`) it takes half of TFDS's time: decoding
 them, which libraries do on both sides, takes most of what is left. The second table has both parts: *parse* is the time
-of a step without pictures, *pictures* the rest. Whoever decodes pictures as TFDS does takes at least its time for these.
+of a step without pictures, *pictures* the rest. Any reader that decodes as TFDS does takes at least its time for these.
 Float columns alone are copied in place; TFDS always parses whole records, so that line has no comparison.
 
 Both read the same TFRecord files: the golden episodes (two images of 64 x 96 and 48 x 64 a step), repeated. TFDS reads

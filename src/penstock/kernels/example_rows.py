@@ -216,7 +216,8 @@ def _read_integers(
 ) -> None:
     for j in range(len(begin)):
         at, stop = begin[j], end[j]
-        left, todo, place = skip[j], count[j], destination[j]
+        left, todo = skip[j], count[j]
+        place = destination[j]
         while todo and at < stop:
             tag, at = varint(data, at, stop)
             size, at = varint(data, at, stop) if at >= 0 and tag == _PACKED else (-1, -1)
@@ -255,7 +256,8 @@ def _read_floats(
 ) -> None:
     for j in range(len(begin)):
         at, stop = begin[j], end[j]
-        left, todo, place = 4 * skip[j], 4 * count[j], 4 * destination[j]
+        left, todo = 4 * skip[j], 4 * count[j]
+        place = 4 * destination[j]
         while todo and at < stop:
             tag, at = varint(data, at, stop)
             size, at = varint(data, at, stop) if at >= 0 and tag == _PACKED else (-1, -1)

@@ -188,7 +188,9 @@ def _emit_paeth(builder: Builder, raw: Value, left: Value, above: Value, corner:
         return builder.select(builder.icmp_signed("<", value, zero), builder.sub(zero, value), value)
 
     from_above, from_left = builder.sub(above, corner), builder.sub(left, corner)
-    to_left, to_above, to_corner = size(from_above), size(from_left), size(builder.add(from_above, from_left))
+    to_left = size(from_above)
+    to_above = size(from_left)
+    to_corner = size(builder.add(from_above, from_left))
     smaller = builder.select(builder.icmp_signed("<=", to_above, to_corner), to_above, to_corner)
     other = builder.select(builder.icmp_signed("<=", to_above, to_corner), above, corner)
     nearest = builder.select(builder.icmp_signed("<=", to_left, smaller), left, other)

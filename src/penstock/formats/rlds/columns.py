@@ -151,7 +151,9 @@ class NumberColumn(FeatureColumn):
         lists, wanted = lists.take(chosen), pieces.take(chosen)
         offsets = offsets_of(wanted.length)
         values = np.empty((offsets[-1], *shape), np.int64 if lists.kind[0] == INTEGERS else np.dtype("<f4"))
-        skip, count, place = width * wanted.start, width * wanted.length, width * offsets[:-1]
+        skip = width * wanted.start
+        count = width * wanted.length
+        place = width * offsets[:-1]
         where = lists.data, lists.begin, lists.end
         if lists.kind[0] == INTEGERS:
             failed = read_integers(*where, lists.total, skip, count, place, values.reshape(-1))
