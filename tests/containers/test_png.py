@@ -12,8 +12,7 @@ import pytest
 from PIL import Image
 
 from penstock.containers import images
-from penstock.containers.images import decode, decode_into, encode
-from penstock.containers.png import START, decode_png
+from penstock.containers.images import PNG_START, _decode_png, decode, decode_into, encode
 from penstock.errors import FormatError
 
 TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
@@ -45,7 +44,7 @@ def png(pixels, kinds=FILTERS, *, before=(), parts=1, raw=None, interlaced=0, af
     packed = zlib.compress(filtered(pixels, kinds) if raw is None else raw)
     cut = np.linspace(0, len(packed), parts + 1).astype(int)
     data = [chunk(b"IDAT", packed[a:b]) for a, b in itertools.pairwise(cut)]
-    return b"".join([START, chunk(b"IHDR", head), *before, *data, chunk(b"IEND", b""), after])
+    return b"".join([PNG_START, chunk(b"IHDR", head), *before, *data, chunk(b"IEND", b""), after])
 
 
 def noise(shape, dtype="u1"):
@@ -57,7 +56,7 @@ def test_all_filters_give_back_the_pixels(channels, dtype):
     pixels = noise((11, 7, channels), dtype)
     for kinds in [*((kind,) for kind in FILTERS), FILTERS, (4, 3, 2, 1, 0)]:
         out = np.zeros_like(pixels)
-        assert decode_png(png(pixels, kinds), out)
+        assert _decode_png(png(pixels, kinds), out)
         np.testing.assert_array_equal(out, pixels)
         decode_into(png(pixels, kinds), out[::-1])  # not in one piece: through another array
         np.testing.assert_array_equal(out[::-1], pixels)
@@ -71,7 +70,7 @@ def test_all_filters_give_back_the_pixels(channels, dtype):
 def test_usual_files_are_read_here_and_as_pillow_reads_them(options):
     pixels = noise((9, 8, 3))
     blob, out = png(pixels, **options), np.zeros_like(pixels)
-    assert decode_png(blob, out)
+    assert _decode_png(blob, out)
     np.testing.assert_array_equal(out, pixels)
     np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(blob))), pixels)
 
@@ -88,8 +87,28 @@ def test_usual_files_are_read_here_and_as_pillow_reads_them(options):
     ],
     ids=["transparent", "palette", "interlaced", "short", "long", "filter"],
 )
-def test_others_are_left_to_pillow(options):
-    assert not decode_png(png(noise((9, 8, 3)), **options), np.zeros((9, 8, 3), np.uint8))
+def test_unusual_files_are_what_pillow_says_they_are(options, monkeypatch):
+    blob = png(noise((9, 8, 3)), **options)
+    found = read(blob)
+    assert _decode_png(blob, np.zeros((9, 8, 3), np.uint8)) == (
+        "PLTE" in str(blob) or len(options.get("raw", b"")) > 225
+    )
+    monkeypatch.setattr(images, "_imagecodecs", lambda: None)
+    assert found == read(blob)
+
+
+def test_warnings_of_libpng_are_not_printed(capfd):
+    """Such as of colour profiles, which thousands of images may have."""
+    assert _decode_png(png(noise((9, 8, 3)), raw=bytes(9 * 25 + 1)), np.zeros((9, 8, 3), np.uint8))
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("channels", "dtype"), [*itertools.product(TYPES, ["u1", "u2"])])
+def test_png_does_not_depend_on_what_is_installed(channels, dtype, monkeypatch):
+    blob = png(noise((11, 7, channels), dtype))
+    found = [read(blob), images.read_header(blob)]
+    monkeypatch.setattr(images, "_imagecodecs", lambda: None)
+    assert found == [read(blob), images.read_header(blob)]
 
 
 def read(blob):
@@ -121,7 +140,7 @@ def test_jpeg_does_not_depend_on_what_is_installed(quality, smooth, progressive,
         assert images._quickly(blob, None, 1 << 20) is not None
         decode_into(blob, outs[0])
         with monkeypatch.context() as without:
-            without.setattr(images, "_simplejpeg", lambda: None)
+            without.setattr(images, "_optional", lambda name: None)
             decode_into(blob, outs[1])
         np.testing.assert_array_equal(outs[0], outs[1])
         np.testing.assert_array_equal(outs[0], decode(blob))

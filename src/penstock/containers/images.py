@@ -9,9 +9,9 @@ decoded, so a header that lies costs nothing. Images become arrays in this way:
 * `decode_into` reads colours of 16 bits into uint16; `decode` takes their upper 8 bits.
 
 Pillow (the extra `images`) decodes any of them, and says what is wrong with a damaged one. The usual ones have a
-shorter way with the same result: plain PNG images are decoded by `penstock.containers.png`, sound JPEG images in colour
-or grey by simplejpeg, where it is installed (the extra `jpeg`). Both decode into the rows of the caller. An image with
-which they have the least trouble goes to Pillow.
+shorter way with the same result: PNG images without a palette are decoded by imagecodecs, where it is installed (the
+extra `png`), JPEG images in colour or grey by simplejpeg (the extra `jpeg`). Both decode into the rows of the caller.
+An image with which they have the least trouble goes to Pillow.
 
 Threads: all three release the GIL while they decompress, and not while they read the header; Pillow needs 10 to 20 µs
 for that.
@@ -21,7 +21,9 @@ from __future__ import annotations
 
 import importlib
 import io
+import logging
 import math
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,14 +32,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from penstock.containers.png import START as PNG_START
-from penstock.containers.png import decode_png, plain_header
 from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.errors import DataError, FormatError, UnsafeDataError, require
 from penstock.flow import OrderedMap, PrefetchLimits
 
 Encoding = Literal["png", "jpeg"]
 
+PNG_START = b"\x89PNG\r\n\x1a\n"
 JPEG_START = b"\xff\xd8\xff"
 READABLE = ("JPEG", "PNG", "PPM", "WEBP")  # decoders of Pillow that may run on data
 MOST_PIXELS = 1 << 26  # of one image; a hostile header may claim 4 10^9
@@ -45,6 +46,8 @@ THREAD_BYTES = 1 << 20  # encoded bytes from which several threads are used, whe
 
 _CHANNELS = {"L": 1, "I;16": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
+_PNG_HEAD = struct.Struct(">8sI4sIIBB")  # start, size and name of the first chunk, width, height, depth, colour
+_PNG_CHANNELS = {0: 1, 2: 3, 4: 2, 6: 4}  # by the type of colour; palettes are left out
 _COLOURS = {"Gray": "GRAY", "YCbCr": "RGB"}  # what simplejpeg decodes as Pillow does, and to which colours
 _NATIVE = {"1": "L", "I": "I;16", "I;16B": "I;16", "PA": "RGBA", "CMYK": "RGB", "La": "LA", "RGBa": "RGBA"}
 
@@ -127,7 +130,7 @@ def decode_into(blob: bytes, out: AnyArray, *, convert: bool = False) -> None:
     shape = out.shape if out.ndim == 3 else (*out.shape, 1)
     if math.prod(shape[:2]) <= MOST_PIXELS:
         whole = out.reshape(shape) if out.flags.c_contiguous else np.empty(shape, out.dtype)
-        if decode_png(blob, whole) or _decode_jpeg(blob, whole):
+        if _decode_png(blob, whole) or _decode_jpeg(blob, whole):
             if not out.flags.c_contiguous:
                 out[...] = whole.reshape(out.shape)
             return
@@ -238,16 +241,51 @@ class ImageRows:
 
 
 @cache
-def _simplejpeg() -> Any:
-    """Return the module, or None where it is not installed."""
+def _optional(name: str) -> Any:
+    """Return a module, or None where it is not installed."""
     with suppress(ImportError):
-        return importlib.import_module("simplejpeg")
+        return importlib.import_module(name)
     return None
+
+
+@cache
+def _imagecodecs() -> Any:
+    """Return the module, or None. Its warnings, as of colour profiles, are not printed where nobody handles logs."""
+    if (module := _optional("imagecodecs")) is not None:
+        logging.getLogger("imagecodecs").addHandler(logging.NullHandler())
+    return module
+
+
+def _png_header(blob: bytes) -> tuple[tuple[int, int, int], int] | None:
+    """Return shape and bits of a channel of a PNG image, or None for one that Pillow has to read."""
+    if not is_png(blob) or len(blob) < _PNG_HEAD.size or _imagecodecs() is None:
+        return None
+    _, size, name, width, height, depth, colour = _PNG_HEAD.unpack_from(blob)
+    if (size, name) != (13, b"IHDR") or depth not in (8, 16) or colour not in _PNG_CHANNELS or not width * height:
+        return None
+    return (height, width, _PNG_CHANNELS[colour]), depth
+
+
+def _decode_png(blob: bytes, out: AnyArray) -> bool:
+    """Decode a PNG image into a C-contiguous array `[h, w, channels]`. Returns False for one that Pillow has to read.
+
+    libpng, in imagecodecs, checks the same checksums as Pillow. It makes a channel of a transparent colour, so the
+    shape differs then, which is an error.
+    """
+    header = _png_header(blob)
+    if header is None or header[0] != out.shape or 8 * out.dtype.itemsize != header[1]:
+        return False
+    module = _imagecodecs()
+    try:
+        module.png_decode(blob, out=out[..., 0] if out.shape[2] == 1 else out)
+    except (module.PngError, ValueError):
+        return False
+    return True
 
 
 def _jpeg_header(blob: bytes) -> tuple[tuple[int, int, int], str] | None:
     """Return shape and colours of a JPEG image, or None for one that Pillow has to read."""
-    if not is_jpeg(blob) or (module := _simplejpeg()) is None:
+    if not is_jpeg(blob) or (module := _optional("simplejpeg")) is None:
         return None
     try:
         height, width, stored, _ = module.decode_jpeg_header(blob)
@@ -267,7 +305,7 @@ def _decode_jpeg(blob: bytes, out: AnyArray) -> bool:
     if header is None or header[0] != out.shape or out.dtype != np.uint8:
         return False
     try:
-        _simplejpeg().decode_jpeg(blob, header[1], buffer=out)
+        _optional("simplejpeg").decode_jpeg(blob, header[1], buffer=out)
     except ValueError:
         return False
     return True
@@ -275,9 +313,9 @@ def _decode_jpeg(blob: bytes, out: AnyArray) -> bool:
 
 def _quickly(blob: bytes, mode: str | None, most_pixels: int) -> AnyArray | None:
     """Return the pixels of an image without Pillow, or None if that cannot be."""
-    plain = plain_header(blob)
-    if plain is not None and (plain.depth == 8 or plain.shape[2] == 1):
-        shape, depth = plain.shape, plain.depth
+    png = _png_header(blob)
+    if png is not None and (png[1] == 8 or png[0][2] == 1):
+        shape, depth = png
     elif (jpeg := _jpeg_header(blob)) is not None:
         shape, depth = jpeg[0], 8
     else:
@@ -286,7 +324,7 @@ def _quickly(blob: bytes, mode: str | None, most_pixels: int) -> AnyArray | None
     if not same or shape[0] * shape[1] > most_pixels:
         return None
     out = np.empty(shape, np.uint8 if depth == 8 else np.uint16)
-    if not (decode_png if plain is not None else _decode_jpeg)(blob, out):
+    if not (_decode_png if png is not None else _decode_jpeg)(blob, out):
         return None
     return out[..., 0] if shape[2] == 1 else out
 
