@@ -11,11 +11,17 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import FormatError
+from penstock.flow.metrics import StageMetrics
 from penstock.formats.base.chunks import ChunkSource, Wanted, chosen
+from penstock.live.account import ChunkAccount
 from penstock.live.catalog import ChunkCatalog
-from penstock.live.chunk_sources import Inlet, Opened
+from penstock.live.chunk_loader import ChunkLoader
+from penstock.live.chunk_sources import Inlet
+from penstock.live.events import EventLog
+from penstock.live.hooks import ChunkFunctions
 from penstock.live.intake import Intake
 from penstock.live.journal import Arrival
+from penstock.live.open_source import OpenSource
 
 MAGIC = b"CHNK"
 
@@ -104,19 +110,24 @@ class Reopened(Inlet):
     def __init__(self, opened: Callable[[Arrival], ChunkSource]) -> None:
         self._opened = opened
 
-    def newest(self) -> Generator[Opened]:
+    def newest(self) -> Generator[OpenSource]:
         yield from ()
 
-    def poll(self) -> list[Opened]:
+    def poll(self) -> list[OpenSource]:
         return []
 
-    def open(self, arrival: Arrival) -> ChunkSource:
-        return self._opened(arrival)
+    def open(self, arrival: Arrival) -> OpenSource:
+        return OpenSource(arrival, self._opened(arrival))
 
 
 def catalog_of(opened: Callable[[Arrival], ChunkSource], **options: Any) -> ChunkCatalog:
     """A catalog of sources that a function opens."""
     return ChunkCatalog(Intake(Reopened(opened)), **options)
+
+
+def loader_of(catalog: ChunkCatalog) -> ChunkLoader:
+    """What loads the chunks of a catalog."""
+    return ChunkLoader(catalog, ChunkFunctions(), StageMetrics("chunks"), ChunkAccount(), EventLog())
 
 
 def frames_of(games: Iterable[int]) -> list[tuple[int, int]]:

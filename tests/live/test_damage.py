@@ -19,7 +19,7 @@ from penstock.live.failures import SourceGone
 from penstock.live.hooks import ChunkFunctions, Rejected
 from penstock.live.journal import Arrival
 from penstock.live.pipeline import LiveOptions, LivePipeline
-from tests.live.files import Games, Opener, catalog_of, frames_of, named, names, records, write
+from tests.live.files import Games, Opener, catalog_of, frames_of, loader_of, named, names, records, write
 
 FILES = [[0, 1, 2], [10], [20, 21], [30, 31, 32, 33]]
 GAMES = [game for file in FILES for game in file]
@@ -182,7 +182,7 @@ def test_a_renamed_file_is_read_under_its_new_name_by_a_run_that_reopens_it(tmp_
     names(tmp_path, FILES)
     provider = FilePathProvider(tmp_path, watch="poll", clock=iter(range(5000, 9000, 10)).__next__)
     loader = ChunkSourceLoader(provider, Opener())
-    arrivals = [arrival for arrival, _ in loader.begin(wanted=100)]
+    arrivals = [opened.arrival for opened in loader.begin(wanted=100)]
     for new in ("h.chk", "i.chk"):
         old = "g0000.chk" if new == "h.chk" else "h.chk"
         (tmp_path / old).rename(tmp_path / new)
@@ -237,19 +237,20 @@ def test_no_more_sources_are_open_than_allowed(tmp_path: Path) -> None:
         return source
 
     catalog = catalog_of(opened, limit=3)
+    loader = loader_of(catalog)
     for i in range(count):
         catalog.place(2 * i, Arrival(f"{i}.chk", f"{i}", 2))
     for number in [*range(2 * count), *range(0, 2 * count, 5)]:
-        assert named(catalog.load(number)) == frames_of([number // 2 + 100 * (number % 2)])
+        assert named(loader.load(number)) == frames_of([number // 2 + 100 * (number % 2)])
         assert sum(not source.closed for source in opener.sources) <= 3
     for i in range(4):
         catalog.leave(2 * i)
-    catalog.load(1)
+    loader.load(1)
     assert catalog.open_sources <= 3
     catalog.forget(8)
     assert len(catalog) == count - 4
     with pytest.raises(SourceGone, match="of a known source"):
-        catalog.load(7)
+        loader.load(7)
     catalog.close()
     assert all(source.closed for source in opener.sources)
 

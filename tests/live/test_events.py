@@ -19,7 +19,7 @@ from penstock.live.journal import Arrival, Journal
 from penstock.live.options import LiveOptions, Stream
 from penstock.live.pipeline import LivePipeline
 from penstock.live.splitter import ChunkSourceSplitter
-from tests.live.files import Games, Opener, catalog_of, frames_of, named, names, write
+from tests.live.files import Games, Opener, catalog_of, frames_of, loader_of, named, names, write
 
 OPTIONS: dict[str, Any] = {"reservoir": 0, "batch_size": 1, "follow": "manual", "references": True, "window": 25}
 
@@ -50,7 +50,7 @@ class Run:
     def __exit__(self, *exc: object) -> None:
         self.pipeline.stop()
         assert all(source.closed for source in self.opener.sources)
-        assert vars(Intake.of(self.inlet))["_open"] == vars(Intake.of(self.inlet))["_latest"] == {}
+        assert vars(Intake.of(self.inlet))["_latest"] == {}
 
 
 @pytest.mark.parametrize("split", [True, False])
@@ -180,7 +180,7 @@ def test_a_source_that_cannot_be_read_is_closed_once_nobody_reads_it(tmp_path: P
 
     catalog = catalog_of(opened)
     catalog.place(0, Arrival("a.chk", "a.chk", 2))
-    assert named(catalog.load(1)) == frames_of([2])
+    assert named(loader_of(catalog).load(1)) == frames_of([2])
     assert [source.closed for source in opener.sources] == [True, False]
     catalog.close()
     assert [source.closed for source in opener.sources] == [True, True]
@@ -191,13 +191,13 @@ def test_streams_share_an_open_source_until_the_last_is_done(tmp_path: Path) -> 
     arrival = Arrival("a.chk", "a.chk", 2)
     write(tmp_path / "a.chk", [1, 2])
     first = catalog_of(lambda each: opener(tmp_path / each.name) or pytest.fail("expected a file of games"))
-    second = type(first)(vars(first)["_intake"])
+    second = type(first)(first.intake)
     for catalog in (first, second):
         catalog.place(0, arrival)
-        assert len(catalog.load(0)) == len(frames_of([1]))
+        assert len(loader_of(catalog).load(0)) == len(frames_of([1]))
     assert len(opener.sources) == 1
     first.close()
     assert not opener.sources[0].closed
-    assert named(second.load(1)) == frames_of([2])
+    assert named(loader_of(second).load(1)) == frames_of([2])
     second.close()
     assert opener.sources[0].closed

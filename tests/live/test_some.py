@@ -15,7 +15,7 @@ from penstock.live.directory import FilePathProvider
 from penstock.live.failures import SourceGone
 from penstock.live.journal import Arrival
 from penstock.live.pipeline import LiveOptions, LivePipeline
-from tests.live.files import Games, catalog_of, named, names, write
+from tests.live.files import Games, catalog_of, loader_of, named, names, write
 
 FILES = [[0, 1, 2], [10], [20, 21], [30, 31, 32, 33], [*range(40, 70)]]
 WAYS: list[dict[str, Any]] = [
@@ -93,10 +93,10 @@ def test_a_file_that_is_written_anew_while_parts_of_it_are_read_gives_nothing(tm
             write(path, [4, 5, 6], age=2000.0)
             return found
 
-    ((arrival, source),) = inlet(tmp_path, Rewritten).begin(wanted=9)
+    (opened,) = inlet(tmp_path, Rewritten).begin(wanted=9)
     with pytest.raises(SourceGone):
-        source.load_some([1, 2], lambda k, n: np.array([0]))
-    assert arrival.count == 3
+        opened.load_some([1, 2], lambda k, n: np.array([0]))
+    assert opened.arrival.count == 3
 
 
 def test_each_source_is_asked_once_for_all_that_is_wanted_of_it() -> None:
@@ -116,7 +116,7 @@ def test_each_source_is_asked_once_for_all_that_is_wanted_of_it() -> None:
     catalog = catalog_of(lambda arrival: Letters(arrival.key), limit=1)
     for lo, name in [(10, "a"), (13, "b")]:
         catalog.place(lo, Arrival(name, name, 3))
-    found = catalog.load_some([15, 10, 99, 13, 12], lambda k, n: np.array([k, n]))
+    found = loader_of(catalog).load_some([15, 10, 99, 13, 12], lambda k, n: np.array([k, n]))
     assert asked == [("b", [2, 0]), ("a", [0, 2])]
     assert [None if rows is None else rows[:, 0].tolist() for rows in found] == [[0, 2], [1, 0], None, [3, 0], [4, 2]]
     assert catalog.open_sources == 1

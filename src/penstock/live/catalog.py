@@ -1,9 +1,9 @@
-"""`ChunkCatalog`: loads the frames of a chunk by its number and reopens sources if needed.
+"""`ChunkCatalog`: table of the sources of a stream by the numbers of their chunks, and which of them are open.
 
 Entries are found by the first number of their source. An entry has at most one open source, which the intake counts and
 closes after its last user; of a stream that reads a part of each source, it has the index of that part. A source that
 cannot be read is dropped: the next read opens the file again, which may have been renamed, and the dropped source is
-closed once no thread of this catalog reads it.
+closed once no thread of this catalog reads it. The catalog reads no frames: `ChunkLoader` does.
 """
 
 from __future__ import annotations
@@ -11,36 +11,33 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right, insort
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.errors import FormatError
-from penstock.flow.metrics import idle
-from penstock.flow.queue import SLICE, QueueClosed
-from penstock.formats.base.chunks import ChunkSource, Wanted, WantedOfEach
 from penstock.live.events import EventLog, SourceOpened
-from penstock.live.failures import SourceGone, may_pass
+from penstock.live.failures import SourceGone
 from penstock.live.intake import Intake
 from penstock.live.journal import Arrival
+from penstock.live.open_source import OpenSource
 from penstock.live.splitter import SplitPart
 
 Int = npt.NDArray[np.int64]
 
-AGAIN = 3  # attempts after one that failed; so many renames of a file may fall into one read
-
 
 @dataclass(slots=True, eq=False)
-class _CatalogEntry:
+class CatalogEntry:
+    """Source whose chunks have the numbers from `lo` on, open or not."""
+
     lo: int
     arrival: Arrival
-    source: ChunkSource | None = None
+    source: OpenSource | None = None
     chunks: Int | None = None  # of the source, which are those of the entry; None for all
     users: int = 0  # threads that read
-    dropped: list[ChunkSource] = field(default_factory=list[ChunkSource])  # to be closed once there are none
+    dropped: list[OpenSource] = field(default_factory=list[OpenSource])  # to be closed once there are none
     left: bool = False
     lost: str = ""
     opening: threading.Lock = field(default_factory=threading.Lock)
@@ -51,19 +48,20 @@ class _CatalogEntry:
 
 
 class ChunkCatalog:
-    """Maps chunk numbers to sources, and opens sources when they are read, at most `limit` at a time.
+    """Maps chunk numbers to sources, and opens sources when they are used, at most `limit` at a time.
 
     The `intake` opens sources; of each, the chunks of `part` have numbers. `events` gets a `SourceOpened` for each. A
-    source that left the window stays known until `forget`, because its frames may have to be read again. With `waits`,
-    a read that fails in an outage of the intake waits for its end, or until the catalog is closed. Thread-safe.
+    source that left the window stays known until `forget`, because its frames may have to be read again. Thread-safe.
 
     >>> import penstock
     >>> from penstock.live.source_chunks import EpisodeInlet
     >>> source = penstock.from_arrays({"letter": np.arange(97, 106, dtype=np.uint8)}, lengths=[2, 3, 4]).source
     >>> catalog = ChunkCatalog(Intake(EpisodeInlet(source, ["letter"])))
     >>> catalog.place(10, Arrival("episodes 0:3", "0", 3))
-    >>> bytes(catalog.load(11)), catalog.name(11)
+    >>> entry = catalog.acquire(11)
+    >>> bytes(catalog.source(entry).load(entry.index(11))), catalog.name(11)
     (b'cde', 'episodes 0:3#1')
+    >>> catalog.release([entry])
     """
 
     def __init__(
@@ -73,20 +71,17 @@ class ChunkCatalog:
         *,
         part: SplitPart | None = None,
         events: EventLog | None = None,
-        waits: bool = False,
     ) -> None:
-        self._intake = intake
+        self.intake = intake
         self._limit = limit
         self._part = part
         self._events = events
-        self._waits = waits
-        self._closed = False
         self._lock = threading.Lock()
-        self._entries: dict[int, _CatalogEntry] = {}
+        self._entries: dict[int, CatalogEntry] = {}
         self._los: list[int] = []
-        self._ready: dict[str, ChunkSource] = {}  # opened before they have numbers
-        self._open: OrderedDict[int, _CatalogEntry] = OrderedDict()
-        self._leaving: dict[int, _CatalogEntry] = {}  # open, and no longer in the window
+        self._ready: dict[str, OpenSource] = {}  # opened before they have numbers
+        self._open: OrderedDict[int, CatalogEntry] = OrderedDict()
+        self._leaving: dict[int, CatalogEntry] = {}  # open, and no longer in the window
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -96,7 +91,7 @@ class ChunkCatalog:
         """Number of open sources."""
         return len(self._open)
 
-    def offer(self, arrival: Arrival, source: ChunkSource) -> None:
+    def offer(self, arrival: Arrival, source: OpenSource) -> None:
         """Register the open source of an arrival that is about to be placed."""
         with self._lock:
             self._ready[arrival.name] = source
@@ -104,13 +99,13 @@ class ChunkCatalog:
     def place(self, lo: int, arrival: Arrival) -> None:
         """Register a source whose chunks have the numbers from `lo` on."""
         with self._lock:
-            entry = _CatalogEntry(lo, arrival)
+            entry = CatalogEntry(lo, arrival)
             if lo not in self._entries:
                 insort(self._los, lo)
             self._entries[lo] = entry
             source = self._ready.pop(arrival.name, None)
             if source is not None:
-                entry.chunks = self._intake.chunks(source, self._part)
+                entry.chunks = source.chunks(self._part)
                 entry.source, self._open[lo] = source, entry
         if source is not None:
             self._tell_opened(entry, source)
@@ -144,7 +139,7 @@ class ChunkCatalog:
                 self._leaving.pop(entry.lo, None)
         for entry in closing:
             if entry.source is not None:
-                self._intake.close(entry.source)
+                self.intake.close(entry.source)
 
     def sources_that_left(self) -> list[tuple[int, Arrival]]:
         """Return the first number and description of each source that left and is not forgotten."""
@@ -156,83 +151,19 @@ class ChunkCatalog:
         entry = self._find(number)
         return f"{entry.arrival.name}#{number - entry.lo}"
 
-    def load(self, number: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
-        """Return `[n, width]` frames; with `wanted`, only these. Reads that the system fails are retried three times.
-
-        During an outage, `load` waits.
-
-        Raises what the source raises, `SourceGone`, and `QueueClosed` once the catalog is closed in an outage.
-        """
-        while True:
-            try:
-                return self._load(number, wanted)
-            except (OSError, FormatError) as error:
-                if not self._was_outage(error):
-                    raise
-
-    def _was_outage(self, error: OSError | FormatError) -> bool:
-        """Wait for the end of an outage; return whether there was one."""
-        inlet = self._intake.inlet
-        if not self._waits or not (may_pass(error) or isinstance(error, SourceGone)) or not inlet.outage():
-            return False
-        with idle():
-            while not self._closed:
-                inlet.wait_for_files(SLICE)
-                if not inlet.outage():
-                    return True
-        raise QueueClosed("nothing more is read: the catalog is closed")
-
-    def _load(self, number: int, wanted: Wanted | None) -> npt.NDArray[np.uint8]:
+    def acquire(self, number: int) -> CatalogEntry:
+        """Return the entry of a chunk, which has one reader more until `release`. Raises `SourceGone` if unknown."""
         entry = self._find(number)
         with self._lock:
             entry.users += 1
-        try:
-            for _ in range(AGAIN):
-                try:
-                    return self._source(entry).load(entry.index(number), wanted)
-                except (OSError, FormatError) as error:
-                    if not may_pass(error):
-                        raise
-                    self._drop(entry)  # it may have been renamed: opening it again may find it
-            return self._source(entry).load(entry.index(number), wanted)
-        finally:
-            self._end_use([entry])
+        return entry
 
-    def load_some(self, numbers: Sequence[int], wanted: WantedOfEach) -> list[npt.NDArray[np.uint8] | None]:
-        """Return a few frames of each of several chunks, as `ChunkSource.load_some`; None where `load` must be used."""
-        found: list[npt.NDArray[np.uint8] | None] = [None] * len(numbers)
-        groups = self._used(numbers)
-        try:
-            for entry, places in groups:
-                of = places
-                try:
-                    source = self._source(entry)
-                    chunks = [entry.index(numbers[at]) for at in places]
-                    rows = source.load_some(chunks, lambda k, n, of=of: wanted(of[k], n))
-                except Exception:  # noqa: BLE001  `load` meets it again, and says of each chunk what is wrong
-                    continue
-                for at, each in zip(places, rows, strict=True):
-                    found[at] = each
-        finally:
-            self._end_use([entry for entry, _ in groups])
-        return found
+    def acquire_some(self, numbers: Sequence[int]) -> list[tuple[CatalogEntry, list[int]]]:
+        """Return the entries of several chunks, as `acquire`, each with the indices of its numbers.
 
-    def _end_use(self, entries: list[_CatalogEntry]) -> None:
-        """Count one reader less of each entry, and close sources that nobody needs open."""
-        closing: list[ChunkSource] = []
-        with self._lock:
-            for entry in entries:
-                entry.users -= 1
-                if entry.users == 0 and entry.dropped:
-                    closing += entry.dropped
-                    entry.dropped = []
-        for source in closing:
-            self._intake.close(source)
-        self._shrink()
-
-    def _used(self, numbers: Sequence[int]) -> list[tuple[_CatalogEntry, list[int]]]:
-        """Return the source of each number, counted as used, with the indices of its numbers."""
-        groups: dict[int, tuple[_CatalogEntry, list[int]]] = {}
+        Unknown numbers are left out.
+        """
+        groups: dict[int, tuple[CatalogEntry, list[int]]] = {}
         with self._lock:
             for place, number in enumerate(numbers):
                 at = bisect_right(self._los, number) - 1
@@ -243,13 +174,44 @@ class ChunkCatalog:
                 entry.users += 1
         return list(groups.values())
 
-    def stop_waiting(self) -> None:
-        """Cancel reads that wait for the end of an outage."""
-        self._closed = True
+    def release(self, entries: Iterable[CatalogEntry]) -> None:
+        """Count one reader less of each entry, and close sources that nobody needs open."""
+        closing: list[OpenSource] = []
+        with self._lock:
+            for entry in entries:
+                entry.users -= 1
+                if entry.users == 0 and entry.dropped:
+                    closing += entry.dropped
+                    entry.dropped = []
+        for source in closing:
+            self.intake.close(source)
+        self._shrink()
+
+    def source(self, entry: CatalogEntry) -> OpenSource:
+        """Return the open source of an acquired entry, and open it if needed. Raises what the inlet raises."""
+        with entry.opening:
+            if entry.lost:
+                raise SourceGone(entry.lost, path=entry.arrival.name)
+            source = entry.source
+            if source is None:
+                source = self._reopened(entry)
+            with self._lock:
+                self._open[entry.lo] = entry
+                self._open.move_to_end(entry.lo)
+                if entry.left:
+                    self._leaving[entry.lo] = entry
+            return source
+
+    def drop(self, entry: CatalogEntry) -> None:
+        """Open the source of an entry again at its next use."""
+        with entry.opening, self._lock:
+            if entry.lo in self._open:
+                source = self._forget_open(entry)
+                entry.dropped.append(source)
+                self.intake.discard(source)
 
     def close(self) -> None:
         """Close all sources."""
-        self.stop_waiting()
         with self._lock:
             sources = [entry.source for entry in self._open.values() if entry.source is not None]
             sources += self._ready.values()
@@ -259,9 +221,9 @@ class ChunkCatalog:
             for entry in self._entries.values():
                 entry.source = None
         for source in sources:
-            self._intake.close(source)
+            self.intake.close(source)
 
-    def _find(self, number: int) -> _CatalogEntry:
+    def _find(self, number: int) -> CatalogEntry:
         with self._lock:
             at = bisect_right(self._los, number) - 1
             entry = self._entries[self._los[at]] if at >= 0 else None
@@ -269,39 +231,21 @@ class ChunkCatalog:
             raise SourceGone(f"expected chunk {number} to be of a known source, got none")
         return entry
 
-    def _source(self, entry: _CatalogEntry) -> ChunkSource:
-        with entry.opening:
-            if entry.lost:
-                raise SourceGone(entry.lost, path=entry.arrival.name)
-            source = entry.source
-            if source is None:
-                source = self._intake.open(entry.arrival)
-                chunks = self._intake.chunks(source, self._part)
-                count = len(source) if chunks is None else len(chunks)
-                if count != entry.arrival.count:
-                    self._intake.close(source)
-                    message = f"expected {entry.arrival.count} chunks as before, got {count}"
-                    raise SourceGone(message, path=entry.arrival.name)
-                entry.chunks, entry.source = chunks, source
-                self._tell_opened(entry, source)
-            with self._lock:
-                self._open[entry.lo] = entry
-                self._open.move_to_end(entry.lo)
-                if entry.left:
-                    self._leaving[entry.lo] = entry
-            return source
+    def _reopened(self, entry: CatalogEntry) -> OpenSource:
+        source = self.intake.open(entry.arrival)
+        count = source.count(self._part)
+        if count != entry.arrival.count:
+            self.intake.close(source)
+            message = f"expected {entry.arrival.count} chunks as before, got {count}"
+            raise SourceGone(message, path=entry.arrival.name)
+        entry.chunks = source.chunks(self._part)
+        entry.source = source
+        self._tell_opened(entry, source)
+        return source
 
-    def _tell_opened(self, entry: _CatalogEntry, source: ChunkSource) -> None:
+    def _tell_opened(self, entry: CatalogEntry, source: OpenSource) -> None:
         if self._events is not None:
-            self._events.append(SourceOpened(entry.lo, self._intake.lost(source, self._part)))
-
-    def _drop(self, entry: _CatalogEntry) -> None:
-        """Reopen a source at its next use."""
-        with entry.opening, self._lock:
-            if entry.lo in self._open:
-                source = self._forget_open(entry)
-                entry.dropped.append(source)
-                self._intake.discard(source)
+            self._events.append(SourceOpened(entry.lo, source.lost(self._part)))
 
     def _shrink(self) -> None:
         """Close sources that left, and the least recently used ones above the limit, unless they are being read."""
@@ -313,9 +257,9 @@ class ChunkCatalog:
             chosen = [*(entry for entry in self._leaving.values() if entry.users == 0), *islice(idle, max(over, 0))]
             closing = [self._forget_open(entry) for entry in chosen if entry.lo in self._open]
         for source in closing:
-            self._intake.close(source)
+            self.intake.close(source)
 
-    def _forget_open(self, entry: _CatalogEntry) -> ChunkSource:
+    def _forget_open(self, entry: CatalogEntry) -> OpenSource:
         source, entry.source = entry.source, None
         del self._open[entry.lo]
         self._leaving.pop(entry.lo, None)

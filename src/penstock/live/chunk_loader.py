@@ -1,5 +1,8 @@
 """`ChunkLoader`: loads the frames of one chunk, with its weight, and counts the chunks that cannot be used.
 
+A read that the system fails is repeated, each time with a file that was opened again. In an outage of all files, reads
+wait for its end.
+
 A chunk that cannot be loaded, or that `transform` rejects, is counted once by its reason and listed by name. It is
 tried again only if the system could not read it, which may pass, or if only its wanted part was read: another use may
 not read the damaged part, and the result of a use must not depend on other uses. Errors of a reader are errors of the
@@ -16,9 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from penstock.errors import DataError
-from penstock.flow.metrics import StageMetrics
-from penstock.flow.queue import QueueClosed
+from penstock.errors import DataError, FormatError
+from penstock.flow.metrics import StageMetrics, idle
+from penstock.flow.queue import SLICE, QueueClosed
 from penstock.formats.base.chunks import Wanted, WantedOfEach
 from penstock.live.account import ChunkAccount, Outcome
 from penstock.live.block import Block
@@ -40,6 +43,7 @@ from penstock.live.unpacker import one_use
 Int = npt.NDArray[np.int64]
 
 NO_PLACES = np.zeros(0, np.int64)
+AGAIN = 3  # attempts after one that failed; so many renames of a file may fall into one read
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +65,8 @@ class ChunkLoader:
     """Loads chunks of a `catalog` and applies the functions of `hooks`. Thread-safe.
 
     `account` gets the outcome of each chunk, and `events` a `ChunkGone` for a chunk whose file was deleted. With
-    `weighs`, the weight of each chunk that was loaded is kept until `forget`.
+    `weighs`, the weight of each chunk that was loaded is kept until `forget`. With `waits`, a read that fails in an
+    outage of the inlet waits for its end, or until `stop_waiting`.
     """
 
     def __init__(
@@ -73,11 +78,14 @@ class ChunkLoader:
         events: EventLog,
         *,
         weighs: bool = False,
+        waits: bool = False,
     ) -> None:
         self.hooks = hooks
         self.metrics = metrics
         self._catalog = catalog
         self._weighs = weighs
+        self._waits = waits
+        self._stopped = False
         self._account, self._events = account, events
         self._weights: dict[int, float] = {}  # and NaN for what failed for good
         self._failed: set[int] = set()  # what was counted
@@ -148,9 +156,40 @@ class ChunkLoader:
         frames = self._loaded(number, wanted)
         return ChosenFrames(number, frames, index_of(read, places), places, ends, len(frames) < there)
 
+    def load(self, number: int, wanted: Wanted | None = None) -> Frames:
+        """Return `[n, width]` frames as the source has them; with `wanted`, only these.
+
+        Raises what the source raises, `SourceGone`, and `QueueClosed` after `stop_waiting` in an outage.
+        """
+        while True:
+            try:
+                return self._read(number, wanted)
+            except (OSError, FormatError) as error:
+                if not self._was_outage(error):
+                    raise
+
     def load_some(self, numbers: Sequence[int], wanted: WantedOfEach) -> list[Frames | None]:
-        """Return a few frames of each of several chunks, as `ChunkCatalog.load_some`."""
-        return self._catalog.load_some(numbers, wanted)
+        """Return a few frames of each of several chunks, as `ChunkSource.load_some`; None where `load` must be used."""
+        found: list[Frames | None] = [None] * len(numbers)
+        groups = self._catalog.acquire_some(numbers)
+        try:
+            for entry, places in groups:
+                of = places
+                try:
+                    source = self._catalog.source(entry)
+                    chunks = [entry.index(numbers[at]) for at in places]
+                    rows = source.load_some(chunks, lambda k, n, of=of: wanted(of[k], n))
+                except Exception:  # noqa: BLE001  `load` meets it again, and says of each chunk what is wrong
+                    continue
+                for at, each in zip(places, rows, strict=True):
+                    found[at] = each
+        finally:
+            self._catalog.release([entry for entry, _ in groups])
+        return found
+
+    def stop_waiting(self) -> None:
+        """Cancel reads that wait for the end of an outage."""
+        self._stopped = True
 
     def fetch(self, number: int, places: Int) -> Block | None:
         """Return frames referenced by a state, all of one chunk; None if they cannot be read."""
@@ -227,11 +266,37 @@ class ChunkLoader:
     def _loaded(self, number: int, wanted: Wanted | None = None) -> Frames:
         """Return frames of a chunk. Any error of its reader is an error of the chunk, and becomes a `LostError`."""
         try:
-            return self._catalog.load(number, wanted)
+            return self.load(number, wanted)
         except QueueClosed:
             raise  # the consumer is gone
         except Exception as error:
             raise LostError(error) from error
+
+    def _read(self, number: int, wanted: Wanted | None) -> Frames:
+        entry = self._catalog.acquire(number)
+        try:
+            for _ in range(AGAIN):
+                try:
+                    return self._catalog.source(entry).load(entry.index(number), wanted)
+                except (OSError, FormatError) as error:
+                    if not may_pass(error):
+                        raise
+                    self._catalog.drop(entry)  # it may have been renamed: opening it again may find it
+            return self._catalog.source(entry).load(entry.index(number), wanted)
+        finally:
+            self._catalog.release([entry])
+
+    def _was_outage(self, error: OSError | FormatError) -> bool:
+        """Wait for the end of an outage; return whether there was one."""
+        inlet = self._catalog.intake.inlet
+        if not self._waits or not (may_pass(error) or isinstance(error, SourceGone)) or not inlet.outage():
+            return False
+        with idle():
+            while not self._stopped:
+                inlet.wait_for_files(SLICE)
+                if not inlet.outage():
+                    return True
+        raise QueueClosed("nothing more is read: the stream is closed")
 
     def _weight(self, frames: Frames) -> float:
         weight = float(len(frames)) if self.hooks.weights is None else float(np.sum(self.hooks.weights(frames)))

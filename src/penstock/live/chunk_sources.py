@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat as modes
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 from typing_extensions import override
 
 from penstock.errors import FormatError
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.metrics import StageMetrics
 from penstock.flow.ordered_map import OrderedMap
-from penstock.formats.base.chunks import ChunkSource, Opener, Wanted, WantedOfEach
+from penstock.formats.base.chunks import Opener
 from penstock.live.directory import FilePathProvider
 from penstock.live.failures import SourceGone, may_pass, reason_of
 from penstock.live.identity import FoundFile
 from penstock.live.journal import Arrival
-
-Opened = tuple[Arrival, ChunkSource]
+from penstock.live.open_source import OpenSource
 
 
 class Inlet(ABC):
@@ -41,30 +38,30 @@ class Inlet(ABC):
     metrics: StageMetrics
 
     @abstractmethod
-    def newest(self) -> Generator[Opened]:
+    def newest(self) -> Generator[OpenSource]:
         """Yield existing sources, newest first; the caller closes the generator when it has enough. Called once."""
 
-    def begin(self, wanted: int) -> list[Opened]:
+    def begin(self, wanted: int) -> list[OpenSource]:
         """Return the newest existing sources that together have `wanted` chunks, oldest first. Called once.
 
         Args:
             wanted: Number of chunks that suffice.
         """
-        opened: list[Opened] = []
+        opened: list[OpenSource] = []
         with contextlib.closing(self.newest()) as newest:
             for each in newest:
                 opened.append(each)
-                wanted -= len(each[1])
+                wanted -= len(each)
                 if wanted <= 0:
                     break
         return opened[::-1]
 
     @abstractmethod
-    def poll(self) -> list[Opened]:
+    def poll(self) -> list[OpenSource]:
         """Return new sources in the order of arrival. Never waits."""
 
     @abstractmethod
-    def open(self, arrival: Arrival) -> ChunkSource:
+    def open(self, arrival: Arrival) -> OpenSource:
         """Reopen an earlier source.
 
         Args:
@@ -148,7 +145,7 @@ class ChunkSourceLoader(Inlet):
         ...         _ = Path(folder, name).write_text(name)
         ...     loader = ChunkSourceLoader(FilePathProvider(folder, watch="off"), Whole)
         ...     opened = loader.begin(wanted=9)
-        >>> [arrival.name for arrival, source in opened]
+        >>> [each.arrival.name for each in opened]
         ['a', 'b']
     """
 
@@ -168,14 +165,14 @@ class ChunkSourceLoader(Inlet):
         self._latest = 0
 
     @override
-    def newest(self) -> Generator[Opened]:
+    def newest(self) -> Generator[OpenSource]:
         names = [name for name in self.provider.scan() if self._is_news(name)]
         found = (file for name in names if (file := self.provider.take(name)) is not None)
         with OrderedMap(self._open_found, found, PrefetchLimits(self._threads, max(self._threads, 1))) as results:
             yield from (result for result in results if result is not None)
 
     @override
-    def poll(self) -> list[Opened]:
+    def poll(self) -> list[OpenSource]:
         found: list[FoundFile] = []
         for file in self.provider.poll():
             if file.was is not None:
@@ -191,13 +188,14 @@ class ChunkSourceLoader(Inlet):
         return list(self._open_all(found))
 
     @override
-    def open(self, arrival: Arrival) -> ChunkSource:
+    def open(self, arrival: Arrival) -> OpenSource:
         path = self._path(arrival.name)
-        self._check(arrival, path, path.stat())
+        check = partial(self._check, arrival, path)
+        check(path.stat())
         source = self._opener(path)
         if source is None:
             raise SourceGone("expected a file of chunks as before, got something else", path=path)
-        return _Checked(source, path, lambda stat: self._check(arrival, path, stat))
+        return OpenSource(arrival, source, path, check)
 
     def _path(self, taken: str) -> Path:
         """Return the present path of a file that was taken under a name."""
@@ -262,7 +260,7 @@ class ChunkSourceLoader(Inlet):
         """Return the counts of the provider."""
         return dict(self.provider.counts)
 
-    def _open_all(self, found: Iterable[FoundFile]) -> Iterator[Opened]:
+    def _open_all(self, found: Iterable[FoundFile]) -> Iterator[OpenSource]:
         with OrderedMap(self._open_found, found, PrefetchLimits(self._threads, 2 * self._threads + 2)) as results:
             yield from (result for result in results if result is not None)
 
@@ -290,11 +288,11 @@ class ChunkSourceLoader(Inlet):
                 return
         self._names[was] = name
 
-    def _open_found(self, file: FoundFile) -> Opened | None:
+    def _open_found(self, file: FoundFile) -> OpenSource | None:
         with self.metrics.work():
             return self._try_to_open(file)
 
-    def _try_to_open(self, file: FoundFile) -> Opened | None:
+    def _try_to_open(self, file: FoundFile) -> OpenSource | None:
         try:
             source = self._opener(file.path)
         except Exception as error:  # noqa: BLE001  whatever a file makes its reader do, it must not end the run
@@ -314,7 +312,7 @@ class ChunkSourceLoader(Inlet):
         if source.torn is not None:
             self.metrics.failed("torn", file.name, source.torn, source.expected - len(source))
         arrival = Arrival(file.name, source.key, len(source), file.size, file.mtime_ns)
-        return arrival, _Checked(source, file.path, lambda stat: self._check(arrival, file.path, stat))
+        return OpenSource(arrival, source, file.path, partial(self._check, arrival, file.path))
 
     def _fails(self, name: str, error: Exception) -> None:
         """Record a file that cannot be opened."""
@@ -326,44 +324,3 @@ class ChunkSourceLoader(Inlet):
         self._unopened.append((name, error))
         if may_pass(error):
             self.provider.retry(name)
-
-
-class _Checked(ChunkSource):
-    """Source that checks its file after each read: a rewritten file would give other chunks."""
-
-    def __init__(self, source: ChunkSource, path: Path, check: Callable[[os.stat_result], None]) -> None:
-        self.key, self.torn = source.key, source.torn
-        self._source = source
-        self._path = path
-        self._check = check
-        self._seen: tuple[int, int] | None = None
-
-    def __len__(self) -> int:
-        return len(self._source)
-
-    @property
-    def expected(self) -> int:
-        return self._source.expected
-
-    def load(self, i: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
-        if not modes.S_ISREG(os.stat(self._path).st_mode):  # opening a pipe would wait for its writer
-            raise SourceGone("expected a file as it was before, got something else", path=self._path)
-        try:
-            return self._source.load(i, wanted)
-        finally:
-            self._look()
-
-    def load_some(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[npt.NDArray[np.uint8] | None]:
-        found = self._source.load_some(chunks, wanted)
-        self._look()  # once, after the last read: if the file has changed, no chunk is returned
-        return found
-
-    def _look(self) -> None:
-        stat = os.stat(self._path)
-        seen = (stat.st_size, stat.st_mtime_ns)
-        if seen != self._seen:
-            self._check(stat)
-            self._seen = seen
-
-    def close(self) -> None:
-        self._source.close()

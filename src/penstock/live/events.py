@@ -12,15 +12,15 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.live.chunk_sources import Opened
 from penstock.live.journal import Arrival
+from penstock.live.open_source import OpenSource
 
 
 @dataclass(frozen=True, slots=True)
 class SourcesArrived:
-    """The intake opened sources, oldest first."""
+    """The intake opened sources, oldest first. Of a part, `Arrival` counts the chunks of the part."""
 
-    opened: Sequence[Opened]
+    opened: Sequence[tuple[Arrival, OpenSource]]
 
 
 @dataclass(frozen=True, slots=True)

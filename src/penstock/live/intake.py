@@ -9,20 +9,16 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from penstock.errors import FormatError, PlanError
-from penstock.formats.base.chunks import ChunkSource
-from penstock.live.chunk_sources import Inlet, Opened
+from penstock.live.chunk_sources import Inlet
 from penstock.live.events import Event, EventLog, FileFailed, FilesDeleted, IntakeFailed, SourcesArrived
 from penstock.live.journal import Arrival
-from penstock.live.splitter import ChunkSourceSplitter, SplitPart
+from penstock.live.open_source import OpenSource
+from penstock.live.splitter import SplitPart
 
-Int = npt.NDArray[np.int64]
 Identity = tuple[str, int, int]  # of a file: name, size, time of its last change
 
 PAUSE = 0.2  # seconds between two looks at what grows, where nothing tells of changes
@@ -54,16 +50,6 @@ class Subscriber(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
-class _OpenSource:
-    """Open source: how many use it, and the part of each of its chunks by splitter."""
-
-    source: ChunkSource
-    identity: Identity
-    users: int = 0
-    parts: dict[ChunkSourceSplitter, Int] = field(default_factory=dict[ChunkSourceSplitter, Int])
-
-
 class Intake:
     """Passes the sources of an `inlet` to all subscribers at once. Thread-safe.
 
@@ -83,9 +69,8 @@ class Intake:
         self._begun = self._is_shared = False
         self._stopping = threading.Event()
         self._feeder: threading.Thread | None = None
-        self._table = threading.Lock()  # guards the two tables alone, so any thread may take it
-        self._open: dict[int, _OpenSource] = {}  # by `id` of the source
-        self._latest: dict[Identity, _OpenSource] = {}  # the one that further users share
+        self._counting = threading.Lock()  # guards users and `_latest` alone, so any thread may take it
+        self._latest: dict[Identity, OpenSource] = {}  # the one that further users share
 
     @property
     def begun(self) -> bool:
@@ -128,15 +113,16 @@ class Intake:
 
     def _begin_shared(self, subscribers: list[Subscriber]) -> None:
         """Open the newest sources until every subscriber has enough."""
-        left, given = [subscriber.wanted for subscriber in subscribers], [list[Opened]() for _ in subscribers]
+        left = [subscriber.wanted for subscriber in subscribers]
+        given = [list[tuple[Arrival, OpenSource]]() for _ in subscribers]
         with contextlib.closing(self.inlet.newest()) as newest:
-            for arrival, source in newest:
-                self._add(arrival, source)
+            for opened in newest:
+                self._add(opened)
                 for i, subscriber in enumerate(subscribers):
-                    if left[i] > 0 and _is_news(subscriber, arrival):
-                        given[i] += self._part_for(subscriber, arrival, source)
-                    left[i] -= self._count(source, subscriber.part)
-                self.close(source)
+                    if left[i] > 0 and _is_news(subscriber, opened.arrival):
+                        given[i] += self._part_for(subscriber, opened)
+                    left[i] -= opened.count(subscriber.part)
+                self.close(opened)
                 if max(left) <= 0:
                     break
         for subscriber, mine in zip(subscribers, given, strict=True):
@@ -155,30 +141,30 @@ class Intake:
             return len(opened)
 
     def _pass_on(
-        self, opened: list[Opened], subscribers: Iterable[Subscriber], is_new: Callable[[Subscriber, Arrival], bool]
+        self, opened: list[OpenSource], subscribers: Iterable[Subscriber], is_new: Callable[[Subscriber, Arrival], bool]
     ) -> None:
         for each in opened:
-            self._add(*each)
+            self._add(each)
         try:
             for subscriber in subscribers:
-                parts = [self._part_for(subscriber, *each) for each in opened if is_new(subscriber, each[0])]
+                parts = [self._part_for(subscriber, each) for each in opened if is_new(subscriber, each.arrival)]
                 if mine := [each for part in parts for each in part]:
                     subscriber.receive(SourcesArrived(mine))
         finally:
-            for _, source in opened:
-                self.close(source)
+            for each in opened:
+                self.close(each)
 
-    def _part_for(self, subscriber: Subscriber, arrival: Arrival, source: ChunkSource) -> list[Opened]:
+    def _part_for(self, subscriber: Subscriber, opened: OpenSource) -> list[tuple[Arrival, OpenSource]]:
         """Return the part of a new source for a subscriber, which is one more user: one source, or none."""
-        count = self._count(source, subscriber.part)
+        count = opened.count(subscriber.part)
         if not count:
-            if self.lost(source, subscriber.part):
-                error = FormatError(source.torn or "expected chunks, got none")
-                subscriber.receive(FileFailed(arrival.name, error))
+            if opened.lost(subscriber.part):
+                error = FormatError(opened.source.torn or "expected chunks, got none")
+                subscriber.receive(FileFailed(opened.arrival.name, error))
             return []
-        with self._table:
-            self._open[id(source)].users += 1
-        return [(replace(arrival, count=count), source)]
+        with self._counting:
+            opened.users += 1
+        return [(replace(opened.arrival, count=count), opened)]
 
     def _report_failed(self, subscribers: list[Subscriber]) -> None:
         """Report files that cannot be opened; of several parts, to the part of the first chunk."""
@@ -216,61 +202,41 @@ class Intake:
 
     # Open sources and their users. Called by catalogs, from any thread.
 
-    def open(self, arrival: Arrival) -> ChunkSource:
+    def open(self, arrival: Arrival) -> OpenSource:
         """Open a source again, or share it if it is open, for one more user. Raises what the inlet raises."""
-        with self._table:
-            found = self._latest.get(_identity(arrival))
-            if found is not None:
-                found.users += 1
-                return found.source
-        return self._add(arrival, self.inlet.open(arrival))
+        with self._counting:
+            shared = self._latest.get(_identity(arrival))
+            if shared is not None:
+                shared.users += 1
+                return shared
+        opened = self.inlet.open(arrival)
+        self._add(opened)
+        return opened
 
-    def close(self, source: ChunkSource) -> None:
+    def close(self, opened: OpenSource) -> None:
         """Count one user less of a source, and close it after the last."""
-        with self._table:
-            found = self._open[id(source)]
-            found.users -= 1
-            if found.users:
+        with self._counting:
+            opened.users -= 1
+            if opened.users:
                 return
-            del self._open[id(source)]
-            self._forget(found)
-        source.close()
+            self._stop_sharing(opened)
+        opened.source.close()
 
-    def discard(self, source: ChunkSource) -> None:
+    def discard(self, opened: OpenSource) -> None:
         """Share a source no further, because it cannot be read: its next user opens the file again."""
-        with self._table:
-            self._forget(self._open[id(source)])
+        with self._counting:
+            self._stop_sharing(opened)
 
-    def chunks(self, source: ChunkSource, part: SplitPart | None) -> Int | None:
-        """Return the chunks of a source that belong to a part, None for all of them. Hashes are cached."""
-        if part is None:
-            return None
-        cached = self._open[id(source)].parts
-        if part.splitter not in cached:
-            cached[part.splitter] = part.splitter.parts_of(source)
-        return np.flatnonzero(cached[part.splitter] == part.index)
-
-    def lost(self, source: ChunkSource, part: SplitPart | None) -> int:
-        """Return how many chunks damage took from a source, or from the part of it."""
-        if part is None:
-            return source.expected - len(source)
-        return int(np.count_nonzero(part.splitter.lost_of(source) == part.index))
-
-    def _count(self, source: ChunkSource, part: SplitPart | None) -> int:
-        chunks = self.chunks(source, part)
-        return len(source) if chunks is None else len(chunks)
-
-    def _add(self, arrival: Arrival, source: ChunkSource) -> ChunkSource:
-        """Register one user of a source that the inlet opened. An inlet may return one object several times."""
-        with self._table:
-            opened = self._open.setdefault(id(source), _OpenSource(source, _identity(arrival)))
+    def _add(self, opened: OpenSource) -> None:
+        """Count one user of a source that the inlet opened, and share it from now on."""
+        with self._counting:
             opened.users += 1
-            self._latest[opened.identity] = opened
-        return source
+            self._latest[_identity(opened.arrival)] = opened
 
-    def _forget(self, opened: _OpenSource) -> None:
-        if self._latest.get(opened.identity) is opened:
-            del self._latest[opened.identity]
+    def _stop_sharing(self, opened: OpenSource) -> None:
+        identity = _identity(opened.arrival)
+        if self._latest.get(identity) is opened:
+            del self._latest[identity]
 
 
 def _identity(arrival: Arrival) -> Identity:

@@ -16,9 +16,10 @@ from penstock.errors import SpecError
 from penstock.flow.metrics import StageMetrics
 from penstock.formats.base.chunks import ChunkSource, Wanted, chosen
 from penstock.formats.base.source import Source
-from penstock.live.chunk_sources import Inlet, Opened
+from penstock.live.chunk_sources import Inlet
 from penstock.live.failures import SourceGone
 from penstock.live.journal import Arrival
+from penstock.live.open_source import OpenSource
 
 
 class RowLayout:
@@ -77,7 +78,7 @@ class EpisodeInlet(Inlet):
         >>> import penstock
         >>> source = penstock.from_arrays({"rewards": np.arange(3.0)}, lengths=[2, 1]).source
         >>> inlet = EpisodeInlet(source, ["rewards"])
-        >>> [(arrival.name, chunks.load(0).shape) for arrival, chunks in inlet.begin(wanted=9)]
+        >>> [(opened.arrival.name, opened.load(0).shape) for opened in inlet.begin(wanted=9)]
         [('episodes 0:2', (2, 8))]
     """
 
@@ -87,28 +88,28 @@ class EpisodeInlet(Inlet):
         self._seen = 0
         self._resumed = False
 
-    def newest(self) -> Generator[Opened]:
+    def newest(self) -> Generator[OpenSource]:
         """As `Inlet.newest`: all episodes are one source."""
         self.source.refresh()
         yield from self._news()
 
     @override
-    def begin(self, wanted: int) -> list[Opened]:
+    def begin(self, wanted: int) -> list[OpenSource]:
         self.source.refresh()
         if not self._resumed:
             self._seen = max(0, len(self.source) - wanted)
         return self._news()
 
     @override
-    def poll(self) -> list[Opened]:
+    def poll(self) -> list[OpenSource]:
         return self._news() if self.source.refresh() else []
 
     @override
-    def open(self, arrival: Arrival) -> ChunkSource:
+    def open(self, arrival: Arrival) -> OpenSource:
         first, last = _range(arrival)
         if last > len(self.source):
             raise SourceGone(f"expected {arrival.name}, got a source of {len(self.source)} episodes")
-        return _EpisodeChunks(self, first, last - first)
+        return OpenSource(arrival, _EpisodeChunks(self, first, last - first))
 
     @override
     def resume(self, known: Sequence[Arrival], newest: str) -> None:
@@ -127,14 +128,14 @@ class EpisodeInlet(Inlet):
         columns = self.source.read(list(self.layout.fields), span)
         return self.layout.pack({name: np.asarray(values)[0] for name, values in columns.items()})
 
-    def _news(self) -> list[Opened]:
+    def _news(self) -> list[OpenSource]:
         first, last = self._seen, len(self.source)
         if first == last:
             return []
         self._seen = last
         self.metrics.add(sources=1, chunks=last - first)
         arrival = Arrival(f"episodes {first}:{last}", f"{first:012d}", last - first)
-        return [(arrival, _EpisodeChunks(self, first, last - first))]
+        return [OpenSource(arrival, _EpisodeChunks(self, first, last - first))]
 
 
 def _range(arrival: Arrival) -> tuple[int, int]:

@@ -101,8 +101,7 @@ class LiveStream:
         self._stopping = threading.Event()
         self._unreadable = False
         self.intake.join(self)
-        # What does not follow has no reason to wait for a disk: what cannot be read now is lost to it.
-        self._catalog = ChunkCatalog(self.intake, part=self.part, events=self.events, waits=self.follows)
+        self._catalog = ChunkCatalog(self.intake, part=self.part, events=self.events)
         self._hanse = None if options.hanse_gamma is None else HanseSampling(options.hanse_gamma, options.seed)
         self.pool = self._make_pool(stream)
         self.end = self._blocks = self._sources = 0
@@ -131,8 +130,9 @@ class LiveStream:
                 each.gauges["part_of"] = f"{runs_it}{self._suffix}"  # whose threads do its work
                 if each not in self._metrics.stages.values():  # several streams may have it
                     self._metrics.stages[f"{each.name}{self._suffix}"] = each
-        weighs = self._hanse is not None
-        self._loader = ChunkLoader(self._catalog, hooks, stage, self.account, self.events, weighs=weighs)
+        # What does not follow has no reason to wait for a disk: what cannot be read now is lost to it.
+        known = {"weighs": self._hanse is not None, "waits": self.follows}
+        self._loader = ChunkLoader(self._catalog, hooks, stage, self.account, self.events, **known)
         self._reader = ChunkReader(self._loader, unpacker, self._hanse, self._store)
         self.maps: list[OrderedMap[Any, Any]] = []
         limits = PrefetchLimits(n, 2 * n + 2, o.nbytes)
@@ -343,7 +343,7 @@ class LiveStream:
     def close(self) -> None:
         """Start no further work."""
         self._stopping.set()
-        self._catalog.stop_waiting()
+        self._loader.stop_waiting()
         self.pool.close()
         for stage in self.maps:
             stage.close()
