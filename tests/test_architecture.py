@@ -57,6 +57,7 @@ SEES: dict[str, tuple[str, ...]] = {
     ),
     "domains": (
         *GROUND,
+        "flow",
         "kernels",
         "containers",
         "plan",
@@ -297,6 +298,34 @@ def test_files_are_owned_in_one_way() -> None:
         if name not in FILE_EXCEPTIONS.get(file.relative_to(ROOT).as_posix(), ())
     ]
     assert wrong == []
+
+
+# Threads and counts of cores outside of `flow`, and why: docs/decisions.md, "Background threads are in flow".
+THREAD_EXCEPTIONS = {
+    "locations/fetching.py": {"ThreadPoolExecutor"},  # requests of all readers of the process, in no order
+    "plan/packed.py": {"ThreadPoolExecutor"},  # one plan ahead, of whichever epoch is asked for
+    "containers/video/writer.py": {"Thread"},  # an encoder belongs to one thread; a `BlockQueue` feeds it
+    "live/intake.py": {"Thread"},  # looks for files until the last stream leaves
+    "live/pipeline.py": {"Thread"},  # ends the threads of a pipeline that was dropped
+    "compat/lczero/loader.py": {"Thread"},  # snapshots of the figures, every quarter of a second
+    "viewer/viewed.py": {"Thread"},  # one check, while pages are shown
+    "cli/demo/training.py": {"ProcessPoolExecutor"},  # a new process, to show that it can resume
+    "testing/sources.py": {"Thread", "Process"},  # readers in threads, and after a fork
+    "testing/writers.py": {"Process"},  # writers that are killed
+}
+THREAD_CALLS = {"Thread", "Timer", "Process", "Pool", "ThreadPoolExecutor", "ProcessPoolExecutor"}
+THREAD_CALLS |= {"Queue", "SimpleQueue", "LifoQueue", "cpu_count", "process_cpu_count", "sched_getaffinity"}
+
+
+def test_background_threads_and_counts_of_cores_are_in_flow() -> None:
+    found: dict[str, set[str]] = {}
+    for file in FILES:
+        names = {
+            ast.unparse(node.func).rpartition(".")[2] for node in ast.walk(parsed(file)) if isinstance(node, ast.Call)
+        }
+        if package_of(module_of(file)) != "flow" and (used := names & THREAD_CALLS):
+            found[file.relative_to(PACKAGE).as_posix()] = used
+    assert found == THREAD_EXCEPTIONS
 
 
 # Files that only write, or read what they wrote on this disk.

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from typing import Any
 
@@ -158,11 +159,46 @@ def test_explain_keeps_no_more_bytes_than_the_loader_may() -> None:
         assert report.samples == SIZE  # one batch always
 
 
-@pytest.mark.parametrize("bad", [{"batch_size": 4}, {"drop_last": True}])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"batch_size": 4},
+        {"batch_size": 0},
+        {"drop_last": True},
+        {"threads": 0},
+        {"threads": 2},
+        {"prefetch": 1},
+        {"memory": 0},
+    ],
+    ids=str,
+)
 def test_what_the_pipeline_decides_is_refused(bad: dict[str, Any]) -> None:
+    (name,) = bad
     with pipeline() as live:
-        with pytest.raises(PlanError, match="give them to its LiveOptions"):
+        expected_words = "memory of at least one byte" if name == "memory" else f"give {name} to its LiveOptions"
+        with pytest.raises(PlanError, match=expected_words):
             Loader(live, **bad)
+
+
+def test_every_argument_of_a_loader_has_an_effect_on_a_live_pipeline_or_is_refused() -> None:
+    """A new argument of `Loader` has to be looked at here."""
+    refused = {"batch_size", "drop_last", "threads", "prefetch"}
+    tested_elsewhere = {"rank", "world", "memory"}  # ranks share the batches, explain keeps no more bytes
+    arguments = set(inspect.signature(Loader).parameters)
+    assert arguments == {"dataset", "allow_empty"} | refused | tested_elsewhere
+    for allowed in (True, False):
+        with pipeline() as live:
+            loader = Loader(live, allow_empty=allowed)
+            list(loader)
+            if allowed:
+                assert list(loader) == []
+            else:
+                with pytest.raises(PlanError, match="allow_empty=True"):
+                    list(loader)
+
+
+def test_a_live_pipeline_has_neither_a_length_nor_tickets() -> None:
+    with pipeline() as live:
         loader = Loader(live)
         with pytest.raises(TypeError, match="no length"):
             len(loader)

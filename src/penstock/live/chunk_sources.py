@@ -132,7 +132,7 @@ class ChunkSourceLoader(Inlet):
     Example:
         >>> import tempfile, numpy as np
         >>> from pathlib import Path
-        >>> from penstock.formats.base.chunks import chosen
+        >>> from penstock.formats.base.chunks import ChunkSource, chosen
         >>> class Whole(ChunkSource):
         ...     def __init__(self, path):
         ...         self.key, self.path = path.name, path

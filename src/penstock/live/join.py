@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from penstock.core.boundary import parsing_state
 from penstock.errors import PlanError, StateError
 from penstock.live.block import Block
+from penstock.live.restoring import Fetch, restored
 from penstock.plan.schedule import Schedule
 from penstock.plan.weights import Weight, shares
 
@@ -111,7 +112,7 @@ class Joiner:
         """Return the position in the order, the open inputs, and references to the buffered frames."""
         return {"at": self._at, "open": list(self._open), "held": [list(pair) for pair in self.held()]}
 
-    def load_state_dict(self, state: Mapping[str, Any], fetch: Callable[[Int, Any], Block]) -> int:
+    def load_state_dict(self, state: Mapping[str, Any], fetch: Fetch) -> int:
         """Continue from a state; return the number of its frames that cannot be read. Raises `StateError`."""
         with parsing_state("join"):
             at, inputs = int(state["at"]), [int(i) for i in state["open"]]
@@ -119,7 +120,7 @@ class Joiner:
         if len(held) != len(self._shares) or not set(inputs) <= set(range(len(held))):
             raise StateError(f"expected the state of {len(self._shares)} inputs, got {len(held)}")
         self._follow(inputs, at)
-        found = [fetch(chunk, place) for chunk, place in held]
+        found = [restored(chunk, place, fetch) for chunk, place in held]
         self._held = [[block] if len(block) else [] for block in found]
         return sum(len(chunk) for chunk, _ in held) - sum(map(len, found))
 

@@ -20,7 +20,9 @@ from penstock.live.events import PipelineFailure
 from penstock.live.intake import Intake
 from penstock.live.join import Joiner
 from penstock.live.options import LiveOptions, Stream
-from penstock.live.sampler import Int, Place, SampledBatch, ShufflingFrameSampler
+from penstock.live.restoring import Int, Place
+from penstock.live.sampler import SampledBatch, ShufflingFrameSampler
+from penstock.live.seal import check_seal
 from penstock.live.stream import LiveStream
 
 TOGETHER = 32  # chunks that are read together for a state
@@ -53,10 +55,10 @@ class StreamMixer:
 
     def __init__(self, streams: Sequence[Stream], options: LiveOptions, metrics: Metrics, threads: int) -> None:
         self.lock = threading.RLock()
-        self.pending: Mapping[str, Any] | None = None  # a state whose frames are not yet asked for
+        self._pending: Mapping[str, Any] | None = None  # a state whose frames are not yet asked for
         self._metrics, self._threads = metrics, threads
         self._is_running = False
-        self.join = Joiner([stream.weight for stream in streams], options.stop)
+        self._join = Joiner([stream.weight for stream in streams], options.stop)
         names = [stream.name or str(i) for i, stream in enumerate(streams)]
         if len(set(names)) < len(names):
             raise PlanError(f"expected streams of different names, got {names}")
@@ -67,7 +69,7 @@ class StreamMixer:
             for i, (stream, suffix) in enumerate(zip(streams, suffixes, strict=True))
         ]
         self.stages: list[LiveStage] = [*self.streams]
-        self.sampler = ShufflingFrameSampler(
+        self._sampler = ShufflingFrameSampler(
             options.reservoir,
             options.batch_size,
             options.seed,
@@ -83,11 +85,11 @@ class StreamMixer:
     def begin(self, options: LiveOptions) -> None:
         """Take the existing sources, and start to follow the inlets of streams that follow."""
         self._is_running = True
-        if self.pending is not None:
+        if self._pending is not None:
             with self.lock:
-                self.join.load_state_dict(self.pending["join"], self._fetched)
-                self.sampler.load_state_dict(self.pending["sampler"], self._fetch)
-                self.pending = None
+                self._join.load_state_dict(self._pending["join"], self._fetch)
+                self._sampler.load_state_dict(self._pending["sampler"], self._fetch)
+                self._pending = None
         for intake in self.intakes:
             intake.begin()
         if options.follow is False:
@@ -110,6 +112,19 @@ class StreamMixer:
             told = ", ".join(f"{found[name]:,} {name}" for name in FIGURES if found[name] or name == "expected")
             LOG.log(level, "a live run stops; chunks: %s", told)
 
+    def received(self, index: int) -> None:
+        """Count batch `index` as received: a later state does not name its frames."""
+        with self.lock:
+            self._sampler.consumed(index)
+
+    def dropped(self, batch: SampledBatch) -> None:
+        """Forget a batch that no consumer gets."""
+        self._sampler.dropped(batch)
+
+    def buffered_frames(self) -> int:
+        """Return the number of frames in the reservoir."""
+        return self._sampler.held()
+
     def account(self) -> dict[str, int]:
         """Return the counts of the chunks of all streams: see `penstock.live.account.ChunkAccount`."""
         every = [stream.figures() for stream in self.streams]
@@ -118,42 +133,38 @@ class StreamMixer:
     def batches(self) -> Iterator[SampledBatch]:
         """Yield the batches in order. Waits for data."""
         while True:
-            yield from self.sampler.ready()
-            if self.sampler.ended:
+            yield from self._sampler.ready()
+            if self._sampler.ended:
                 return
             self._mix()
-            i = self.join.wanted
+            i = self._join.wanted
             if i is None:
-                self.sampler.finish()
+                self._sampler.finish()
                 continue
             each = self.streams[i].next()
             if each is None:
-                self.streams[i].check(self.streams[i].tally.finish())
-                self.join.end(i)
+                self._join.end(i)
             else:
                 self._take(i, each)
 
     def _take(self, i: int, each: Unpacked) -> None:
-        """Return the next blocks of a stream."""
+        """Join and mix the next blocks of a stream."""
         stream = self.streams[i]
         with self.lock:
-            barren = stream.tally.add(each)
-            stream.end = each.end
-            for block in each.blocks if len(self.streams) == 1 else stream.of_one_width(each.blocks):
-                stream.buffered(block)
-                self.join.put(i, _of_stream(block, i))
+            blocks, barren = stream.take(each, one_width=len(self.streams) > 1)
+            for block in blocks:
+                self._join.put(i, _of_stream(block, i))
                 self._mix()
-        stream.check(barren)
-        if stream.taken(each):
-            self.update_references()
+        if stream.settle(each, barren):
+            self._update_references()
             for each_stream in self.streams:
                 each_stream.forget()
 
     def _mix(self) -> None:
         """Pass joined frames to the sampler."""
         with self.lock:
-            while (taken := self.join.take()) is not None:
-                self.sampler.take([taken[0]], sum(stream.end for stream in self.streams))
+            while (taken := self._join.take()) is not None:
+                self._sampler.take([taken[0]], sum(stream.end for stream in self.streams))
 
     def _fetch(self, chunk: Int, place: Place) -> Iterator[tuple[Int, Block]]:
         """Yield frames by reference; each chunk is read once. Frames that cannot be read are counted."""
@@ -182,19 +193,11 @@ class StreamMixer:
         block = self.streams[i].fetch(chunk - (i << STREAM), places)
         return None if block is None else _of_stream(block, i)
 
-    def _fetched(self, chunk: Int, place: Place) -> Block:
-        """Return frames in the order of their references, without frames that cannot be read."""
-        pieces = list(self._fetch(chunk, place)) if len(chunk) else []
-        if not pieces:
-            return Block(np.zeros((0, 1), np.uint8), chunk[:0], place[:0])
-        order = np.argsort(np.concatenate([index for index, _ in pieces]))
-        return Block.join([block for _, block in pieces]).take(order)
-
-    def update_references(self) -> None:
+    def _update_references(self) -> None:
         """Set the smallest number of the chunks of each stream that a buffered frame is from."""
         with self.lock:
-            if len(self.streams) == 1 and self.pending is None:
-                self.streams[0].referenced = self.sampler.oldest()
+            if len(self.streams) == 1 and self._pending is None:
+                self.streams[0].referenced = self._sampler.oldest()
                 return
             held = self._references()
         for i, stream in enumerate(self.streams):
@@ -204,11 +207,36 @@ class StreamMixer:
 
     def _references(self) -> list[Int]:
         """Return the chunks of all buffered frames, and of all frames of a state that is not loaded yet."""
-        sampler = self.sampler.state_dict() if self.pending is None else self.pending["sampler"]
-        join = self.join.state_dict() if self.pending is None else self.pending["join"]
+        join, sampler = self._frames_state()
         held = [sampler["left"][0], *(chunk for _, chunk, _ in sampler["given"]), *(chunk for chunk, _ in join["held"])]
         held += [] if sampler["reservoir"] is None else [sampler["reservoir"]["chunk"]]
         return [np.asarray(chunk, np.int64) for chunk in held]
+
+    def _frames_state(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Return the states of join and sampler: as loaded, as long as their frames are not asked for."""
+        if self._pending is not None:
+            return self._pending["join"], self._pending["sampler"]
+        return self._join.state_dict(), self._sampler.state_dict()
+
+    def untouched_state(self) -> Mapping[str, Any] | None:
+        """Return the loaded state as long as nothing has begun since; None otherwise."""
+        return None if any(intake.begun for intake in self.intakes) else self._pending
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of the streams, of the join and of the sampler. Call it with `lock`."""
+        streams = [stream.state_dict() for stream in self.streams]
+        join, sampler = self._frames_state()
+        return {"streams": streams, "join": join, "sampler": sampler}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state of a pipeline. Frames are asked for at the start. Raises `StateError`."""
+        for stream, held in zip(self.streams, state["streams"], strict=True):
+            stream.check_state(held)
+        check_seal(state)
+        for stream, held in zip(self.streams, state["streams"], strict=True):
+            stream.load_state_dict(held)
+        self._pending = state
+        self._update_references()
 
 
 def _of_stream(block: Block, i: int) -> Block:

@@ -26,7 +26,7 @@ from penstock.live.mixer import StreamMixer
 from penstock.live.options import LiveOptions, Stream
 from penstock.live.pool import ShufflingChunkPool
 from penstock.live.sampler import SampledBatch
-from penstock.live.seal import check_seal, sealed
+from penstock.live.seal import sealed
 from penstock.live.splitter import SplitPart
 from penstock.live.tensors import Arrays, Decode, Decoded, TensorGenerator
 from penstock.plan.weights import shares
@@ -129,8 +129,8 @@ class LivePipeline(Iterator[Arrays]):
             limits = PrefetchLimits(n, max(o.prefetch, n), o.nbytes)
             return OrderedMap(tensors.decode, mixer.batches(), limits, metrics=metrics)
         metrics.threads = 1
-        limits, drop = PrefetchLimits(1, o.prefetch, o.nbytes), mixer.sampler.dropped
-        return LossyQueue(tensors.decode, mixer.batches(), limits, o.overflow, on_drop=drop, metrics=metrics)
+        limits = PrefetchLimits(1, o.prefetch, o.nbytes)
+        return LossyQueue(tensors.decode, mixer.batches(), limits, o.overflow, on_drop=mixer.dropped, metrics=metrics)
 
     @property
     def pool(self) -> ShufflingChunkPool:
@@ -224,7 +224,7 @@ class LivePipeline(Iterator[Arrays]):
             index: Number of the batch.
         """
         with self._mixer.lock:
-            self._mixer.sampler.consumed(index)
+            self._mixer.received(index)
             self._got += 1
 
     @property
@@ -256,7 +256,7 @@ class LivePipeline(Iterator[Arrays]):
         self._home.check()
         for stream in self._streams:
             stream.gauges()
-        self._metrics.stage("shuffling_frame_sampler").gauges.update(frames=self._mixer.sampler.held())
+        self._metrics.stage("shuffling_frame_sampler").gauges.update(frames=self._mixer.buffered_frames())
         return self._metrics.snapshot()
 
     def failures(self) -> tuple[dict[str, int], list[tuple[str, str, str]]]:
@@ -271,15 +271,12 @@ class LivePipeline(Iterator[Arrays]):
         self._home.check()
         mixer = self._mixer
         with mixer.lock:
-            held = mixer.pending
-            if held is not None and not any(intake.begun for intake in mixer.intakes):
-                return dict(held)
-            streams = [stream.state_dict() for stream in self._streams]
-            join = mixer.join.state_dict() if held is None else held["join"]
-            sampler = mixer.sampler.state_dict() if held is None else held["sampler"]
+            if (loaded := mixer.untouched_state()) is not None:
+                return dict(loaded)
+            stages = mixer.state_dict()
             counts = {"got": self._got, "dropped": self._drops + self._decoded.stats()["drops"]}
         own = {"version": VERSION, "stop": self.options.stop, "weights": list(self._weights)}
-        return sealed({**own, **counts, "streams": streams, "join": join, "sampler": sampler})
+        return sealed({**own, **counts, **stages})
 
     @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -298,15 +295,9 @@ class LivePipeline(Iterator[Arrays]):
         theirs = {name: state.get(name) for name in mine}
         if mine != theirs:
             raise StateError(f"expected the state of a run with {mine}, got one with {theirs}")
-        for stream, held in zip(self._streams, state["streams"], strict=True):
-            stream.check_state(held)
-        check_seal(state)
-        for stream, held in zip(self._streams, state["streams"], strict=True):
-            stream.load_state_dict(held)
+        self._mixer.load_state_dict(state)
         self._got = int(state["got"])
         self._drops = int(state["dropped"])
-        self._mixer.pending = state
-        self._mixer.update_references()
 
 
 def _stop_later(mixer: StreamMixer, home: HomeProcess) -> None:

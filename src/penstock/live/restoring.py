@@ -22,6 +22,15 @@ Frames that cannot be read are in no piece.
 BESIDE = 4  # extra slots restored per new frame, so that restoring ends before old files expire
 
 
+def restored(chunk: Int, place: Place, fetch: Fetch) -> Block:
+    """Return frames in the order of their references, without frames that cannot be read."""
+    pieces = list(fetch(chunk, place)) if len(chunk) else []
+    if not pieces:
+        return Block(np.zeros((0, 1), np.uint8), chunk[:0], place[:0])
+    order = np.argsort(np.concatenate([index for index, _ in pieces]))
+    return Block.join([block for _, block in pieces]).take(order)
+
+
 class Restoring:
     """Fills the slots of a `reservoir` that has just loaded `state`, first the slots that are read next.
 

@@ -15,7 +15,7 @@ from penstock.errors import PlanError, StateError
 from penstock.flow.metrics import StageMetrics
 from penstock.live.block import Block
 from penstock.live.reservoir import Reservoir
-from penstock.live.restoring import Fetch, Int, Place, Restoring
+from penstock.live.restoring import Fetch, Int, Place, Restoring, restored
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,7 +234,7 @@ class ShufflingFrameSampler:
             self._fetch = fetch
             self._again = deque(given)
             self._given = deque(given)
-            block = _restored(*left[1:], fetch)
+            block = restored(*left[1:], fetch)
             self._left = [block] if len(block) else []
         self._head = self._fetched()
         self._check_some(
@@ -245,7 +245,7 @@ class ShufflingFrameSampler:
         """Return the next batch of a state that has frames, None after the last."""
         while self._again:
             index, chunk, place = self._again.popleft()
-            block = _restored(chunk, place, self._fetch)
+            block = restored(chunk, place, self._fetch)
             if len(block):
                 return SampledBatch(index, block)
         return None
@@ -262,12 +262,3 @@ class ShufflingFrameSampler:
 
 def _nothing(_chunk: Int, _place: Place) -> Iterator[tuple[Int, Block]]:
     return iter(())
-
-
-def _restored(chunk: Int, place: Place, fetch: Fetch) -> Block:
-    """Return frames in the order of their references, without frames that cannot be read."""
-    pieces = list(fetch(chunk, place)) if len(chunk) else []
-    if not pieces:
-        return Block(np.zeros((0, 1), np.uint8), chunk[:0], place[:0])
-    order = np.argsort(np.concatenate([index for index, _ in pieces]))
-    return Block.join([block for _, block in pieces]).take(order)

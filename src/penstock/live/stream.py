@@ -107,7 +107,7 @@ class LiveStream:
         self.end = self._blocks = self._sources = 0
         self.referenced: int | None = None
         self._width: int | None = None
-        self.tally = PassStats(PATIENCE + (int(1 / options.share) if options.share else 0))
+        self._tally = PassStats(PATIENCE + (int(1 / options.share) if options.share else 0))
         self._make_reader(stream.hooks or ChunkFunctions(), threads)
 
     def _make_pool(self, stream: Stream) -> ShufflingChunkPool:
@@ -165,23 +165,36 @@ class LiveStream:
             yield self._reader.decided(each, self.pool.decide(each.draws, each.weights))
 
     def next(self) -> Unpacked | None:
-        """Return the blocks of the next draws; None at the end. Waits."""
-        return next(self._unpacked, None)
+        """Return the blocks of the next draws; None at the end. Waits. Raises as `check`."""
+        each = next(self._unpacked, None)
+        if each is None:
+            self.check(self._tally.finish())
+        return each
 
-    def buffered(self, block: Block) -> None:
-        """Note that the owner buffers frames of this stream, before the draw that they are from counts as taken."""
-        if len(block):
-            least = int(block.chunk.min())
-            self.referenced = least if self.referenced is None else min(least, self.referenced)
+    def take(self, each: Unpacked, *, one_width: bool) -> tuple[list[Block], Barren | None]:
+        """Count some draws as taken; return their blocks, and whether the pass before was barren, for `settle`.
 
-    def taken(self, each: Unpacked) -> bool:
-        """Mark the blocks of some draws as taken: a state does not repeat them. Return whether it is time to sweep."""
+        The owner buffers the frames from now on, so `referenced` includes them. With `one_width`, blocks whose rows
+        are of another width than the first block ever are dropped and counted.
+        """
+        barren = self._tally.add(each)
+        self.end = each.end
+        blocks = self._of_one_width(each.blocks) if one_width else each.blocks
+        least = [int(block.chunk.min()) for block in blocks if len(block)]
+        self.referenced = min(least if self.referenced is None else [*least, self.referenced], default=None)
+        return blocks, barren
+
+    def settle(self, each: Unpacked, barren: Barren | None) -> bool:
+        """Mark draws whose blocks were taken as done: a state does not repeat them. Return whether to sweep.
+
+        Raises as `check`.
+        """
+        self.check(barren)
         self.pool.taken(each.end)
         self._blocks += 1
         return self._blocks % SWEEP == 0
 
-    def of_one_width(self, blocks: list[Block]) -> list[Block]:
-        """Return the blocks with the row width of the first block ever; others are dropped and counted."""
+    def _of_one_width(self, blocks: list[Block]) -> list[Block]:
         found: list[Block] = []
         for block in blocks:
             self._width = block.width if self._width is None else self._width
@@ -278,7 +291,7 @@ class LiveStream:
         self.catch_up()
         self.account.check(self._report)
         is_unread = barren == "unread" and self.follows
-        self._unreadable = is_unread or (self._unreadable and self.tally.good == 0)
+        self._unreadable = is_unread or (self._unreadable and self._tally.good == 0)
         if is_unread:
             self._stopping.wait(PAUSE)
         elif barren is not None:
@@ -364,7 +377,7 @@ class LiveStream:
             pool = self.pool.state_dict(taken=self.end)
             self.catch_up()  # a replay moves the window at any time: what left it by now has to be in `left`
             held = [[lo, *astuple(arrival)] for lo, arrival in self._catalog.sources_that_left()]
-            mine = {"tally": self.tally.state_dict(), "account": self.account.state_dict()}
+            mine = {"tally": self._tally.state_dict(), "account": self.account.state_dict()}
         return {**self.decides(), "end": self.end, "pool": pool, "left": held, **mine}
 
     def decides(self) -> dict[str, Any]:
@@ -389,7 +402,7 @@ class LiveStream:
             self._catalog.leave(int(lo))
         self.pool.load_state_dict(state["pool"])
         self.catch_up()
-        self.tally.load_state_dict(state["tally"])
+        self._tally.load_state_dict(state["tally"])
         self.end = int(state["end"])
         known = [arrival for _, arrival in [*self.pool.sources, *self._catalog.sources_that_left()]]
         self.known = {arrival.name: arrival for arrival in known}

@@ -51,13 +51,15 @@ class Loader:
             `torch.distributed` or `jax.distributed` if initialised, then from `RANK` in the environment, then 0.
         world: Number of processes. Default: as for `rank`, with `WORLD_SIZE`, then 1.
         threads: Number of background threads. 0 loads in the calling thread. The default is the number of cores that
-            the process may use. An `IterDataset` has at most one thread, and a live pipeline has threads already.
+            the process may use. An `IterDataset` has at most one thread. Not allowed for a live pipeline, which has
+            threads already: `LiveOptions` has their number.
         prefetch: Most batches ahead of the consumer, at least 1. Threads work on several small batches at once, so
             a small number costs speed. By default, threads work on up to `threads + 1` groups of some thousand samples.
             If neither `threads` nor `prefetch` is given, that starts with one group and grows each time that the
-            consumer waits. A live pipeline has its own `prefetch`, in `LiveOptions`.
+            consumer waits. Not allowed for a live pipeline: `LiveOptions` has it.
         memory: Limit in bytes for data in flight and reused buffers. The default is 1 GiB, or a quarter of the free
-            memory if that is less. Arrays that map functions allocate are not counted: leave room for them.
+            memory if that is less. Arrays that map functions allocate are not counted: leave room for them. Of a live
+            pipeline, it limits the batches that `explain` keeps; `LiveOptions` has the limit of what is in flight.
         allow_empty: Whether to allow datasets without a batch, for runs where some processes have no data. The default
             is False.
 
@@ -90,6 +92,8 @@ class Loader:
         memory: int | None = None,
         allow_empty: bool = False,
     ) -> None:
+        if _is_pipeline(dataset):
+            _refuse_for_pipelines(batch_size=batch_size, drop_last=drop_last, threads=threads, prefetch=prefetch)
         self._dataset = dataset
         self.ranks = ranks(rank, world)
         most = 0 if _is_pipeline(dataset) else 1 if isinstance(dataset, IterDataset) else None
@@ -313,13 +317,18 @@ def _is_pipeline(dataset: object) -> TypeIs[BatchPipeline]:
     return not isinstance(dataset, MapDataset | IterDataset) and isinstance(dataset, BatchPipeline)
 
 
+def _refuse_for_pipelines(**given: object) -> None:
+    """Raise `PlanError` for an argument that a pipeline decides. Each is an option of `LiveOptions` too."""
+    for name, value in given.items():
+        if value is not None and value is not False:
+            raise PlanError(
+                f"expected no {name} for a live pipeline, which makes the batches, got {value!r}; give {name} to its "
+                "LiveOptions, or the batch_size of a Replay to Replay.batches"
+            )
+
+
 def _with_prefetch(feed: BatchSource, prefetch: int, threads: int) -> tuple[BatchSource, int]:
     """Return the source with jobs that are small enough for `prefetch` batches, and how many jobs may be ahead."""
-    if isinstance(feed, PipelineSource):
-        raise PlanError(
-            f"expected no prefetch for a live pipeline, got {prefetch}; give it to its LiveOptions, which keep batches "
-            "ready"
-        )
     return feed.with_prefetch(prefetch, threads) if isinstance(feed, PositionSource) else (feed, prefetch)
 
 
@@ -331,11 +340,6 @@ def _feed(
     memory: int,
 ) -> BatchSource:
     if _is_pipeline(dataset):
-        if batch_size is not None or drop_last:
-            raise PlanError(
-                f"expected no batch_size and drop_last for a live pipeline, which makes the batches, got {batch_size} "
-                f"and {drop_last}; give them to its LiveOptions"
-            )
         return PipelineSource(dataset, shares)
     if isinstance(dataset, IterDataset):
         if batch_size is not None or drop_last:

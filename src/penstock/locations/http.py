@@ -17,7 +17,6 @@ import os
 import re
 import weakref
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from urllib.request import getproxies, proxy_bypass
 from typing_extensions import override
 
 from penstock.errors import ChangedObjectError, RemoteError
+from penstock.flow import map_on_threads
 from penstock.locations.objects import NoRangesError, ObjectInfo, ObjectStore, TransientError, joined, shown
 
 REDIRECTS = 5
@@ -80,8 +80,7 @@ class HttpStore(ObjectStore):
         if not _is_page(head):
             return [_info_of(prefix, head, self)]
         names = sorted(self._names(f"{prefix}/" if prefix else ""))
-        with ThreadPoolExecutor(_ANSWERS) as threads:
-            return list(threads.map(self.stat, names))
+        return map_on_threads(self.stat, names, _ANSWERS, name="penstock-list")
 
     def _names(self, folder: str) -> list[str]:
         """The names of all objects below a folder, from the pages of the server."""

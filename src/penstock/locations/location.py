@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from glob import has_magic
 from pathlib import Path
@@ -25,6 +24,7 @@ from urllib.parse import unquote
 
 from penstock.core.narrowing import is_path
 from penstock.errors import ArgumentError, DataError, RemoteError
+from penstock.flow import map_on_threads
 from penstock.locations.mirror import MIRRORS, mirror
 from penstock.locations.objects import shown
 from penstock.locations.patterns import expand_braces, local_glob, url_glob
@@ -124,9 +124,10 @@ class Location:
         """
         if not any(isinstance(place, Url) for place in self.places):
             return tuple((str(place), Path(str(place))) for place in self.places)
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            found = [place for places in threads.map(self._matches, self.places) for place in places]
-            return tuple(zip(map(str, found), threads.map(self._local, found), strict=True))
+        matches = map_on_threads(self._matches, self.places, _AT_ONCE, name="penstock-locate")
+        found = [place for places in matches for place in places]
+        paths = map_on_threads(self._local, found, _AT_ONCE, name="penstock-locate")
+        return tuple(zip(map(str, found), paths, strict=True))
 
     def _matches(self, place: Place) -> list[Place]:
         if isinstance(place, Path):

@@ -18,7 +18,6 @@ import json
 import os
 import shutil
 from collections.abc import Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -28,6 +27,7 @@ from penstock.core.narrowing import is_dict
 from penstock.errors import FormatError, StateError
 from penstock.files import locked, write_atomic
 from penstock.files.user_cache import user_cache
+from penstock.flow import map_on_threads
 from penstock.locations.location import MARKER, Url
 from penstock.locations.mirror import MIRRORS
 from penstock.locations.objects import ObjectStore
@@ -138,8 +138,7 @@ class _Upload:
         def put(name: str) -> None:
             self._retry(partial(self._store.put, name, files[name]))
 
-        with ThreadPoolExecutor(AT_ONCE) as threads:
-            list(threads.map(put, names))
+        map_on_threads(put, names, AT_ONCE, name="penstock-upload")
 
     def _begun(self, size: int) -> dict[str, list[Any]]:
         """The files of the unfinished upload."""

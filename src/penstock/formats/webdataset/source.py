@@ -8,7 +8,6 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +21,7 @@ from penstock.core.arrays import ByteArray
 from penstock.errors import DamageWarning, FormatError
 from penstock.files.mapping import is_lazy, map_file
 from penstock.files.remote import file_state
-from penstock.flow.limits import cores
+from penstock.flow import map_on_threads
 from penstock.formats.base.format import folder_of
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.webdataset import cache as unpacked
@@ -272,8 +271,7 @@ def _mapped(
     def one(shard: Path) -> ByteArray:
         return unpacked.plain(shard, cache, limit, torn=torn)
 
-    with ThreadPoolExecutor(min(len(shards), cores())) as threads:
-        return list(threads.map(one, shards))
+    return map_on_threads(one, shards, name="penstock-unpack")
 
 
 def _reopened(path: Path | tuple[Path, ...], options: Mapping[str, Any]) -> ShardSource:

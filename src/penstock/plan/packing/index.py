@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -30,6 +29,7 @@ from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.narrowing import is_list
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, PlanError, StateError
+from penstock.flow import map_on_threads
 from penstock.kernels.fit import count_decreasing
 from penstock.kernels.pack_reading import GIVEN, LEFT, PARTS, RIGHT, place_pieces
 from penstock.kernels.permute import permute
@@ -260,7 +260,7 @@ class PackIndex:
             stores = [self._store] if self._store else []
             tally = self._tally
             for begin in range(0, len(todo), step):
-                done = list(self._mapped(todo[begin : begin + step]))
+                done = map_on_threads(self._counted, todo[begin : begin + step], self._threads, name="penstock-pack")
                 counts.append(np.array([each.packs for each, _ in done], np.int64))
                 tally = PackingStats.sum([tally, *(each for each, _ in done)])
                 if self._stored:
@@ -270,13 +270,6 @@ class PackIndex:
             self._tally = tally
             # Last, because it marks the plan as complete.
             self._first = np.append(self._first[:-1], np.cumsum(np.concatenate(counts)))
-
-    def _mapped(self, windows: range) -> Iterator[tuple[PackingStats, Window | None]]:
-        if self._threads == 1:
-            yield from map(self._counted, windows)
-            return
-        with ThreadPoolExecutor(self._threads) as pool:
-            yield from pool.map(self._counted, windows)
 
     def _counted(self, w: int) -> tuple[PackingStats, Window | None]:
         if not self._stored and is_countable(self.rule) and (counts := self._layout.histogram(w)) is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -20,6 +19,7 @@ from penstock.compat.minari.storage.datasets_root_dir import get_dataset_path
 from penstock.compat.minari.storage.remotes import get_cloud_storage
 from penstock.compat.minari.storage.remotes.cloud_storage import SINGLE_ROOT, CloudStorage
 from penstock.errors import DataError, PenstockError
+from penstock.flow import map_on_threads
 from penstock.formats.minari import root
 from penstock.formats.minari.metadata import VERSION
 
@@ -39,8 +39,7 @@ def list_remote_datasets(
     """
     cloud = get_cloud_storage(remote_path)
     dataset_ids = list(cloud.list_datasets(prefix))
-    with ThreadPoolExecutor(max_workers=10) as pool:
-        fetched = list(pool.map(partial(_fetched, cloud), dataset_ids))
+    fetched = map_on_threads(partial(_fetched, cloud), dataset_ids, 10, name="penstock-list")
     found: dict[str, dict[str, Any]] = {}
     for dataset_id, entries in zip(dataset_ids, fetched, strict=True):
         if isinstance(entries, Exception):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +13,7 @@ from penstock.domains.driving.kernels.pixels import to_unit
 from penstock.domains.driving.rasterize.context import RenderContext
 from penstock.domains.driving.rasterize.scenes import Scenes, Views
 from penstock.errors import DataError
+from penstock.flow import map_on_threads
 
 Planes = ByteArray
 Draw = Callable[[int, Planes], None]  # view, its planes [C, H, W]: every pixel is written
@@ -130,16 +130,11 @@ class Rasterizer(ABC):
             raise DataError(f"expected at least one thread, got {threads}")
         chunk = max(1, min(CHUNK, -(-len(views) // threads)))
         lows = range(0, len(views), chunk)
-        if threads == 1 or len(lows) == 1:
-            for low in lows:
-                self._draw(scenes, views.part(low, low + chunk), out[low : low + chunk])
-            return out
-        with ThreadPoolExecutor(threads) as pool:
 
-            def draw(low: int) -> None:
-                self._draw(scenes, views.part(low, low + chunk), out[low : low + chunk])
+        def draw(low: int) -> None:
+            self._draw(scenes, views.part(low, low + chunk), out[low : low + chunk])
 
-            list(pool.map(draw, lows))
+        map_on_threads(draw, lows, threads, name="penstock-raster")
         return out
 
     def _draw(self, scenes: Scenes, views: Views, out: AnyArray) -> None:
