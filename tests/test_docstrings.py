@@ -73,6 +73,8 @@ MODULES = (
     "penstock.load.staging",
     "penstock.load.ticket",
     "penstock.load.torch",
+    "penstock.load.torch_datasets",
+    "penstock.load.torch_tensors",
     "penstock.load.why",
     "penstock.plan.anchored",
     "penstock.plan.base",
