@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
 import numpy as np
 
+from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Field, Spec
 from penstock.data.dataset import EpisodeDataset
+from penstock.data.from_arrays import from_arrays
 from penstock.data.map_dataset import MapDataset
 from penstock.data.mix import mix
+from penstock.data.normalize import normalize
+from penstock.data.summarize import statistics
 from penstock.formats.memory import MemorySource
 from penstock.plan import Plan, PlanTransform, Reordered, Select, Take
 from penstock.plan.weights import shares
@@ -46,7 +50,7 @@ class BackwardsPlan(Reordered):
 class Packing:
     """How sequences are packed."""
 
-    limit: int
+    ramp: list[tuple[int, int]]
     method: str
     overlong: str
     most: int | None
@@ -63,11 +67,22 @@ class Recipe:
     narrow: bool
     inside: Packing | None
     mapped: bool
+    derived: bool = False  # whether there is a column computed from episodes
+    numbered: bool = False  # whether samples have the numbers of their rows
+    goals: dict[str, Any] | None = None
+    relabelled: bool = False
+    scaled: bool = False  # whether the derived column is normalized
 
     @property
     def packable(self) -> bool:
-        """Whether all columns with rows have equally many in every sample."""
-        return self.cut[0] != "times" and (self.cut not in (("samples", True), ("sequences", True)) or self.narrow)
+        """Whether all columns with rows have equally many in every sample, and samples have no goals."""
+        even = self.cut not in (("samples", True), ("sequences", True)) or self.narrow
+        return self.cut[0] != "times" and even and self.goals is None
+
+    @property
+    def functions(self) -> bool:
+        """Whether datasets have functions."""
+        return self.mapped or self.relabelled or self.scaled or bool(self.goals and "original" in self.goals)
 
 
 class Generator:
@@ -76,13 +91,21 @@ class Generator:
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
         self.sources = 0
+        self.rows: dict[int, tuple[int, int, int]] = {}  # source, episode and step of each value of x
+        self.states: dict[tuple[int, int], EpisodeModel] = {}  # by source and episode
+        self.chosen: dict[int, list[EpisodeModel]] = {}  # episodes of each source that are left
 
     def program(self) -> Node:
         """A dataset with its model."""
         rng, recipe = self.rng, self.recipe()
         node = self.built(recipe, rng.choice([0, 1, 1, 2]))
-        if recipe.inside is None and not recipe.mapped and recipe.packable and rng.random() < 0.5:
-            node = self.ordered(pack(node, self.packing(recipe)), rng.randrange(3))
+        if recipe.inside is None and not recipe.functions and recipe.packable and rng.random() < 0.5:
+            node = self.ordered(self.packed(node, self.packing(recipe)), rng.randrange(3))
+        if rng.random() < 0.15:
+            node = self.numbered(node, "rows_step", "rows_episode", "rows_source")
+        if rng.random() < 0.15:
+            node = self.batched(node)
+            return self.mapped(node) if not recipe.mapped and rng.random() < 0.3 else node
         if not recipe.mapped and rng.random() < 0.2:
             node = self.ordered(self.mapped(node), rng.randrange(2))
         return node
@@ -101,16 +124,35 @@ class Generator:
                 ("sequences", False),
             ]
         )
-        recipe = Recipe(cut, rng.random() < 0.3, None, False)
+        narrow, derived = rng.random() < 0.3, rng.random() < 0.4
+        goals = self.goals() if cut[0] != "sequences" and rng.random() < 0.25 else None
+        recipe = Recipe(cut, narrow, None, False, derived, rng.random() < 0.2, goals)
         inside = self.packing(recipe) if recipe.packable and rng.random() < 0.25 else None
-        return Recipe(cut, recipe.narrow, inside, rng.random() < 0.3)
+        shown = derived and not narrow
+        relabelled = goals is not None and shown and rng.random() < 0.5
+        scaled = inside is None and shown and rng.random() < 0.2
+        return replace(recipe, inside=inside, mapped=rng.random() < 0.3, relabelled=relabelled, scaled=scaled)
+
+    def goals(self) -> dict[str, Any]:
+        """Options of `goals`."""
+        rng = self.rng
+        strategy = rng.choice(["future", "final", "episode", "geometric", "random"])
+        options: dict[str, Any] = {"strategy": strategy, "column": "observations", "offset": rng.randint(0, 2)}
+        if strategy == "geometric":
+            options["p"] = rng.choice([0.1, 0.5, 1.0])
+        if rng.random() < 0.3:
+            options |= {"column": rng.choice(["x", "observations"]), "original": "x", "k": rng.randint(1, 3)}
+        return options
 
     def packing(self, recipe: Recipe) -> Packing:
         """Options of `pack`."""
         rng = self.rng
         method = rng.choice(METHODS)
+        ramp = [(0, rng.randint(2, 12))]
+        while rng.random() < 0.2:
+            ramp.append((ramp[-1][0] + rng.randint(1, 20), rng.randint(2, 12)))
         return Packing(
-            rng.randint(2, 12),
+            ramp,
             method,
             "split" if method == "concat_split" else rng.choice(["split", "drop", "truncate_left", "truncate_right"]),
             rng.randint(1, 6) if not recipe.narrow or rng.random() < 0.3 else None,
@@ -126,8 +168,13 @@ class Generator:
                 self.mixed([self.built(recipe, depth - 1) for _ in range(rng.randint(1, 3))]), rng.randrange(3)
             )
         node = self.ordered(self.leaf(recipe), rng.randrange(3))
+        if recipe.numbered:
+            node = self.numbered(node, "timesteps", "episodes", None)
+        if recipe.goals is not None:
+            node = self.ordered(self.with_goals(node, recipe, recipe.goals), rng.randrange(2))
         if recipe.inside is not None:
-            node = self.ordered(pack(node, recipe.inside), rng.randrange(2))
+            node = self.ordered(self.packed(node, recipe.inside), rng.randrange(2))
+        node = self.scaled(node) if recipe.scaled else node
         return self.mapped(node) if recipe.mapped else node
 
     def leaf(self, recipe: Recipe) -> Node:
@@ -163,7 +210,13 @@ class Generator:
             )
             for i in range(n)
         ]
+        for i, one in enumerate(episodes):
+            self.states[number, i] = one
+            self.rows |= {value: (number, i, step) for step, value in enumerate(one.x)}
         text = f"source_{number}({lengths})"
+        late = recipe.derived and rng.random() < 0.5
+        if recipe.derived and not late:
+            data, episodes, text = _derived(data, episodes, text)
         if rng.random() < 0.2:
             least = rng.randint(0, 3)
             condition: Any = rng.choice([f"total_steps >= {least}", lambda table: table["total_steps"] >= least])
@@ -173,6 +226,9 @@ class Generator:
             rows = [rng.randrange(len(episodes)) for _ in range(rng.randint(1, 6))]
             rows = list(dict.fromkeys(rows))
             data, episodes, text = data.take(rows), [episodes[i] for i in rows], f"{text}.take({rows})"
+        if late:
+            data, episodes, text = _derived(data, episodes, text)
+        self.chosen[number] = episodes
         return cut(data, episodes, recipe, text)
 
     def mixed(self, parts: list[Node]) -> Node:
@@ -202,6 +258,105 @@ class Generator:
             return [record | {"m": _times(record["x"], factor)} for record in node.records(e)]
 
         return Node(data, epoch, f"{node.text}.map(x * {factor})")
+
+    def scaled(self, node: Node) -> Node:
+        """With the derived column an eighth of what it was, by statistics of -8 and 8; or there and back."""
+        stats = statistics(from_arrays({"d": np.array([-8.0, 8.0])}, [2]))
+        scale = normalize(stats, ["d"], self.rng.choice(["standard", "min_max", "quantile"]))
+        back = self.rng.random() < 0.3
+        data = node.data.map(scale).map(scale.inverse) if back else node.data.map(scale)
+
+        def epoch(e: int) -> list[Record]:
+            return [record | {"d": _times(record["d"], 1.0 if back else 0.125)} for record in node.records(e)]
+
+        return Node(data, epoch, f"{node.text}.map(normalize{' and inverse' if back else ''})")
+
+    def numbered(self, node: Node, step: str, episode: str, source: str | None) -> Node:
+        """With the numbers of the rows of `x`."""
+        data = node.data.with_row_numbers(step=step, episode=episode, source=source, of="x")
+        first = [EpisodeDataset(each).samples()[:1] for each in node.data.sources]
+        place = {int(columns["x"][0]) // 1000 - 1: n for n, columns in enumerate(first) if columns.n}
+
+        def numbers(value: int) -> tuple[int, int, int]:
+            number, i, t = self.rows[value]
+            return t, i, place[number]
+
+        def epoch(e: int) -> list[Record]:
+            return [model.numbered(record, numbers, (step, episode, source)) for record in node.records(e)]
+
+        return Node(data, epoch, f"{node.text}.with_row_numbers({step}, {episode}, {source}, of=x)")
+
+    def batched(self, node: Node) -> Node:
+        """In planned batches."""
+        rng, plan = self.rng, node.data.plan
+        widest = max(len(view.steps) for view in plan.views)
+        size: Any = rng.choice([None, rng.randint(1, 9), [(0, rng.randint(1, 5)), (rng.randint(1, 40), 7)]])
+        multiple = rng.choice([1, 1, 4])
+        tokens = rng.randint(1, 5) * (-(-widest // multiple) * multiple) if size is None or rng.random() < 0.5 else None
+        options = {
+            "multiple": multiple,
+            "sort": rng.random() < 0.7,
+            "window": rng.randint(1, 30),
+            "seed": rng.randrange(9),
+        }
+        data = node.data.batches(size, tokens=tokens, **options)
+        made = Node(data, _nothing, f"{node.text}.batches({size}, tokens={tokens}, **{options})")
+        made.epoch = model.batched(node, made, size, tokens, bool(options["sort"]))
+        return made
+
+    def with_goals(self, node: Node, recipe: Recipe, options: dict[str, Any]) -> Node:
+        """With goals, and the derived column computed again from them."""
+        seed = self.rng.randrange(100)
+        made = Node(node.data.goals(**options, seed=seed), _nothing, f"{node.text}.goals({options}, seed={seed})")
+        column, strategy, offset = options["column"], options["strategy"], options["offset"]
+
+        def allowed(record: Record) -> tuple[list[int], int | None]:
+            """The goals that may be drawn, and the recorded one; None where the anchor is not known."""
+            known = model.anchor_of(record, recipe.cut, self.rows)
+            number = self.sources_of(node)
+            everywhere = [value for one in self.chosen[number] for value in getattr(one, column)]
+            if known is None:
+                return everywhere, None
+            _, i, t = known
+            one = self.states[number, i]
+            states = getattr(one, column)
+            ways = {"random": everywhere, "episode": states, "final": states[-1:]}
+            return ways.get(strategy, states[min(t + offset, len(states) - 1) :]), one.x[t]
+
+        made.epoch = model.goals(node, made, allowed)
+        if not recipe.relabelled:
+            return made
+        again = made.data.relabel(_by_goal)
+
+        def epoch(e: int) -> list[Record]:
+            return [
+                r | {"d": _times(r["d"], r["goal"] % 3)} if r.get("goal_drawn", True) else r for r in made.records(e)
+            ]
+
+        return Node(again, lambda e: list(map(model.trimmed, epoch(e))), f"{made.text}.relabel(d * (goal % 3))")
+
+    def sources_of(self, node: Node) -> int:
+        """Number of the one source of a node."""
+        source = EpisodeDataset(node.data.sources[0]).samples()[:1]
+        return int(source["x"][0]) // 1000 - 1
+
+    def packed(self, node: Node, how: Packing) -> Node:
+        """In packs, whose rows have the numbers of the values there."""
+        made = pack(node, how)
+        if any(mark.name == "timesteps" for mark in node.data.plan.marks):
+            inner = made.epoch
+
+            def epoch(e: int) -> list[Record]:
+                found = inner(e)
+                for record in found:
+                    wanted = model.numbered(
+                        record, lambda value: self.rows[value][::-1], ("timesteps", "episodes", None)
+                    )
+                    assert wanted == record, "packs have other numbers of rows"
+                return found
+
+            made.epoch = epoch
+        return made
 
     def ordered(self, node: Node, count: int) -> Node:
         """With `count` transforms that take or order samples."""
@@ -310,14 +465,37 @@ def cut(data: EpisodeDataset, episodes: list[EpisodeModel], recipe: Recipe, text
 def pack(node: Node, how: Packing) -> Node:
     """The samples in packs; as they are where there is nothing to plan from."""
     most = how.most if how.most is not None or not _slots(node) else 6
+    length = how.ramp if len(how.ramp) > 1 else how.ramp[0][1]
     options = {"method": how.method, "overlong": how.overlong, "repack": how.repack, "window": how.window}
-    data = node.data.pack(how.limit, max_sequences=most, **options)
-    made = Node(data, _nothing, f"{node.text}.pack({how.limit}, max_sequences={most}, **{options})")
+    data = node.data.pack(length, max_sequences=most, **options)
+    made = Node(data, _nothing, f"{node.text}.pack({length}, max_sequences={most}, **{options})")
     below = node
-    if node.data.plan.steady and not how.repack:  # one plan for all epochs, made from the first
+    if node.data.plan.steady and not how.repack and len(how.ramp) == 1:  # one plan for all epochs, made from the first
         below = Node(node.data, lambda _: node.records(0), node.text)
-    made.epoch = model.packed(below, made, how.limit, how.overlong, most, whole=how.method != "concat_split")
+    made.epoch = model.packed(below, made, how.ramp, how.overlong, most, whole=how.method != "concat_split")
     return made
+
+
+def _derived(
+    data: EpisodeDataset, episodes: list[EpisodeModel], text: str
+) -> tuple[EpisodeDataset, list[EpisodeModel], str]:
+    """With the column `d`."""
+    made = [replace(one, derived={"d": [_column_value(t, len(one.x)) for t in range(len(one.x))]}) for one in episodes]
+    return data.with_column("d", _column), made, f"{text}.with_column('d')"
+
+
+def _column(episode: Episode) -> Any:
+    """A value for each step, from the whole episode."""
+    return np.array([_column_value(t, len(episode)) for t in range(len(episode))], np.int64)
+
+
+def _column_value(step: int, steps: int) -> int:
+    return 3 * (steps - step) + steps
+
+
+def _by_goal(columns: Any) -> dict[str, Any]:
+    d = columns["d"]
+    return {"d": d * (columns["goal"] % 3).reshape(-1, *(1,) * (d.ndim - 1))}
 
 
 def _slots(node: Node) -> bool:
@@ -332,7 +510,7 @@ def _nothing(epoch: int) -> list[Record]:
     raise AssertionError(f"no model of epoch {epoch} yet")
 
 
-def _times(x: Any, factor: int) -> Any:
+def _times(x: Any, factor: float) -> Any:
     return [value * factor for value in x] if isinstance(x, list) else x * factor
 
 

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
@@ -70,13 +70,16 @@ def _listed(array: Any) -> list[Any]:
 
 
 def trimmed(record: Record) -> Record:
-    """The record without masked zeros at the end of its columns. Repeated edges stay."""
+    """The record without masked zeros and numbers of no row at the end of its columns. Repeated edges stay."""
     out = dict(record)
+    packs = [number > 0 for number in record["segment_ids"]] if "segment_ids" in record else None
     for name, value in record.items():
         mask = value if name.endswith("mask") else record.get(f"{name}_mask", record.get("mask"))
+        mask = mask if packs is None or name == "e" else packs
         if isinstance(value, list) and isinstance(mask, list) and len(mask) == len(value):
             places = zip(reversed(value), reversed(mask), strict=True)
-            out[name] = value[: len(value) - next((i for i, (v, there) in enumerate(places) if v or there), len(value))]
+            padding = next((i for i, (v, there) in enumerate(places) if there or v not in (0, [], -1)), len(value))
+            out[name] = value[: len(value) - padding]
     return out
 
 
@@ -92,12 +95,16 @@ def same_records(one: Sequence[Record], other: Sequence[Record]) -> bool:
 
 @dataclass(frozen=True)
 class EpisodeModel:
-    """One episode: `x` and some `words` of each step, `observations` at each boundary, `e` once."""
+    """One episode: `x` and some `words` of each step, `observations` at each boundary, `e` once.
+
+    `derived` has the columns that are computed from it, with a value for each step.
+    """
 
     x: list[int]
     words: list[list[int]]
     observations: list[int]
     e: int
+    derived: dict[str, list[int]] = field(default_factory=dict)
 
 
 def samples(episodes: Sequence[EpisodeModel], following: bool) -> list[Record]:
@@ -106,6 +113,7 @@ def samples(episodes: Sequence[EpisodeModel], following: bool) -> list[Record]:
     for one in episodes:
         for t, x in enumerate(one.x):
             record: Record = {"x": x, "words": one.words[t], "observations": one.observations[t], "e": one.e}
+            record |= {name: values[t] for name, values in one.derived.items()}
             found.append(record | ({"next_observations": one.observations[t + 1]} if following else {}))
     return found
 
@@ -123,8 +131,9 @@ def windows(episodes: Sequence[EpisodeModel], length: int, past: int, stride: in
                 continue
             near = [min(max(row, 0), steps - 1) for row in rows]
             record: Record = {"e": one.e}
-            for name, nothing in (("x", 0), ("words", []), ("observations", 0)):
-                values = getattr(one, name)
+            columns = {"x": one.x, "words": one.words, "observations": one.observations, **one.derived}
+            for name, values in columns.items():
+                nothing: Any = [] if name == "words" else 0
                 record[name] = [
                     values[row] if real or pad == "repeat" else nothing for row, real in zip(near, inside, strict=True)
                 ]
@@ -140,6 +149,7 @@ def times(episodes: Sequence[EpisodeModel], steps: Sequence[int]) -> list[Record
             rows = [t + step for step in steps]
             near = [min(max(row, 0), len(one.x) - 1) for row in rows]
             record: Record = {"words": one.words[t], "observations": one.observations[t], "e": one.e}
+            record |= {name: values[t] for name, values in one.derived.items()}
             record |= {"x": [one.x[row] for row in near], "x_mask": [a == b for a, b in zip(rows, near, strict=True)]}
             found.append(trimmed(record))
     return found
@@ -153,6 +163,7 @@ def pairs(episodes: Sequence[EpisodeModel], offset: int) -> list[Record]:
             "words": [one.words[t], one.words[t + offset]],
             "observations": [one.observations[t], one.observations[t + offset]],
             "e": one.e,
+            **{name: [values[t], values[t + offset]] for name, values in one.derived.items()},
         }
         for one in episodes
         for t in range(len(one.x) - offset)
@@ -170,6 +181,7 @@ def sequences(episodes: Sequence[EpisodeModel], final: bool) -> list[Record]:
             "observations": one.observations[: many + final],
             "e": one.e,
             "mask": [True] * many,
+            **one.derived,
         }
         found.append(record | ({"observations_mask": [True] * (many + 1)} if final else {}))
     return found
@@ -207,13 +219,101 @@ def weighted(below: Node, node: Node, weights: Sequence[float]) -> Epochs:
     return epoch
 
 
-def packed(below: Node, node: Node, limit: int, overlong: str, most: int | None, whole: bool) -> Epochs:
-    """The sequences of the epoch below in packs; in any parts, if they are not `whole`."""
+def numbered(
+    record: Record, numbers: Callable[[int], tuple[int, int, int]], names: tuple[str | None, str | None, str | None]
+) -> Record:
+    """The record with the step, episode and source of each value of `x`, -1 in padding that repeats no row."""
+    x = record["x"]
+    many = [numbers(x)] if isinstance(x, int) else [numbers(v) if v else (-1,) * 3 for v, _ in _places(record)]
+    columns = zip(names, zip(*many, strict=True) if many else [[]] * 3, strict=True)
+    made = {name: list(each) if isinstance(x, list) else next(iter(each)) for name, each in columns if name is not None}
+    return trimmed(record | made)
+
+
+def _places(record: Record) -> list[tuple[int, bool]]:
+    """Each place of `x`, with its padding: the value and whether it is real."""
+    x = record["x"]
+    there = record.get("x_mask", record.get("mask", [True] * len(x)))
+    there = [number > 0 for number in record["segment_ids"]] if "segment_ids" in record else there
+    return [(value, bool(real)) for value, real in zip_longest(x, there, fillvalue=0)]
+
+
+def anchor_of(
+    record: Record, cut: tuple[Any, ...], rows: dict[int, tuple[int, int, int]]
+) -> tuple[int, int, int] | None:
+    """Source, episode and step of the anchor of a sample at a step; None where it has no real row of `x`."""
+    if isinstance(record["x"], int):
+        return rows[record["x"]]
+    offsets = {"windows": lambda: range(-cut[2], cut[1]), "times": lambda: cut[1], "pairs": lambda: [0, cut[1]]}[
+        cut[0]
+    ]()
+    real = next((i for i, (_, there) in enumerate(_places(record)) if there), None)
+    if real is None:
+        return None
+    source, episode, step = rows[record["x"][real]]
+    return source, episode, step - offsets[real]
+
+
+def goals(below: Node, node: Node, allowed: Callable[[Record], tuple[Sequence[int], int | None]]) -> Epochs:
+    """The samples below, each with a goal among those that it may have, or with its recorded one."""
 
     def epoch(e: int) -> list[Record]:
         found = node.observed(e)
-        wanted = [piece for record in below.records(e) for piece in _pieces(record, limit, overlong)]
-        got = [piece for record in found for piece in _sequences_in(record, limit, most)]
+        bare = [{name: value for name, value in r.items() if name not in ("goal", "goal_drawn")} for r in found]
+        assert list(map(key, bare)) == list(map(key, below.records(e))), "goals change the samples"
+        for record in found:
+            drawn, recorded = allowed(record)
+            if record.get("goal_drawn", True):
+                assert record["goal"] in drawn, f"goal {record['goal']} is none of {drawn}"
+            else:
+                assert recorded is None or record["goal"] == recorded, "a recorded goal is another one"
+        return found
+
+    return epoch
+
+
+def batched(below: Node, node: Node, size: Any, tokens: int | None, sort: bool) -> Epochs:
+    """The samples below, in any order if they are sorted, in batches within the limits."""
+    plan: Any = node.data.plan
+
+    def epoch(e: int) -> list[Record]:
+        found = node.observed(e)
+        if sort:
+            assert same_records(found, below.records(e)), "batches have other samples than the epoch below"
+        else:
+            assert list(map(key, found)) == list(map(key, below.records(e))), "batches change the order"
+        lo, hi = plan.start(e), plan.start(e + 1)
+        if hi > lo:
+            edges = plan.edges(lo, hi)
+            assert edges[0] == lo
+            assert edges[-1] == hi
+            widths = plan.widths(np.arange(lo, hi), edges - lo)
+            for (a, b), width in zip(pairwise(edges.tolist()), widths.max(axis=1).tolist(), strict=True):
+                limit = next(n for begin, n in reversed(size) if begin <= a) if isinstance(size, list) else size
+                assert 0 < b - a <= (limit or b), "a batch has too many samples"
+                assert tokens is None or (b - a) * width <= tokens, "a batch has too many tokens"
+        return found
+
+    return epoch
+
+
+Ramp = Sequence[tuple[int, int]]
+"""Positions of the plan below, and the length of packs from there on."""
+
+
+def packed(below: Node, node: Node, ramp: Ramp, overlong: str, most: int | None, whole: bool) -> Epochs:
+    """The sequences of the epoch below in packs; in any parts, if they are not `whole`."""
+    longest = max(limit for _, limit in ramp)
+
+    def epoch(e: int) -> list[Record]:
+        found = node.observed(e)
+        first = sum(len(below.records(i)) for i in range(e)) if len(ramp) > 1 else 0
+        limits = [
+            next(limit for begin, limit in reversed(ramp) if begin <= first + i) for i in range(len(below.records(e)))
+        ]
+        records = zip(below.records(e), limits, strict=True)
+        wanted = [piece for record, limit in records for piece in _pieces(record, limit, overlong)]
+        got = [piece for record in found for piece in _sequences_in(record, longest, most)]
         if not whole:
             wanted, got = ([(e, x) for e, *rows in pieces for x in rows] for pieces in (wanted, got))
         assert Counter(wanted) == Counter(got), "packs have other sequences than the epoch below"
@@ -247,7 +347,7 @@ def _pieces(record: Record, limit: int, overlong: str) -> list[tuple[Any, ...]]:
 def _sequences_in(record: Record, limit: int, most: int | None) -> list[tuple[Any, ...]]:
     ids, places, x = record["segment_ids"], record["positions"], record["x"]
     used = [number for number in ids if number]
-    assert len(ids) == len(x) == limit
+    assert len(ids) == len(x) <= limit
     assert used == sorted(used) == ids[: len(used)], "segments are not one after the other"
     count = max(used, default=0)
     assert set(used) == set(range(1, count + 1)), "a segment has no rows"

@@ -17,7 +17,8 @@ from penstock.plan.transform import PlanTransform
 class RowNumbers(PlanTransform):
     """Add outputs that tell where each row of a sample comes from.
 
-    Each output is int32, `[n, L]`, or `[n]` where a sample is one step, with -1 in padding. Nothing is read.
+    Each output is int32, `[n, L]`, or `[n]` where a sample is one step, with -1 in padding of zeros. Padding
+    that repeats a row has the number of this row. Nothing is read.
 
     Args:
         step: Name of the output with the number of each row in its episode, from 0. None leaves it out. The default is
