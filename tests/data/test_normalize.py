@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 
 import jax
@@ -136,3 +137,36 @@ def test_numbers_have_the_bits_of_numpy(dtype: str, shape: tuple[int, ...]) -> N
     assert scaled.dtype.kind == back.dtype.kind == "f"
     np.testing.assert_array_equal(scaled, (x - center.astype(dtype)) / width.astype(dtype), strict=True)
     np.testing.assert_array_equal(back, x * width.astype(dtype) + center.astype(dtype), strict=True)
+
+
+@pytest.mark.parametrize("inverted", [False, True])
+def test_batches_are_scaled_in_their_own_memory_with_the_same_bits(inverted: bool) -> None:
+    columns = {"x": RNG.normal(4, 3, (60, 5)).astype("f4"), "y": RNG.normal(size=60), "n": RNG.integers(0, 9, (60, 2))}
+    kept = {path: array.copy() for path, array in columns.items()}
+    data = penstock.from_arrays(columns, [20, 40])
+    scale = penstock.normalize(penstock.statistics(data), list(columns))
+    scale = scale.inverse if inverted else scale
+    for samples in (data.samples(), data.windows(4).shuffle(0)):
+        for batch, plain in zip(
+            penstock.Loader(samples.map(scale), 16), penstock.Loader(samples, 16), strict=True
+        ):  # the first batch fills the table of figures
+            expected = scale({path: plain[path] for path in columns})
+            for path in columns:
+                np.testing.assert_array_equal(batch[path], expected[path])
+                assert batch[path].dtype == expected[path].dtype
+        once = samples.map(scale).map(scale)[:]  # the second function may not overwrite what the first returned
+        for path, array in columns.items():
+            np.testing.assert_array_equal(once[path], scale(scale(samples[:]))[path])
+            np.testing.assert_array_equal(array, kept[path])
+
+
+def test_a_call_leaves_its_batch_and_a_copy_has_the_same_fingerprint(data: penstock.EpisodeDataset) -> None:
+    scale = penstock.normalize(penstock.statistics(data), ["actions"])
+    before = data.samples().map(scale).fingerprint
+    rows = data.samples()[:]
+    kept = rows["actions"].copy()
+    for _ in range(2):
+        scale(rows)
+        np.testing.assert_array_equal(rows["actions"], kept)
+    assert data.samples().map(scale).fingerprint == before
+    assert data.samples().map(pickle.loads(pickle.dumps(scale))).fingerprint == before

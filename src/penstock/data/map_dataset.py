@@ -195,11 +195,14 @@ class MapDataset:
         """Apply the map functions to columns.
 
         Args:
-            columns: Output of `read`, `n` rows.
+            columns: Output of `read`, `n` rows, to which nothing else refers: the first function may overwrite them.
             positions: `[n]` int64 position of each row.
         """
-        for fn in self.maps:
-            columns = fn(columns, positions)
+        for number, fn in enumerate(self.maps):
+            if number == 0 and isinstance(fn, Mapped):
+                columns = fn.overwrite(columns, positions)
+            else:
+                columns = fn(columns, positions)
         return columns
 
     def row_bytes(self) -> int:

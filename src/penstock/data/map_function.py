@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -32,6 +33,18 @@ class ColumnFunction(Protocol):
             positions: `[n]` int64 position of each row.
         """
         ...
+
+
+class OverwritingFunction(ABC):
+    """A function of columns that can put its result into their memory."""
+
+    @abstractmethod
+    def overwrite(self, columns: Columns) -> Columns:
+        """Return the new columns.
+
+        Args:
+            columns: Columns, to whose arrays nothing else refers.
+        """
 
 
 @dataclass(frozen=True)
@@ -69,6 +82,20 @@ class Mapped:
     def __call__(self, columns: Columns, positions: IntArray) -> Columns:
         """Apply the function, and check that the number of rows stays the same."""
         result = self.fn(columns) if self.seed is None else self.fn(columns, keys(self.seed, positions))
+        return self._checked(result, columns)
+
+    def overwrite(self, columns: Columns, positions: IntArray) -> Columns:
+        """Apply the function to columns to which nothing else refers. `Normalize` uses their memory for its result.
+
+        Args:
+            columns: Columns as read, `n` rows.
+            positions: `[n]` int64 position of each row.
+        """
+        if self.seed is None and isinstance(self.fn, OverwritingFunction):
+            return self._checked(self.fn.overwrite(columns), columns)
+        return self(columns, positions)
+
+    def _checked(self, result: Mapping[str, Any], columns: Columns) -> Columns:
         mapped = result if isinstance(result, Columns) else Columns(result)
         if mapped.n != columns.n:
             raise SpecError(

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 import numpy as np
+from typing_extensions import override
 
-from penstock.core.arrays import AnyArray, FloatArray
+from penstock.core.arrays import AnyArray, FloatArray, read_only
+from penstock.core.columns import Columns
 from penstock.data.column_paths import replace_columns
+from penstock.data.map_function import OverwritingFunction
+from penstock.data.recycler import Recycler
 from penstock.data.statistics import ColumnStatistics, Statistics
 from penstock.errors import ArgumentError, PlanError
-from penstock.kernels.scaling import scale_rows
+from penstock.kernels.scaling import overwrite_rows, scale_rows
 
 Mode = Literal["standard", "min_max", "quantile"]
+MOST_FIGURES = 64  # shapes of samples whose figures are kept
+_RECYCLER = Recycler(1 << 28)  # memory of normalized batches, which is used again when a batch is gone
 FLOATS = (np.dtype(np.float32).str, np.dtype(np.float64).str)
 
 
 @dataclass(frozen=True, eq=False)
-class Normalize:
+class Normalize(OverwritingFunction):
     """Function that maps columns `x` to `(x - center) / width`, or back.
 
     It takes `Columns` and (nested) dicts of arrays of NumPy, PyTorch or JAX, and returns the same, with the other
@@ -41,6 +47,13 @@ class Normalize:
     center: Mapping[str, FloatArray]
     width: Mapping[str, FloatArray]
     inverted: bool = False
+    _figures: dict[tuple[str, str, tuple[int, ...]], tuple[AnyArray, AnyArray]] = field(
+        default_factory=dict[tuple[str, str, tuple[int, ...]], tuple[AnyArray, AnyArray]], init=False, repr=False
+    )
+    """Center and width of the elements of a sample, by path, dtype and shape, as the kernel reads them."""
+
+    def __reduce__(self) -> tuple[type[Normalize], tuple[Mapping[str, FloatArray], Mapping[str, FloatArray], bool]]:
+        return Normalize, (self.center, self.width, self.inverted)
 
     @property
     def inverse(self) -> Normalize:
@@ -61,7 +74,31 @@ class Normalize:
         """
         return replace_columns(columns, self.center, self._scaled, "normalize")
 
+    @override
+    def overwrite(self, columns: Columns) -> Columns:
+        """Scale the columns of a batch in their own memory, where the kernel can; otherwise as a call does.
+
+        Args:
+            columns: Columns, to whose arrays nothing else refers.
+
+        Raises:
+            SpecError: A column to scale is missing.
+        """
+        return replace_columns(columns, self.center, self._overwritten, "normalize")
+
+    def _overwritten(self, path: str, x: Any) -> Any:
+        figures = self._known(path, x)
+        if figures is None or not x.flags.c_contiguous or not x.flags.writeable or not len(x):
+            return self._scaled(path, x)
+        overwrite_rows(x.reshape(len(x), -1), *figures, self.inverted)
+        return x
+
+    def _known(self, path: str, x: Any) -> tuple[AnyArray, AnyArray] | None:
+        return self._figures.get((path, x.dtype.str, x.shape[1:])) if type(x) is np.ndarray else None
+
     def _scaled(self, path: str, x: Any) -> Any:
+        if (figures := self._known(path, x)) is not None:
+            return _by_kernel(x, *figures, self.inverted)
         if type(x).__module__.partition(".")[0] == "torch":
             x = x if x.is_floating_point() else x.float()
             center, width = (x.new_tensor(each[path]) for each in (self.center, self.width))
@@ -71,8 +108,11 @@ class Normalize:
             center, width = (each[path].astype(x.dtype) for each in (self.center, self.width))
             if _in_kernel(x) and x.ndim > max(center.ndim, 1) and x.size:
                 # A row of the kernel is a sample: steps of windows and pixels of a channel have the same figures.
-                center, width = (np.broadcast_to(each, x.shape[1:]).reshape(-1) for each in (center, width))
-                return scale_rows(x.reshape(len(x), -1), center, width, self.inverted).reshape(x.shape)
+                center, width = (read_only(np.broadcast_to(each, x.shape[1:]).reshape(-1)) for each in (center, width))
+                if len(self._figures) >= MOST_FIGURES:
+                    self._figures.clear()
+                self._figures[path, x.dtype.str, x.shape[1:]] = center, width
+                return _by_kernel(x, center, width, self.inverted)
         return x * width + center if self.inverted else (x - center) / width
 
 
@@ -137,6 +177,13 @@ def _scale(column: ColumnStatistics, mode: Mode, quantiles: tuple[float, float])
         ends = (column.min, column.max) if mode == "min_max" else column.quantile(quantiles)
         center, width = (ends[0] + ends[1]) / 2, (ends[1] - ends[0]) / 2
     return center, np.where(width > 0, width, 1.0)
+
+
+def _by_kernel(x: AnyArray, center: AnyArray, width: AnyArray, inverted: bool) -> AnyArray:
+    out = _RECYCLER.empty(x.shape, x.dtype)
+    if len(x):
+        scale_rows(x.reshape(len(x), -1), center, width, inverted, out.reshape(len(x), -1))
+    return out
 
 
 def _in_kernel(x: Any) -> bool:

@@ -10,6 +10,7 @@ than `LEAST` come from the allocator, which reuses them itself.
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
 
@@ -58,7 +59,7 @@ class Recycler:
             shape: Shape of the array.
             dtype: Dtype of the array.
         """
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        size = math.prod(shape) * dtype.itemsize
         if size < LEAST:
             return np.empty(shape, dtype)
         return self._block(size)[:size].view(dtype).reshape(shape)
