@@ -35,6 +35,9 @@ from .data.returns import timesteps as timesteps
 from .data.statistics import Statistics as Statistics
 from .data.summarize import statistics as statistics
 from .doctor.check import check as check
+from .doctor.repair import RepairReport as RepairReport
+from .doctor.repair import repair as repair
+from .doctor.repair import undo_repair as undo_repair
 from .doctor.thresholds import CheckThresholds as CheckThresholds
 from .errors import ArgumentError as ArgumentError
 from .errors import ChangedObjectError as ChangedObjectError

@@ -14,6 +14,8 @@ from penstock.core.spaces import Box
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format, named
 from penstock.formats.demos.atari import AtariKind
+from penstock.live.journal import Arrival, Journal, Move
+from penstock.replay.journal import JournalEntry, ReplayJournal
 from tests.cli.conftest import Call
 
 
@@ -156,3 +158,49 @@ def test_a_check_of_a_kinds_own_takes_the_options(call: Call, tmp_path: Path) ->
     named_so = ("check", tmp_path / "a.npz", "--from", "demos", "--open", "kind=npz")
     assert call(*named_so, "--open", names).code == 0
     assert call(*named_so).code != 0
+
+
+def test_repair_lists_mends_and_takes_back(call: Call, recording: Path, tmp_path: Path) -> None:
+    damaged = Path(shutil.copytree(recording, tmp_path / "damaged"))
+    with (damaged / "episodes").open("ab") as file:
+        file.write(bytes(20))
+    assert "penstock repair: cut 20 bytes off the end" in call("check", damaged).out
+    listed = call("repair", damaged, "--plan", "--json")
+    assert (listed.code, [each["finding"] for each in listed.json["repairs"]]) == (0, ["torn-tail"])
+    assert "mended" in call("repair", damaged, "--out", tmp_path / "copy").out
+    assert call("check", tmp_path / "copy", "--json").json["findings"] == []
+    answer = call("repair", damaged, "--in-place", "--json")
+    assert answer.code == 0
+    assert call("check", damaged, "--json").json["findings"] == []
+    assert call("repair", damaged, "--undo", answer.json["backups"][0]).code == 0
+    assert call("check", damaged, "--json").json["findings"] != []
+    assert call("repair", damaged).code == 2
+
+
+def test_what_repair_cannot_mend_is_an_exit_code(call: Call, recording: Path, tmp_path: Path) -> None:
+    damaged = Path(shutil.copytree(recording, tmp_path / "damaged"))
+    (damaged / "spec.json").with_name("episodes").write_bytes(bytes(48) + (damaged / "episodes").read_bytes()[48:])
+    answer = call("repair", damaged, "--plan")
+    assert answer.code == 1
+    assert "nothing to mend" in answer.out
+    assert "unreadable" in answer.out
+
+
+@pytest.mark.parametrize("kind", ["live", "replay"])
+def test_journals_are_repaired(call: Call, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    if kind == "live":
+        with Journal(path) as journal:
+            journal.write([Move(0, 0, Arrival("a.gz", "a.gz", 1))])
+    else:
+        replay = ReplayJournal(path)
+        replay.write(JournalEntry.arrival(0, 3))
+        replay.close()
+    whole = path.read_bytes()
+    assert call("repair", path, "--in-place", "--json").json["repairs"] == []
+    path.write_bytes(whole + b'{"at": 5')
+    answer = call("repair", path, "--in-place", "--json").json
+    assert [each["change"] for each in answer["repairs"]] == ["cut 8 bytes off the end"]
+    assert path.read_bytes() == whole
+    call("repair", path, "--undo", answer["backups"][0])
+    assert path.read_bytes() == whole + b'{"at": 5'

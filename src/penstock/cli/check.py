@@ -83,5 +83,8 @@ def render(name: str, path: str, findings: list[Finding]) -> RenderableType:
     table = Table(*columns, title=f"{path} ({name})", title_justify="left")
     for finding in findings:
         level = Text(finding.level, style=STYLES[finding.level])
-        table.add_row(Text(finding.where), level, Text(finding.name), Text(finding.message))
+        message = Text(finding.message)
+        if finding.repair is not None:
+            message.append(f" (penstock repair: {finding.repair})", style="green")
+        table.add_row(Text(finding.where), level, Text(finding.name), message)
     return Fitted(table)

@@ -15,8 +15,8 @@ from penstock.data.located import DatasetFiles, locate
 from penstock.errors import FormatError
 from penstock.formats.minari import index_cache
 from penstock.formats.minari.arrow_source import ArrowSource
-from penstock.formats.minari.format import place as minari_place
 from penstock.formats.minari.hdf5_source import Hdf5Source
+from penstock.formats.minari.place import place as minari_place
 from penstock.formats.webdataset import index as shard_index
 from penstock.formats.webdataset.source import ShardSource
 

@@ -29,6 +29,10 @@ COMMANDS = {
         "penstock.cli.certificate:certificate",
         "Show what a conversion kept, changed and left out; --verify compares again.",
     ),
+    "repair": (
+        "penstock.cli.repair:repair",
+        "Mend what can be mended without loss: torn tails, totals, numbering, footers, statistics.",
+    ),
     "diff": ("penstock.cli.diff:diff", "Show which episodes, columns and rows of two datasets differ."),
     "reshard": (
         "penstock.cli.reshard:reshard",

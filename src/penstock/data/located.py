@@ -51,21 +51,22 @@ class DatasetFiles:
             source.location = str(self)
         return source
 
-    def check(self, **options: Any) -> Iterator[Finding]:
+    def check(self, *, deep: bool = True, **options: Any) -> Iterator[Finding]:
         """Search for damage, unless `open` already finds all that the format's check does.
 
         Args:
+            deep: Whether the check of the format reads all values. The default is True.
             options: Options of the format. Its check gets those that it takes.
         """
-        parameters = inspect.signature(self.format.check).parameters
+        one = len(self.paths) == 1
+        parameters = inspect.signature(self.format.check if one else self.format.check_files).parameters
         takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         given = {name: value for name, value in options.items() if takes_all or name in parameters}
         if self.format.opening_checks(self.paths[0], **given):
             return
-        if len(self.paths) == 1:
-            yield from self.format.check(self.paths[0], **given)
-        else:
-            yield from self.format.check_files(self.paths, **given)
+        if "deep" in parameters:
+            given["deep"] = deep
+        yield from (self.format.check(self.paths[0], **given) if one else self.format.check_files(self.paths, **given))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -72,7 +72,7 @@ def check(
 
 
 def _check_located(located: LocatedData, how: dict[str, Any], options: dict[str, Any]) -> Report:
-    findings = [finding for dataset in located.datasets for finding in dataset.check(**options)]
+    findings = list(_of_formats(located, how["deep"], options))
     report = Report((), Columns({}), np.zeros((0, 16), np.uint8))
     try:
         with warnings.catch_warnings():
@@ -85,4 +85,29 @@ def _check_located(located: LocatedData, how: dict[str, Any], options: dict[str,
             findings.append(Finding("unreadable", error.where or str(error.path or located), str(error)))
     known = {(finding.name, finding.where) for finding in findings}
     merged = [*findings, *(each for each in report.findings if (each.name, each.where) not in known)]
-    return replace(report, findings=tuple(sorted(merged, key=lambda finding: LEVELS.index(finding.level))))
+    ordered = sorted(_with_repairs(located, merged), key=lambda finding: LEVELS.index(finding.level))
+    return replace(report, findings=tuple(ordered))
+
+
+def _of_formats(located: LocatedData, deep: bool, options: dict[str, Any]) -> Iterator[Finding]:
+    """The findings of the formats, also of data that cannot be opened."""
+    for dataset in located.datasets:
+        try:
+            yield from dataset.check(deep=deep, **options)
+        except FormatError as error:
+            yield Finding("unreadable", error.where or str(error.path or located), str(error))
+
+
+def _with_repairs(located: LocatedData, findings: list[Finding]) -> list[Finding]:
+    """The findings, with what `repair` would change. A dataset behind a URL, or of several files, is not repaired."""
+    dataset = located.datasets[0]
+    path, *more = dataset.paths
+    if len(located.datasets) > 1 or more or dataset.url is not None:
+        return findings
+    known = [(each.finding, each.where, each.message) for each in dataset.format.repairs(path, findings)]
+
+    def mended(finding: Finding) -> Finding:
+        found = [text for name, where, text in known if name == finding.name and where in (None, finding.where)]
+        return replace(finding, repair=found[0]) if found else finding
+
+    return [mended(finding) for finding in findings]

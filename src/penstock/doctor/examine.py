@@ -26,9 +26,9 @@ from penstock.errors import ChecksumError, PenstockError
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.ordered_map import OrderedMap
 from penstock.formats.base.findings import Finding
+from penstock.formats.base.format import QUICK_BYTES
 from penstock.formats.base.source import Source
 
-SAMPLED = 1 << 28  # bytes of columns that are looked at by default
 BLOCK_BYTES = 4 << 20
 SHOWN = 256  # episodes of a finding
 LEVELS = ("error", "warning", "note")
@@ -234,9 +234,9 @@ def leaks(reports: Mapping[str, Report]) -> Iterator[tuple[str, Finding]]:
 def _chosen(source: Source, width: int, *, deep: bool) -> IntArray:
     """`[k]` episodes to check, ascending."""
     everything = np.arange(len(source))
-    if deep or source.steps * width <= SAMPLED or len(source) < 2:
+    if deep or source.steps * width <= QUICK_BYTES or len(source) < 2:
         return everything
-    count = max(int(len(source) * SAMPLED / (source.steps * width)), 1)
+    count = max(int(len(source) * QUICK_BYTES / (source.steps * width)), 1)
     return np.unique(np.linspace(0, len(source) - 1, count).astype(np.int64))
 
 

@@ -14,7 +14,7 @@ from penstock.errors import FormatError, StateError
 from penstock.files import AppendLog
 
 VERSION = 1
-_HEADER = b'{"journal":1}\n'
+HEADER = b'{"journal":1}\n'
 _LARGEST = (1 << 62) - 1  # positions, chunks and nanoseconds of times are 64-bit integers
 
 
@@ -73,11 +73,11 @@ class Journal:
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = None if path is None else Path(path)
-        self._lines: list[bytes] = [_HEADER]
+        self._lines: list[bytes] = [HEADER]
         self._log: AppendLog | None = None
         if self.path is None:
             return
-        log = AppendLog(self.path, _HEADER, "a journal of live data", holder="another run")
+        log = AppendLog(self.path, HEADER, "a journal of live data", holder="another run")
         try:
             lines = _whole_lines(log.read())
             parse(lines, self.path)  # what cannot be read is not continued
@@ -156,6 +156,17 @@ def read_journal(path: str | os.PathLike[str]) -> list[Move]:
         3
     """
     return parse(_whole_lines(Path(path).read_bytes()), path)
+
+
+def whole_size(path: Path) -> int:
+    """Return how many bytes of a journal are whole lines. Raises `FormatError` for a damaged one.
+
+    Args:
+        path: The file.
+    """
+    lines = _whole_lines(path.read_bytes())
+    parse(lines, path)
+    return sum(map(len, lines))
 
 
 def parse(lines: Sequence[str | bytes], path: object = None) -> list[Move]:

@@ -174,6 +174,18 @@ def read_entries(path: str | os.PathLike[str]) -> list[JournalEntry]:
     return [entry for entry, _ in _parse(data, Path(path))]
 
 
+def whole_size(path: Path) -> int:
+    """Return how many bytes of a journal are complete entries. Raises as `read_entries`.
+
+    Args:
+        path: The file.
+    """
+    data = path.read_bytes()
+    if not data.startswith(MAGIC):
+        raise FormatError(f"expected a journal of a replay, which begins with {MAGIC!r}", path=path)
+    return len(MAGIC) + sum(size for _, size in _parse(data, path))
+
+
 def _parse(data: bytes, path: Path) -> Iterator[tuple[JournalEntry, int]]:
     """Each complete entry, and its size."""
     place = len(MAGIC)

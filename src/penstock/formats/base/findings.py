@@ -42,7 +42,14 @@ FINDINGS: Mapping[str, FindingKind] = {
         "Restore the file from a copy, or take the other episodes.",
     ),
     "truncated": FindingKind(
-        "error", "A file ends before its content does.", "Copy the file again, or take the episodes before the cut."
+        "error",
+        "A file ends before its content does.",
+        "Copy the file again; or `penstock repair`, which keeps the complete episodes.",
+    ),
+    "missing-footer": FindingKind(
+        "error",
+        "A Parquet file has no footer, because its writer was killed, or a copy of it was cut.",
+        "`penstock repair`, which needs another file of the same columns; or copy the file again.",
     ),
     "checksum": FindingKind(
         "error", "Stored bytes do not have their stored checksum.", "Restore the file from a copy."
@@ -50,11 +57,14 @@ FINDINGS: Mapping[str, FindingKind] = {
     "missing-part": FindingKind(
         "error", "A file, column or entry that the format requires does not exist.", "Restore it, or convert again."
     ),
+    "unused-task": FindingKind("note", "No episode has a task that the dataset lists.", "Record it, or leave it out."),
     "totals": FindingKind(
         "error", "A stored number of episodes or steps is not that of the data.", "`penstock repair`, or convert again."
     ),
     "numbering": FindingKind(
-        "error", "Episodes are not numbered as the format requires, without gaps.", "Convert the data again."
+        "error",
+        "Episodes or rows are not numbered as the format requires, without gaps.",
+        "`penstock repair` where the right numbers are known; or convert the data again.",
     ),
     "identity": FindingKind(
         "error", "The stored id of the dataset is not the id of its place.", "Move the folder, or correct the id."
@@ -70,7 +80,9 @@ FINDINGS: Mapping[str, FindingKind] = {
     "not-stored": FindingKind(
         "note", "Chunks of an array are not stored, and read as the fill value.", "Copy again if values are missing."
     ),
-    "unused-rows": FindingKind("warning", "Rows belong to no episode.", "Check the index of the dataset."),
+    "unused-rows": FindingKind(
+        "warning", "Rows belong to no episode.", "Check the index of the dataset; `penstock repair` cuts them off."
+    ),
     "unknown-layout": FindingKind(
         "warning", "Metadata differ from what the format defines.", "Check the version of the writer."
     ),
@@ -101,7 +113,9 @@ FINDINGS: Mapping[str, FindingKind] = {
         "Use `observations`, which have one row more than steps.",
     ),
     "wrong-statistics": FindingKind(
-        "warning", "Stored statistics are not those of the data.", "`penstock stats`, and store them again."
+        "warning",
+        "Stored statistics are not those of the data.",
+        "`penstock repair`; or `penstock stats`, and store them again.",
     ),
     # Episodes
     "no-steps": FindingKind("warning", "An episode has no step.", "Leave it out: `where('total_steps > 0')`."),
@@ -178,6 +192,7 @@ class Finding:
         column: Path of the column. The default is None: it concerns no column, or several.
         episodes: Numbers of episodes, the worst first, at most some hundred. The default is none: unknown or all.
         rows: The first row in each of these episodes, counted from the start of the episode. The default is none.
+        repair: What `penstock repair` would change. The default is None: it cannot mend this finding.
 
     Raises:
         ArgumentError: There is no such kind.
@@ -193,6 +208,7 @@ class Finding:
     column: str | None = None
     episodes: tuple[int, ...] = ()
     rows: tuple[int, ...] = ()
+    repair: str | None = None
 
     def __post_init__(self) -> None:
         if self.name not in FINDINGS:
@@ -213,4 +229,5 @@ class Finding:
             "column": self.column,
             "episodes": list(self.episodes),
             "rows": list(self.rows),
+            "repair": self.repair,
         }

@@ -10,6 +10,7 @@ import pkgutil
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any, ClassVar, get_args, get_type_hints
@@ -18,13 +19,19 @@ from penstock import formats
 from penstock.core.boundary import is_of_call, parsing, refusal
 from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, FormatError, UnknownFormatError, suggestion
+from penstock.files import locked
 from penstock.files.remote import set_remote_files
 from penstock.formats.base.findings import Finding
+from penstock.formats.base.repairs import Repair
 from penstock.formats.base.source import Source
 from penstock.formats.base.writer import Writer
 from penstock.locations.mirror import MIRRORS
 
 set_remote_files(MIRRORS)  # so that every process that reads data can read mirrors
+
+
+QUICK_BYTES = 1 << 28  # that a check reads at most if it is not deep
+GUARDED = ("recognises", "open", "open_files", "append", "check", "check_files", "opening_checks", "repairs")
 
 
 class Format(ABC):
@@ -48,7 +55,7 @@ class Format(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for name in ("recognises", "open", "open_files", "append", "check", "check_files", "opening_checks"):
+        for name in GUARDED:
             if name in vars(cls):
                 setattr(cls, name, _guarded(vars(cls)[name]))
 
@@ -144,11 +151,16 @@ class Format(ABC):
         """
         return None
 
-    def check(self, path: Path) -> Iterator[Finding]:
-        """Search for damage in detail. Yield nothing for an undamaged dataset. It may accept options of `open`.
+    def check(self, path: Path, *, deep: bool = True) -> Iterator[Finding]:
+        """Search for damage. Yield nothing for an undamaged dataset. It may accept options of `open`.
+
+        `penstock.check` reads the values of every format, so a check of a format looks at what only the format knows:
+        metadata, indices, sizes, checksums.
 
         Args:
             path: File or folder.
+            deep: Whether to read all values where the format has rules for them. Otherwise a check takes seconds, and
+                decodes nothing. The default is True.
 
         Raises:
             FormatError: The format has no detailed check.
@@ -164,11 +176,31 @@ class Format(ABC):
         """
         return type(self).check is Format.check
 
+    def repairs(self, path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:
+        """Yield the changes that mend findings without loss of a complete episode. The default is none.
+
+        Args:
+            path: File or folder.
+            findings: What `penstock.check` found.
+        """
+        yield from ()
+
+    def writing_lock(self, path: Path) -> AbstractContextManager[object]:
+        """Return a context in which no writer can have the dataset open. The default locks the path itself.
+
+        Args:
+            path: File or folder.
+
+        Raises:
+            LockedError: A writer has the dataset open (when the context is entered).
+        """
+        return locked(path)
+
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a method whose first argument is a path or files, so that errors of the data become `FormatError`."""
 
-    is_check = method.__name__ in ("check", "check_files")  # findings are looked for as they are asked for
+    is_check = method.__name__ in ("check", "check_files", "repairs")  # generators, which run as they are asked
 
     @wraps(method)
     def guarded(self: Format, given: Path | Sequence[Path], *args: Any, **kwargs: Any) -> Any:

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.errors import FormatError
 from penstock.formats.base.findings import Finding
+from penstock.formats.base.format import QUICK_BYTES
 from penstock.formats.columns import table
 from penstock.formats.columns.files import read_json
 from penstock.formats.columns.layout import METADATA
+from penstock.formats.columns.repair import orphans
 from penstock.formats.columns.snapshot import Snapshot
 
 
-def findings(path: Path) -> Iterator[Finding]:
-    """Damage of the store at `path`: an `error` where an episode is not what was written, a `warning` where
-    bytes or files belong to no episode, as a killed writer leaves them until the next one comes."""
+def findings(path: Path, *, deep: bool) -> Iterator[Finding]:
+    """Damage of the store at `path`, with `deep` (or if it is small) also wrong checksums: an `error` where an episode
+    is not what was written, a `warning` where bytes or files belong to no episode, as a killed writer leaves them until
+    the next one comes."""
     try:
         read_json(path / METADATA)
         snapshot = Snapshot.open(path)
     except FormatError as error:
         yield Finding("unreadable", str(path), str(error))
         return
-    yield from _episodes(snapshot)
+    if deep or sum(size for _, size in snapshot.files()) <= QUICK_BYTES:
+        yield from _episodes(snapshot)
     yield from _table(snapshot)
     yield from _orphans(snapshot)
 
@@ -52,17 +55,6 @@ def _table(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _orphans(snapshot: Snapshot) -> Iterator[Finding]:
-    used = dict(snapshot.files())
-    left_behind = set(table.read(snapshot.layout.table)["segment"][: snapshot.base].tolist())
-    left_behind -= set(snapshot.entries["segment"].tolist())
-    for number in snapshot.layout.numbers():
-        if number in left_behind:  # its episodes have left; its writer is still open, or a removal was killed
-            continue
-        with os.scandir(snapshot.layout.segment(number)) as entries:
-            sizes = {Path(entry.path): entry.stat(follow_symlinks=False).st_size for entry in entries}
-        for path, size in sorted(sizes.items()):
-            if (left := size - used.get(path, 0)) > 0:
-                where = str(path.relative_to(snapshot.layout.root))
-                yield Finding(
-                    "torn-tail", where, f"the last {left} bytes belong to no episode; the next writer removes them"
-                )
+    for path, left, _ in orphans(snapshot):
+        message = f"the last {left} bytes belong to no episode; the next writer removes them"
+        yield Finding("torn-tail", str(path.relative_to(snapshot.layout.root)), message)

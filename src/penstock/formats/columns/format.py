@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
+
+from typing_extensions import override
 
 from penstock.core.spec import Spec
 from penstock.errors import FormatError
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
+from penstock.formats.base.repairs import Repair
 from penstock.formats.columns.check import findings
 from penstock.formats.columns.files import read_json
 from penstock.formats.columns.layout import MARKER, SPEC
+from penstock.formats.columns.repair import torn_tails, without_writers
 from penstock.formats.columns.source import ColumnsSource
 from penstock.formats.columns.writer import ColumnsWriter
 
@@ -51,6 +56,15 @@ class ColumnsFormat(Format):
         """Open an existing store for writing more episodes. Raises `FormatError`, `TypeError`."""
         return ColumnsWriter(path, **options)
 
-    def check(self, path: Path) -> Iterator[Finding]:
-        """Compare every byte with its checksum. Cost: reads everything once."""
-        return findings(path)
+    def check(self, path: Path, *, deep: bool = True) -> Iterator[Finding]:
+        """Compare table and sizes, and with `deep`, or for up to 256 MiB, every byte with its checksum."""
+        return findings(path, deep=deep)
+
+    @override
+    def repairs(self, path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:
+        if any(finding.name == "torn-tail" for finding in findings):
+            yield from torn_tails(path)
+
+    @override
+    def writing_lock(self, path: Path) -> AbstractContextManager[object]:
+        return without_writers(path)

@@ -46,9 +46,9 @@ class DemosFormat(Format):
         """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""
         return _opening(kind_at(path, kind), options).open(path, **options)
 
-    def check(self, path: Path, *, kind: str | None = None, **options: Any) -> Iterator[Finding]:
+    def check(self, path: Path, *, deep: bool = True, kind: str | None = None, **options: Any) -> Iterator[Finding]:
         """Look for damage, as the kind does, with the options of `open`."""
-        return _opening(kind_at(path, kind), options).check(path, **options)
+        return _opening(kind_at(path, kind), options).check(path, deep=deep, **options)
 
     def opening_checks(self, path: Path, *, kind: str | None = None, **options: Any) -> bool:
         """Of the kinds that read everything when they are opened."""

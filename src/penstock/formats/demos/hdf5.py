@@ -71,7 +71,7 @@ def datasets_below(group: Group, needed: Collection[str]) -> tuple[dict[str, Dat
 class HDF5Kind(Kind):
     """A kind in HDF5 files, whose check warns of each dataset that cannot be read and is left out."""
 
-    def check(self, path: Path, **options: Any) -> Iterator[Finding]:
+    def check(self, path: Path, *, deep: bool, **options: Any) -> Iterator[Finding]:
         """Open for reading, and name what cannot be read."""
         with self.open(path, **options) as source:
             unreadable = source.metadata.get("unreadable", {})

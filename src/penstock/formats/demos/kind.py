@@ -27,7 +27,7 @@ class Kind(ABC):
     def open(self, path: Path, **options: Any) -> Source:
         """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""
 
-    def check(self, path: Path, **options: Any) -> Iterator[Finding]:
-        """Look for damage: opening reads everything that a check could look at, unless a kind knows more."""
+    def check(self, path: Path, *, deep: bool, **options: Any) -> Iterator[Finding]:
+        """Look for damage: opening reads what a check could look at, unless a kind knows more."""
         self.open(path, **options).close()
         yield from ()

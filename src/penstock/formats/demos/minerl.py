@@ -13,7 +13,6 @@ from penstock.core.order import natural
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.files.remote import read_bytes
-from penstock.formats.base.findings import Finding
 from penstock.formats.base.infos import plain
 from penstock.formats.base.source import Source
 from penstock.formats.demos.archive import NpzArchive
@@ -53,13 +52,6 @@ class MineRLKind(Kind):
     def open(self, path: Path, **options: Any) -> Source:
         """As `read_minerl` does, with its options."""
         return read_minerl(path, **options)
-
-    def check(self, path: Path, **options: Any) -> Iterator[Finding]:
-        """Every video is decoded once. Raises what reading raises."""
-        with self.open(path, **{**options, "cache_bytes": 0}) as source:
-            for e in range(len(source)):
-                source.episode(e)
-        yield from ()
 
 
 def read_minerl(

@@ -23,27 +23,28 @@ _MOST = 10  # chunks of an array that are reported as damaged
 _SLACK = 1e-3
 
 
-def findings(path: Path) -> Iterator[Finding]:
-    """Damage of the dataset at `path`: an `error` for what cannot be read, and for intervals that leave their
-    array or do not follow one another; a `warning` for times that do not rise, a track twice in a frame, rows that no
-    scene names, poses that are no rotations, and numbers that are none."""
+def findings(path: Path, *, deep: bool) -> Iterator[Finding]:
+    """Damage of the dataset at `path`: an `error` for intervals that leave their array or do not follow one another, a
+    `warning` for rows that no scene names. With `deep`, which reads every row, also an `error` for what cannot be read,
+    and a `warning` for times that do not rise, a track twice in a frame, poses that are no rotations, and numbers that
+    are none."""
     try:
         tables = open_tables(path, Cache(CACHE_BYTES))
     except (FormatError, OSError) as error:
         yield Finding("unreadable", str(path), str(error))
         return
     try:
-        yield from _tables(tables, str(path))
+        yield from _tables(tables, str(path), deep=deep)
     finally:
         tables.close()
 
 
-def _tables(tables: Tables, path: str) -> Iterator[Finding]:
+def _tables(tables: Tables, path: str, *, deep: bool) -> Iterator[Finding]:
     labels = tables.attributes.get("labels")
     if labels is not None and labels != list(LABELS):
         message = f"expected the {len(LABELS)} labels of the format, got others"
         yield Finding("unknown-layout", f"labels in {path}", message)
-    damaged = list(_damage(tables))
+    damaged = list(_damage(tables)) if deep else []
     yield from damaged
     if damaged:
         return
@@ -53,13 +54,17 @@ def _tables(tables: Tables, path: str) -> Iterator[Finding]:
     for table, (_, field) in NESTED.items():
         rows = tables.agents if table == "agents" else tables.tl_faces
         nested[table] = yield from _cut(frames[field], len(rows), f"frames.{field}", path)
+    if offsets is not None and offsets[-1] < len(frames):
+        yield Finding("unused-rows", f"frames in {path}", f"{len(frames) - offsets[-1]} frames are in no scene")
+    if (agents := nested["agents"]) is not None and agents[-1] < len(tables.agents):
+        yield Finding("unused-rows", f"agents in {path}", f"{len(tables.agents) - agents[-1]} agents are in no frame")
+    if not deep:
+        return
     if offsets is not None:
         yield from _times(scenes, frames, offsets, path)
-        if offsets[-1] < len(frames):
-            yield Finding("unused-rows", f"frames in {path}", f"{len(frames) - offsets[-1]} frames are in no scene")
     yield from _poses(frames, path)
-    if nested["agents"] is not None:
-        yield from _agents(tables, nested["agents"], path)
+    if agents is not None:
+        yield from _agents(tables, agents, path)
 
 
 def _damage(tables: Tables) -> Iterator[Finding]:
@@ -133,5 +138,3 @@ def _agents(tables: Tables, offsets: IntArray, path: str) -> Iterator[Finding]:
             where = f"agents[{int(offsets[first]) + wrong[0]}] in {path}"
             yield Finding("invalid-value", where, f"{len(wrong)} agents near have a place or yaw that is not finite")
         first = last
-    if offsets[-1] < len(tables.agents):
-        yield Finding("unused-rows", f"agents in {path}", f"{len(tables.agents) - offsets[-1]} agents are in no frame")

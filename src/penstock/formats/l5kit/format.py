@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from penstock.core.spec import Spec
+from penstock.files import locked
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
+from penstock.formats.base.repairs import Repair
 from penstock.formats.l5kit.check import findings
+from penstock.formats.l5kit.repair import unused_rows
 from penstock.formats.l5kit.source import L5KitSource
 from penstock.formats.l5kit.tables import has_tables
 from penstock.formats.l5kit.writer import L5KitWriter
@@ -44,6 +51,16 @@ class L5KitFormat(Format):
         """Open an existing dataset for more scenes. Raises `FormatError`, `LockedError`, `TypeError`."""
         return L5KitWriter(path, **options)
 
-    def check(self, path: Path) -> Iterator[Finding]:
-        """Look for chunks that cannot be read, intervals that do not fit, times that fall, and tracks twice."""
-        return findings(path)
+    def check(self, path: Path, *, deep: bool = True) -> Iterator[Finding]:
+        """Look for intervals that do not fit; with `deep` also for damaged chunks, times that fall, tracks twice."""
+        return findings(path, deep=deep)
+
+    @override
+    def repairs(self, path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:
+        if any(finding.name == "unused-rows" for finding in findings):
+            yield from unused_rows(path)
+
+    @override
+    def writing_lock(self, path: Path) -> AbstractContextManager[object]:
+        flat = path / "scenes.npy"
+        return locked(flat, os.O_RDWR) if flat.exists() else locked(path / "scenes")

@@ -1,5 +1,5 @@
-"""Looking for damage: every chunk is read, frames are compared with the frames before them, values with their
-ranges."""
+"""Looking for damage: with `deep` every chunk is read, frames are compared with the frames before them, values with
+their ranges."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SLACK = 1e-4  # by which sums of rounded values may be too large
 _HISTORY = 13  # planes of a position
 
 
-def findings(path: Path | Sequence[Path]) -> Iterator[Finding]:
-    """Damage of the games at `path`, or in several files: an `error` for every chunk that cannot be read, beginning
-    with its reason, a `warning` where a frame's history is not the frame before it, or values are outside their
-    ranges."""
+def findings(path: Path | Sequence[Path], *, deep: bool) -> Iterator[Finding]:
+    """Damage of the games at `path`, or in several files: an `error` for every file that is no file of chunks or is cut
+    off. With `deep`, which reads all chunks, an `error` for every chunk that cannot be read, beginning with its reason,
+    and a `warning` where a frame's history is not the frame before it, or values are outside their ranges."""
     found = 0
     for file in files_at(path):
         try:
@@ -35,16 +35,16 @@ def findings(path: Path | Sequence[Path]) -> Iterator[Finding]:
             yield Finding("unreadable", str(file), f"{held.reason}: {held}")
         elif held is not None:
             found += len(held)
-            yield from _file(held)
+            yield from _file(held, deep=deep)
             held.close()
     if not found:
         yield Finding("no-episodes", str(folder_of(path)), "there are no chunks here")
 
 
-def _file(file: ChunkFile) -> Iterator[Finding]:
+def _file(file: ChunkFile, *, deep: bool) -> Iterator[Finding]:
     if file.torn is not None:
         yield Finding("truncated", str(file.path), f"truncated: {file.torn}")
-    for i in range(len(file)):
+    for i in range(len(file) if deep else 0):
         name = file.name(i)
         where = str(file.path) if name is None else f"{name} in {file.path}"
         try:

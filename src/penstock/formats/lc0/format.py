@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from penstock.core.spec import Spec
+from penstock.files import locked
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
+from penstock.formats.base.repairs import Repair
 from penstock.formats.lc0.check import findings
 from penstock.formats.lc0.files import has_games
+from penstock.formats.lc0.repair import torn_archives
 from penstock.formats.lc0.source import Lc0Source
 from penstock.formats.lc0.writer import Lc0Writer
 
@@ -51,10 +58,19 @@ class Lc0Format(Format):
         """Open an existing dataset for writing more games. Raises `FormatError`, `LockedError`, `TypeError`."""
         return Lc0Writer(path, **options)
 
-    def check(self, path: Path) -> Iterator[Finding]:
-        """Look for bad chunks, games whose positions do not follow one another, and values outside their ranges."""
-        return findings(path)
+    def check(self, path: Path, *, deep: bool = True) -> Iterator[Finding]:
+        """Look for files that are cut off; with `deep` for bad chunks, broken histories, and values out of range."""
+        return findings(path, deep=deep)
 
-    def check_files(self, files: Sequence[Path], **options: Any) -> Iterator[Finding]:
+    def check_files(self, files: Sequence[Path], *, deep: bool = True, **options: Any) -> Iterator[Finding]:
         """Look for damage as `check` does, in all files."""
-        return findings(files)
+        return findings(files, deep=deep)
+
+    @override
+    def repairs(self, path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:
+        if any(finding.name == "truncated" for finding in findings):
+            yield from torn_archives(path)
+
+    @override
+    def writing_lock(self, path: Path) -> AbstractContextManager[object]:
+        return locked(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)

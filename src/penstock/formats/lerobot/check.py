@@ -1,32 +1,38 @@
-"""Checks of a LeRobot dataset: totals, indices, timestamps, and every value."""
+"""Checks of a LeRobot dataset: totals, footers, tasks, indices and timestamps. The doctor checks the values."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from penstock.core.arrays import AnyArray
+from penstock.containers.arrow.footer import lacks_footer
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.spec import Field
 from penstock.errors import DamageWarning, FormatError
 from penstock.formats.base.format import Finding
 from penstock.formats.lerobot.names import path_of
-from penstock.formats.lerobot.source import LeRobotSource
+from penstock.formats.lerobot.pending import FOLDER
+from penstock.formats.lerobot.source import LeRobotSource, LeRobotState
 
 TOLERANCE = 1e-4  # seconds, as in LeRobot
 _NAMED = 20  # episodes of one kind that are named
 
 
-def findings(path: Path, options: Mapping[str, Any]) -> Iterator[Finding]:
+def findings(path: Path, options: Mapping[str, Any], *, deep: bool) -> Iterator[Finding]:
     """Yield what is wrong with a dataset.
 
     Args:
         path: Folder of the dataset.
         options: Options of `open`.
+        deep: Whether to read indices and timestamps.
     """
+    for file in files_without_footer(path):
+        message = "expected a footer at the end of the file, got none"
+        yield Finding("missing-footer", str(file.relative_to(path)), message)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DamageWarning)  # each becomes a finding
         source = LeRobotSource(path, **options)
@@ -35,15 +41,19 @@ def findings(path: Path, options: Mapping[str, Any]) -> Iterator[Finding]:
             yield Finding("unreadable", "meta" if each.episode is None else f"episode {each.episode}", each.message)
         if options.get("split") is None:
             yield from _totals(source)
-        yield from _indices(source)
+            yield from _tasks(source)
+        if deep:
+            yield from _indices(source, whole=options.get("split") is None)
 
 
 def _totals(source: LeRobotSource) -> Iterator[Finding]:
     state = source.state
     left_out = {each.episode for each in state.damage if each.episode is not None}
-    found = {"total_episodes": len(state.episodes) + len(left_out), "total_frames": source.steps}
-    for name, count in found.items():
-        told = state.info.entries.get(name)
+    pending = [entry for entry in state.episodes if entry.file.parent.name == FOLDER]
+    if pending:
+        message = f"{len(pending)} episodes are in files of their own; the next writer joins them"
+        yield Finding("torn-tail", FOLDER, message)
+    for name, (count, told) in stated_totals(state, left_out).items():
         if told != count and not (left_out and name == "total_frames"):
             yield Finding("totals", f"meta/info.json/{name}", f"expected {count}, as the episodes have, got {told!r}")
     indices = [entry.index for entry in state.episodes]
@@ -53,17 +63,59 @@ def _totals(source: LeRobotSource) -> Iterator[Finding]:
         yield Finding("numbering", "meta/episodes", message)
 
 
-def _indices(source: LeRobotSource) -> Iterator[Finding]:
+def stated_totals(state: LeRobotState, left_out: Collection[int] = ()) -> dict[str, tuple[int, Any]]:
+    """Return the totals of the episodes in data files, and the stored ones.
+
+    Args:
+        state: The dataset.
+        left_out: Episodes that cannot be read.
+    """
+    joined = [entry for entry in state.episodes if entry.file.parent.name != FOLDER]
+    found = {
+        "total_episodes": len(joined) + len(left_out),
+        "total_frames": sum(entry.length for entry in joined),
+        **({"total_tasks": len(state.tasks)} if state.tasks and "total_tasks" in state.info.entries else {}),
+    }
+    return {name: (count, state.info.entries.get(name)) for name, count in found.items()}
+
+
+def _tasks(source: LeRobotSource) -> Iterator[Finding]:
+    """Yield a finding for tasks of the dataset that no episode has."""
+    state = source.state
+    used = {task for entry in state.episodes for task in entry.tasks}
+    unused = [text for text in state.tasks.values() if text not in used]
+    if unused and not state.damage and any(entry.tasks for entry in state.episodes):
+        message = f"{len(unused)} of {len(state.tasks)} tasks have no episode, first {unused[0]!r}"
+        yield Finding("unused-task", "meta/tasks", message)
+
+
+def index_columns(source: LeRobotSource, *, whole: bool) -> dict[str, IntArray]:
+    """Return what the columns of numbers must be, by name, `[steps]` int64.
+
+    Args:
+        source: The dataset.
+        whole: Whether the source has all episodes, so that `index` is known.
+    """
+    state = source.state
+    step = np.arange(source.steps) - np.repeat(state.offsets[:-1], np.diff(state.offsets))
+    numbers = np.array([entry.index for entry in state.episodes], np.int64)
+    found = {"frame_index": step, "episode_index": np.repeat(numbers, np.diff(state.offsets))}
+    if whole and not state.damage:
+        found["index"] = np.arange(source.steps)
+    return {name: column for name, column in found.items() if name in state.info.features}
+
+
+def _indices(source: LeRobotSource, *, whole: bool) -> Iterator[Finding]:
     """Yield findings about timestamps and numbers of frames, one for each kind and episode."""
     state = source.state
     if not source.steps:
         return
+    columns = index_columns(source, whole=whole)
     step = np.arange(source.steps) - np.repeat(state.offsets[:-1], np.diff(state.offsets))
     episode = np.repeat(np.arange(len(state.offsets) - 1), np.diff(state.offsets))
     expected: dict[str, tuple[Field, AnyArray, float]] = {
         "timestamp": (Field(np.dtype(np.float64)), step / state.info.fps, TOLERANCE),
-        "frame_index": (Field(np.dtype(np.int64)), step, 0),
-        "episode_index": (Field(np.dtype(np.int64)), np.array([e.index for e in state.episodes])[episode], 0),
+        **{name: (Field(np.dtype(np.int64)), column, 0.0) for name, column in columns.items()},
     }
     for name, (field, wanted, tolerance) in expected.items():
         if name not in state.info.features:
@@ -81,3 +133,21 @@ def _indices(source: LeRobotSource) -> Iterator[Finding]:
             kind = "time-rate" if name == "timestamp" else "numbering"
             number = int(episode[row])
             yield Finding(kind, place, message, path_of(name), (number,), (int(step[row]),))
+
+
+def files_without_footer(root: Path) -> list[Path]:
+    """Return the data files whose writer was killed.
+
+    Args:
+        root: Folder of the dataset.
+    """
+    return [path for path in data_files(root) if lacks_footer(path)]
+
+
+def data_files(root: Path) -> list[Path]:
+    """Return the Parquet files with rows.
+
+    Args:
+        root: Folder of the dataset.
+    """
+    return sorted((root / "data").glob("*/*.parquet"))

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, PenstockError
+from penstock.files import locked
 from penstock.formats.base.format import Finding, Format
+from penstock.formats.base.repairs import Repair
 from penstock.formats.lerobot.check import findings
 from penstock.formats.lerobot.info import has_info
+from penstock.formats.lerobot.repair import repairs
 from penstock.formats.lerobot.source import LeRobotSource
-from penstock.formats.lerobot.writer import LeRobotWriter, WriteOptions, create
+from penstock.formats.lerobot.writer import LOCK, LeRobotWriter, WriteOptions, create
 
 
 class LeRobotFormat(Format):
@@ -54,6 +61,15 @@ class LeRobotFormat(Format):
             spec = source.written_spec
         return LeRobotWriter(path, spec)
 
-    def check(self, path: Path, **options: Any) -> Iterator[Finding]:
-        """Read every value once, and compare totals, indices and timestamps. Raises `FormatError` if nothing opens."""
-        return findings(path, options)
+    def check(self, path: Path, *, deep: bool = True, **options: Any) -> Iterator[Finding]:
+        """Compare totals and footers, and with `deep` indices and timestamps. Raises `FormatError` if nothing opens."""
+        return findings(path, options, deep=deep)
+
+    @override
+    def repairs(self, path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:
+        return repairs(path, findings)
+
+    @override
+    def writing_lock(self, path: Path) -> AbstractContextManager[object]:
+        (path / LOCK).parent.mkdir(exist_ok=True)
+        return locked(path / LOCK, os.O_RDWR | os.O_CREAT)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
+
+from typing_extensions import override
 
 from penstock.containers.hdf5 import has_signature
 from penstock.core.spec import Spec
@@ -14,17 +18,20 @@ from penstock.errors import (
     FormatError,
     PenstockError,
     SpecError,
-    UnknownFormatError,
     suggestion,
 )
+from penstock.files import locked
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
+from penstock.formats.base.repairs import Repair
 from penstock.formats.minari import arrow_writer, check, hdf5_writer, ids, metadata, root, spaces, writing
-from penstock.formats.minari.arrow_source import ArrowSource, episode_directories
+from penstock.formats.minari.arrow_source import ArrowSource
 from penstock.formats.minari.columns import MODES, Infos
 from penstock.formats.minari.hdf5_index import MAIN
 from penstock.formats.minari.hdf5_source import Hdf5Source, Layout
 from penstock.formats.minari.index_cache import Where
+from penstock.formats.minari.place import place
+from penstock.formats.minari.recover import metadata_repairs
 
 LOOK = 8  # episodes that tell the columns of a dataset that is continued
 DATA_FORMATS = ("hdf5", "arrow", "parquet")
@@ -152,9 +159,21 @@ class MinariFormat(Format):
             return None
         return path if (path / root.DATA).is_dir() else None
 
-    def check(self, path: Path, *, infos: Infos = "strict") -> Iterator[Finding]:
+    def check(self, path: Path, *, deep: bool = True, infos: Infos = "strict") -> Iterator[Finding]:
         """Look for damage in the structure, the totals and the metadata of episodes. `infos` is an option of `open`."""
         return check.findings(path, self.open, infos)
+
+    @override
+    def repairs(self, path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:
+        if any(finding.name in ("totals", "missing-part") for finding in findings):
+            yield from metadata_repairs(path, findings)
+
+    @override
+    def writing_lock(self, path: Path) -> AbstractContextManager[object]:
+        folder, main = place(path)
+        if main is None:
+            return locked(folder)
+        return locked(folder / f".{main}.lock", os.O_RDWR | os.O_CREAT)
 
 
 def _look(folder: Path, main: str | None) -> Hdf5Source | ArrowSource:
@@ -162,22 +181,6 @@ def _look(folder: Path, main: str | None) -> Hdf5Source | ArrowSource:
     if main is None:
         return ArrowSource(folder, "skip")
     return Hdf5Source(folder, main, "skip", "off", LOOK)
-
-
-def place(path: Path) -> tuple[Path, str | None]:
-    """The folder with the data, and the HDF5 file in it (None for the other back-ends).
-
-    Raises `UnknownFormatError` where there is no such thing.
-    """
-    path = Path(path)
-    if path.is_file():
-        return path.parent, path.name
-    for folder in (path / root.DATA, path):
-        if (folder / MAIN).is_file():
-            return folder, MAIN
-        if (folder / metadata.FILE).is_file() or episode_directories(folder):
-            return folder, None
-    raise UnknownFormatError(f"expected {MAIN} or {metadata.FILE} in a data directory, got neither", path=path)
 
 
 def _holds_episodes(path: Path) -> bool:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from penstock.core.spec import Spec
 from penstock.errors import ChecksumError, DamageWarning, PenstockError
+from penstock.files import locked
 from penstock.formats.base.format import Finding, Format
-from penstock.formats.rlds.folder import SPLIT, is_version, versions_below
+from penstock.formats.base.repairs import Repair
+from penstock.formats.rlds.folder import SPLIT, is_version, version_folder, versions_below
+from penstock.formats.rlds.repair import shard_ends, tail_findings, tail_repairs
 from penstock.formats.rlds.source import RLDSSource
 from penstock.formats.rlds.writer import RLDSWriter
 
@@ -54,14 +61,32 @@ class RLDSFormat(Format):
         """Open a dataset that penstock created for more episodes. Raises `FormatError`, `LockedError`."""
         return RLDSWriter(path, **options)
 
-    def check(self, path: Path, **options: Any) -> Iterator[Finding]:
-        """Read every record once. Raises `FormatError` if the dataset cannot be opened."""
+    def check(self, path: Path, *, deep: bool = True, **options: Any) -> Iterator[Finding]:
+        """Compare shards with their stored totals; with `deep`, read every record once.
+
+        Raises `FormatError` if the dataset cannot be opened.
+        """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DamageWarning)  # each part becomes a finding
             source = self.open(path, **options)
         with source:
-            for message in source.metadata.get("damage", []):
-                yield Finding("damaged-part", "shards", message)
-            for episode, error in source.unreadable():
+            yield from tail_findings(source.folder, source.metadata.get("damage", []))
+            for episode, error in source.unreadable() if deep else ():
                 name = "checksum" if isinstance(error, ChecksumError) else "unreadable"
                 yield Finding(name, f"episode {episode}", str(error))
+
+    @override
+    def repairs(self, path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:
+        if any(finding.name in ("torn-tail", "totals") for finding in findings):
+            yield from tail_repairs(version_folder(path, None, None))
+
+    @override
+    def writing_lock(self, path: Path) -> AbstractContextManager[object]:
+        stack = ExitStack()
+        try:
+            for shard in shard_ends(version_folder(path, None, None)):
+                stack.enter_context(locked(shard.path, os.O_RDWR))
+        except BaseException:
+            stack.close()
+            raise
+        return stack

@@ -38,6 +38,8 @@ from penstock.kernels.crc32c import HEAD, TAIL, crc32c, masked
 from penstock.kernels.examples import ABSENT, BYTES, count_blobs, scan_examples
 
 MAGIC = b"penstock rlds index 2\n"
+BEHIND = "those behind it: a damaged size"  # in messages about the end of a shard
+STATED = "records as in dataset_info.json, got"
 BYTES_KEPT = 4 << 30  # that all indexes together may have
 
 
@@ -141,7 +143,7 @@ def _index_shard(shard: int, path: Path, length: int, features: Sequence[RLDSFea
         index, damaged = (_index_chunks if is_riegeli(data) else _index_frames)(data, features)
     count = len(index.steps)
     if 0 <= length != count:
-        damaged = [*damaged, f"expected {length} records as in dataset_info.json, got {count}"]
+        damaged = [*damaged, f"expected {length} {STATED} {count}"]
     bad = np.flatnonzero(index.steps < 0)
     kept: dict[str, Any] = {name: np.delete(getattr(index, name), bad, 0) for name in ARRAYS}
     kept["shard"] = np.full(count - len(bad), shard, np.int32)
@@ -154,7 +156,7 @@ def _index_frames(data: ByteArray, features: Sequence[RLDSFeature]) -> tuple[Rec
     found = scan_records(data, records.begin, records.size, features)
     count = len(records.begin)
     ends = records.end < len(data)
-    damaged = [f"record {count} and those behind it: a damaged size at byte {records.end}"] if ends else []
+    damaged = [f"record {count} and {BEHIND} at byte {records.end}"] if ends else []
     number, within = np.arange(count), np.zeros(count, np.int64)
     return _index_of(found, number, records.begin, within, records.size, records.checksum), damaged
 

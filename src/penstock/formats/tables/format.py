@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
+
+from typing_extensions import override
 
 from penstock.errors import PenstockError
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
-from penstock.formats.tables.files import SUFFIXES, has_table
+from penstock.formats.base.repairs import Repair
+from penstock.formats.tables.check import findings, footer_repairs
+from penstock.formats.tables.files import SUFFIXES, files_at, has_table
 from penstock.formats.tables.source import TableSource
 
 
@@ -43,16 +47,15 @@ class TablesFormat(Format):
         """Open files as the shards of one table. Raises as `open` does."""
         return TableSource(files, **options)
 
-    def check(self, path: Path, **options: Any) -> Iterator[Finding]:
-        """Read every value once. Raises `FormatError` if the table cannot be opened."""
-        return _findings(path, options)
+    def check(self, path: Path, *, deep: bool = True) -> Iterator[Finding]:
+        """Look for Parquet files without a footer. Values are checked by `penstock.check`."""
+        return findings(path)
 
     def check_files(self, files: Sequence[Path], **options: Any) -> Iterator[Finding]:
-        """Read every value of all files once. Raises as `check` does."""
-        return _findings(files, options)
+        """Look for damage as `check` does, in all files."""
+        return findings(files)
 
-
-def _findings(path: Path | Sequence[Path], options: Mapping[str, Any]) -> Iterator[Finding]:
-    with TableSource(path, **options) as source:
-        for column, error in source.damage():
-            yield Finding("unreadable", column, str(error))
+    @override
+    def repairs(self, path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:
+        if any(finding.name == "missing-footer" for finding in findings):
+            yield from footer_repairs(files_at(path))

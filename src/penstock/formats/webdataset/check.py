@@ -1,4 +1,4 @@
-"""Looking for damage in archives, and for what reads but is probably not meant."""
+"""Looking for damage in archives, and for what reads but is probably not meant. Values are checked by the doctor."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.containers.tar import walk
+from penstock.containers.tar import TornError
+from penstock.containers.tar.tail import torn_end
+from penstock.core.selection import Selection
 from penstock.errors import DamageWarning, PenstockError
-from penstock.files.mapping import map_file
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import folder_of
 from penstock.formats.webdataset.samples import META
@@ -19,25 +20,29 @@ from penstock.formats.webdataset.source import ShardSource
 
 def findings(path: Path | Sequence[Path]) -> Iterator[Finding]:
     """Damage of the dataset at `path`, or of several archives: an `error` where it cannot be read or was cut off, a
-    `warning` where keys are used twice, `next_obs` is not the next observation, the last step of an episode is not
-    done, or values are left out."""
+    `warning` where keys are used twice, `next_obs` is not the next observation, or values are left out."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DamageWarning)  # they are findings here
-            source = ShardSource(path, index=False)
+            try:
+                source = ShardSource(path, index=False)
+            except TornError:
+                source = ShardSource(path, index=False, salvage=True)
         with source:
-            yield from _read(source)
+            yield from _listed(source)
     except (PenstockError, OSError) as error:
         yield Finding("unreadable", str(folder_of(path)), str(error))
 
 
-def _read(source: ShardSource) -> Iterator[Finding]:
+def _listed(source: ShardSource) -> Iterator[Finding]:
     for shard, message in source.torn.items():
         yield Finding("truncated", shard, f"cut off: {message}")
     for shard in source.shards:
-        if shard.suffix == ".tar" and (left := _behind(shard)):
-            message = f"the last {left} bytes belong to no member; the next writer removes them"
-            yield Finding("torn-tail", str(shard), message)
+        if shard.suffix == ".tar" and str(shard) not in source.torn:
+            members, size, torn = torn_end(shard)
+            if torn:
+                message = f"the last {size - members.end} bytes belong to no member; the next writer removes them"
+                yield Finding("torn-tail", str(shard), message)
     keys = source.samples.keys
     different, first, count = np.unique(keys, return_index=True, return_counts=True)
     for i in np.flatnonzero((count > 1) & (different != META.encode())).tolist():
@@ -49,18 +54,15 @@ def _read(source: ShardSource) -> Iterator[Finding]:
         yield Finding(
             "damaged-part", str(source.path), f"{name} is no column: not every sample has values that fit together"
         )
-    yield from _values(source)
+    if source.layout == "seed" and "dones" in source.spec:
+        yield from _ends(source)
 
 
-def _behind(path: Path) -> int:
-    """Bytes behind the end of an archive that are not zero."""
-    data = map_file(path)
-    rest = data[walk(data, path).end :]
-    return len(rest) if rest.any() else 0
-
-
-def _values(source: ShardSource) -> Iterator[Finding]:
-    """Every value read once; and episodes of the seed's layout that do not end with a done."""
-    for episode in source.episodes():
-        if source.layout == "seed" and "dones" in source.spec and not np.asarray(episode.columns["dones"])[-1]:
-            yield Finding("no-end", f"episode {episode.id}", "the last step is not done: the archive ends before it")
+def _ends(source: ShardSource) -> Iterator[Finding]:
+    """Episodes of the seed's layout that do not end with a done."""
+    last = source.offsets[1:] - 1
+    order = np.arange(len(last))
+    selection = Selection(order * 0, last, order * 0 + 1, order, (len(last), 1))
+    for e in np.flatnonzero(~np.asarray(source.read(["dones"], selection)["dones"], np.bool_).reshape(-1)).tolist():
+        message = "the last step is not done: the archive ends before it"
+        yield Finding("no-end", f"episode {e}", message, "dones", (e,), (int(last[e] - source.offsets[e]),))

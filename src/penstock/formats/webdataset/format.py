@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError
+from penstock.files import locked
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
+from penstock.formats.base.repairs import Repair
 from penstock.formats.webdataset.check import findings
+from penstock.formats.webdataset.repair import torn_archives
 from penstock.formats.webdataset.seed_writer import SeedWriter
 from penstock.formats.webdataset.shards import SUFFIXES, has_shards
 from penstock.formats.webdataset.source import ShardSource
-from penstock.formats.webdataset.writer import NpyShardWriter, ShardWriter
+from penstock.formats.webdataset.writer import NpyShardWriter, ShardWriter, lock_path
 
 LAYOUTS: Mapping[str, type[NpyShardWriter] | type[SeedWriter]] = {"npy": NpyShardWriter, "seed": SeedWriter}
 
@@ -69,10 +76,19 @@ class WebDatasetFormat(Format):
             raise FormatError(message, path=path)
         return LAYOUTS[layout](path, **options)
 
-    def check(self, path: Path) -> Iterator[Finding]:
+    def check(self, path: Path, *, deep: bool = True) -> Iterator[Finding]:
         """Look for members cut off, keys used twice, values left out and steps that do not follow one another."""
         return findings(path)
 
     def check_files(self, files: Sequence[Path], **options: Any) -> Iterator[Finding]:
         """Look for damage as `check` does, also for keys that several archives use."""
         return findings(files)
+
+    @override
+    def repairs(self, path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:
+        if any(finding.name in ("truncated", "torn-tail") for finding in findings):
+            yield from torn_archives(path)
+
+    @override
+    def writing_lock(self, path: Path) -> AbstractContextManager[object]:
+        return locked(lock_path(path), os.O_RDWR | os.O_CREAT)

@@ -61,7 +61,7 @@ class ShardWriter(Writer):
         if shard_bytes < 1 or shard_episodes < 1:
             raise DataError(f"expected shards of at least 1 byte and episode, got {shard_bytes} and {shard_episodes}")
         self._limits = (shard_bytes, shard_episodes)
-        self._lock = _locked(self.path, single=self._single)
+        self._lock = _locked(self.path)
         self._archive: TarAppender | None = None
         try:
             self._prepare()
@@ -262,8 +262,16 @@ def _npy(name: str, array: Any) -> bytes:
     return member(name, header_bytes(array.dtype.str, array.shape) + np.ascontiguousarray(array).tobytes())
 
 
-def _locked(path: Path, *, single: bool) -> int:
+def _locked(path: Path) -> int:
     """The descriptor that holds the writers' lock until it is closed. Raises `LockedError`, `FileNotFoundError`."""
     shards_of(path)
-    place = path.with_name(f".{path.name}.lock") if single else path / ".lock"
-    return open_locked(place, os.O_RDWR | os.O_CREAT, name=path)
+    return open_locked(lock_path(path), os.O_RDWR | os.O_CREAT, name=path)
+
+
+def lock_path(path: Path) -> Path:
+    """Return the file that a writer locks: in the folder of archives, or next to a single one.
+
+    >>> lock_path(Path("data/a.tar")).as_posix()
+    'data/.a.tar.lock'
+    """
+    return path / ".lock" if path.is_dir() else path.with_name(f".{path.name}.lock")

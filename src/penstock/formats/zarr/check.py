@@ -1,4 +1,4 @@
-"""Looking for damage: every chunk is decoded once."""
+"""Looking for damage: which chunks are stored, and with `deep`, whether each can be decoded."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from penstock.formats.zarr.source import ZarrSource
 _MOST = 10  # chunks of an array that are reported as damaged
 
 
-def findings(path: Path) -> Iterator[Finding]:
-    """A finding for each chunk that cannot be read, for the chunks of an array that are not stored, and for rows that
-    no episode has."""
+def findings(path: Path, *, deep: bool) -> Iterator[Finding]:
+    """A finding for the chunks of an array that are not stored, and for rows that no episode has; with `deep`, for each
+    chunk and each episode's metadata that cannot be read."""
     with ZarrSource(path, cache_bytes=0, missing="fill") as source:
         yield from (Finding("damaged-part", "left out", what) for what in source.layout.left_out)
         for stored in source.layout.columns.values():
             for name in stored.names():
-                yield from _array(source, name)
-        for e in range(len(source)):
+                yield from _array(source, name, deep=deep)
+        for e in range(len(source) if deep else 0):
             try:
                 source.episode_metadata([e])
             except FormatError as error:
                 yield Finding("unreadable", error.where or f"episode {e}", str(error))
 
 
-def _array(source: ZarrSource, name: str) -> Iterator[Finding]:
+def _array(source: ZarrSource, name: str, *, deep: bool) -> Iterator[Finding]:
     array = source.array(name)
     damaged = missing = 0
     size = array.metadata.chunk_rows
@@ -36,7 +36,7 @@ def _array(source: ZarrSource, name: str) -> Iterator[Finding]:
         stored = array.is_stored(start)
         missing += not stored
         try:
-            if stored:
+            if stored and deep:
                 array.read(start, min(start + size, len(array)))
         except FormatError as error:
             damaged += 1

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
+
+from typing_extensions import override
 
 from penstock.containers.zarr import open_store
 from penstock.containers.zarr.metadata import ARRAY, GROUP, NODE
 from penstock.core.spec import Spec
 from penstock.errors import FormatError
+from penstock.files import locked
 from penstock.files.remote import open_file
 from penstock.formats.base.format import Finding, Format
+from penstock.formats.base.repairs import Repair
 from penstock.formats.zarr.check import findings
-from penstock.formats.zarr.layout import ENDS
+from penstock.formats.zarr.layout import ENDS, META
+from penstock.formats.zarr.repair import unused_rows
 from penstock.formats.zarr.source import ZarrSource
 from penstock.formats.zarr.writer import ZarrWriter
 
@@ -57,6 +63,15 @@ class ZarrFormat(Format):
         """Open an existing folder for more episodes. Raises `FormatError`, `DataError`, `LockedError`."""
         return ZarrWriter(path, **options)
 
-    def check(self, path: Path) -> Iterator[Finding]:
-        """Search for chunks that cannot be read or are not stored, and for rows of no episode."""
-        return findings(path)
+    def check(self, path: Path, *, deep: bool = True) -> Iterator[Finding]:
+        """Search for chunks that are not stored, and rows of no episode; with `deep` for chunks that cannot be read."""
+        return findings(path, deep=deep)
+
+    @override
+    def repairs(self, path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:
+        if any(finding.name == "unused-rows" for finding in findings):
+            yield from unused_rows(path)
+
+    @override
+    def writing_lock(self, path: Path) -> AbstractContextManager[object]:
+        return locked(path / META if path.is_dir() else path)

@@ -1,0 +1,244 @@
+"""The footer of a Parquet file whose writer was killed, computed again from its pages.
+
+A Parquet file has pages, each with a header, and at the end a footer that says which pages are the column chunks of
+which row groups. A killed writer leaves the pages alone. The schema is only in the footer, so it is taken from another
+file of the same dataset, the model.
+
+1. The headers are walked from the start of the file as far as pages are whole.
+2. The pages are divided into row groups: the columns follow one another in the order of the schema; a column that has a
+   dictionary in the model begins with a dictionary page and has no other; and all columns without repetition have the
+   same number of values, which is the number of rows. Dynamic programming over page numbers counts the divisions. If
+   there are several up to the last page that any division reaches, the file is not mended: a guess could exchange
+   values of two columns.
+3. The footer is the model's, with these row groups. PyArrow decodes every column of every row group with it before it
+   is returned, so that a model of another dataset is noticed.
+
+Pages behind the last whole row group are left out: their row group was not complete.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.containers.arrow.thrift import I16, I32, I64, LIST, STRUCT, Fields, ThriftReader, struct_bytes
+from penstock.core.boundary import parsing
+from penstock.errors import FormatError, require
+from penstock.files.mapping import map_file
+
+MAGIC = b"PAR1"
+HEADER = 1 << 20  # bytes that a page header has at most
+DATA = 0  # kinds of pages
+DICTIONARY = 2
+DATA_2 = 3
+_WAYS = 2  # divisions are counted up to this number
+_PLAIN = 0
+
+
+@dataclass(frozen=True)
+class ParquetPage:
+    """A page: where its header begins, where it ends, its kind, and its number of values."""
+
+    begin: int
+    end: int
+    kind: int
+    values: int
+    unpacked: int
+    encoding: int
+
+
+@dataclass(frozen=True)
+class RebuiltFooter:
+    """The footer of a file without one.
+
+    Args:
+        keep: Bytes of the file that belong to whole row groups.
+        content: The footer, with its length and the magic bytes.
+        rows: Number of rows.
+    """
+
+    keep: int
+    content: bytes
+    rows: int
+
+
+def lacks_footer(path: Path) -> bool:
+    """Return whether a file begins as Parquet, and does not end so. Cost: two small reads."""
+    data = map_file(path)
+    return bytes(data[:4]) == MAGIC and (len(data) < 12 or bytes(data[-4:]) != MAGIC)
+
+
+def footer_like(path: Path, models: Sequence[Path]) -> RebuiltFooter | None:
+    """Return the footer of a file without one, from the first model that fits, or None.
+
+    Args:
+        path: The file.
+        models: Files that may have the same columns.
+    """
+    for model in models:
+        with suppress(FormatError):
+            return rebuilt_footer(path, model)
+    return None
+
+
+def rebuilt_footer(path: Path, model: Path) -> RebuiltFooter:
+    """Return the footer of a file without one.
+
+    Args:
+        path: The file.
+        model: Another file with the same columns.
+
+    Raises:
+        FormatError: The pages can be divided into columns in several ways, or do not fit the model; or no row group is
+            whole.
+        MissingExtraError: PyArrow is not installed.
+    """
+    raw = bytes(map_file(model)[-8:])
+    data = map_file(model)
+    size = int.from_bytes(raw[:4], "little")
+    with parsing(model, "footer"):
+        footer = ThriftReader(bytes(data[len(data) - 8 - size : len(data) - 8])).struct()
+        groups: list[Fields] = footer[4][1][1]
+        if not groups:
+            raise FormatError("expected a row group in the file that tells the columns, got none")
+        columns: list[Fields] = [column[3][1] for column in groups[0][1][1][1]]
+        repeated = _repeated(footer[2][1][1])
+    pages = _pages(path)
+    divided = _divided(pages, [11 in column for column in columns], repeated)
+    if not divided:
+        raise FormatError("expected a whole row group, found none", path=path)
+    made = [_group(number, part, rows, columns) for number, (part, rows) in enumerate(divided)]
+    total = sum(rows for _, rows in divided)
+    new: Fields = {**footer, 3: (I64, total), 4: (LIST, (STRUCT, made))}
+    written = struct_bytes(new)
+    content = written + len(written).to_bytes(4, "little") + MAGIC
+    _decode(path, content, total)
+    return RebuiltFooter(divided[-1][0][-1][-1].end, content, total)
+
+
+def _repeated(schema: list[Fields]) -> list[bool]:
+    """Whether each leaf of the schema, in order, is within a list."""
+    found: list[bool] = []
+    position = 0
+
+    def walk(inside: bool) -> None:
+        nonlocal position
+        element = schema[position]
+        position += 1
+        inside = inside or element.get(3, (I32, 0))[1] == 2
+        children = int(element.get(5, (I32, 0))[1])
+        if not children:
+            found.append(inside)
+        for _ in range(children):
+            walk(inside)
+
+    walk(False)
+    return found
+
+
+def _pages(path: Path) -> list[ParquetPage]:
+    """The whole pages from the start of the file on."""
+    data = map_file(path)
+    pages: list[ParquetPage] = []
+    position = 4
+    while position < len(data):
+        reader = ThriftReader(bytes(data[position : position + HEADER]))
+        try:
+            head = reader.struct()
+            kind, unpacked, packed = (int(head[number][1]) for number in (1, 2, 3))
+            described: Fields = head[{DATA: 5, DICTIONARY: 7, DATA_2: 8}[kind]][1]
+            values = int(described[1][1])
+            encoding = int(described[4 if kind == DATA_2 else 2][1])
+        except (FormatError, KeyError, TypeError, ValueError):
+            break  # no page: the end of the data, or a cut
+        end = position + reader.position + packed
+        if end > len(data) or packed < 0 or unpacked < 0 or values < 0:
+            break
+        pages.append(ParquetPage(position, end, kind, values, unpacked, encoding))
+        position = end
+    return pages
+
+
+Chunks = tuple[tuple[ParquetPage, ...], ...]
+
+
+def _divided(pages: list[ParquetPage], dictionary: list[bool], repeated: list[bool]) -> list[tuple[Chunks, int]]:
+    """Divide pages into row groups: the pages of each column, and the number of rows. Raises `FormatError`."""
+    ways = [0] * (len(pages) + 1)
+    back: list[tuple[int, Chunks, int] | None] = [None] * (len(pages) + 1)
+    ways[0] = 1
+    for begin in range(len(pages)):
+        if ways[begin]:
+            for end, chunks, rows in _groups_at(pages, begin, dictionary, repeated):
+                ways[end] = min(ways[end] + ways[begin], _WAYS)
+                back[end] = (begin, chunks, rows)
+    last = max(i for i, count in enumerate(ways) if count)
+    if ways[last] > 1:
+        raise FormatError("expected pages that belong to columns in one way, got several ways; restore a copy")
+    groups: list[tuple[Chunks, int]] = []
+    while (step := back[last]) is not None:
+        last, chunks, rows = step
+        groups.append((chunks, rows))
+    return groups[::-1]
+
+
+def _groups_at(
+    pages: list[ParquetPage], begin: int, dictionary: list[bool], repeated: list[bool]
+) -> list[tuple[int, Chunks, int]]:
+    """Every row group that can begin at a page: the page behind it, the pages of each column, and the rows."""
+    open_: list[tuple[int, Chunks, int | None]] = [(begin, (), None)]
+    for has_dictionary, is_repeated in zip(dictionary, repeated, strict=True):
+        grown: list[tuple[int, Chunks, int | None]] = []
+        for start, chunks, rows in open_:
+            first = start + has_dictionary
+            if has_dictionary and (start >= len(pages) or pages[start].kind != DICTIONARY):
+                continue
+            total = 0
+            for end in range(first, len(pages)):
+                if pages[end].kind == DICTIONARY:
+                    break
+                total += pages[end].values
+                if not is_repeated and rows is not None and total > rows:
+                    break
+                if is_repeated or rows is None or total == rows:
+                    grown.append((end + 1, (*chunks, tuple(pages[start : end + 1])), rows if is_repeated else total))
+        open_ = grown[: 1 << 12]
+    return [(end, chunks, rows) for end, chunks, rows in open_ if rows is not None and rows > 0]
+
+
+def _group(number: int, chunks: Chunks, rows: int, columns: list[Fields]) -> Fields:
+    made: list[Fields] = []
+    for part, model in zip(chunks, columns, strict=True):
+        data = [page for page in part if page.kind != DICTIONARY]
+        begin, end = part[0].begin, part[-1].end
+        # A header is counted among the unpacked bytes too; what is stored says how long it is only together.
+        unpacked = sum(page.unpacked for page in part)
+        encodings = sorted({page.encoding for page in part} | {_PLAIN, 3})
+        column: Fields = {key: model[key] for key in (1, 3, 4)}
+        column |= {2: (LIST, (I32, encodings)), 5: (I64, sum(page.values for page in data)), 6: (I64, unpacked)}
+        column |= {7: (I64, end - begin), 9: (I64, data[0].begin)}
+        if part[0].kind == DICTIONARY:
+            column[11] = (I64, begin)
+        made.append({2: (I64, 0), 3: (STRUCT, column)})
+    first, last = chunks[0][0].begin, chunks[-1][-1].end
+    total = sum(page.unpacked for part in chunks for page in part)
+    group: Fields = {1: (LIST, (STRUCT, made)), 2: (I64, total), 3: (I64, rows), 5: (I64, first)}
+    return group | {6: (I64, last - first), 7: (I16, number)}
+
+
+def _decode(path: Path, content: bytes, rows: int) -> None:
+    """Decode all columns with a footer. Raises `FormatError` if they do not fit."""
+    parquet = require("pyarrow.parquet", "arrow")
+    with parsing(path, "pages, with a footer that was computed again"):
+        metadata = parquet.read_metadata(io.BytesIO(MAGIC + content))
+        with parquet.ParquetFile(path, metadata=metadata) as file:
+            found = 0
+            for group in range(metadata.num_row_groups):
+                table = file.read_row_group(group, use_threads=False)
+                table.validate(full=True)
+                found += table.num_rows
+        if found != rows:
+            raise FormatError(f"expected {rows} rows, got {found}")

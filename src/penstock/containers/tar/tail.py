@@ -1,0 +1,23 @@
+"""What is behind the last whole member of an archive: nothing, or the end of a killed writer or of a cut copy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.containers.tar.walk import Members, walk
+from penstock.files.mapping import map_file
+
+
+def torn_end(path: Path) -> tuple[Members, int, bool]:
+    """Return the whole members of an archive, its size in bytes, and whether anything is behind them.
+
+    Args:
+        path: A plain archive.
+
+    Raises:
+        FormatError: The archive is damaged before its end.
+    """
+    data = map_file(path)
+    members = walk(data, path, torn="drop")
+    rest = data[members.end :]
+    return members, len(data), members.torn is not None or bool(rest.any())

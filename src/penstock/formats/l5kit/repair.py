@@ -1,0 +1,54 @@
+"""Repairs of driving logs: frames and agents behind the last scene, as a killed writer leaves them, are cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from penstock.containers.cache import Cache
+from penstock.containers.zarr import ZarrArray
+from penstock.containers.zarr.shorter import shortened
+from penstock.errors import FormatError
+from penstock.formats.base.repairs import Repair
+from penstock.formats.l5kit.columns import NESTED
+from penstock.formats.l5kit.source import offsets_in
+from penstock.formats.l5kit.tables import Tables, open_tables, stored_rows
+
+
+def unused_rows(path: Path) -> Iterator[Repair]:
+    """Yield a repair for each file that says how many rows an array has. ZIP archives and `.npy` files stay.
+
+    Args:
+        path: Folder of the dataset.
+    """
+    if not path.is_dir():
+        return
+    tables = open_tables(path, Cache(0))
+    try:
+        for name, used in _used(tables, path).items():
+            rows = stored_rows(tables.rows(name))
+            if isinstance(rows, ZarrArray) and len(rows) > used:
+                message = f"cut {len(rows) - used} rows of no scene off"
+                for file, content in shortened(path, rows, used):
+                    yield Repair("unused-rows", file, message, partial(bytes, content), None, f"{name} in {path}")
+    finally:
+        tables.close()
+
+
+def _used(tables: Tables, path: Path) -> dict[str, int]:
+    """Rows of each array that belong to a scene; none where intervals do not follow one another."""
+    frames = len(tables.frames)
+    try:
+        used = int(offsets_in(tables.scenes[:]["frame_index_interval"], frames, "scenes", path)[-1])
+        intervals = tables.frames[:used] if used else np.zeros(0, tables.frames.dtype)
+        found = {"frames": used}
+        for table, (_, field) in NESTED.items():
+            rows = tables.agents if table == "agents" else tables.tl_faces
+            name = "agents" if table == "agents" else "traffic_light_faces"
+            found[name] = int(offsets_in(intervals[field], len(rows), name, path)[-1]) if used else 0
+    except FormatError:
+        return {}
+    return found

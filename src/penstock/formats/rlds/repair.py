@@ -1,0 +1,116 @@
+"""Torn ends of TFRecord shards, and totals that a killed writer did not write: findings and repairs.
+
+A shard ends in half a record if the size of its last record is not whole, or is right and reaches behind the end of the
+file. If `dataset_info.json` states more records than there are whole ones, complete records are lost: that is no torn
+tail, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.containers.tfrecord import index_records, map_records
+from penstock.core.narrowing import is_dict, is_list
+from penstock.formats.base.findings import Finding
+from penstock.formats.base.repairs import Repair, cut_repair
+from penstock.formats.rlds.folder import INFO, read_info, splits_of
+from penstock.formats.rlds.index import BEHIND, STATED
+from penstock.kernels.crc32c import HEAD, crc32c, masked
+
+
+@dataclass(frozen=True)
+class ShardEnd:
+    """How a shard ends.
+
+    Args:
+        path: The file.
+        split: Name of its split.
+        number: Its number among the files of the split.
+        records: Whole records.
+        stated: Records that `dataset_info.json` states, or -1.
+        end: Byte behind the last whole record.
+        size: Bytes of the file.
+        torn: Whether half a record follows the last whole one, and no complete record is known to be lost.
+    """
+
+    path: Path
+    split: str
+    number: int
+    records: int
+    stated: int
+    end: int
+    size: int
+    torn: bool
+
+
+def shard_ends(folder: Path) -> list[ShardEnd]:
+    """Return how each TFRecord shard of a version ends. Cost: the heads of all records.
+
+    Args:
+        folder: Folder of the version.
+    """
+    found: list[ShardEnd] = []
+    for split in splits_of(folder, read_info(folder)).values():
+        for number, path in enumerate(split.paths if split.kind == "tfrecord" else ()):
+            data = map_records(path)
+            records = index_records(data)
+            count, stated = len(records.begin), split.lengths[number] if split.lengths else -1
+            rest = data[records.end :]
+            whole_head = len(rest) >= HEAD
+            right = whole_head and masked(crc32c(rest[:8])) == int(np.array(rest[8:HEAD]).view("<u4")[0])
+            torn = len(rest) > 0 and (right or not whole_head) and stated <= count
+            found.append(ShardEnd(path, split.name, number, count, stated, records.end, len(data), torn))
+    return found
+
+
+def tail_findings(folder: Path, damage: Sequence[str]) -> Iterator[Finding]:
+    """Yield findings about ends of shards and totals, and all other damage.
+
+    Args:
+        folder: Folder of the version.
+        damage: Messages of the source, each beginning with the name of a shard.
+    """
+    ends = {each.path.name: each for each in shard_ends(folder)}
+    for message in damage:
+        end = ends.get(message.partition(":")[0])
+        if end is not None and (
+            (end.torn and BEHIND in message) or (0 <= end.stated < end.records and STATED in message)
+        ):
+            continue
+        yield Finding("damaged-part", "shards", message)
+    for end in ends.values():
+        if end.torn:
+            message = f"the last {end.size - end.end} bytes are half a record; the next writer removes them"
+            yield Finding("torn-tail", end.path.name, message)
+        if 0 <= end.stated < end.records:
+            yield Finding("totals", INFO, f"expected {end.records} records of {end.path.name}, got {end.stated}")
+
+
+def tail_repairs(folder: Path) -> Iterator[Repair]:
+    """Yield the repairs of what `tail_findings` names.
+
+    Args:
+        folder: Folder of the version.
+    """
+    ends = shard_ends(folder)
+    for end in ends:
+        if end.torn:
+            yield cut_repair(end.path, end.end, end.size, where=end.path.name)
+    wrong = [end for end in ends if 0 <= end.stated < end.records]
+    if not wrong:
+        return
+    info = read_info(folder)
+    listed: Any = info.get("splits")
+    for split in listed if is_list(listed) else []:
+        for end in wrong:
+            if is_dict(split) and split.get("name") == end.split:
+                split["shardLengths"][end.number] = str(end.records)
+    message = ", ".join(f"{end.path.name}: {end.stated} -> {end.records} records" for end in wrong)
+    yield Repair("totals", folder / INFO, message, partial(bytes, json.dumps(info, indent=2).encode()), None, INFO)

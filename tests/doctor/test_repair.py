@@ -1,0 +1,378 @@
+"""Damage is planted, found, mended in a copy and in place, and taken back; complete episodes stay as they were."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock
+from penstock.containers.tfrecord import record_of
+from penstock.core.ragged import Ragged
+from penstock.data.located import locate
+from penstock.doctor.repair import repair, undo_repair
+from penstock.errors import ArgumentError, FormatError, LockedError
+from penstock.formats.base.format import named
+from tests.doctor.test_planted import SPEC, clean
+
+STEPS = [4, 6, 5, 3]
+Plant = Callable[[Path], None]
+
+
+def episodes(spec: penstock.Spec = SPEC) -> list[penstock.Episode]:
+    parts = [{path: rows[: n + (SPEC[path].align == "boundary")] for path, rows in e.items()}
+             for e, n in zip(clean(), STEPS, strict=False)]  # fmt: skip
+    for part in parts:
+        part["truncations"][-1] = True
+        part["timestamps"] = np.arange(len(part["rewards"])) * 0.1
+    return [penstock.Episode(spec, {path: part[path] for path in spec}, e) for e, part in enumerate(parts)]
+
+
+def write(path: Path, format: str, **options: Any) -> Path:
+    spec = SPEC
+    if format == "lerobot":
+        fields = {path: field for path, field in SPEC.items() if field.align == "step" and "next" not in path}
+        spec = penstock.Spec({**fields, "observations/state": penstock.Field(np.dtype("f4"), (2,))})
+        spec = penstock.Spec({name: field for name, field in spec.items() if name != "timestamps"})
+    with named(format).create(path, spec, **options) as writer:
+        for episode in episodes():
+            columns = {name: episode.columns[name] for name in spec}
+            if format == "lerobot":
+                columns["observations/state"] = np.array(columns["observations/state"])[:-1, :2].copy()
+            writer.write(penstock.Episode(spec, columns, episode.id))
+    return path
+
+
+def lc0(path: Path) -> Path:
+    game = {name: np.zeros((3, *field.shape), field.dtype) for name, field in lc0_spec().fields.items()}
+    with named("lc0").create(path, lc0_spec()) as writer:
+        for e in range(4):
+            columns = {**game, "input_format": np.ones(3, "<u4"), "plies_left": np.full(3, e, "<f4")}
+            writer.write(penstock.Episode(lc0_spec(), columns))
+    return path
+
+
+def lc0_spec() -> penstock.Spec:
+    from penstock.formats.lc0.source import SPEC as spec
+
+    return spec
+
+
+def l5kit(path: Path) -> Path:
+    from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
+    from penstock.formats.l5kit.writer import L5KitWriter
+
+    with L5KitWriter.create(path, compressor=None) as writer:
+        for _ in range(3):
+            frames = np.zeros(2, FRAME_DTYPE)
+            frames["agent_index_interval"] = [[0, 1], [1, 1]]
+            frames["timestamp"] = [1, 2]
+            frames["ego_rotation"] = np.eye(3)
+            writer.write_scene(np.zeros((), SCENE_DTYPE), frames, np.zeros(1, AGENT_DTYPE), np.zeros(0, TL_FACE_DTYPE))
+    return path
+
+
+def tables(path: Path) -> Path:
+    path.mkdir()
+    for number in range(2):
+        index = np.repeat(np.arange(2) + 2 * number, 4)
+        columns = {"episode_index": index, "x": np.arange(8.0) + number, "v": pa.array(list(np.ones((8, 2)) * number))}
+        pq.write_table(pa.table(columns), path / f"{number}.parquet", row_group_size=4)
+    return path
+
+
+def append(name: str, data: bytes) -> Plant:
+    def planted(path: Path) -> None:
+        with (path / name if name else path).open("ab") as file:
+            file.write(data)
+
+    return planted
+
+
+def shorten(name: str, cut: int) -> Plant:
+    def planted(path: Path) -> None:
+        file = path / name if name else path
+        os.truncate(file, file.stat().st_size - cut)
+
+    return planted
+
+
+def entries(name: str, **changes: Any) -> Plant:
+    def planted(path: Path) -> None:
+        told = json.loads((path / name).read_text())
+        (path / name).write_text(json.dumps({**told, **changes}))
+
+    return planted
+
+
+def wrong_statistics(path: Path) -> None:
+    told = json.loads((path / "meta/stats.json").read_text())
+    told["action"]["max"][1] += 3
+    (path / "meta/stats.json").write_text(json.dumps(told))
+
+
+def renumbered(name: str) -> Plant:
+    def planted(path: Path) -> None:
+        file = path / "data/chunk-000/file-000.parquet"
+        table = pq.read_table(file)
+        column = np.asarray(table.column(name)).copy()
+        column[5:9] += 1
+        place = table.schema.get_field_index(name)
+        pq.write_table(table.set_column(place, table.schema.field(place), pa.array(column)), file)
+
+    return planted
+
+
+def grown(array: str, rows: int) -> Plant:
+    """More rows than episodes have, as a killed writer leaves them."""
+
+    def planted(path: Path) -> None:
+        file = path / array / ".zarray"
+        told = json.loads(file.read_text())
+        told["shape"][0] += rows
+        file.write_text(json.dumps(told))
+
+    return planted
+
+
+def without_total(path: Path) -> None:
+    """A TFDS dataset while a writer is open, or after it was killed: no totals, and half a record."""
+    entries("dataset_info.json", splits=[])(path)
+    append("data-train.tfrecord-00000-of-00001", record_of(bytes(900))[:-7])(path)
+
+
+MAKE: dict[str, Callable[[Path], Path]] = {
+    "columns": lambda path: write(path, "columns"),
+    "packed columns": lambda path: write(path, "columns", compression=1),
+    "shards.tar": lambda path: write(path, "webdataset"),
+    "folder": lambda path: write(path, "webdataset", shard_episodes=2),
+    "games.tar": lc0,
+    "rlds": lambda path: write(path, "rlds", name="data", images="raw"),
+    "minari-v0": lambda path: write(path, "minari"),
+    "arrow-v0": lambda path: write(path, "minari", data_format="arrow"),
+    "lerobot": lambda path: write(path, "lerobot", fps=10),
+    "zarr": lambda path: write(path, "zarr"),
+    "l5kit": l5kit,
+    "tables": tables,
+}
+CAMERA = "segments/0/observations%2Fcamera.values"
+# dataset, finding, damage, and complete episodes that the damage destroyed
+DAMAGE: list[tuple[str, str, Plant, int]] = [
+    ("columns", "torn-tail", append("episodes", b"x" * 31), 0),
+    ("columns", "torn-tail", append(CAMERA, b"x" * 77), 0),
+    ("packed columns", "torn-tail", append("segments/0/blocks", b"x" * 77), 0),
+    ("shards.tar", "truncated", shorten("", 1024 + 600), 1),
+    ("shards.tar", "truncated", shorten("", 1000), 0),
+    ("shards.tar", "torn-tail", append("", b"left by a killed writer"), 0),
+    ("folder", "truncated", shorten("shard-000001.tar", 1024 + 600), 1),
+    ("games.tar", "truncated", shorten("", 1024 + 600), 1),
+    ("rlds", "torn-tail", without_total, 0),
+    ("rlds", "totals", entries("dataset_info.json", splits=[{"name": "train", "shardLengths": ["3"]}]), 0),
+    ("minari-v0", "totals", entries("data/metadata.json", total_steps=3), 0),
+    ("arrow-v0", "totals", entries("data/metadata.json", total_episodes=9), 0),
+    ("lerobot", "totals", entries("meta/info.json", total_frames=7, total_episodes=1), 0),
+    ("lerobot", "wrong-statistics", wrong_statistics, 0),
+    ("lerobot", "numbering", renumbered("frame_index"), 0),
+    ("lerobot", "numbering", renumbered("index"), 0),
+    ("zarr", "unused-rows", grown("data/reward", 4), 0),
+    ("l5kit", "unused-rows", grown("frames", 1), 0),
+    ("l5kit", "unused-rows", grown("agents", 2), 0),
+    ("tables", "missing-footer", shorten("1.parquet", 9), 0),
+]
+
+
+def state(path: Path) -> dict[str, str]:
+    """Digest of every file of a dataset, without locks."""
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    digests = {str(p.relative_to(path.parent)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+    return {name: digest for name, digest in digests.items() if not name.endswith("lock")}
+
+
+def values(path: Path, most: int | None = None) -> list[dict[str, bytes]]:
+    """Columns of the episodes, as bytes. Numbers that LeRobot computes are left out."""
+    computed = ("frame_index", "index", "episode_index", "timestamp", "task_index")
+    with penstock.open(path) as data:
+        found: list[dict[str, bytes]] = []
+        for e in range(len(data) if most is None else min(most, len(data))):
+            columns = data[e].columns
+            parts = {name: columns[name] for name in columns if name not in computed}
+            found.append(
+                {n: (c.values if isinstance(c, Ragged) else np.asarray(c)).tobytes() for n, c in parts.items()}
+            )
+        return found
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "plant", "lost"), DAMAGE, ids=[f"{make}-{name}" for make, name, _, _ in DAMAGE]
+)
+def test_damage_is_found_mended_and_taken_back(make: str, name: str, plant: Plant, lost: int, tmp_path: Path) -> None:
+    path = MAKE[make](tmp_path / make)
+    whole = values(path)
+    plant(path)
+    damaged = state(path)
+    how: dict[str, Any] = {"deep": name == "numbering", "progress": False, "threads": 0}
+    planned = repair(path, plan=True, **how)
+    assert name in [each.finding for each in planned.repairs]
+    found = [each for each in planned.left if each.name == name]
+    assert found
+    assert all(each.repair for each in found), found
+    assert state(path) == damaged
+
+    out = tmp_path / "copy" / make
+    out.parent.mkdir()
+    copied = repair(path, out=out, **how)
+    assert state(path) == damaged
+    assert copied.out == out
+    assert copied.left == ()
+    assert values(out) == whole[: len(whole) - lost]
+    report = repair(path, in_place=True, **how)
+    assert state(path) == state(out) != damaged
+    for backup in reversed(report.backups):
+        assert undo_repair(backup) == path
+    assert state(path) == damaged
+    assert not list(tmp_path.rglob(".*.*.penstock"))
+
+
+def test_without_damage_nothing_is_written(tmp_path: Path) -> None:
+    path = write(tmp_path / "data", "columns")
+    before = state(tmp_path)
+    report = repair(path, in_place=True)
+    assert (report.repairs, report.left, report.out, report.backups) == ((), (), None, ())
+    assert repair(path, out=tmp_path / "out").out is None
+    assert state(tmp_path) == before
+
+
+def test_what_cannot_be_mended_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path / "data", "columns")
+    raw = bytearray((path / CAMERA).read_bytes())
+    raw[3] ^= 1
+    (path / CAMERA).write_bytes(raw)
+    append("episodes", b"x" * 31)(path)
+    report = repair(path, in_place=True, deep=True, progress=False)
+    assert [each.finding for each in report.repairs] == ["torn-tail"]
+    assert {each.name for each in report.left} == {"checksum"}
+    assert not report.sound
+
+
+def test_records_that_are_known_to_be_lost_are_no_torn_tail(tmp_path: Path) -> None:
+    path = MAKE["rlds"](tmp_path / "data")
+    before = state(path)
+    shorten("data-train.tfrecord-00000-of-00001", 20)(path)
+    report = repair(path, in_place=True, progress=False)
+    assert report.repairs == ()
+    assert "damaged-part" in {each.name for each in report.left}
+    assert state(path).keys() == before.keys()
+
+
+def test_pages_that_belong_together_in_several_ways_are_not_guessed(tmp_path: Path) -> None:
+    table = pa.table({"episode_index": np.arange(8), "x": np.arange(8)})
+    for number in range(2):
+        pq.write_table(table, tmp_path / f"{number}.parquet", row_group_size=4, use_dictionary=False)
+    shorten("1.parquet", 9)(tmp_path)
+    report = repair(tmp_path, plan=True)
+    assert report.repairs == ()
+    assert "missing-footer" in {each.name for each in report.left}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_footers_of_random_tables(tmp_path: Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, group = int(rng.integers(30, 90)), int(rng.integers(7, 20))
+    data = {
+        "episode_index": np.arange(rows) // 5,
+        "s": [str(i) * (i % 3) for i in range(rows)],
+        "ok": rng.random(rows) > 0.5,
+        "v": pa.array(list(rng.normal(size=(rows, 3)))),
+        "st": [{"a": i, "b": b"x" * (i % 4)} for i in range(rows)],
+    }
+    options: dict[str, Any] = {
+        "compression": str(rng.choice(["snappy", "zstd", "none"])),
+        "data_page_version": str(rng.choice(["1.0", "2.0"])),
+        "data_page_size": int(rng.choice([100, 1 << 20])),
+        "write_page_index": bool(rng.integers(2)),
+    }
+    table = pa.table(data)
+    pq.write_table(table.slice(0, 10), tmp_path / "0.parquet", **options)
+    raw = io.BytesIO()
+    pq.write_table(table, raw, row_group_size=group, **options)
+    (tmp_path / "1.parquet").write_bytes(raw.getvalue()[: int(rng.integers(len(raw.getvalue()) // 2, raw.tell() - 1))])
+    from penstock.containers.arrow.footer import rebuilt_footer
+
+    found = rebuilt_footer(tmp_path / "1.parquet", tmp_path / "0.parquet")
+    (tmp_path / "1.parquet").write_bytes((tmp_path / "1.parquet").read_bytes()[: found.keep] + found.content)
+    mended = pq.read_table(tmp_path / "1.parquet")
+    assert 0 < len(mended) == found.rows
+    assert mended.equals(table.slice(0, found.rows))
+
+
+@pytest.mark.parametrize("make", ["columns", "shards.tar", "games.tar", "rlds", "lerobot", "zarr", "l5kit"])
+def test_writers_exclude_a_repair(make: str, tmp_path: Path) -> None:
+    path = MAKE[make](tmp_path / make)
+    format = named(locate(path).format)
+    with format.append(path), pytest.raises(LockedError):
+        repair(path, in_place=True)
+    if make != "columns":  # whose new writers wait
+        with format.writing_lock(path), pytest.raises(LockedError):
+            format.append(path)
+
+
+def test_arguments(tmp_path: Path) -> None:
+    path = write(tmp_path / "data", "columns")
+    with pytest.raises(ArgumentError, match="one of out, in_place and plan"):
+        repair(path)
+    with pytest.raises(ArgumentError, match="one of out, in_place and plan"):
+        repair(path, in_place=True, plan=True)
+    with pytest.raises(FormatError, match=r"expected backup\.json"):
+        undo_repair(path)
+    append("episodes", b"x" * 31)(path)
+    with pytest.raises(FileExistsError):
+        repair(path, out=path)
+
+
+def killed_at(at: int, path: Path) -> int:
+    """Repair in a child process that is killed at one of its calls that change the disk; its exit status."""
+    child = os.fork()
+    if child == 0:
+        left = at
+
+        def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+            def made(*arguments: Any, **named: Any) -> Any:
+                nonlocal left
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return call(*arguments, **named)
+
+            return made
+
+        for name in ("replace", "rename", "pwrite", "unlink", "mkdir", "ftruncate", "fsync"):
+            setattr(os, name, counted(getattr(os, name)))
+        repair(path, in_place=True, progress=False, threads=0)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_kill_at_any_step_loses_nothing(tmp_path: Path, seed: int) -> None:
+    path, at = tables(tmp_path / "data"), random.Random(seed).randrange(1, 12)
+    whole = values(path)
+    shorten("1.parquet", 9)(path)
+    assert killed_at(at, path) == -signal.SIGKILL
+    report = repair(path, in_place=True, progress=False, threads=0)
+    assert report.sound
+    assert values(path) == whole
+    assert not list(tmp_path.rglob(".*.*.penstock"))
