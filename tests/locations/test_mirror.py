@@ -365,3 +365,18 @@ def test_requests_cover_all_blocks_within_the_budget(numbers: list[int]) -> None
     assert len(covered) == len(set(covered)) <= (1 + GAPS) * len(blocks)
     assert set(covered) >= set(numbers)
     assert all(0 < hi - lo <= REQUEST for lo, hi in requests)
+
+
+def test_an_epoch_fetches_each_block_once(tmp_path: Path) -> None:
+    """Also blocks in the gaps of requests that other threads make."""
+    rows = np.random.default_rng(0).integers(0, 256, (2000, 9000), np.uint8)
+    data = penstock.from_arrays({"observations/x": rows}, lengths=[100] * 20, align={"observations/x": "step"})
+    penstock.convert(data, tmp_path / "set")
+    files = {str(p.relative_to(tmp_path)): p.read_bytes() for p in (tmp_path / "set").rglob("*") if p.is_file()}
+    with serving(files) as site, penstock.open(f"{site.url}/set") as remote:
+        MIRRORS.cache().evict(0)
+        site.seen.clear()
+        for _ in penstock.Loader(remote.samples().shuffle(seed=1), batch_size=16, threads=3):
+            pass
+        got = sum((r.end or 0) + 1 - (r.begin or 0) for r in site.gets())
+        assert rows.nbytes * 0.98 < got < rows.nbytes * 1.01
