@@ -10,6 +10,7 @@ from pathlib import Path
 
 import fsspec
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import penstock
@@ -23,7 +24,7 @@ from penstock.locations.fetching import REQUEST
 from penstock.locations.mirror import MIRRORS, mirror
 from tests.fuzz.targets import Target, targets, the_one
 from tests.locations.s3 import Bucket
-from tests.locations.server import serving
+from tests.locations.server import Site, serving
 
 DATASETS = [target for target in targets().values() if target.format in available()]
 
@@ -143,3 +144,28 @@ def test_shards_are_indexed_once_and_then_read_by_ranges(tmp_path: Path) -> None
             got = sum((r.end or 0) + 1 - (r.begin or 0) for r in site.gets()[before:])
             assert np.array_equal(batch["observations/x"], data.windows(2).shuffle(seed=2)[:4]["observations/x"])
         assert got <= 16 * BLOCK < rows.nbytes / 2
+
+
+def test_arrow_files_are_read_by_ranges(tmp_path: Path) -> None:
+    """The columns of the record batches that a batch needs, not the file."""
+    rng = np.random.default_rng(0)
+    rows = 64 * 64
+    frames = pa.FixedSizeListArray.from_arrays(pa.array(rng.integers(0, 256, rows * 4000, np.uint8)), 4000)
+    columns = {"episode_index": np.arange(rows) // 64, "frames": frames, "rewards": rng.normal(size=rows)}
+    table = pa.table(columns)
+    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=1024)
+    raw = (tmp_path / "a.arrow").read_bytes()
+    with serving({"a.arrow": raw}) as site, penstock.open(f"{site.url}/a.arrow") as remote:
+        assert fetched(site) < len(raw) / 15
+        plans = [each.windows(4).shuffle(seed=1) for each in (remote, penstock.open(tmp_path / "a.arrow"))]
+        rewards = [plan.select("rewards")[:] for plan in plans]
+        np.testing.assert_array_equal(rewards[0]["rewards"], rewards[1]["rewards"])
+        assert fetched(site) < len(raw) / 10
+        some = [plan[:3] for plan in plans]
+        for name in some[0]:
+            np.testing.assert_array_equal(some[0][name], some[1][name])
+
+
+def fetched(site: Site) -> int:
+    return sum((r.end or 0) + 1 - (r.begin or 0) for r in site.gets())

@@ -137,14 +137,19 @@ def path_or_file(path: StrPath) -> StrPath | IO[bytes]:
     return path if remote_file(path) is None else open_file(path)
 
 
-def open_file(path: StrPath) -> IO[bytes]:
+def open_file(path: StrPath, *, buffer: int = _BUFFER) -> IO[bytes]:
     """Open a file for reading. Its descriptor shows the bytes that were read through the object alone.
+
+    Args:
+        path: The file.
+        buffer: Bytes of a remote file that are read at once at least. The default is 256 KiB, for reading in order; 1
+            is for single ranges.
 
     Raises:
         OSError: It cannot be opened.
     """
     file = remote_file(path)
-    return open(path, "rb") if file is None else _FillingReader(_FillingFile(path, file), _BUFFER)
+    return open(path, "rb") if file is None else _FillingReader(_FillingFile(path, file, buffer), buffer)
 
 
 def read_bytes(path: StrPath) -> bytes:
@@ -173,12 +178,13 @@ def file_state(path: StrPath) -> FileState:
 class _FillingFile(io.FileIO):
     """A file object that fetches ranges before it reads them, and further ahead the longer it is read in order."""
 
-    def __init__(self, path: StrPath, file: RemoteFile) -> None:
+    def __init__(self, path: StrPath, file: RemoteFile, buffer: int) -> None:
         super().__init__(os.fspath(path), "rb")
         self._file = file
+        self._least = buffer
         self._next = 0  # where the last read ended
         self._fetched = 0  # where the last fetch ended
-        self._ahead = _BUFFER
+        self._ahead = buffer
 
     @override
     def readinto(self, buffer: object, /) -> int:
@@ -206,7 +212,7 @@ class _FillingFile(io.FileIO):
             return
         until = end
         if begin != self._next:
-            self._ahead = _BUFFER
+            self._ahead = self._least
         elif end > self._fetched:
             until = min(max(end, begin + self._ahead), self._file.state.size)
             self._ahead = min(2 * self._ahead, _LONGEST)

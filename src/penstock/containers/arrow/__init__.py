@@ -1,10 +1,14 @@
-"""Arrow arrays as NumPy arrays, and Parquet files whose row groups are decoded one column at a time. Needs PyArrow."""
+"""Arrow arrays as NumPy arrays; Parquet files, and Arrow files behind URLs, one column of a block at a time. Needs
+PyArrow.
+"""
 
 from penstock.containers.arrow.parquet import ParquetFile, identity_of, one_array
+from penstock.containers.arrow.ranged import RangedArrowFile
 from penstock.containers.arrow.values import Shapes, TableColumn, array_of, arrow, leaves_of, values_of
 
 __all__ = [
     "ParquetFile",
+    "RangedArrowFile",
     "Shapes",
     "TableColumn",
     "array_of",

@@ -20,6 +20,7 @@ from penstock.containers.tar.walk import TarMember, TornError, entry
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.errors import FormatError
 from penstock.files.descriptors import open_descriptor
+from penstock.files.remote import read_at
 from penstock.formats.lc0.descriptors import Identity
 from penstock.formats.lc0.errors import ChunkError, Reason
 from penstock.formats.lc0.upgrade import plausible
@@ -75,16 +76,16 @@ def indexed(path: Path) -> ChunkTable | None:
 def begins_with_record(path: Path) -> bool:
     """Whether the first chunk of the file at `path` begins like a record. Never raises. Cost: a few small reads."""
     try:
-        fd = open_descriptor(path, os.O_RDONLY | os.O_NONBLOCK)
+        fd = open_descriptor(path, os.O_RDONLY | os.O_NONBLOCK, fetch=False)
     except OSError:
         return False
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return False
-        head = os.pread(fd, HEAD, 0)
+        head = read_at(path, fd, HEAD, 0)
         if is_tar(head):
             first = next(members(fd, path), None)
-            head = os.pread(fd, min(HEAD, first.size), first.payload) if first is not None else b""
+            head = read_at(path, fd, min(HEAD, first.size), first.payload) if first is not None else b""
         return plausible(begins(head, 8) if head.startswith(MAGIC) else head)
     except (OSError, FormatError):
         return False
@@ -110,7 +111,7 @@ def is_tar(head: bytes) -> bool:
 def members(fd: int, path: Path) -> Iterator[TarMember]:
     """The members that are chunks, in order: no folders, and not the one called LICENSE. Raises `FormatError`."""
     position = 0
-    while (found := entry(lambda at, n: os.pread(fd, n, at), position, path)) is not None:
+    while (found := entry(lambda at, n: read_at(path, fd, n, at), position, path)) is not None:
         member, position = found
         if member is not None and _is_chunk(member.name):
             yield member

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.containers.arrow import RangedArrowFile
 from penstock.core.arrays import ByteArray
 from penstock.core.columns import under
 from penstock.core.narrowing import is_dict, is_list
@@ -20,7 +21,7 @@ from penstock.core.spec import Align, Kind
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, PenstockError, SpecError, require
 from penstock.files.mapping import check_mapped, map_file
-from penstock.files.remote import path_or_file, read_bytes
+from penstock.files.remote import path_or_file, read_bytes, remote_file
 from penstock.formats.minari.spaces import FLAGS, required
 
 ALIGNS = b"penstock.align"  # schema metadata: which optional columns have not T + 1 rows, as JSON
@@ -51,6 +52,9 @@ def read_schema(path: Path) -> tuple[Any, int]:
         if path.suffix == ".parquet":
             meta = require("pyarrow.parquet", "arrow").read_metadata(path_or_file(path))
             return meta.schema.to_arrow_schema(), int(meta.num_rows)
+        if remote_file(path) is not None:
+            ranged = RangedArrowFile(path)
+            return ranged.schema, sum(ranged.rows)
         reader = pa.ipc.open_file(pa.py_buffer(map_file(path)))
         return reader.schema, sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
     except (pa.ArrowException, OSError, ValueError) as error:

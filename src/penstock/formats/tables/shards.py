@@ -1,8 +1,8 @@
 """Files of a table, as blocks of rows that are decoded together.
 
 A block is a row group of a Parquet file, a record batch of an Arrow file, or all rows of JSON-lines files. Arrow files
-are mapped and stay in place. Parquet files are opened for each block (`containers/arrow`). JSON lines are parsed once,
-when the table is opened.
+are mapped and stay in place; behind a URL their columns are fetched for each block. Parquet files are opened for each
+block (`containers/arrow`). JSON lines are parsed once, when the table is opened.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.arrow import ParquetFile, arrow, identity_of, one_array
+from penstock.containers.arrow import ParquetFile, RangedArrowFile, arrow, identity_of, one_array
 from penstock.containers.cache import Cache
 from penstock.core.arrays import ByteArray
 from penstock.core.boundary import parsing
 from penstock.core.narrowing import is_dict
 from penstock.errors import FormatError
 from penstock.files.mapping import check_mapped, map_file
-from penstock.files.remote import open_file
+from penstock.files.remote import open_file, remote_file
 from penstock.formats.tables.files import Kind, kind_of
 
 LINES = 4096  # lines of JSON that become Arrow arrays at a time
@@ -86,6 +86,20 @@ class ArrowShard(TableShard):
         """Return the column of a record batch, after a check of its offsets."""
         self.check()
         return one_array(self._batches[block].column(name), self.rows[block])
+
+
+class RangedArrowShard(TableShard):
+    """An Arrow file behind a URL, of which the columns of record batches are fetched when they are read."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, identity_of(path))
+        self._file = RangedArrowFile(path)
+        self.schema = self._file.schema
+        self.rows = self._file.rows
+
+    @override
+    def column(self, block: int, name: str) -> Any:
+        return one_array(self._file.column(block, name), self.rows[block])
 
 
 class JsonShard(TableShard):
@@ -172,6 +186,8 @@ def _open(path: Path, kind: Kind | None, footers: Cache) -> TableShard:
     with parsing(path):
         if kind == "parquet":
             return ParquetShard(path, footers)
+        if kind == "arrow" and remote_file(path) is not None:
+            return RangedArrowShard(path)
         if kind in ("arrow", "arrow stream"):
             return ArrowShard(path, stream=kind == "arrow stream")
         other = "JSON lines next to other files" if kind else "another or an empty one"
