@@ -87,6 +87,83 @@ def validate() -> None:
             return
 
 
+def episodes() -> Any:
+    """Return a dataset of 100 episodes of 10 steps: goals, actions and rewards."""
+    import penstock
+
+    rng = np.random.default_rng(0)
+    goals = {name: rng.random((1100, 3), np.float32) for name in ("observation", "achieved_goal", "desired_goal")}
+    columns = {"observations": goals, "actions": rng.random((1000, 2)), "rewards": rng.random(1000)}
+    return penstock.from_arrays(columns, lengths=[10] * 100)
+
+
+def returns() -> None:
+    import penstock
+
+    data = episodes().with_column("returns", penstock.returns_to_go())
+    next(iter(penstock.Loader(data.samples().shuffle(seed=0), batch_size=8)))
+
+
+def goals() -> None:
+    import penstock
+
+    next(
+        iter(
+            penstock.Loader(
+                episodes().samples().goals(column="observations/achieved_goal").shuffle(seed=0), batch_size=8
+            )
+        )
+    )
+
+
+def weighted() -> None:
+    import penstock
+
+    next(iter(penstock.Loader(episodes().samples().weighted("rewards", abs).shuffle(seed=0), batch_size=8)))
+
+
+def normalized() -> None:
+    import penstock
+
+    data = episodes()
+    scale = penstock.normalize(penstock.statistics(data), ["observations/observation", "actions"])
+    next(iter(penstock.Loader(data.samples().map(scale), batch_size=8)))
+
+
+def replay(**options: Any) -> None:
+    import penstock
+
+    spec = penstock.Spec({"observations": penstock.Field(np.dtype("f4"), (3,), "boundary")})
+    buffer = penstock.Replay(None, 1000, **options)
+    for _ in range(3):
+        buffer.write(penstock.Episode(spec, {"observations": np.zeros((50, 3), "f4")}))
+    batch = buffer.sample(8)
+    if options:
+        buffer.update(batch.ticket, np.ones(8))
+        buffer.sample(8)
+
+
+def prioritized() -> None:
+    import penstock
+
+    replay(sampler=penstock.PrioritizedSampler())
+
+
+def opened(path: str) -> None:
+    """The first shuffled batch of the dataset in a folder, after a deep check."""
+    import penstock
+
+    penstock.check(GOLDEN / path, deep=True)
+    next(iter(penstock.Loader(penstock.open(GOLDEN / path).samples().shuffle(seed=0), batch_size=4)))
+
+
+def converted() -> None:
+    import penstock
+
+    with tempfile.TemporaryDirectory() as folder:
+        penstock.convert(episodes(), Path(folder) / "data")
+
+
 CASES: dict[str, tuple[str, Callable[[], None], float]] = {
     "windows": ("first shuffled batch of windows", windows, 2.0),
     "pack": ("first batch of shuffled packs", pack, 5.0),
@@ -95,6 +172,18 @@ CASES: dict[str, tuple[str, Callable[[], None], float]] = {
     "satellite": ("first satellite rasters", lambda: raster("py_satellite"), 5.0),
     "frames": ("first batch of chess frames", lambda: chess(rescored=False), 5.0),
     "rescored": ("first batch of rescored chess frames", lambda: chess(rescored=True), 5.0),
+    "returns": ("first batch with returns", returns, 5.0),
+    "goals": ("first batch with goals", goals, 5.0),
+    "weighted": ("first weighted batch", weighted, 5.0),
+    "normalized": ("first statistics, and a normalized batch", normalized, 5.0),
+    "replay": ("first batch of a replay", replay, 5.0),
+    "prioritized": ("first prioritized batches of a replay", prioritized, 5.0),
+    "minari": ("first check and batch of Minari data", lambda: opened("minari/0.5.4/hdf5-nested-v0"), 5.0),
+    "rlds": ("first check and batch of RLDS data", lambda: opened("rlds/tfrecord/toy_arm"), 5.0),
+    "array_record": ("first check and batch of an ArrayRecord", lambda: opened("rlds/array_record/toy_arm"), 5.0),
+    "pictures": ("first check and batch of PNG pictures", lambda: opened("lerobot/v3_image"), 5.0),
+    "video": ("first check and batch of video", lambda: opened("lerobot/v3_video"), 5.0),
+    "converted": ("first conversion with a certificate", converted, 5.0),
     "validate": ("first check of a chess game", validate, 5.0),
 }
 

@@ -14,13 +14,11 @@ from penstock.kernels.examples import (
     BYTES,
     FLOATS,
     INTEGERS,
-    blobs_of,
     count_blobs,
-    floats_of,
-    integers_of,
     packed_bits,
     packed_floats,
     scan_examples,
+    values_of,
 )
 
 LISTS = {"bytes_list": (12, False), "float_list": (2, True), "int64_list": (3, True)}
@@ -97,9 +95,10 @@ def test_lists_are_found_and_read_as_the_library_wrote_them(packed):
         count = count_blobs(data, first, last) if name == "bytes_list" else spans[1, k, 2]
         assert count == len(values)
         if name == "bytes_list":
-            found = [data[a:b].tobytes() for a, b in blobs_of(data, first, last, len(values)).tolist()]
+            found = [data[a:b].tobytes() for a, b in values_of(data, BYTES, first, last, len(values)).tolist()]
         else:
-            found = (floats_of if name == "float_list" else integers_of)(data, first, last, len(values)).tolist()
+            kind = FLOATS if name == "float_list" else INTEGERS
+            found = values_of(data, kind, first, last, len(values)).tolist()
         assert found == values
     assert kinds[:, -1].tolist() == [0, 0]
     assert not spans[:, -1].any()
@@ -123,7 +122,7 @@ def test_the_last_of_two_equal_keys_counts():
     one.features.feature["x"].int64_list.value.append(1)
     two.features.feature["x"].int64_list.value.extend([2, 3])
     data, begin, _, spans, _ = scan([one.SerializeToString() + two.SerializeToString()], ["x"])
-    assert integers_of(data, *(begin[0] + spans[0, 0, :2]).tolist(), 2).tolist() == [2, 3]
+    assert values_of(data, INTEGERS, *(begin[0] + spans[0, 0, :2]).tolist(), 2).tolist() == [2, 3]
 
 
 def test_edited_messages_are_refused_or_read_within_their_bytes():
@@ -141,21 +140,20 @@ def test_edited_messages_are_refused_or_read_within_their_bytes():
             kind, (first, last) = int(kinds[0, k]), (begin[0] + spans[0, k, :2]).tolist()
             assert 0 <= first <= last <= len(raw)
             if kind:
-                read = {BYTES: blobs_of, FLOATS: floats_of, INTEGERS: integers_of}[kind]
                 with suppress(ValueError):  # an integer of more than ten bytes is seen here
                     count = count_blobs(data, first, last) if kind == BYTES else int(spans[0, k, 2])
-                    assert len(read(data, first, last, count)) == count
+                    assert len(values_of(data, kind, first, last, count)) == count
 
 
 def test_arguments_that_do_not_fit_are_refused():
     data = read_only(np.zeros(8, np.uint8))
-    for read in (integers_of, floats_of, blobs_of):
+    for kind in (INTEGERS, FLOATS, BYTES):
         with pytest.raises(ValueError, match="within 8 bytes"):
-            read(data, 0, 9, 1)
+            values_of(data, kind, 0, 9, 1)
         with pytest.raises(ValueError, match="within 8 bytes"):
-            read(data, 0, 4, 5)
+            values_of(data, kind, 0, 4, 5)
         with pytest.raises(ValueError, match="a sound list"):
-            read(data, 0, 8, 3)
+            values_of(data, kind, 0, 8, 3)
     one, spans, kinds = np.ones(1, np.int64), np.zeros((1, 1, 3), np.int64), np.zeros((1, 1), np.uint8)
     for call in (
         lambda: packed_floats(data, one * 4, one * 5),
@@ -259,12 +257,12 @@ def test_rows_of_edited_messages_are_read_as_by_the_other_functions_or_marked():
             if kinds[0, k] == INTEGERS:
                 out = np.empty(int(total[0]), np.int64)
                 with suppress(ValueError):
-                    expected = integers_of(data, int(begin[0]), int(end[0]), int(total[0]))
+                    expected = values_of(data, INTEGERS, int(begin[0]), int(end[0]), int(total[0]))
                 failed = read_integers(data, begin, end, total, zero, total, zero, out)
             else:
                 with suppress(ValueError):
                     total[0] = count_blobs(data, int(begin[0]), int(end[0]))
-                    expected = blobs_of(data, int(begin[0]), int(end[0]), int(total[0]))
+                    expected = values_of(data, BYTES, int(begin[0]), int(end[0]), int(total[0]))
                 total[0] = max(int(total[0]), 0)
                 out = np.empty((int(total[0]), 2), np.int64)
                 known = np.zeros(int(total[0]), np.uint32)

@@ -154,3 +154,18 @@ def test_threads_share_a_first_call_and_the_next_process_compiles_nothing(tmp_pa
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines() == ["[[1, 0, 2]]", str([compiled] * 2)]
+
+
+def test_a_kernel_does_not_import_scipy_and_numba_still_knows_it() -> None:
+    program = """
+import sys
+import numpy as np
+from penstock.kernels.digest import digest_of
+digest_of(np.arange(3))
+assert "scipy.linalg" not in sys.modules
+from numba.np import arraymath, linalg
+assert arraymath.ensure_blas is linalg.ensure_blas and linalg.ensure_blas.__module__ == linalg.__name__
+known = arraymath._HAVE_BLAS
+assert known == arraymath._check_blas()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

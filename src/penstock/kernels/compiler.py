@@ -25,6 +25,8 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias, cast
 
 import numba
@@ -157,15 +159,74 @@ class _LinkedLowering(NativeLowering):
         return True
 
 
-class _LinkedCompiler(CompilerBase):
-    """numba's usual passes, but for the last."""
+_SKIPPED = frozenset(
+    {
+        "WithLifting",
+        "RewriteSemanticConstants",
+        "DeadBranchPrune",
+        "RewriteDynamicRaises",
+        "MakeFunctionToJitFunction",
+        "InlineInlinables",
+        "FindLiterallyCalls",
+        "LiteralUnroll",
+        "LiteralPropagationSubPipelinePass",
+        "InlineOverloads",
+        "NoPythonSupportedFeatureValidation",
+        "AnnotateTypes",
+        "DumpParforDiagnostics",
+    }
+)
+"""numba's passes for what kernels do not use: `with`, arguments that are `None` or literals, functions within
+functions, loops over types, reports. Most analyse the function again, also where they change nothing: together they
+take a tenth of the time of a compilation."""
+
+
+class _KernelCompiler(CompilerBase):
+    """numba's usual passes for compiled functions, without those that kernels do not need."""
+
+    lowering: type[NativeLowering] = NativeLowering
 
     def define_pipelines(self) -> list[Any]:
         passes: Any = cast("Any", DefaultPassBuilder).define_nopython_pipeline(self.state)
-        where = next(i for i, (known, _) in enumerate(passes.passes) if known is NativeLowering)
-        passes.passes[where] = (_LinkedLowering, _LinkedLowering.__doc__)
+        passes.passes = [
+            (self.lowering if known is NativeLowering else known, title)
+            for known, title in passes.passes
+            if known.__name__ not in _SKIPPED
+        ]
         passes.finalize()
         return [passes]
+
+
+class _HelperCompiler(_KernelCompiler):
+    """The same for functions that are only linked into kernels."""
+
+    lowering = _LinkedLowering
+
+
+def _import_array_functions() -> None:
+    """Import numba's functions of arrays without SciPy, which takes as long to import as numba itself.
+
+    numba imports `scipy.linalg` only to set a flag: whether `np.cov` may be compiled. The flag is the same if it is
+    set by looking whether SciPy is installed. Each function that needs SciPy still imports it when it compiles.
+    """
+    if "numba.np.arraymath" in sys.modules:
+        return
+    linalg: Any = import_module("numba.np.linalg")
+    ensure = linalg.ensure_blas
+
+    def look() -> None:
+        if find_spec("scipy") is None:
+            raise ImportError("scipy is required for linear algebra")
+
+    linalg.ensure_blas = look
+    try:
+        arraymath: Any = import_module("numba.np.arraymath")
+        arraymath.ensure_blas = ensure
+    finally:
+        linalg.ensure_blas = ensure
+
+
+_import_array_functions()
 
 
 def make_kernel(function: Callable[..., Any], signatures: tuple[str, ...], counted: bool, link: Link) -> Any:
@@ -179,7 +240,9 @@ def make_kernel(function: Callable[..., Any], signatures: tuple[str, ...], count
     """
     with cache_folder():
         decorate: Any = numba.njit  # its types do not know `_nrt`
-        dispatcher = decorate(nogil=True, cache=True, _nrt=counted, **_OPTIONS)(function)
+        dispatcher = decorate(nogil=True, cache=True, _nrt=counted, pipeline_class=_KernelCompiler, **_OPTIONS)(
+            function
+        )
     accepted = {types_of(signature): signature for signature in signatures}
     dispatcher.compile = partial(_compile, dispatcher, accepted, link, dispatcher.compile)
     return dispatcher
@@ -187,7 +250,7 @@ def make_kernel(function: Callable[..., Any], signatures: tuple[str, ...], count
 
 def make_helper(function: Callable[..., Any], counted: bool, any_order: bool) -> None:
     """Let kernels that call a function compile it into themselves. See `jit.helper`."""
-    options = {**_OPTIONS, "no_cpython_wrapper": True, "pipeline_class": _LinkedCompiler, "_nrt": counted}
+    options = {**_OPTIONS, "no_cpython_wrapper": True, "pipeline_class": _HelperCompiler, "_nrt": counted}
     if any_order:
         options["fastmath"] = {"reassoc"}
     register_jitable(**options)(function)

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from penstock.core.arrays import BoolArray, ByteArray, IntArray, IntScalar, UInt32Array
-from penstock.kernels.examples import skip_field, varint
+from penstock.kernels.examples import field_at, varint
 from penstock.kernels.intrinsics import memcpy
 from penstock.kernels.jit import helper, kernel
 
@@ -288,10 +288,7 @@ def _walked(
     n = 0
     while at < end:
         head = at
-        tag, at = varint(data, at, end)
-        if at < 0:
-            return False
-        at = skip_field(data, at, end, tag & 7)
+        tag, _, at = field_at(data, at, end)
         if at < 0:
             return False
         if tag == _PACKED:

@@ -13,10 +13,12 @@ the rest before it is added. The caller owns all arrays. Format: protobuf.dev, "
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from penstock.core.arrays import AnyArray, ByteArray, Float32Array, IntArray, IntScalar
-from penstock.kernels.jit import helper, kernel
+from penstock.core.arrays import AnyArray, ByteArray, IntArray, IntScalar
+from penstock.kernels.jit import kernel, uncounted_helper, uncounted_kernel
 
 # Kinds of lists, by their field in a Feature.
 ABSENT = 0
@@ -63,52 +65,28 @@ def scan_examples(
     return damaged
 
 
-def integers_of(data: ByteArray, begin: int, end: int, count: int) -> IntArray:
-    """Return the `[count]` int64 values of a list of integers that `scan_examples` counted.
+def values_of(data: ByteArray, kind: int, begin: int, end: int, count: int) -> AnyArray:
+    """Return the values of a list that `scan_examples` or `count_blobs` counted.
 
     Args:
         data: `[n]` uint8, read-only.
+        kind: `BYTES`, `FLOATS` or `INTEGERS`.
         begin: The byte at which the list begins.
         end: The byte behind it.
         count: The number of values.
 
-    Raises:
-        ValueError: The list is not within the data, or has another number of values.
-    """
-    out = np.empty(_room(data, begin, end, count), np.int64)
-    return _filled(out, count, _integers_of(data, begin, end, out))
-
-
-def floats_of(data: ByteArray, begin: int, end: int, count: int) -> Float32Array:
-    """Return the `[count]` float32 values of a list of floats; see `integers_of`.
-
-    Args:
-        data: `[n]` uint8, read-only.
-        begin: The byte at which the list begins.
-        end: The byte behind it.
-        count: The number of values.
+    Returns:
+        `[count]` int64 integers, `[count]` float32 floats, or `[count, 2]` int64, begin and end of each value of bytes.
 
     Raises:
         ValueError: The list is not within the data, or has another number of values.
     """
-    out = np.empty(4 * _room(data, begin, end, count), np.uint8)
-    return _filled(out, 4 * count, _floats_of(data, begin, end, out)).view("<f4")
-
-
-def blobs_of(data: ByteArray, begin: int, end: int, count: int) -> IntArray:
-    """Return `[count, 2]` int64, begin and end of each value in a list of bytes; see `integers_of`.
-
-    Args:
-        data: `[n]` uint8, read-only.
-        begin: The byte at which the list begins.
-        end: The byte behind it.
-        count: The number of values.
-
-    Raises:
-        ValueError: The list is not within the data, or has another number of values.
-    """
-    out = np.empty((_room(data, begin, end, count), 2), np.int64)
-    return _filled(out, count, _blobs_of(data, begin, end, out))
+    _require_within(data, begin, end, count)
+    read, shape, dtype = _READERS[kind]
+    out = np.empty((count, *shape), dtype)
+    if read(data, begin, end, out) != len(out):
+        raise ValueError("expected a sound list with the counted number of values")
+    return out.view("<f4")[:, 0] if kind == FLOATS else out
 
 
 def count_blobs(data: ByteArray, begin: int, end: int) -> int:
@@ -122,7 +100,7 @@ def count_blobs(data: ByteArray, begin: int, end: int) -> int:
     Raises:
         ValueError: The list is malformed, or not within the data.
     """
-    _room(data, begin, end, 0)
+    _require_within(data, begin, end, 0)
     count = int(_count_blobs(data, begin, end))
     if count < 0:
         raise ValueError("expected a sound list of bytes")
@@ -168,19 +146,12 @@ def _packed_of(data: ByteArray, begin: IntArray, size: IntArray) -> IntArray:
     return out
 
 
-def _room(data: ByteArray, begin: int, end: int, count: int) -> int:
+def _require_within(data: ByteArray, begin: int, end: int, count: int) -> None:
     if not 0 <= begin <= end <= len(data) or not 0 <= count <= end - begin:
         raise ValueError(f"expected a list within {len(data)} bytes, got {count} values in {begin}:{end}")
-    return count
 
 
-def _filled(out: AnyArray, expected: int, written: IntScalar) -> AnyArray:
-    if written != expected:
-        raise ValueError("expected a sound list with the counted number of values")
-    return out
-
-
-@helper
+@uncounted_helper
 def varint(data: ByteArray, at: IntScalar, end: IntScalar) -> tuple[IntScalar, IntScalar]:
     """Return a number, and the byte behind it or -1."""
     value = np.int64(0)
@@ -196,47 +167,46 @@ def varint(data: ByteArray, at: IntScalar, end: IntScalar) -> tuple[IntScalar, I
     return 0, -1
 
 
-@helper
-def skip_field(data: ByteArray, at: IntScalar, end: IntScalar, wire: IntScalar) -> IntScalar:
-    """Return the byte behind the value of a field, or -1."""
-    if wire == 0:
-        _, at = varint(data, at, end)
-        return at
+@uncounted_helper
+def field_at(data: ByteArray, at: IntScalar, end: IntScalar) -> tuple[IntScalar, IntScalar, IntScalar]:
+    """Return the tag of a field, and begin and end of its value, without the length of one; the end is -1 for a
+    malformed field."""
+    tag, begin = varint(data, at, end)
+    wire = tag & 7
     size = np.int64(-1)
+    if begin < 0:
+        return tag, begin, begin
+    if wire == 0:
+        _, stop = varint(data, begin, end)
+        return tag, begin, stop
     if wire == 2:
-        size, at = varint(data, at, end)
+        size, begin = varint(data, begin, end)
     elif wire == 1:
         size = np.int64(8)
     elif wire == 5:
         size = np.int64(4)
-    return at + size if at >= 0 and 0 <= size <= end - at else -1
+    return tag, begin, begin + size if begin >= 0 and 0 <= size <= end - begin else -1
 
 
-@helper
+@uncounted_helper
 def _count(data: ByteArray, at: IntScalar, end: IntScalar, kind: IntScalar) -> IntScalar:
     """Return the number of values of a list, or -1 for a malformed list."""
     count = 0
     while at < end:
-        tag, at = varint(data, at, end)
-        if at < 0:
-            return -1
-        begin = at
-        at = skip_field(data, at, end, tag & 7)
+        tag, begin, at = field_at(data, at, end)
         if at < 0:
             return -1
         if tag >> 3 != 1:
             continue
-        if tag == 10 and kind > 1:  # packed
-            size, begin = varint(data, begin, end)
-            if kind == 2:
-                if size % 4:
-                    return -1
-                count += size // 4
-            else:
-                for i in range(begin, at):
-                    count += data[i] < 128
-                if size and data[at - 1] >= 128:
-                    return -1
+        if tag == 10 and kind == 2:  # packed floats
+            if (at - begin) % 4:
+                return -1
+            count += (at - begin) // 4
+        elif tag == 10 and kind == 3:  # packed integers
+            for i in range(begin, at):
+                count += data[i] < 128
+            if at > begin and data[at - 1] >= 128:
+                return -1
         elif tag == 10 or (tag == 13 and kind == 2) or (tag == 8 and kind == 3):
             count += 1
         else:
@@ -244,26 +214,21 @@ def _count(data: ByteArray, at: IntScalar, end: IntScalar, kind: IntScalar) -> I
     return count
 
 
-@helper
+@uncounted_helper
 def _feature(data: ByteArray, at: IntScalar, end: IntScalar) -> tuple[IntScalar, IntScalar, IntScalar]:
     """Return kind, begin and end of the list of a Feature; the kind is -1 for a malformed one."""
     kind = 0
     begin, stop = 0, 0
     while at < end:
-        tag, at = varint(data, at, end)
+        tag, first, at = field_at(data, at, end)
         if at < 0:
             return -1, 0, 0
-        after = skip_field(data, at, end, tag & 7)
-        if after < 0:
-            return -1, 0, 0
         if tag & 7 == 2 and 1 <= tag >> 3 <= 3:
-            size, begin = varint(data, at, end)
-            kind, stop = tag >> 3, begin + size
-        at = after
+            kind, begin, stop = tag >> 3, first, at
     return kind, begin, stop
 
 
-@helper
+@uncounted_helper
 def _key_of(data: ByteArray, begin: IntScalar, end: IntScalar, keys: ByteArray, key_ends: IntArray) -> IntScalar:
     """Return the number of a key, or -1."""
     first = np.int64(0)
@@ -279,7 +244,7 @@ def _key_of(data: ByteArray, begin: IntScalar, end: IntScalar, keys: ByteArray, 
     return -1
 
 
-@helper
+@uncounted_helper
 def _entry(
     data: ByteArray,
     at: IntScalar,
@@ -295,21 +260,15 @@ def _entry(
     begin, stop = np.int64(0), np.int64(0)
     kind = 0
     while at < end:
-        tag, at = varint(data, at, end)
+        tag, first, at = field_at(data, at, end)
         if at < 0:
             return False
-        after = skip_field(data, at, end, tag & 7)
-        if after < 0:
-            return False
         if tag == 10:
-            _, first = varint(data, at, end)
-            key = _key_of(data, first, after, keys, key_ends)
+            key = _key_of(data, first, at, keys, key_ends)
         elif tag == 18:
-            _, first = varint(data, at, end)
-            kind, begin, stop = _feature(data, first, after)
+            kind, begin, stop = _feature(data, first, at)
             if kind < 0:
                 return False
-        at = after
     if key >= 0:
         count = _count(data, begin, stop, kind) if kind > 1 else 0
         if count < 0:
@@ -324,7 +283,7 @@ def _entry(
     return True
 
 
-@helper
+@uncounted_helper
 def _features(
     data: ByteArray,
     at: IntScalar,
@@ -336,17 +295,9 @@ def _features(
     kinds: ByteArray,
 ) -> bool:
     while at < end:
-        tag, at = varint(data, at, end)
-        if at < 0:
+        tag, first, at = field_at(data, at, end)
+        if at < 0 or (tag == 10 and not _entry(data, first, at, base, keys, key_ends, spans, kinds)):
             return False
-        after = skip_field(data, at, end, tag & 7)
-        if after < 0:
-            return False
-        if tag == 10:
-            _, first = varint(data, at, end)
-            if not _entry(data, first, after, base, keys, key_ends, spans, kinds):
-                return False
-        at = after
     return True
 
 
@@ -366,104 +317,78 @@ def _scan_examples(
         kinds[i] = 0
         spans[i] = 0
         while at < end and not damaged[i]:
-            tag, at = varint(data, at, end)
-            after = skip_field(data, at, end, tag & 7) if at >= 0 else -1
-            if after < 0:
+            tag, first, at = field_at(data, at, end)
+            if at < 0 or (tag == 10 and not _features(data, first, at, begin[i], keys, key_ends, spans[i], kinds[i])):
                 damaged[i] = 1
-            elif tag == 10:
-                _, first = varint(data, at, end)
-                sound = _features(data, first, after, begin[i], keys, key_ends, spans[i], kinds[i])
-                damaged[i] = 0 if sound else 1
-            at = after
 
 
-@kernel("u1[1Cr] i8 i8 i8[1C]")
-def _integers_of(data: ByteArray, at: IntScalar, end: IntScalar, out: IntArray) -> IntScalar:
+@uncounted_kernel("u1[1Cr] i8 i8 i8[1C]")
+def _read_integers(data: ByteArray, at: IntScalar, end: IntScalar, out: IntArray) -> IntScalar:
     n = 0
     while at < end:
-        tag, at = varint(data, at, end)
+        tag, value_at, at = field_at(data, at, end)
         if at < 0:
             return -1
-        stop = end
-        if tag == 10:
-            size, at = varint(data, at, end)
-            if at < 0 or size < 0 or size > end - at:
-                return -1
-            stop = at + size
-        elif tag != 8:
-            at = skip_field(data, at, end, tag & 7)
-            if at < 0:
-                return -1
+        if tag != 10 and tag != 8:
             continue
-        while at < stop:
-            value, at = varint(data, at, stop)
-            if at < 0 or n >= len(out):
+        while value_at < at:
+            value, value_at = varint(data, value_at, at)
+            if value_at < 0 or n >= len(out):
                 return -1
             out[n] = value
             n += 1
-            if tag == 8:
-                break
     return n
 
 
-@kernel("u1[1Cr] i8 i8 u1[1C]")
-def _floats_of(data: ByteArray, at: IntScalar, end: IntScalar, out: ByteArray) -> IntScalar:
+@uncounted_kernel("u1[1Cr] i8 i8 u1[2C]")
+def _read_floats(data: ByteArray, at: IntScalar, end: IntScalar, out: ByteArray) -> IntScalar:
     n = 0
     while at < end:
-        tag, at = varint(data, at, end)
+        tag, begin, at = field_at(data, at, end)
         if at < 0:
             return -1
-        after = skip_field(data, at, end, tag & 7)
-        if after < 0:
-            return -1
-        packed = tag == 10
-        if packed:
-            _, at = varint(data, at, end)
-        if packed or tag == 13:
-            if n + after - at > len(out):
+        if tag == 10 or tag == 13:
+            if (at - begin) % 4 or n + (at - begin) // 4 > len(out):
                 return -1
-            for i in range(at, after):
-                out[n] = data[i]
+            for i in range(begin, at, 4):
+                for byte in range(4):
+                    out[n, byte] = data[i + byte]
                 n += 1
-        at = after
     return n
 
 
-@kernel("u1[1Cr] i8 i8 i8[2C]")
-def _blobs_of(data: ByteArray, at: IntScalar, end: IntScalar, out: IntArray) -> IntScalar:
+@uncounted_kernel("u1[1Cr] i8 i8 i8[2C]")
+def _read_blobs(data: ByteArray, at: IntScalar, end: IntScalar, out: IntArray) -> IntScalar:
     n = 0
     while at < end:
-        tag, at = varint(data, at, end)
-        if at < 0:
-            return -1
-        after = skip_field(data, at, end, tag & 7)
-        if after < 0:
+        tag, begin, at = field_at(data, at, end)
+        if at < 0 or (tag == 10 and n >= len(out)):
             return -1
         if tag == 10:
-            _, first = varint(data, at, end)
-            if n >= len(out):
-                return -1
-            out[n, 0], out[n, 1] = first, after
+            out[n, 0], out[n, 1] = begin, at
             n += 1
-        at = after
     return n
 
 
-@kernel("u1[1Cr] i8 i8")
+@uncounted_kernel("u1[1Cr] i8 i8")
 def _count_blobs(data: ByteArray, at: IntScalar, end: IntScalar) -> IntScalar:
     return _count(data, at, end, 1)
 
 
-@kernel("u1[1Cr] i8[1C] i8[1C] i8[1C]")
+@uncounted_kernel("u1[1Cr] i8[1C] i8[1C] i8[1C]")
 def _packed_places(data: ByteArray, begin: IntArray, size: IntArray, out: IntArray) -> None:
     for i in range(len(begin)):
         end = begin[i] + size[i]
         out[i] = begin[i]
         if size[i] == 0:
             continue
-        out[i] = -1
-        tag, at = varint(data, begin[i], end)
-        if at >= 0 and tag == 10:
-            length, at = varint(data, at, end)
-            if at >= 0 and at + length == end:
-                out[i] = at
+        tag, first, stop = field_at(data, begin[i], end)
+        out[i] = first if tag == 10 and stop == end else -1
+
+
+_READERS: dict[int, tuple[Callable[..., IntScalar], tuple[int, ...], str]] = {
+    BYTES: (_read_blobs, (2,), "i8"),
+    FLOATS: (_read_floats, (4,), "u1"),
+    INTEGERS: (_read_integers, (), "i8"),
+}
+"""By kind of list: the kernel that reads one, the shape of a value, and its dtype. Floats are copied as four bytes."""

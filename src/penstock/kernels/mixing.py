@@ -12,13 +12,12 @@ of a node is Bresenham's line.
 
 from __future__ import annotations
 
-import heapq
 from typing import Any
 
 import numpy as np
 
 from penstock.core.arrays import IntArray, IntScalar, UInt32Array, UInt64Array
-from penstock.kernels.jit import helper, intrinsic, kernel
+from penstock.kernels.jit import helper, intrinsic, kernel, uncounted_helper, uncounted_kernel
 
 # Columns of the pieces of a tree: eight, which is a line of the cache.
 BEGIN = 0
@@ -59,7 +58,7 @@ def earliest_deadline(release: IntArray, deadline: IntArray, out: IntArray) -> i
     """
     if len(release) != len(deadline):
         raise ValueError(f"expected one deadline for each of {len(release)} releases, got {len(deadline)}")
-    return _earliest_deadline(release, deadline, out)
+    return _earliest_deadline(release, deadline, np.empty(len(release), np.int64), out)
 
 
 def mix_table(
@@ -155,24 +154,63 @@ def deal(k: IntArray, nodes: UInt64Array, leaf: IntArray, rank: IntArray) -> Non
         raise IndexError(f"expected draws of at least 0, got {k[wrong]}")
 
 
-@kernel("i8[1C] i8[1C] i8[1C]")
-def _earliest_deadline(release: IntArray, deadline: IntArray, out: IntArray) -> int:
-    jobs, seen = len(release), 0
-    waiting = [np.int64(0) for _ in range(0)]  # empty, and numba sees the type of its items
+@uncounted_helper
+def _push(heap: IntArray, count: int, value: IntScalar) -> None:
+    """Add a value to a heap of `count` values: no value is below the one at half its place."""
+    place = count
+    while place > 0 and heap[(place - 1) // 2] > value:
+        heap[place] = heap[(place - 1) // 2]
+        place = (place - 1) // 2
+    heap[place] = value
+
+
+@uncounted_helper
+def _drop_least(heap: IntArray, count: int) -> None:
+    """Remove the first value of a heap of `count` values, which is the least."""
+    value, place, child = heap[count - 1], 0, 1
+    while child < count - 1:
+        if child + 1 < count - 1 and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[child] >= value:
+            break
+        heap[place] = heap[child]
+        place, child = child, 2 * child + 1
+    heap[place] = value
+
+
+@uncounted_kernel("i8[1C] i8[1C] i8[1C] i8[1C]")
+def _earliest_deadline(release: IntArray, deadline: IntArray, heap: IntArray, out: IntArray) -> int:
+    jobs, seen, waiting = len(release), 0, 0
     for slot in range(len(out)):
         while seen < jobs and release[seen] <= slot:
-            heapq.heappush(waiting, deadline[seen] * jobs + seen)
+            _push(heap, waiting, deadline[seen] * jobs + seen)
+            waiting += 1
             seen += 1
-        if len(waiting) == 0:
+        if waiting == 0:
             return slot
-        due = heapq.heappop(waiting)
+        due = heap[0]
+        _drop_least(heap, waiting)
+        waiting -= 1
         out[slot] = due % jobs
         if due // jobs < slot:
             return slot
     return -1
 
 
-@kernel("i8[1C] u4[2C] i8[2C] i8[2C] i8[2C] i8[1C] i8[1C]")
+@uncounted_helper
+def _segment_of(segments: IntArray, pick: IntScalar) -> int:
+    """The segment of a pick, -1 in front of the first one."""
+    low, high = 0, len(segments)
+    while low < high:
+        middle = (low + high) >> 1
+        if segments[middle, 0] <= pick:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+@uncounted_kernel("i8[1C] u4[2C] i8[2C] i8[2C] i8[2C] i8[1C] i8[1C]")
 def _mix_table(
     k: IntArray,
     table: UInt32Array,
@@ -190,12 +228,12 @@ def _mix_table(
     shift = np.int64(0)
     for i in range(len(k)):
         if k[i] < begin or k[i] >= end:
-            g = np.searchsorted(segments[:, 0], int(k[i]), side="right") - 1 if len(segments) > 1 else 0
+            g = _segment_of(segments, k[i]) if len(segments) > 1 else 0
             turn = (k[i] - segments[g, 0]) // segments[g, 2]
             begin = segments[g, 0] + turn * segments[g, 2]
             end = begin + segments[g, 2]
-            if g + 1 < len(segments):
-                end = min(end, segments[g + 1, 0])
+            if g + 1 < len(segments) and segments[g + 1, 0] < end:
+                end = segments[g + 1, 0]
             shift = segments[g, 1] - begin
         place = k[i] + shift
         if k[i] < 0 or not 0 <= place < len(table):

@@ -89,7 +89,8 @@ def _round(half: UInt64Array, other: UInt64Array, count: int, radix: np.uint64, 
         z = (key ^ other[i]) * MIX_1
         step = ((((z ^ (z >> _32)) * MIX_2) >> _32) * radix) >> _32
         turned = half[i] + (radix - step if inverse else step)
-        half[i] = min(turned, turned - radix)  # below radix, the difference wraps around and is huge
+        reduced = turned - radix  # below radix, the difference wraps around and is huge
+        half[i] = reduced if reduced < turned else turned
 
 
 @uncounted_helper
@@ -101,28 +102,25 @@ def _cipher(
     key: np.uint64,
     rounds: int,
     inverse: bool,
-    left: UInt64Array,
-    right: UInt64Array,
+    halves: UInt64Array,
 ) -> None:
-    """All rounds on the first `count` of `x`, in place; `left` and `right` are room for the halves."""
+    """All rounds on the first `count` of `x`, in place; `halves` is room."""
+    left, right = halves[0], halves[1]
     for i in range(count):
         # A quotient of doubles is exact below 2^52, and several times faster than one of integers.
         left[i] = np.uint64(np.float64(x[i]) / np.float64(b)) if a * b < 1 << 52 else x[i] // b
         right[i] = x[i] - left[i] * b
     for done in range(rounds):
         number = rounds - 1 - done if inverse else done
-        turn_key = key + np.uint64(number + 1) * GOLDEN
-        if number % 2 == 0:
-            _round(left, right, count, a, turn_key, inverse)
-        else:
-            _round(right, left, count, b, turn_key, inverse)
+        side = number & 1
+        _round(halves[side], halves[1 - side], count, b if side else a, key + np.uint64(number + 1) * GOLDEN, inverse)
     for i in range(count):
         x[i] = left[i] * b + right[i]
 
 
 @uncounted_helper
 def _walk(
-    x: UInt64Array,
+    value: UInt64Array,
     count: int,
     n: np.uint64,
     a: np.uint64,
@@ -131,21 +129,30 @@ def _walk(
     rounds: int,
     inverse: bool,
     room: UInt64Array,
+    out: IntArray,
 ) -> None:
-    """The cipher on the first `count` of `x`, again and again where it gives `n` or more."""
-    _cipher(x, count, a, b, key, rounds, inverse, room[0], room[1])
-    one = room[2]
+    """Write the cipher of the first `count` of `value` to `out`; those of `n` or more go through it again together."""
+    place, left = room[3], count
     for i in range(count):
-        while x[i] >= n:
-            one[0] = x[i]
-            _cipher(one, 1, a, b, key, rounds, inverse, room[0], room[1])
-            x[i] = one[0]
+        place[i] = np.uint64(i)
+    while left > 0:
+        _cipher(value, left, a, b, key, rounds, inverse, room[0:2])
+        again = 0
+        for i in range(left):
+            if value[i] < n:
+                out[place[i]] = np.int64(value[i])
+            else:
+                value[again], place[again] = value[i], place[i]
+                again += 1
+        left = again
 
 
 @uncounted_helper
 def _radix(n: int) -> int:
     """`ceil(sqrt(n))`, and 1 for 0."""
-    a = max(int(np.sqrt(np.float64(n))), 1)
+    a = int(np.sqrt(np.float64(n)))
+    if a < 1:
+        a = 1
     while a * a < n:
         a += 1
     while a > 1 and (a - 1) * (a - 1) >= n:
@@ -163,7 +170,7 @@ def permute_in(
     not end there.
     """
     base = mix(seed + GOLDEN)
-    value = room[3]
+    value = room[2]
     begin = 0
     while begin < len(x):
         n, number = size[begin], stream[begin]
@@ -177,8 +184,6 @@ def permute_in(
             if value[count] >= limit:
                 return begin + count
             count += 1
-        _walk(value, count, limit, np.uint64(a), np.uint64(b), key, rounds, inverse, room)
-        for i in range(count):
-            out[begin + i] = np.int64(value[i])
+        _walk(value, count, limit, np.uint64(a), np.uint64(b), key, rounds, inverse, room, out[begin:])
         begin += count
     return -1

@@ -20,7 +20,7 @@ from penstock.formats.rlds.features import RLDSFeature
 from penstock.formats.rlds.index import RecordIndex
 from penstock.kernels.crc32c import first_damaged
 from penstock.kernels.example_rows import spanning
-from penstock.kernels.examples import ABSENT, BYTES, FLOATS, INTEGERS, blobs_of, floats_of, integers_of
+from penstock.kernels.examples import ABSENT, BYTES, values_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,13 +149,11 @@ class ChunkedRecords(RLDSRecords):
 
 def numbers_of(found: FeatureList, dtype: np.dtype[np.generic]) -> AnyArray:
     """Return the `[count]` numbers of a list as a dtype. Raises `ValueError` for a list of bytes."""
-    if found.kind == INTEGERS:
-        return as_dtype(integers_of(found.data, found.begin, found.end, found.count), dtype)
-    if found.kind == FLOATS:
-        return as_dtype(floats_of(found.data, found.begin, found.end, found.count), dtype)
+    if found.kind == BYTES:
+        raise ValueError("expected numbers, got bytes")
     if found.kind == ABSENT:
         return np.zeros(0, dtype)
-    raise ValueError("expected numbers, got bytes")
+    return as_dtype(values_of(found.data, found.kind, found.begin, found.end, found.count), dtype)
 
 
 def as_dtype(values: AnyArray, dtype: np.dtype[np.generic]) -> AnyArray:
@@ -171,7 +169,7 @@ def blob_places(found: FeatureList, count: int) -> IntArray:
         return np.zeros((0, 2), np.int64)
     if found.kind != BYTES:
         raise ValueError(f"expected {count} values of bytes, got numbers or none")
-    return blobs_of(found.data, found.begin, found.end, count)
+    return values_of(found.data, BYTES, found.begin, found.end, count)
 
 
 def blobs_at(data: ByteArray, places: IntArray) -> list[bytes]:
