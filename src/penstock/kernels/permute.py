@@ -150,9 +150,7 @@ def _walk(
 @uncounted_helper
 def _radix(n: int) -> int:
     """`ceil(sqrt(n))`, and 1 for 0."""
-    a = int(np.sqrt(np.float64(n)))
-    if a < 1:
-        a = 1
+    a = int(np.sqrt(np.float64(n))) if n > 0 else 1
     while a * a < n:
         a += 1
     while a > 1 and (a - 1) * (a - 1) >= n:
