@@ -1,0 +1,85 @@
+"""Every command that takes a dataset takes a URL, and `--storage` options that no output shows."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import penstock
+from penstock.cli.main import COMMANDS, app
+from penstock.viewer.server import ViewerServer
+from tests.fuzz.targets import targets
+from tests.locations.server import Site, serving
+
+PRIVATE = ["--storage", 'headers={"X-Key": "hidden"}']
+WITHOUT_DATA = {"record", "formats", "live", "top", "why", "warmup", "demo", "repair"}
+"""Commands that read no dataset; `live` watches a local folder, and `repair` writes in place."""
+
+WRITES = {"convert", "reshard"}
+ARGUMENTS = {
+    "info": ["{url}/run"],
+    "check": ["{url}/run"],
+    "stats": ["{url}/run"],
+    "convert": ["{url}/run", "{url}/copy", "--to", "webdataset"],
+    "certificate": ["{url}/made", "{url}/run", "--verify"],
+    "diff": ["{url}/run", "{url}/made"],
+    "reshard": ["{url}/shards", "{url}/larger"],
+    "index": ["{url}/shards"],
+    "cache": ["{url}/run", "--column", "observations"],
+    "film": ["{url}/run", "--out", "{folder}/film.png"],
+    "serve": ["{url}/run", "--no-browser"],
+    "view": ["{url}/drive.zarr", "--out", "{folder}/scene.png"],
+}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("site")
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 16, 16, 3), np.uint8)
+    data = penstock.from_arrays(
+        {"observations": pixels, "actions": np.arange(7), "rewards": np.arange(7.0)}, lengths=[3, 4]
+    )
+    penstock.convert(data, folder / "run", certificate=False)
+    penstock.convert(folder / "run", folder / "made", format="webdataset")
+    penstock.convert(data, folder / "shards", format="webdataset", certificate=False)
+    objects = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    objects |= {f"drive.zarr/{name}".replace("/./", "/"): raw for name, raw in logs().items()}
+    with serving(objects) as site:
+        site.fault = lambda request: None if request.headers.get("X-Key") == "hidden" else 403
+        yield site
+
+
+def logs() -> dict[str, bytes]:
+    files = targets()["l5kit/zarr"].files()
+    roots = {name.partition("/")[0] for name in files}
+    assert len(roots) == 1, roots
+    return {name.partition("/")[2]: raw for name, raw in files.items()}
+
+
+def test_all_commands_are_here() -> None:
+    assert ARGUMENTS.keys() | WITHOUT_DATA == COMMANDS.keys()
+    for name in ARGUMENTS:
+        module, _, function = COMMANDS[name][0].partition(":")
+        command = getattr(__import__(module, fromlist=[function]), function)
+        assert "storage" in inspect.signature(command).parameters
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_a_command_reads_a_url(name: str, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ViewerServer, "run", lambda _: None)
+    arguments = [name, *(one.format(url=site.url, folder=tmp_path) for one in ARGUMENTS[name])]
+    refused = CliRunner().invoke(app, arguments)
+    assert (refused.exit_code, "refuses access" in " ".join(refused.output.split())) == (2, True), refused.output
+    for extra in ([],) if name in WRITES else ([], ["--json"]):
+        answer = CliRunner().invoke(app, [*arguments, *PRIVATE, *extra])
+        assert answer.exit_code == 0, answer.output
+        assert answer.output
+        assert "hidden" not in answer.output
+        assert "mirror.penstock" not in answer.output
