@@ -40,6 +40,7 @@ from penstock.compat.airio.preprocessors import pad, rekey, trim
 from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged
 from penstock.errors import FormatError, PlanError, SpecError
+from tests.locations.server import serving
 
 WORDS = ["on", "a", "hill", "far", "away", "there", "is", "one"]
 TEXTS = PenstockDataSource({"train": [{"text": word, "id": i} for i, word in enumerate(WORDS)]})
@@ -194,6 +195,24 @@ def test_elements_that_are_no_dicts(tmp_path: Path) -> None:
     assert Task("t", source, [MapFnTransform(json.loads)]).get_dataset(shuffle=False)[:]["x"].tolist() == [1, 2, 3, 4]
     lists = Task("t", source, [MapFnTransform(lambda text: {"n": json.loads(text)[0]})])
     assert lists.get_dataset(split="lists", shuffle=False)[:]["n"].tolist() == [5, 6]
+
+
+def test_json_is_at_locations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Braces, numbers in natural order, and URLs, as everywhere."""
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    for n in (1, 2, 10):
+        (tmp_path / f"part-{n}.jsonl").write_text(f"{n}")
+    objects = {path.name: path.read_bytes() for path in tmp_path.glob("*.jsonl")}
+    with serving(objects) as site:
+        for root in (str(tmp_path), site.url):
+            source = JsonDataSource({"all": f"{root}/part-*.jsonl", "some": [f"{root}/part-{{10,1}}.jsonl"]})
+            assert source.get_data_source("all") == ["1", "2", "10"]
+            assert source.get_data_source("some") == ["10", "1"]
+        with pytest.raises(PlanError, match=f"files that fit '{site.url}/none.jsonl'"):
+            JsonDataSource({"train": f"{site.url}/none.jsonl"})
+        objects["bad.jsonl"] = b"[1"
+        with pytest.raises(FormatError, match=f"line 1 in {site.url}/bad.jsonl"):
+            JsonDataSource({"train": f"{site.url}/bad.jsonl"})
 
 
 def test_what_is_no_json(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +11,10 @@ from typing import Any, Protocol
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import FormatError, PlanError
+from penstock.files.remote import read_text
 from penstock.formats.records import RandomAccess
+from penstock.locations.location import Location
+from penstock.locations.objects import shown
 
 
 class DataSource(Protocol):
@@ -86,9 +88,10 @@ class FunctionDataSource(_Splits):
 class JsonDataSource(_Splits):
     """JSON files: a list in each, or one value a line. Examples are JSON text: `MapFnTransform(json.loads)` reads it.
 
-    `split_to_filepattern` has a path or several for each split, `*` and `?` allowed. All text stays in memory.
+    `split_to_filepattern` has a path, pattern or URL for each split, or several, as `penstock.open` takes them. All
+    text stays in memory.
 
-    Raises `FormatError` for a file in another format, `PlanError` for a pattern that matches no file.
+    Raises `FormatError` for a file in another format, `PlanError` for a pattern that matches no file, `RemoteError`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -108,20 +111,20 @@ class JsonDataSource(_Splits):
 def _texts(patterns: str | Iterable[str]) -> list[str]:
     texts: list[str] = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
-        paths = sorted(glob.glob(pattern))
-        if not paths:
-            raise PlanError(f"expected files that fit {pattern!r}, got none")
-        for path in paths:
-            texts.extend(_of_file(path))
+        try:
+            files = Location.of(pattern).resolve()
+            texts.extend(text for name, path in files for text in _of_file(name, path))
+        except (FileNotFoundError, IsADirectoryError) as error:
+            raise PlanError(f"expected files that fit {shown(pattern)!r}, got none") from error
     return texts
 
 
-def _of_file(path: str) -> list[str]:
+def _of_file(name: str, path: Path) -> list[str]:
     """Return the values of a list, or the lines. Only a file that begins like a list is parsed."""
     try:
-        text = Path(path).read_text("utf-8")
+        text = read_text(path)
     except UnicodeDecodeError as error:
-        raise FormatError(f"expected UTF-8, got {error}", path=path) from error
+        raise FormatError(f"expected UTF-8, got {error}", path=name) from error
     lines = [line for line in text.splitlines() if line.strip()]
     if not text.lstrip().startswith("["):
         return lines
@@ -129,7 +132,7 @@ def _of_file(path: str) -> list[str]:
         return [json.dumps(value) for value in json.loads(text)]
     except (ValueError, RecursionError):
         for number, line in enumerate(lines):
-            _check(line, path, number)
+            _check(line, name, number)
         return lines
 
 
