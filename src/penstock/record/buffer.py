@@ -6,7 +6,7 @@ that doubles. Spaces are inspected once, when the buffer is made, and not at eac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -403,6 +403,16 @@ class EpisodeBuffer:
         self.store_observation = storer(observation_space, "observations", make, self._observations)
         self.store_action = storer(action_space, "actions", make, self._actions)
         self.store_reward = self._reward.store
+
+    def observation_rows(self, i: int, paths: Sequence[str]) -> dict[str, AnyArray]:
+        """Return views of a row of some array columns of observations.
+
+        Args:
+            i: Number of the row.
+            paths: Paths of the columns.
+        """
+        columns = ((path, self._observations[path]) for path in paths)
+        return {path: column.array[i] for path, column in columns if isinstance(column, ArrayColumn)}
 
     def take(self, terminated: bool, truncated: bool, carry: bool = False) -> dict[str, Array]:
         """Return the columns of the episode.

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from penstock.core.ragged import Array
 from penstock.core.spaces import Space
 from penstock.errors import DataError, SpecError, require
+from penstock.formats.base.writer import RowStream
 from penstock.record.buffer import Cast, EpisodeBuffer
 from penstock.record.checks import Verdict
 from penstock.record.hooks import EpisodeMetadata, reward_statistics
@@ -48,6 +49,7 @@ class StepRecorder(Recording):
         self._step_extras = None if schema.step_extras is None else InfoColumns(schema.step_extras)
         self._open = False
         self._about: dict[str, Any] = {}
+        self._stream: RowStream | None = None
 
     @property
     def is_open(self) -> bool:
@@ -81,6 +83,7 @@ class StepRecorder(Recording):
         if self._extras is not None:
             self._extras.store(0, dict(extras or {}))
         self._about = dict(metadata or {})
+        self._stream = self._sink.row_stream()
         self._open = True
 
     def step(
@@ -162,6 +165,8 @@ class StepRecorder(Recording):
             boundary = {key: given.pop(key) for key in list(given) if self._extras.has(key)}
             self._extras.store(i + 1, boundary)
             self._step_extras.store(i, given)
+        if self._stream is not None:
+            self._stream.append(buffer.observation_rows(i, self._stream.columns))
         buffer.steps = i + 1
         if terminated or truncated:
             self._close_episode(bool(terminated), bool(truncated), carry)
@@ -195,6 +200,8 @@ class StepRecorder(Recording):
         buffer.store_observation(i + 1, observation)
         if self._infos is not None:
             self._infos.store(i + 1, info)
+        if self._stream is not None:
+            self._stream.append(buffer.observation_rows(i, self._stream.columns))
         buffer.steps = i + 1
         if terminated or truncated:
             self._close_episode(bool(terminated), bool(truncated), carry)
@@ -242,6 +249,7 @@ class StepRecorder(Recording):
     def discard(self) -> None:
         """Drop the open episode, for example to repeat a demonstration that failed."""
         self._open, self._buffer.steps = False, 0
+        self._drop_stream()
 
     def close(self) -> None:
         """Save or drop the open episode, and close the writer unless it was passed in.
@@ -265,8 +273,18 @@ class StepRecorder(Recording):
             columns |= self._extras.take(n + 1, carries)
             columns |= self._step_extras.take(n)
         self._open, self._about = carries, dict(carry or {})
-        self._sink.add(columns, about)
-        self._sink.write_due()
+        try:
+            self._sink.add(columns, about)
+            self._sink.write_due()
+        finally:
+            self._drop_stream()  # nothing is left of it if the episode was written
+        if carries:
+            self._stream = self._sink.row_stream()
+
+    def _drop_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.discard()
 
 
 class Recorder(StepRecorder):

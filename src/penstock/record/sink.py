@@ -8,16 +8,18 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from typing_extensions import override
 
 from penstock.core.episode import Episode
 from penstock.core.narrowing import is_path
 from penstock.core.ragged import Array
-from penstock.core.spec import Spec
+from penstock.core.spec import Field, Spec
 from penstock.errors import DataError, FormatError, SpecError
 from penstock.files import replaced_path, scratch_folder
 from penstock.formats.base.format import named, recognise
-from penstock.formats.base.writer import Writer
+from penstock.formats.base.writer import RowStream, Writer
 from penstock.locations.location import local_path
 from penstock.record.checks import Checks, Verdict
 from penstock.record.hooks import EpisodeMetadata
@@ -25,6 +27,20 @@ from penstock.record.schema import RecordingSchema
 
 Target = str | os.PathLike[str] | Writer | Callable[[Spec], Writer]
 Mode = Literal["create", "append", "overwrite"]
+
+
+@runtime_checkable
+class StreamTarget(Protocol):
+    """A function from a `Spec` to a `Writer` that also takes rows while an episode is recorded."""
+
+    def __call__(self, spec: Spec) -> Writer:
+        """Create or continue the dataset."""
+        ...
+
+    def row_stream(self, fields: Mapping[str, Field]) -> RowStream | None:
+        """Begin an episode with these columns of observations. Returns None if it takes no rows."""
+        ...
+
 
 MODES: tuple[Mode, ...] = ("create", "append", "overwrite")
 
@@ -63,6 +79,10 @@ class Sink(ABC):
     def spec(self) -> Spec:
         """Columns of the dataset. Columns of infos and extras are final after the first episode."""
         return self._spec or self._schema.spec()
+
+    def row_stream(self) -> RowStream | None:
+        """Return what takes rows of the episode that begins, or None. The default is None."""
+        return None
 
     def add(self, columns: dict[str, Array], metadata: Mapping[str, Any]) -> None:
         """Check and describe one episode, and append it to `pending`.
@@ -144,12 +164,15 @@ class WriterSink(Sink):
             raise SpecError(f"expected mode to be one of {list(MODES)}, got {mode!r}")
         self._writer = target if isinstance(target, Writer) else None
         self._owned = self._writer is None
+        self._streams: StreamTarget | None = None
         if is_path(target):
             self._make = self._maker(local_path(target), format, mode, dict(metadata))
         elif mode != "create":
             raise SpecError(f"expected a path for mode={mode!r}, got {type(target).__name__}")
         elif isinstance(target, Writer) or callable(target):
             self._make: Any = target
+            if isinstance(target, StreamTarget):
+                self._streams = target
         else:
             raise SpecError(f"expected a path, a Writer or a function from Spec to Writer, got {type(target).__name__}")
 
@@ -193,6 +216,14 @@ class WriterSink(Sink):
             return writer
 
         return append
+
+    @override
+    def row_stream(self) -> RowStream | None:
+        """Return what the target takes rows with, or None."""
+        if self._streams is None:
+            return None
+        spec = self.spec
+        return self._streams.row_stream({path: spec[path] for path in spec if path.split("/")[0] == "observations"})
 
     def flush(self) -> None:
         """Write pending episodes, oldest first. Errors of the writer pass through.

@@ -22,9 +22,10 @@ from penstock.core.ragged import Array, Ragged
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import ArgumentError, DataError, require
+from penstock.formats.lerobot.creation import features_spec
 from penstock.formats.lerobot.info import CAMERAS, Feature
 from penstock.formats.lerobot.source import LeRobotSource
-from penstock.formats.lerobot.writer import LeRobotWriter, features_spec
+from penstock.formats.lerobot.writer import LeRobotWriter
 
 if TYPE_CHECKING:
     import torch

@@ -12,11 +12,11 @@ import numpy as np
 from penstock.compat.lerobot.arguments import NOT_DOWNLOADED, existing_root, only, root_of
 from penstock.core.arrays import AnyArray
 from penstock.errors import ArgumentError
+from penstock.formats.lerobot.creation import CHUNKS_SIZE, DATA_MB, WriteOptions, create_features
 from penstock.formats.lerobot.episodes import EpisodeEntry, read_entries, read_statistics, read_tasks, stored_rows
 from penstock.formats.lerobot.info import CAMERAS, STATS, Info, read_info, read_json
 from penstock.formats.lerobot.pending import PendingEpisode, read_pending
 from penstock.formats.lerobot.stats import merged
-from penstock.formats.lerobot.writer import CHUNKS_SIZE, DATA_MB, WriteOptions, create_features
 
 Statistics = dict[str, dict[str, AnyArray]]
 

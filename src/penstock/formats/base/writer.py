@@ -6,7 +6,33 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from penstock.core.arrays import AnyArray
 from penstock.core.episode import Episode
+
+
+class RowStream(ABC):
+    """Takes rows of an episode while it is recorded, so that slow encoders need not wait for its end."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> list[str]:
+        """Paths of the columns whose rows it takes."""
+
+    @abstractmethod
+    def append(self, rows: Mapping[str, AnyArray]) -> None:
+        """Take the next row.
+
+        Args:
+            rows: One row of each of `columns`, by path. They are copied.
+
+        Raises:
+            DataError: A row cannot be stored.
+            OSError: The disk is full.
+        """
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Forget the rows, unless the episode was saved. A second call does nothing."""
 
 
 class Writer(ABC):

@@ -16,10 +16,11 @@ from penstock.files import locked
 from penstock.formats.base.format import Finding, Format
 from penstock.formats.base.repairs import Repair
 from penstock.formats.lerobot.check import findings
+from penstock.formats.lerobot.creation import WriteOptions
 from penstock.formats.lerobot.info import has_info
 from penstock.formats.lerobot.repair import repairs
 from penstock.formats.lerobot.source import LeRobotSource
-from penstock.formats.lerobot.writer import LOCK, LeRobotWriter, WriteOptions, create
+from penstock.formats.lerobot.writer import LOCK, LeRobotWriter, create
 
 
 class LeRobotFormat(Format):

@@ -1,0 +1,238 @@
+"""Recording into a LeRobot dataset: `LeRobotTarget` is the target of a `Recorder` or `Collector`.
+
+A recorder has T + 1 observations for T actions, LeRobot has T. The observation after the last action is left out, and
+so are infos of that moment.
+
+While an episode is recorded, each camera has a `VideoWriter`, whose thread encodes frames as they come in. They go to
+files in a hidden folder next to the dataset. When the episode is saved, its files are whole and move into the dataset;
+an episode that is dropped takes its files along. So saving an episode waits for the last frames only, and a recording
+that is killed loses the open episode and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from penstock.core.arrays import AnyArray
+from penstock.core.episode import Episode
+from penstock.core.narrowing import is_dict
+from penstock.core.ragged import Array
+from penstock.core.spec import Field, Spec
+from penstock.errors import ArgumentError, SpecError
+from penstock.files import scratch_folder
+from penstock.formats.base.writer import RowStream, Writer
+from penstock.formats.lerobot.creation import WriteOptions
+from penstock.formats.lerobot.encoders import EncoderSettings
+from penstock.formats.lerobot.info import INTERNAL, read_info
+from penstock.formats.lerobot.source import LeRobotSource
+from penstock.formats.lerobot.writer import LeRobotWriter, create
+
+
+class LeRobotTarget:
+    """Target of a recorder that writes a LeRobot dataset, with cameras as video that is encoded during recording.
+
+    Args:
+        path: Folder of the dataset. One that exists is continued.
+        fps: Steps a second.
+        robot_type: Name of the robot. The default is None.
+        codec: Encoder of video, as for `VideoWriter`. `"ffv1"`, and `"libx264rgb"` with `crf=0`, lose nothing. The
+            default is None: `"libsvtav1"`, or the encoder of the dataset that is continued.
+        crf: Quality of video, lower is better. The default is None: that of the encoder.
+        g: Frames from one key frame of video to the next. The default is None: 2.
+
+    Raises:
+        ArgumentError: An option has no such value, or another one in the dataset that is continued.
+        FormatError: The dataset that is continued is damaged.
+
+    Example:
+        >>> import numpy as np, penstock, tempfile
+        >>> from penstock import spaces
+        >>> from penstock.formats.lerobot import LeRobotTarget
+        >>> path = f"{tempfile.mkdtemp()}/arm"
+        >>> camera = spaces.Box(np.zeros((32, 48, 3), np.uint8), np.full((32, 48, 3), 255, np.uint8), np.dtype("uint8"))
+        >>> joints = spaces.Box(np.full(2, -3.2), np.full(2, 3.2), np.dtype("float64"))
+        >>> target = LeRobotTarget(path, fps=10, codec="libx264rgb", crf=0)
+        >>> observations = spaces.Dict({"top": camera, "state": joints})
+        >>> with penstock.Recorder(target, observation_space=observations, action_space=joints) as recorder:
+        ...     recorder.begin({"top": np.zeros((32, 48, 3), np.uint8), "state": np.zeros(2)})
+        ...     for t in range(1, 4):
+        ...         recorder.step(np.ones(2), {"top": np.full((32, 48, 3), t, np.uint8), "state": np.ones(2)})
+        ...     recorder.end()
+        >>> penstock.open(path)[0].columns["observations/top"][:, 0, 0, 0].tolist()
+        [0, 1, 2]
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        fps: float,
+        *,
+        robot_type: str | None = None,
+        codec: str | None = None,
+        crf: int | None = None,
+        g: int | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self._fps = float(fps)
+        self._encoders = EncoderSettings(codec or EncoderSettings.codec, crf, g or EncoderSettings.g)
+        if os.path.lexists(self.path):
+            info = read_info(self.path)
+            own = info.entries.get(INTERNAL)
+            self._encoders = EncoderSettings.of(own if is_dict(own) else {})
+            given = {"fps": fps, "robot_type": robot_type, "codec": codec, "crf": crf, "g": g}
+            known = {"fps": info.fps, "robot_type": info.entries.get("robot_type"), **vars(self._encoders)}
+            if other := [name for name, value in given.items() if value not in (None, known[name])]:
+                message = f"expected {other[0]}={known[other[0]]!r}, as in {self.path}, got {given[other[0]]!r}"
+                raise ArgumentError(f"{message}; leave it out, or choose another path")
+        self._options = WriteOptions(fps=fps, robot_type=robot_type, cameras="video", **vars(self._encoders))
+        self._stream: CameraStream | None = None
+
+    def __call__(self, spec: Spec) -> Writer:
+        """Create or continue the dataset for the columns of a recorder.
+
+        Raises:
+            SpecError: LeRobot has no place for a column, or the dataset that is continued has others.
+            LockedError: Another writer is open.
+        """
+        stored = stored_spec(spec)
+        if not os.path.lexists(self.path):
+            return RecordingWriter(create(self.path, stored, {}, self._options), spec, self)
+        with LeRobotSource(self.path) as source:
+            existing = source.written_spec
+        if dict(existing.fields) != dict(stored.fields):
+            raise SpecError(f"expected the columns {dict(existing.fields)} of {self.path}, got {dict(stored.fields)}")
+        return RecordingWriter(LeRobotWriter(self.path, existing), spec, self)
+
+    def row_stream(self, fields: Mapping[str, Field]) -> RowStream | None:
+        """Begin to encode the cameras of an episode. A stream that is open is dropped.
+
+        Args:
+            fields: Columns of observations by path.
+
+        Returns:
+            What takes the rows of the episode, or None if there are no cameras.
+        """
+        if self._stream is not None:
+            self._stream.discard()
+        names = [path for path, field in fields.items() if is_camera(field)]
+        self._stream = CameraStream(self.path, names, self._fps, self._encoders) if names else None
+        return self._stream
+
+    def encoded(self, episode: Episode) -> CameraStream | None:
+        """Return the stream that has the frames of an episode, or None. It is not the target's any more."""
+        stream = self._stream
+        if stream is None or not stream.is_of(episode.columns, len(episode)):
+            return None
+        self._stream = None
+        return stream
+
+
+class CameraStream(RowStream):
+    """Encoders of the cameras of one episode, each in a thread.
+
+    Args:
+        path: Folder of the dataset; files are made in a hidden folder next to it.
+        names: Paths of the columns.
+        fps: Frames a second.
+        settings: Settings of the encoders.
+    """
+
+    def __init__(self, path: Path, names: list[str], fps: float, settings: EncoderSettings) -> None:
+        self._close = ExitStack()
+        folder = self._close.enter_context(scratch_folder(path))
+        self._writers = {name: settings.open(folder / f"{number}.mp4", fps) for number, name in enumerate(names)}
+        self._ends: dict[str, tuple[AnyArray, AnyArray]] = {}  # first and last frame
+        self._open = True
+
+    @property
+    @override
+    def columns(self) -> list[str]:
+        return list(self._writers)
+
+    @override
+    def append(self, rows: Mapping[str, AnyArray]) -> None:
+        for name, writer in self._writers.items():
+            frame = rows[name]
+            writer.append(frame)
+            first, _ = self._ends.get(name, (frame.copy(), frame))
+            self._ends[name] = first, frame.copy()
+
+    def is_of(self, columns: Mapping[str, Array], steps: int) -> bool:
+        """Return whether the frames are those of an episode with these columns: as many, with the same ends."""
+        if not self._open or any(writer.frames != steps for writer in self._writers.values()):
+            return False
+        found = {name: np.asarray(columns[name]) for name in self._writers if name in columns}
+        return len(found) == len(self._writers) and all(
+            np.array_equal(self._ends[name][0], frames[0]) and np.array_equal(self._ends[name][1], frames[steps - 1])
+            for name, frames in found.items()
+        )
+
+    def finish(self) -> dict[str, Path]:
+        """Encode what waits, and return the files by column. They exist until `discard`."""
+        for writer in self._writers.values():
+            writer.close()
+        return {name: writer.path for name, writer in self._writers.items()}
+
+    @override
+    def discard(self) -> None:
+        self._open = False
+        for writer in self._writers.values():
+            writer.abort()
+        self._close.close()
+
+
+class RecordingWriter(Writer):
+    """Writer of recorded episodes, without the observation after the last action.
+
+    Args:
+        writer: Writer of the dataset, which this one owns.
+        spec: Columns of the recorder.
+        target: The target, which may have encoded frames.
+    """
+
+    def __init__(self, writer: LeRobotWriter, spec: Spec, target: LeRobotTarget) -> None:
+        self._writer = writer
+        self._spec = spec
+        self._target = target
+
+    @override
+    def write(self, episode: Episode) -> int:
+        if dict(episode.spec.fields) != dict(self._spec.fields):
+            raise SpecError(f"expected the columns {dict(self._spec.fields)}, got {dict(episode.spec.fields)}")
+        n = len(episode)
+        columns = {path: episode.columns[path][:n] for path in self._writer.spec}
+        stored = Episode(self._writer.spec, columns, episode.id, dict(episode.metadata))
+        stream = self._target.encoded(stored)
+        if stream is None:
+            return self._writer.write(stored)
+        try:
+            return self._writer.write(stored, videos=stream.finish())
+        finally:
+            stream.discard()
+
+    @override
+    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
+        self._writer.update_metadata(metadata)
+
+    @override
+    def close(self) -> None:
+        self._writer.close()
+
+
+def is_camera(field: Field) -> bool:
+    """Return whether rows of a column are pictures in colour."""
+    return field.kind == "array" and field.dtype == np.uint8 and len(field.shape) == 3 and field.shape[2] == 3
+
+
+def stored_spec(spec: Spec) -> Spec:
+    """Return the columns of the dataset for the columns of a recorder: all with one row for each step."""
+    fields = {path: replace(field, align="step") for path, field in spec.fields.items()}
+    return Spec(fields, spec.observation_space, spec.action_space)
