@@ -92,7 +92,7 @@ docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	$(LEROBOT) -m pip install -qq --disable-pip-version-check $(TORCH)
 	$(LEROBOT) -m pip install -qq --disable-pip-version-check --no-deps lerobot==0.4.4 torchvision==0.25.0 torchcodec==0.13.0
 	$(LEROBOT) -m pip install -qq --disable-pip-version-check datasets==4.1.1 'huggingface_hub<0.36' 'av<16' draccus==0.10.0 \
-		jsonlines einops numpy==2.2.6 'setuptools<81'
+		jsonlines einops numpy==2.2.6 pillow 'setuptools<81'
 	@touch $@
 
 clean: ## remove the environment and everything built

@@ -72,6 +72,7 @@ COMMANDS = (
     Command("loader", "loader.py"),
     Command("replay", f"replay.py --peer {PEERS}"),
     Command("video", f"video.py --peer {LEROBOT}"),
+    Command("many_videos", "many_videos.py"),
     Command("rlds", f"rlds.py --peer {TFDS}"),
     Command("zarr_windows", f"zarr_windows.py --peer {PEERS} --peer {ZARR3}"),
     Command("shards", f"shards.py --small --peer {PEERS}"),

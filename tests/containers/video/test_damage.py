@@ -14,7 +14,8 @@ import pytest
 from penstock.containers.video import VideoFiles, index, packet_index
 from penstock.containers.video.decoders import POOL, Decoder, DecoderPool
 from penstock.errors import FormatError, UnsafeDataError
-from tests.containers.video.conftest import FRAMES, decoded, encode, pictures
+from penstock.files.descriptors import POOLED
+from tests.containers.video.conftest import FRAMES, HEIGHT, WIDTH, decoded, encode, pictures
 
 
 def frame(files: VideoFiles, number: int, file: int = 0) -> np.ndarray[Any, Any]:
@@ -285,3 +286,37 @@ def test_large_sizes_of_boxes(tmp_path: Path, videos: dict[str, Path]) -> None:
         (tmp_path / "film.mp4").write_bytes(head + header + changed)
         with pytest.raises(UnsafeDataError, match=r"expected tables.*box stss"):
             packet_index(tmp_path / "film.mp4", keep=False)
+
+
+def resident() -> int:
+    """Bytes of memory that this process has."""
+    return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_hundreds_of_files_need_few_decoders_descriptors_and_little_memory(
+    tmp_path: Path, videos: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A decoder kept for each file would take more than 1 GB here; `benchmarks/many_videos.py` reads 8,390 files."""
+    clips = [videos[name] for name in ("h264.mp4", "av1.mp4", "hevc.mp4")]
+    paths = [tmp_path / f"{number}.mp4" for number in range(360)]
+    for number, path in enumerate(paths):
+        os.link(clips[number % 3], path)
+    monkeypatch.setattr("penstock.containers.video.files.INDEX_BYTES", 1 << 14)  # of a few files
+    POOL.clear()
+    files = VideoFiles(paths, keep_index=False)
+    out = np.empty((40, HEIGHT, WIDTH, 3), np.uint8)
+    order = np.random.default_rng(0).permutation(len(paths))
+    descriptors, before = 0, len(os.listdir("/proc/self/fd"))
+    memory: list[int] = []
+    for first in range(0, len(paths), len(out)):
+        some = order[first : first + len(out)]
+        frames = some % FRAMES
+        files.read(some, frames, np.arange(len(some)), out)
+        descriptors = max(descriptors, len(os.listdir("/proc/self/fd")))
+        memory.append(resident())
+        for file, frame_number, rgb in list(zip(some.tolist(), frames.tolist(), out, strict=True))[:2]:
+            np.testing.assert_array_equal(rgb, decoded(clips[file % 3])[0][frame_number])
+    assert POOL.stats()["busy"] == 0
+    assert POOL.stats()["idle"] <= 16
+    assert descriptors <= before + POOLED + 20
+    assert memory[-1] - memory[1] < 100 << 20

@@ -2,12 +2,8 @@
 
 A read gets any number of frames in any order, with the place of each in the caller's buffer:
 
-1. Equal frames are read once. The rest are sorted by file and frame.
-2. They are grouped into *runs*: packets of one file that are decoded one behind the other, from a key frame to the last
-   frame wanted. A run goes on into the next group of pictures if its wanted frames continue there, up to `RUN` packets.
-   So no packet is decoded twice, and no group of pictures without wanted frames is decoded at all.
-3. Runs are decoded in parallel (`OrderedMap`). Each wanted frame is converted to RGB once, at the wanted size, and
-   copied to its places.
+Wanted frames are sorted and divided into runs of packets (`runs`), which are decoded in parallel (`OrderedMap`). Each
+wanted frame is converted to RGB once, at the wanted size, and copied to its places.
 
 A frame that does not come out of its run (a decoder that wants more frames before a recovery point) is tried again from
 earlier key frames, up to the start of the file, before the file counts as damaged.
@@ -23,13 +19,14 @@ import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
 from penstock.containers.cache import Cache
 from penstock.containers.video.decoders import POOL, Decoder
 from penstock.containers.video.index import EXTRA, FileIdentity, PacketIndex, demuxer, open_video, packet_index
+from penstock.containers.video.runs import PacketRun, WantedFrames, divided
 from penstock.containers.video.torchcodec import TorchcodecDecoder, torchcodec_decoders
 from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
@@ -42,50 +39,9 @@ from penstock.flow import OrderedMap, PrefetchLimits, cores
 Layout = Literal["hwc", "chw"]
 DecoderName = Literal["pyav", "torchcodec"]
 
-RUN = 48  # packets of a run, about, so that the runs of a batch can be divided among threads
 INDEX_BYTES = 64 << 20  # of the indexes in memory; others are read again from the user's cache
 PIECE = 1 << 22  # bytes, about, that are read from a file at a time
 _SAMPLE = 1 << 16  # bytes at both ends of a file that are part of its digest
-
-
-class _Wanted(NamedTuple):
-    """Different frames, sorted by file and frame, and the rows of the buffer that each of them has."""
-
-    files: IntArray
-    frames: IntArray
-    places: IntArray
-    first: IntArray  # places of frame i are places[first[i] : first[i + 1]]
-
-    @classmethod
-    def of(cls, files: Any, frames: Any, places: Any) -> _Wanted:
-        """Sort frames and merge equal ones."""
-        wide = [np.asarray(each, np.int64).reshape(-1) for each in np.broadcast_arrays(files, frames, places)]
-        order = np.lexsort((wide[1], wide[0]))
-        file, frame, place = (each[order] for each in wide)
-        new = np.ones(len(order), np.bool_)
-        new[1:] = (file[1:] != file[:-1]) | (frame[1:] != frame[:-1])
-        first = np.flatnonzero(new)
-        return cls(file[first], frame[first], place, np.append(first, len(order)))
-
-    def places_of(self, row: int) -> IntArray:
-        """Rows of the buffer for frame `row`."""
-        return self.places[self.first[row] : self.first[row + 1]]
-
-    def by_file(self, rows: IntArray) -> Iterator[tuple[int, IntArray]]:
-        """Some of the frames, grouped by file."""
-        files = self.files[rows]
-        edges = np.flatnonzero(files[1:] != files[:-1]) + 1
-        for part in np.split(rows, edges):
-            if len(part):
-                yield int(self.files[part[0]]), part
-
-
-class _Run(NamedTuple):
-    """Wanted frames of one file that are decoded together."""
-
-    file: int
-    frames: IntArray  # increasing
-    rows: IntArray  # numbers of these frames among all different frames of the read
 
 
 class VideoFiles:
@@ -282,13 +238,13 @@ class VideoFiles:
         Raises:
             FormatError: A file has no such frame, is damaged, was cut, or changed since it was opened.
         """
-        wanted = _Wanted.of(file_numbers, frame_numbers, places)
+        wanted = WantedFrames.of(file_numbers, frame_numbers, places)
         if out.dtype != np.uint8 or out.shape[1:] != self.shape:
             raise ArgumentError(f"expected out of [rows, {self.shape}] uint8, got {out.dtype} {out.shape}")
         left = self._from_cache(wanted, out)
         runs = [run for file, rows in wanted.by_file(left) for run in self._runs(file, wanted.frames, rows)]
 
-        def decode(run: _Run) -> None:
+        def decode(run: PacketRun) -> None:
             if self._options["decoder"] == "torchcodec":
                 self._decode_torchcodec(run, wanted, out)
             else:
@@ -298,7 +254,7 @@ class VideoFiles:
         with filled(remote) if remote else nullcontext():
             self._for_each(decode, runs)
 
-    def _for_each(self, decode: Callable[[_Run], None], runs: list[_Run]) -> None:
+    def _for_each(self, decode: Callable[[PacketRun], None], runs: list[PacketRun]) -> None:
         """Decode runs, by several threads if there are several."""
         threads = min(self._threads, len(runs))
         if threads < 2:
@@ -309,7 +265,7 @@ class VideoFiles:
             for _ in decoded:
                 pass
 
-    def _remote_ranges(self, runs: list[_Run]) -> list[Wanted]:
+    def _remote_ranges(self, runs: list[PacketRun]) -> list[Wanted]:
         """Bytes of remote files that runs need. They are fetched together, before the first run."""
         wanted: list[Wanted] = []
         for run in runs:
@@ -364,7 +320,7 @@ class VideoFiles:
         if self._frames is not None:
             self._frames.clear()
 
-    def _from_cache(self, wanted: _Wanted, out: AnyArray) -> IntArray:
+    def _from_cache(self, wanted: WantedFrames, out: AnyArray) -> IntArray:
         """Copy cached frames. Returns the numbers of the other frames."""
         if self._frames is None:
             return np.arange(len(wanted.frames))
@@ -382,21 +338,13 @@ class VideoFiles:
         for place in places.tolist():
             out[place] = rgb if self.layout == "hwc" else rgb.transpose(2, 0, 1)
 
-    def _runs(self, file: int, frames: IntArray, rows: IntArray) -> Iterator[_Run]:
+    def _runs(self, file: int, frames: IntArray, rows: IntArray) -> Iterator[PacketRun]:
         """Divide the wanted frames of a file into runs. `rows` are in the order of increasing frames."""
         index = self.index(file)
         self._check_size(file, index)
         numbers = frames[rows]
         self._check_frames(file, index, numbers)
-        start, packet = index.start[numbers], index.packet[numbers]
-        begin, last = 0, int(packet[0])
-        for i in range(1, len(rows)):
-            # A frame continues the run if its group of pictures is the one in work, or the next one.
-            if start[i] > last + 1 or (start[i] > start[begin] and last - start[begin] >= RUN):
-                yield _Run(file, numbers[begin:i], rows[begin:i])
-                begin, last = i, int(packet[i])
-            last = max(last, int(packet[i]))
-        yield _Run(file, numbers[begin:], rows[begin:])
+        return divided(file, index, numbers, rows)
 
     def _check_size(self, file: int, index: PacketIndex) -> None:
         if self._options["size"] is None and (index.height, index.width) != self.size:
@@ -414,7 +362,7 @@ class VideoFiles:
             frame = low if low < 0 else high
             raise FormatError(f"expected frame {frame}, got a video of {len(index)} frames{cut}", path=self.paths[file])
 
-    def _decode(self, run: _Run, wanted: _Wanted, out: AnyArray) -> None:
+    def _decode(self, run: PacketRun, wanted: WantedFrames, out: AnyArray) -> None:
         """Decode a run, again from earlier key frames as long as frames are missing."""
         index = self.index(run.file)
         rows = dict(zip(run.frames.tolist(), run.rows.tolist(), strict=True))
@@ -439,7 +387,7 @@ class VideoFiles:
         first: int,
         end: int,
         rows: dict[int, int],
-        wanted: _Wanted,
+        wanted: WantedFrames,
         out: AnyArray,
     ) -> None:
         """Decode packets `first` to `end - 1` of a file; frames that come out leave `rows`."""
@@ -464,7 +412,7 @@ class VideoFiles:
                 if not rows:
                     return
 
-    def _decode_torchcodec(self, run: _Run, wanted: _Wanted, out: AnyArray) -> None:
+    def _decode_torchcodec(self, run: PacketRun, wanted: WantedFrames, out: AnyArray) -> None:
         """Decode a run with torchcodec, which finds its packets itself."""
         index = self.index(run.file)
         path = self.paths[run.file]

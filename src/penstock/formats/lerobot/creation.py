@@ -34,7 +34,7 @@ class WriteOptions:
         cameras: How columns `[height, width, 3]` of uint8 are stored: `"image"` as PNG, `"video"`, which loses detail,
             or `"array"` as numbers. The default is `"image"`.
         codec: Encoder of video, as for `VideoWriter`. The default is `"libsvtav1"`.
-        crf: Quality of video, lower is better. The default is None: that of the encoder.
+        crf: Quality of video, lower is better. The default is None: the default of the encoder.
         g: Frames from one key frame of video to the next. The default is 2.
         data_files_size_in_mb: Size in MiB at which a data file is full. The default is 100.
         chunks_size: Most files of a folder. The default is 1000.

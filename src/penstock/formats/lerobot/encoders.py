@@ -20,7 +20,7 @@ class EncoderSettings:
 
     Args:
         codec: Encoder. The default is `"libsvtav1"`.
-        crf: Quality. The default is None: that of the encoder.
+        crf: Quality. The default is None: the default of the encoder.
         g: Frames from one key frame to the next. The default is 2.
     """
 

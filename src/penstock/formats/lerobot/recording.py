@@ -45,7 +45,7 @@ class LeRobotTarget:
         robot_type: Name of the robot. The default is None.
         codec: Encoder of video, as for `VideoWriter`. `"ffv1"`, and `"libx264rgb"` with `crf=0`, lose nothing. The
             default is None: `"libsvtav1"`, or the encoder of the dataset that is continued.
-        crf: Quality of video, lower is better. The default is None: that of the encoder.
+        crf: Quality of video, lower is better. The default is None: the default of the encoder.
         g: Frames from one key frame of video to the next. The default is None: 2.
 
     Raises:
@@ -166,7 +166,7 @@ class CameraStream(RowStream):
             self._ends[name] = first, frame.copy()
 
     def is_of(self, columns: Mapping[str, Array], steps: int) -> bool:
-        """Return whether the frames are those of an episode with these columns: as many, with the same ends."""
+        """Return whether an episode with these columns has the frames: the same number, the same first and last one."""
         if not self._open or any(writer.frames != steps for writer in self._writers.values()):
             return False
         found = {name: np.asarray(columns[name]) for name in self._writers if name in columns}
