@@ -17,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import Float32Array, FloatArray, IntArray
+from penstock.kernels.intrinsics import prefetch
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 from penstock.kernels.replay import random_bits, unit
 
@@ -178,6 +179,7 @@ def _draw_leaves(
     levels = len(first)
     mask = len(leaves) - 1
     total = sums[first[levels - 1]]
+    nodes, ends = np.int64(sums.ctypes.data), np.int64(leaves.ctypes.data)
     for i in range(n):
         masses[i] = (i + unit(random_bits(key, number + i))) / n * total
         out[i] = 0
@@ -185,6 +187,13 @@ def _draw_leaves(
         for i in range(n):
             child, masses[i] = _descend(sums, first[level] + out[i] * FAN, masses[i])
             out[i] = child - first[level]
+            # The children are prefetched now, and read when all draws have come to their level.
+            if level > 0:
+                below = nodes + 8 * (first[level - 1] + out[i] * FAN)
+                prefetch(below)
+                prefetch(below + 64)
+            else:
+                prefetch(ends + 4 * out[i] * FAN)
     for i in range(n):
         leaf, masses[i] = _descend(leaves, out[i] * FAN, masses[i])
         out[i] = lo + ((leaf - lo) & mask)
