@@ -148,6 +148,7 @@ class PackIndex:
         self._limit = np.array(self.rule.capacity, np.int64)
         self._policy = {"truncate_right": RIGHT, "truncate_left": LEFT, "split": PARTS}.get(str(self.rule.overlong), 0)
         self._seeds = np.array([self.rule.seed_for("exchange"), self._layout.seed], np.uint64)
+        self._spread_seed = self.rule.seed_for("spread")
         self._store: WindowStore | None = None
         self._recent: OrderedDict[int, WindowStore] = OrderedDict()
         self._lock, self._making = ForkSafeLock(), _locks()
@@ -195,7 +196,7 @@ class PackIndex:
         window = np.searchsorted(self._first, packs, side="right") - 1
         first, last = self._first[window], self._first[window + 1]
         stream = epoch * len(self._layout) + window
-        return first + permute(packs - first, last - first, stream, self.rule.seed_for("spread"))
+        return first + permute(packs - first, last - first, stream, self._spread_seed)
 
     def _laid(self, stored: StoredPieces) -> PackPieces:
         """The rows of each piece, and their place in the pack."""
