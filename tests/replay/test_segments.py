@@ -123,3 +123,13 @@ def test_a_capacity_below_one_sequence_is_refused() -> None:
 def test_a_capacity_is_a_positive_integer(capacity: int) -> None:
     with pytest.raises(penstock.PlanError, match="expected capacity to be an integer"):
         penstock.Replay(None, capacity)
+
+
+def test_long_rows_are_kept_in_small_pages() -> None:
+    frames = np.random.default_rng(3).integers(0, 256, (1404, 40, 40), np.uint8)
+    data = penstock.from_arrays({"observations": frames, "rewards": np.arange(1400.0)}, lengths=[350] * 4)
+    replay = penstock.Replay(None, 1100, segment_steps=700)
+    replay.write_all(data)
+    batch = replay.take(np.arange(*replay.anchors))
+    rows = np.arange(replay.extent[0], 1400)
+    np.testing.assert_array_equal(batch["observations"], frames[rows + rows // 350])

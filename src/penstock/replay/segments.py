@@ -21,6 +21,7 @@ from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.episode import Episode
 from penstock.core.spec import ALIGNS, Field, Spec
 from penstock.errors import DataError, SpecError
+from penstock.files.memory import small_pages
 from penstock.kernels.replay import (
     FIRST,
     TABLE,
@@ -31,6 +32,7 @@ from penstock.replay.samples import AnchorRule
 
 PARTS = 32  # segments of a full store: so much of its capacity leaves at a time
 BLOCK = 64  # anchors for which the guide names one episode; the shift in `kernels.replay` is its logarithm
+LONG_ROW = 1024  # bytes
 LEAST_ROWS = 256  # of the table, which doubles
 
 
@@ -303,9 +305,7 @@ class SegmentStore:
         slot = self._slots.pop() if self._slots else self._next_slot
         self._next_slot = max(self._next_slot, slot + 1)
         most = segment_episodes(self.segment_steps)
-        columns = {
-            path: np.empty((_rows(field, room, most), *field.shape), field.dtype) for path, field in self.spec.items()
-        }
+        columns = {path: _memory(field, _rows(field, room, most)) for path, field in self.spec.items()}
         if slot >= self.address.shape[1]:
             grown = np.zeros((len(self.address), 2 * self.address.shape[1]), np.int64)
             grown[:, : self.address.shape[1]] = self.address
@@ -352,6 +352,12 @@ class SegmentStore:
         self._table, self._base = grown, self._base + self._head
         self._head = 0
         self._tail = live
+
+
+def _memory(field: Field, rows: int) -> AnyArray:
+    """Memory of a column. Long rows, such as frames, get small pages, and short rows at random places huge ones."""
+    shape = (rows, *field.shape)
+    return small_pages(shape, field.dtype) if field.row_bytes >= LONG_ROW else np.empty(shape, field.dtype)
 
 
 def _rows(field: Field, steps: int, episodes: int) -> int:
