@@ -17,13 +17,14 @@ import pytest
 
 import penstock
 from penstock.core.columns import flatten
+from penstock.core.ragged import Ragged
 from penstock.errors import ArgumentError, MissingExtraError
 from penstock.formats.base.format import recognise
 from penstock.formats.lerobot import FORMAT
 from penstock.formats.lerobot.names import path_of
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "lerobot"
-NAMES = ("v3_image", "v3_video", "v21_image", "v21_video")
+NAMES = ("v3_image", "v3_video", "v21_image", "v21_video", "v20_image")
 ITEMS = (0, 1, 24, 25, 26, 64, 65, 77, 78, 108)
 EXPECTED = np.load(GOLDEN / "v3_image_expected.npz")
 
@@ -68,6 +69,21 @@ def test_version_2_equals_its_files() -> None:
                 assert np.array_equal(found[-1], np.asarray(image))
             else:
                 assert found.tolist() == [row[name] for row in rows]
+
+
+def test_version_2_0_equals_version_2_1() -> None:
+    old, new = penstock.open(GOLDEN / "v20_image"), penstock.open(GOLDEN / "v21_image")
+    assert (old.metadata["codebase_version"], new.metadata["codebase_version"]) == ("v2.0", "v2.1")
+    for one, other in zip(old, new, strict=True):
+        assert list(one.columns) == list(other.columns)
+        for name, column in one.columns.items():
+            if isinstance(column, Ragged):
+                assert column.strings() == other.columns[name].strings()
+            else:
+                np.testing.assert_array_equal(column, other.columns[name])
+    actions = np.concatenate([episode.actions for episode in old])
+    np.testing.assert_allclose(old.metadata["statistics"]["actions"]["mean"], actions.mean(0), rtol=1e-5)
+    assert old.source.episode_statistics([0]) == [{}]  # the dataset has statistics of all frames alone
 
 
 def test_images_stay_encoded_on_request() -> None:

@@ -26,10 +26,11 @@ from penstock.core.narrowing import is_dict
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Field, Spec
 from penstock.errors import ArgumentError, DamageWarning, FormatError, suggestion
-from penstock.files.remote import FileState, file_state
+from penstock.files.remote import FileState, file_state, remote_file
 from penstock.formats.base.blocks import BlockRows
 from penstock.formats.base.state import ArrayReader, RaggedReader, SourceState, StateSource
 from penstock.formats.lerobot.columns import CountedRagged, DataFiles, ImageColumn, StoredColumn, TaskColumn, rows_of
+from penstock.formats.lerobot.damage import Damage, with_frames, with_videos
 from penstock.formats.lerobot.episodes import EpisodeEntry, read_entries, read_statistics, read_tasks
 from penstock.formats.lerobot.info import CAMERAS, INDICES, INFO, INTERNAL, STATS, Feature, Info, read_info, read_json
 from penstock.formats.lerobot.pending import read_pending
@@ -37,24 +38,12 @@ from penstock.formats.lerobot.video import FrameOptions, VideoColumn
 
 Decode = Literal["rgb8", "bytes"]
 
+FEW_VIDEOS = 256  # of episodes, whose files are looked into when a dataset is opened
 FOOTER_BYTES = 64 << 20  # footers of Parquet files that stay in memory
 TASK = "task"  # column with the text of each step's task
 _INDEX = Field(np.dtype(np.int64))
 _SECONDS = Field(np.dtype(np.float64))
 _NAMED = 8  # episodes that a warning names
-
-
-@dataclass(frozen=True)
-class Damage:
-    """Something that cannot be read.
-
-    Args:
-        message: What is wrong, and where.
-        episode: `episode_index` of the episode that is left out, or None.
-    """
-
-    message: str
-    episode: int | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -85,6 +74,9 @@ class LeRobotSource(StateSource[LeRobotState]):
         device: Device on which torchcodec decodes, such as `"cuda"`. The default is `"cpu"`.
         frame_cache_bytes: Most bytes of decoded frames of video that stay in memory, divided among the cameras. The
             default 0 keeps none.
+        check_videos: Whether episodes whose videos are damaged, or end before their table, are left out with a warning.
+            This makes the index of each video file. The default is None: in datasets on this machine with at most
+            256 videos of episodes. Without it, reading such an episode is an error.
 
     Raises:
         FormatError: The metadata is damaged, or no episode can be read.
@@ -105,6 +97,7 @@ class LeRobotSource(StateSource[LeRobotState]):
         decoder: DecoderName = "pyav",
         device: str = "cpu",
         frame_cache_bytes: int = 0,
+        check_videos: bool | None = None,
     ) -> None:
         if decode not in ("rgb8", "bytes"):
             raise ArgumentError(f"expected decode 'rgb8' or 'bytes', got {decode!r}")
@@ -119,6 +112,7 @@ class LeRobotSource(StateSource[LeRobotState]):
             "decoder": decoder,
             "device": device,
             "frame_cache_bytes": frame_cache_bytes,
+            "check_videos": check_videos,
         }
         info = read_info(self._path)
         unreadable: list[str] = []
@@ -130,7 +124,11 @@ class LeRobotSource(StateSource[LeRobotState]):
         if split is not None:
             first, last = info.split(split)
             entries = [entry for entry in entries if first <= entry.index < last]
-        entries = _with_videos(info, entries, columns, damage)
+        entries = with_videos(info, entries, columns, damage)
+        if check_videos is None:
+            check_videos = sum(len(entry.videos) for entry in entries) <= FEW_VIDEOS and not _is_remote(self._path)
+        if check_videos:
+            entries = with_frames(info, entries, columns, damage)
         data, kept = open_files(info, entries, damage, Cache(cache_bytes))
         if damage and not kept:
             raise FormatError(
@@ -189,33 +187,14 @@ class LeRobotSource(StateSource[LeRobotState]):
         return [_by_path(state.info, stored.get(index, {})) for index in indices]
 
 
+def _is_remote(path: Path) -> bool:
+    return remote_file(path / INFO) is not None
+
+
 def _reopened(path: Path, options: Mapping[str, Any]) -> LeRobotSource:
     with warnings.catch_warnings():  # said when the dataset was opened
         warnings.simplefilter("ignore", DamageWarning)
         return LeRobotSource(path, **options)
-
-
-def _with_videos(
-    info: Info, entries: Sequence[EpisodeEntry], columns: Sequence[str] | None, damage: list[Damage]
-) -> list[EpisodeEntry]:
-    """Return the episodes whose video files exist, as far as their cameras are read. Cost: a look at each file."""
-    cameras = [
-        name
-        for name, feature in info.features.items()
-        if feature.dtype == "video" and (columns is None or name in columns or feature.path in columns)
-    ]
-    exists: dict[Path, bool] = {}
-    kept: list[EpisodeEntry] = []
-    for entry in entries:
-        files = [entry.videos[name].file for name in cameras]
-        for file in files:
-            exists.setdefault(file, file.is_file())
-        missing = [str(file) for file in files if not exists[file]]
-        if missing:
-            damage.append(Damage(f"episode {entry.index}: expected video files, got none at {missing}", entry.index))
-        else:
-            kept.append(entry)
-    return kept
 
 
 def open_files(
