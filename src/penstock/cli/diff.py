@@ -33,21 +33,21 @@ def diff(
     """
     read, compared = stores(storage, first, second)
     with open(first, storage_options=read) as one, open(second, storage_options=compared) as other:
-        found = difference(one, other, match=match, tolerance=tolerance)
+        differences = difference(one, other, match=match, tolerance=tolerance)
     if as_json:
-        print_json({"equal": not found, "differences": [each.to_json() for each in found]})
+        print_json({"equal": not differences, "differences": [each.to_json() for each in differences]})
     else:
-        Console(soft_wrap=True).print(render(found))
-    if found:
+        Console(soft_wrap=True).print(render(differences))
+    if differences:
         raise typer.Exit(1)
 
 
-def render(found: tuple[Difference, ...]) -> RenderableType:
+def render(differences: tuple[Difference, ...]) -> RenderableType:
     """Return the differences as a table for people."""
-    if not found:
+    if not differences:
         return Text("no difference", style="green")
     table = Table("", "what", "how", "largest", box=None, header_style="bold", pad_edge=False)
-    for each in found:
+    for each in differences:
         largest = "" if each.largest is None else f"{each.largest:.6g}"
         table.add_row(Text(each.kind), Text(each.what), Text(each.message), largest)
     return Fitted(table)

@@ -49,13 +49,13 @@ def film(
 
     Example: penstock film ./demos --episode 3 -o strip.png
     """
-    located, held = opened(location, opening, source, pairs(storage, "--storage"))
-    with held:
-        if not -len(held) <= episode < len(held):
-            raise DataError(f"expected an episode within 0:{len(held)}, got {episode}")
-        name = _column(held.spec, column)
-        one = held.episode(episode)
-        color = held.metadata.get("color_space")
+    located, dataset = opened(location, opening, source, pairs(storage, "--storage"))
+    with dataset:
+        if not -len(dataset) <= episode < len(dataset):
+            raise DataError(f"expected an episode within 0:{len(dataset)}, got {episode}")
+        name = _column(dataset.spec, column)
+        one = dataset.episode(episode)
+        color = dataset.metadata.get("color_space")
         page = draw(
             one, name, title=located.name, color=color if color in ("RGB", "GRAY") else None, count=frames, every=every,
             stack=stack,
@@ -84,11 +84,11 @@ def draw(
     rewards = _numbers(episode, "rewards")
     total = "" if rewards is None else f"   return {rewards.sum():.6g}"
     heading = f"{title}   episode {episode.id}   {len(episode)} steps{total}"
-    told = "   ".join(
+    values = "   ".join(
         f"{key} {value}" for key, value in episode.metadata.items() if isinstance(value, bool | int | float | str)
     )
     field = episode.spec[column]
-    subtitle = f"{column}: {field.dtype} {'x'.join(map(str, field.shape)) or 'scalar'}{'   ' if told else ''}{told}"
+    subtitle = f"{column}: {field.dtype} {'x'.join(map(str, field.shape)) or 'scalar'}{'   ' if values else ''}{values}"
     if not is_picture(rows.shape[1:]):
         curves = [_curve(path, np.asarray(episode.columns[path]), len(episode)) for path in _beside(episode, column)]
         curves += _rest(episode, ())
@@ -174,7 +174,7 @@ def _text(episode: Episode, path: str, t: int) -> str:
 
 def _rest(episode: Episode, marks: tuple[int, ...]) -> list[Curve]:
     """Actions and rewards over the whole episode."""
-    found: list[Curve] = []
+    curves: list[Curve] = []
     for path, field in episode.spec.items():
         array = episode.columns[path]
         wanted = under("actions", path) or path == "rewards"
@@ -185,8 +185,8 @@ def _rest(episode: Episode, marks: tuple[int, ...]) -> list[Curve]:
             and len(array)
             and field.dtype.kind in "biuf"
         ):
-            found.append(_curve(path, np.asarray(array), len(episode), marks, stairs=path != "rewards"))
-    return found
+            curves.append(_curve(path, np.asarray(array), len(episode), marks, stairs=path != "rewards"))
+    return curves
 
 
 def _curve(name: str, rows: AnyArray, end: int, marks: tuple[int, ...] = (), *, stairs: bool = False) -> Curve:

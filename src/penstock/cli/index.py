@@ -41,13 +41,13 @@ def index(
 def _summary(dataset: DatasetFiles, *, force: bool) -> dict[str, Any]:
     name = dataset.format.name
     if name == "webdataset":
-        found = _of_shards(dataset, force=force)
+        summary = _of_shards(dataset, force=force)
     elif name == "minari":
-        found = _of_minari(dataset.paths[0], force=force)
+        summary = _of_minari(dataset.paths[0], force=force)
     else:
         with dataset.open() as source:
-            found = {"episodes": len(source), "steps": source.steps, "index": None, "made": False}
-    return {"path": str(dataset), "format": name, **found}
+            summary = {"episodes": len(source), "steps": source.steps, "index": None, "made": False}
+    return {"path": str(dataset), "format": name, **summary}
 
 
 def _print(summary: dict[str, Any]) -> None:
@@ -78,12 +78,12 @@ def _of_shards(dataset: DatasetFiles, *, force: bool) -> dict[str, Any]:
         shard_index.place(dataset.paths[0] if len(dataset.paths) == 1 else dataset.paths).unlink(missing_ok=True)
     with _Indexed(dataset.paths) as source:
         place = source.index_file
-        made = force or not source.is_kept
-        if made:
+        is_new = force or not source.is_kept
+        if is_new:
             source.keep()
         counts = {"episodes": len(source), "steps": source.steps, "samples": len(source.samples)}
         shards = {"shards": len(source.shards), "layout": source.layout}
-    return {**counts, **shards, "index": str(place), "index_size": size(place.stat().st_size), "made": made}
+    return {**counts, **shards, "index": str(place), "index_size": size(place.stat().st_size), "made": is_new}
 
 
 def _of_minari(path: Path, *, force: bool) -> dict[str, Any]:
@@ -98,5 +98,5 @@ def _of_minari(path: Path, *, force: bool) -> dict[str, Any]:
     with Hdf5Source(folder, main) if main is not None else ArrowSource(folder) as source:
         counts = {"episodes": len(source), "steps": source.steps}
     kept = place.exists()
-    made = kept and place.stat().st_mtime_ns != before
-    return {**counts, "index": str(place) if kept else None, "made": made}
+    is_new = kept and place.stat().st_mtime_ns != before
+    return {**counts, "index": str(place) if kept else None, "made": is_new}

@@ -42,10 +42,10 @@ def info(
 
     Example: penstock info ./cartpole --json
     """
-    located, held = opened(location, opening, source, pairs(storage, "--storage"))
-    with held:
-        lengths, returns = np.diff(held.offsets), episode_returns(held)
-        summary = summarise(located, held, lengths, returns)
+    located, dataset = opened(location, opening, source, pairs(storage, "--storage"))
+    with dataset:
+        lengths, returns = np.diff(dataset.offsets), episode_returns(dataset)
+        summary = summarise(located, dataset, lengths, returns)
     if as_json:
         print_json(summary)
     else:
@@ -95,9 +95,9 @@ def layout(located: LocatedData, source: Source) -> str | None:
         return f"{len(located.datasets)} joined"
     if located.format == "demos":
         return kind_at(located.paths[0]).name
-    told = getattr(source, "layout", None)
+    source_layout = getattr(source, "layout", None)
     backend = source.metadata.get("data_format") if located.format == "minari" else None
-    return " ".join(str(part) for part in (backend, told) if part is not None) or None
+    return " ".join(str(part) for part in (backend, source_layout) if part is not None) or None
 
 
 def episode_returns(source: Source) -> FloatArray | None:

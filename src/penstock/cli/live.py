@@ -109,15 +109,15 @@ def live(
     """
     given = {"window": window, "rate": rate, "count": count, "reservoir": reservoir, "batch_size": batch_size}
     given |= {"threads": threads, "ahead": ahead}
-    told: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    set_options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if rescore:
-        told["rescorer"] = Rescorer()
+        set_options["rescorer"] = Rescorer()
     if validate:
-        told["validate"] = True
+        set_options["validate"] = True
     if max_lost is not None:
-        told["max_lost"] = _limit(max_lost)
+        set_options["max_lost"] = _limit(max_lost)
     run = {"seed": seed, "follow": not once, "journal": journal}
-    pipeline = _pipeline(directory, config, output, told, run)
+    pipeline = _pipeline(directory, config, output, set_options, run)
     with _serving(pipeline, metrics_port) as endpoint:
         if anchor is not None:
             for pool in pipeline.pools:
@@ -135,15 +135,19 @@ def live(
 
 
 def _pipeline(
-    directory: str | None, config: Path | None, output: str | None, told: Mapping[str, Any], run: Mapping[str, Any]
+    directory: str | None,
+    config: Path | None,
+    output: str | None,
+    set_options: Mapping[str, Any],
+    run: Mapping[str, Any],
 ) -> LivePipeline:
     """Build the pipeline. Raises `DataError` for options that exclude each other."""
     if config is None:
         if directory is None or output is not None:
             raise DataError("expected a folder of games, or --config (and only then --output)")
-        return chess_pipeline(directory, **told, **run)
-    if told:
-        raise DataError(f"expected all options of stages in {config}, got also {sorted(told)}; move them there")
+        return chess_pipeline(directory, **set_options, **run)
+    if set_options:
+        raise DataError(f"expected all options of stages in {config}, got also {sorted(set_options)}; move them there")
     loader = DataLoader(_moved(load_config(config.read_text("utf-8")), directory), **run)
     name = next(iter(loader.pipelines)) if output is None else output
     if name not in loader.pipelines:

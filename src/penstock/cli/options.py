@@ -60,13 +60,13 @@ def pairs(given: list[str] | None, name: str) -> dict[str, Any]:
     >>> pairs(["a=1", "b=x", "c=true"], "--option")
     {'a': 1, 'b': 'x', 'c': True}
     """
-    found: dict[str, Any] = {}
+    parsed: dict[str, Any] = {}
     for text in given or []:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise DataError(f"expected {name} key=value, got {text!r}")
-        found[key] = value_of(value)
-    return found
+        parsed[key] = value_of(value)
+    return parsed
 
 
 def value_of(text: str) -> Any:
@@ -119,11 +119,11 @@ def opened(
 ) -> tuple[LocatedData, Source]:
     """Open the datasets at a location: what was found there, and the source. An unknown option is a `DataError`."""
     located = locate(location, format=format, storage_options=storage)
-    told = pairs(options, "--open")
+    reader_options = pairs(options, "--open")
     try:
-        return located, located.open(**told)
+        return located, located.open(**reader_options)
     except TypeError as error:
-        refuse(located, told, error)
+        refuse(located, reader_options, error)
 
 
 def stores(given: list[str] | None, *locations: str) -> list[dict[str, Any]]:
@@ -148,11 +148,13 @@ def storage_options(given: list[str] | None, location: str, out: str) -> tuple[d
     return options if read else {}, options if written else {}
 
 
-def refuse(located: LocatedData, told: dict[str, Any], error: TypeError) -> NoReturn:
+def refuse(located: LocatedData, reader_options: dict[str, Any], error: TypeError) -> NoReturn:
     """Raise a `DataError` for unknown options, or the `TypeError` itself if it has another cause."""
-    if not told or isinstance(error, PenstockError):
+    if not reader_options or isinstance(error, PenstockError):
         raise error
-    raise DataError(f"expected options that the format {located.format!r} knows, got {told}: {error}") from error
+    raise DataError(
+        f"expected options that the format {located.format!r} knows, got {reader_options}: {error}"
+    ) from error
 
 
 def chosen(

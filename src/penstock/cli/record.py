@@ -162,9 +162,11 @@ def _recorded(env: str | None, benchmark: str | None, task: str | None, settings
         return _gymnasium(str(env))
     named_so = [f"env_cfg.benchmark_name={benchmark}", f"env_cfg.task_name={task}"]
     config = Config.from_args([*named_so, *settings]).env_cfg
-    found, config = resolve(config)
+    named_benchmark, config = resolve(config)
     metadata = {"env_cfg": config.to_mapping(), "color_space": color_space_of(config).value}
-    return Recorded(f"{benchmark}/{task}", found.factory(config), lambda n, seed: _several(config, n, seed), metadata)
+    return Recorded(
+        f"{benchmark}/{task}", named_benchmark.factory(config), lambda n, seed: _several(config, n, seed), metadata
+    )
 
 
 def _several(config: EnvConfig, n: int, seed: int | None) -> Any:

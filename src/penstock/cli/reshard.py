@@ -76,16 +76,18 @@ def reshard(
         path = place if isinstance(place, Path) else stack.enter_context(uploading(place, write_options))
         if not isinstance(place, Path):
             _remove_leftover(path)
-        told = source.layout
-        if layout in (None, told):
+        source_layout = source.layout
+        if layout in (None, source_layout):
             copy(source, path, limits, packed)
-        elif told == "samples" or layout not in ("npy", "seed"):
+        elif source_layout == "samples" or layout not in ("npy", "seed"):
             hint = "write other datasets with: penstock convert IN OUT --to webdataset"
-            raise DataError(f"expected the layout {told!r}, or npy or seed of episodes, got {layout!r}; {hint}")
+            raise DataError(
+                f"expected the layout {source_layout!r}, or npy or seed of episodes, got {layout!r}; {hint}"
+            )
         else:
             options = {"layout": layout, "shard_bytes": limits[0], "shard_episodes": limits[1], "compression": packed}
             convert(source, path, format="webdataset", options=options)
-        summary: dict[str, Any] = {"path": str(place), **_summary(path, layout or told, len(source))}
+        summary: dict[str, Any] = {"path": str(place), **_summary(path, layout or source_layout, len(source))}
     if as_json:
         print_json(summary)
     else:
@@ -136,8 +138,8 @@ def copy(
         with _Shards(folder, head, limits, kind) as shards:
             for group in _groups(source, buffers, members, described):
                 shards.add(group)
-        (made,) = folder.iterdir() if single else (folder,)
-        move(made, out)
+        (shard_file,) = folder.iterdir() if single else (folder,)
+        move(shard_file, out)
 
 
 class _Shards:
@@ -209,14 +211,16 @@ def _head(
     if source.layout != seed.NAME:
         return b"", lambda _: False
     wanted = f"{META}.{seed.META_EXTENSION}"
-    found: dict[bytes, None] = {}
-    for data, held in zip(buffers, members, strict=True):
-        for i in np.flatnonzero(held.names == wanted.encode()).tolist():
-            found[data[held.payload[i] : held.payload[i] + held.size[i]].tobytes()] = None
-    if len(found) > 1:
-        message = f"expected archives with equal descriptions, got {len(found)} descriptions; reshard each alone"
+    extensions: dict[bytes, None] = {}
+    for data, shard_members in zip(buffers, members, strict=True):
+        for i in np.flatnonzero(shard_members.names == wanted.encode()).tolist():
+            extensions[data[shard_members.payload[i] : shard_members.payload[i] + shard_members.size[i]].tobytes()] = (
+                None
+            )
+    if len(extensions) > 1:
+        message = f"expected archives with equal descriptions, got {len(extensions)} descriptions; reshard each alone"
         raise FormatError(message, path=source.path)
-    return b"".join(member(wanted, payload) for payload in found), lambda name: name == wanted
+    return b"".join(member(wanted, payload) for payload in extensions), lambda name: name == wanted
 
 
 def _groups(
@@ -225,24 +229,24 @@ def _groups(
     """Yield the members of every episode in stored order; a member without episode goes with the one before."""
     seen: dict[bytes, int] = {}
     lengths = iter(np.diff(source.offsets).tolist() if source.layout == seed.NAME else ())
-    for shard, (data, held) in enumerate(zip(buffers, members, strict=True)):
-        keep = [i for i in range(len(held)) if not described(held.name(i))]
-        key = _keys(held, shard, source.shards[shard])
-        ends = np.append(held.header[1:], held.end)
+    for shard, (data, shard_members) in enumerate(zip(buffers, members, strict=True)):
+        keep = [i for i in range(len(shard_members)) if not described(shard_members.name(i))]
+        key = _keys(shard_members, shard, source.shards[shard])
+        ends = np.append(shard_members.header[1:], shard_members.end)
         for run in _runs(key, keep, lengths, steps=source.layout == seed.NAME):
-            yield [piece for i in run for piece in _piece(data, held, i, int(ends[i]), key[i], shard, seen)]
+            yield [piece for i in run for piece in _piece(data, shard_members, i, int(ends[i]), key[i], shard, seen)]
 
 
-def _keys(held: Members, shard: int, path: Path) -> list[bytes]:
+def _keys(members: Members, shard: int, path: Path) -> list[bytes]:
     """Return the key of every member; members without a sample have an empty key."""
-    samples = grouped(held, shard, path)
-    at = np.full(len(held), -1)
-    order = np.argsort(held.payload, kind="stable")
+    samples = grouped(members, shard, path)
+    sample_numbers = np.full(len(members), -1)
+    order = np.argsort(members.payload, kind="stable")
     for row, sizes in zip(samples.payload, samples.size, strict=True):
         there = np.flatnonzero(sizes >= 0)
-        at[order[np.searchsorted(held.payload[order], row[there])]] = there
+        sample_numbers[order[np.searchsorted(members.payload[order], row[there])]] = there
     keys = samples.keys.tolist()
-    return [keys[i] if i >= 0 else b"" for i in at.tolist()]
+    return [keys[i] if i >= 0 else b"" for i in sample_numbers.tolist()]
 
 
 def _runs(key: Sequence[bytes], keep: Sequence[int], lengths: Iterator[int], *, steps: bool) -> Iterator[list[int]]:
@@ -263,13 +267,13 @@ def _runs(key: Sequence[bytes], keep: Sequence[int], lengths: Iterator[int], *, 
 
 
 def _piece(
-    data: ByteArray, held: Members, i: int, end: int, key: bytes, shard: int, seen: dict[bytes, int]
+    data: ByteArray, members: Members, i: int, end: int, key: bytes, shard: int, seen: dict[bytes, int]
 ) -> list[Piece]:
     """Return member `i` unchanged, or with a numbered key if a sample of another archive has its key."""
     first = seen.setdefault(key, shard)
     if not key or first == shard:
-        return [data[held.header[i] : end].data]
-    name = held.name(i)
-    payload = data[held.payload[i] : held.payload[i] + held.size[i]]
+        return [data[members.header[i] : end].data]
+    name = members.name(i)
+    payload = data[members.payload[i] : members.payload[i] + members.size[i]]
     text = key.decode("utf-8", "backslashreplace")
     return [member(f"{text}_{shard:06d}{name[len(text) :]}", payload.tobytes())]

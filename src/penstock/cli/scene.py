@@ -117,8 +117,10 @@ class Drive:
         moved = np.linalg.norm(np.diff(self.timeline.ego[here, :2], axis=0), axis=1).sum()
         passed = float(np.diff(self.timeline.timestamps[here]).sum()) / 1e9
         speed = f"   {moved / passed:.1f} m/s" if passed > 0 else ""
-        told = [f"{count} {name.split()[0].removesuffix('s' * (count == 1))}" for name, count in kinds.items() if count]
-        return f"frame {frame}   {self.seconds(frame):.1f} s{speed}", ", ".join(told) or "nobody"
+        counts_text = [
+            f"{count} {name.split()[0].removesuffix('s' * (count == 1))}" for name, count in kinds.items() if count
+        ]
+        return f"frame {frame}   {self.seconds(frame):.1f} s{speed}", ", ".join(counts_text) or "nobody"
 
     def _active(self, frame: int, road: MapAPI) -> dict[str, str]:
         """Return the lit faces that are on the map, and their colours."""
@@ -173,13 +175,13 @@ class Drive:
             EGO_TRACK: self.timeline.ego[frame, :2],
             **dict(zip(ids.tolist(), self.scene.agents["centroid"][rows], strict=True)),
         }
-        found = self.predictions
-        for i in np.flatnonzero(found.timestamps == self.timeline.timestamps[frame]).tolist():
-            begin = begins.get(int(found.track_ids[i]))
-            for mode in np.argsort(found.confs[i]).tolist() if begin is not None else ():
-                if found.confs[i, mode] > 0:
-                    way = pen.at(begin + found.coords[i, mode])
-                    pen.line(way, mixed(PREDICTED, 0.35 + 0.65 * float(found.confs[i, mode])), 1.4)
+        predictions = self.predictions
+        for i in np.flatnonzero(predictions.timestamps == self.timeline.timestamps[frame]).tolist():
+            begin = begins.get(int(predictions.track_ids[i]))
+            for mode in np.argsort(predictions.confs[i]).tolist() if begin is not None else ():
+                if predictions.confs[i, mode] > 0:
+                    way = pen.at(begin + predictions.coords[i, mode])
+                    pen.line(way, mixed(PREDICTED, 0.35 + 0.65 * float(predictions.confs[i, mode])), 1.4)
 
 
 @dataclass(frozen=True)

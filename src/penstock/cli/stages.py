@@ -50,10 +50,10 @@ def table(before: Mapping[str, Any], after: Mapping[str, Any], title: str = "") 
     >>> table({"time": 0.0, "stages": {}}, {"time": 1.0, "stages": {}}).row_count
     0
     """
-    made = Table(*COLUMNS, title=title or None, caption=sentences(before, after) or None)
+    grid = Table(*COLUMNS, title=title or None, caption=sentences(before, after) or None)
     for row in rows(before, after):
-        made.add_row(*row)
-    return made
+        grid.add_row(*row)
+    return grid
 
 
 def sentences(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
@@ -62,8 +62,8 @@ def sentences(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     >>> sentences({"time": 0.0, "stages": {}}, {"time": 1.0, "stages": {}})
     ''
     """
-    found = bottleneck(before, after)
-    return "\n".join(text for text in ("" if found is None else found.sentence, chunks_in_words(after)) if text)
+    limiting = bottleneck(before, after)
+    return "\n".join(text for text in ("" if limiting is None else limiting.sentence, chunks_in_words(after)) if text)
 
 
 def as_json(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def as_json(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
     >>> as_json({"time": 0.0, "stages": {}}, {"time": 2.0, "stages": {}})
     {'seconds': 2.0, 'batches_per_s': 0.0, 'frames_per_s': 0.0, 'account': {}, 'bottleneck': None, 'stages': {}}
     """
-    found = bottleneck(before, after)
+    limiting = bottleneck(before, after)
     stages = {stage.name: stage for stage in figures(before, after)}
     last: Mapping[str, float] = stages["tensor_generator"].rates if "tensor_generator" in stages else {}
     return {
@@ -81,7 +81,9 @@ def as_json(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
         "batches_per_s": last.get("batches", 0.0),
         "frames_per_s": last.get("frames", 0.0),
         "account": account(after),
-        "bottleneck": None if found is None else {"kind": found.kind, "stage": found.stage, "says": found.sentence},
+        "bottleneck": None
+        if limiting is None
+        else {"kind": limiting.kind, "stage": limiting.stage, "says": limiting.sentence},
         "stages": {name: _plain(stage) for name, stage in stages.items()},
     }
 

@@ -59,18 +59,18 @@ def stats(
     """
     if picture is not None and picture.suffix not in (".png", ".svg", ".pdf"):
         raise DataError(f"expected a picture that ends in .png, .svg or .pdf, got {picture}")
-    located, held = opened(location, opening, source, pairs(storage, "--storage"))
-    with held:
-        found = statistics(chosen(held, episodes, where), columns, by=by, progress=False if as_json else None)
+    located, dataset = opened(location, opening, source, pairs(storage, "--storage"))
+    with dataset:
+        result = statistics(chosen(dataset, episodes, where), columns, by=by, progress=False if as_json else None)
     if output is not None:
-        found.save(output)
+        result.save(output)
     if picture is not None:
-        draw(found, picture, every=every)
+        draw(result, picture, every=every)
     if as_json:
-        print_json(found.to_json())
+        print_json(result.to_json())
     else:
-        Console().print(render(found, str(located), every=every))
-    if not found:
+        Console().print(render(result, str(located), every=every))
+    if not result:
         Console(stderr=True, soft_wrap=True).print(
             Text(f"{located} has no columns of numbers with values", style="red")
         )
@@ -87,29 +87,29 @@ class Element:
 
 def elements(path: str, column: ColumnStatistics, *, every: bool) -> list[Element]:
     """Return the elements to show of a column: the first ones, or all."""
-    found: list[Element] = []
+    listed: list[Element] = []
     for i in range(column.count.size if every else min(column.count.size, SHOWN)):
         place = tuple(int(n) for n in np.unravel_index(i, column.shape))
         inner = [str(n) for n, length in zip(place, column.shape, strict=True) if length > 1]
-        found.append(Element(f"{path}[{', '.join(inner)}]" if inner else path, place))
-    return found
+        listed.append(Element(f"{path}[{', '.join(inner)}]" if inner else path, place))
+    return listed
 
 
-def render(found: Statistics, title: str, *, every: bool) -> RenderableType:
+def render(result: Statistics, title: str, *, every: bool) -> RenderableType:
     """Return the statistics as tables for people, groups after the whole."""
-    parts: list[RenderableType] = [Fitted(_table(found, title, every=every))]
-    cut = [path for path, column in found.items() if column.count.size > SHOWN]
+    parts: list[RenderableType] = [Fitted(_table(result, title, every=every))]
+    cut = [path for path, column in result.items() if column.count.size > SHOWN]
     if cut and not every:
         parts.append(Text(f"the first {SHOWN} elements of {', '.join(cut)}; --all shows the others", style="dim"))
-    if found.skipped:
-        why = "; ".join(f"{path}: {reason}" for path, reason in found.skipped.items())
+    if result.skipped:
+        why = "; ".join(f"{path}: {reason}" for path, reason in result.skipped.items())
         parts.append(Text(f"without numbers: {why}", style="dim"))
-    for label, group in found.groups.items():
+    for label, group in result.groups.items():
         parts += [Text(), Fitted(_table(group, str(label), every=every))]
     return Group(*parts)
 
 
-def _table(found: Statistics, title: str, *, every: bool) -> Table:
+def _table(result: Statistics, title: str, *, every: bool) -> Table:
     headers = ("mean", "std", "min", "median", "max")
     table = Table(
         Column("column", overflow="fold"),
@@ -117,13 +117,13 @@ def _table(found: Statistics, title: str, *, every: bool) -> Table:
         "histogram",
         title=Text(title),
         title_justify="left",
-        caption=_counts(found),
+        caption=_counts(result),
         caption_justify="left",
         box=None,
         header_style="bold",
         pad_edge=False,
     )
-    for path, column in found.items():
+    for path, column in result.items():
         mean = column.mean
         std = column.std
         median = column.quantile(0.5)
@@ -135,15 +135,15 @@ def _table(found: Statistics, title: str, *, every: bool) -> Table:
     return table
 
 
-def _counts(found: Statistics) -> str:
+def _counts(result: Statistics) -> str:
     """How many values the figures have, and how many they leave out."""
-    counts = [int(n) for column in found.values() for n in column.count.ravel()]
+    counts = [int(n) for column in result.values() for n in column.count.ravel()]
     if not counts:
         return ""
     low, high = min(counts), max(counts)
     text = f"{counted(high, 'value')} an element" if low == high else f"{low:,} to {high:,} values an element"
     for what in ("nans", "infinities"):
-        odd = {path: int(getattr(column, what).sum()) for path, column in found.items()}
+        odd = {path: int(getattr(column, what).sum()) for path, column in result.items()}
         if any(odd.values()):
             named = ", ".join(f"{n:,} in {path}" for path, n in odd.items() if n)
             text += f"; left out: {'NaN' if what == 'nans' else 'infinities'}, {named}"
@@ -160,16 +160,16 @@ def _bars(counts: IntArray) -> str:
     return "".join(BARS[math.ceil(n / most * len(BARS)) - 1] if n else " " for n in counts.tolist())
 
 
-def draw(found: Statistics, file: Path, *, every: bool = False) -> None:
+def draw(result: Statistics, file: Path, *, every: bool = False) -> None:
     """Draw a histogram of each element into a picture; groups have their own colours."""
     figures: Any = require("matplotlib.figure", "plot")
-    shown = [(path, each) for path, column in found.items() for each in elements(path, column, every=every)]
+    shown = [(path, each) for path, column in result.items() for each in elements(path, column, every=every)]
     if not shown:
         raise DataError("expected columns of numbers to draw, got none")
     across = min(4, len(shown))
     down = -(-len(shown) // across)
     figure = figures.Figure(figsize=(3.2 * across, 2.3 * down), layout="constrained")
-    series = found.groups or {"": found}
+    series = result.groups or {"": result}
     for i, (path, each) in enumerate(shown):
         axes = figure.add_subplot(down, across, i + 1)
         for label, group in series.items():
@@ -179,6 +179,6 @@ def draw(found: Statistics, file: Path, *, every: bool = False) -> None:
         axes.set_title(each.name, fontsize=9)
         axes.tick_params(labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)
-    if found.groups:
+    if result.groups:
         figure.axes[0].legend(fontsize=7, frameon=False)
     figure.savefig(file, dpi=150)

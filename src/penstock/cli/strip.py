@@ -143,10 +143,10 @@ def _panel(curve: Curve, width: int, fonts: dict[str, Any]) -> Any:
     if low < 0 < high:
         draw.line((left, y(0), right, y(0)), GRID, FINE)
     for d in range(values.shape[1]):
-        at, line = curve.at, values[:, d]
+        steps, line = curve.at, values[:, d]
         if curve.stairs:
-            at, line = np.append(at, curve.end), np.append(line, line[-1:])
-        for run in _points(np.asarray(x(at)), np.asarray(y(line)), stairs=curve.stairs):
+            steps, line = np.append(steps, curve.end), np.append(line, line[-1:])
+        for run in _points(np.asarray(x(steps)), np.asarray(y(line)), stairs=curve.stairs):
             draw.line(run, COLORS[d % len(COLORS)], round(1.6 * FINE), joint="curve")
             if len(run) == 1:
                 draw.ellipse((run[0][0] - FINE, run[0][1] - FINE, run[0][0] + FINE, run[0][1] + FINE), COLORS[0])

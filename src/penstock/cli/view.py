@@ -63,13 +63,13 @@ def view(
     Example: penstock view drive.zarr --scene 3 -o scene.gif
     """
     predicted = None if predictions is None else read_pred_csv(predictions)
-    located, held = opened(location, opening, source, pairs(storage, "--storage"))
-    with held:
-        if not isinstance(held, L5KitSource):
+    located, dataset = opened(location, opening, source, pairs(storage, "--storage"))
+    with dataset:
+        if not isinstance(dataset, L5KitSource):
             raise DataError(
                 f"expected a driving log, got {located.format} at {located}; draw it with: penstock film {location}"
             )
-        one, number = scene_logs(held, scene), scene % len(held)
+        one, number = scene_logs(dataset, scene), scene % len(dataset)
     film = out.suffix.lower() in (".gif", ".mp4")
     side = size or (ALONE if film or frame is not None else SHEET)
     drive = Drive(one, _road(semantic_map, meta), predicted, meters=meters, size=side)

@@ -47,14 +47,14 @@ def why(
     Example: penstock why 00000000000010000000004001d3f8a2 train.py:loader
     """
     parsed = Ticket.parse(ticket)
-    found = find_loader(loader).why(parsed, column)
+    reason = find_loader(loader).why(parsed, column)
     if as_json:
-        rows = found.table
-        lines = [{name: rows[name][i] for name in rows} for i in range(len(found))]
+        rows = reason.table
+        lines = [{name: rows[name][i] for name in rows} for i in range(len(reason))]
         about = {"position": parsed.position, "count": parsed.count, "plan": parsed.digest}
-        print_json({"ticket": str(parsed), **about, "sources": found.sources, "parts": found.parts, "rows": lines})
+        print_json({"ticket": str(parsed), **about, "sources": reason.sources, "parts": reason.parts, "rows": lines})
     else:
-        Console().print(Fitted(found.__rich__()))
+        Console().print(Fitted(reason.__rich__()))
 
 
 def find_loader(place: str) -> Explains:
@@ -70,12 +70,12 @@ def find_loader(place: str) -> Explains:
         if not hasattr(value, part):
             raise PlanError(f"expected {name!r} in {where}, got no {part!r} there")
         value = getattr(value, part)
-    held = value() if callable(value) and not hasattr(value, "why") else value
-    if isinstance(held, type) or not hasattr(held, "why"):
+    target = value() if callable(value) and not hasattr(value, "why") else value
+    if isinstance(target, type) or not hasattr(target, "why"):
         raise PlanError(
-            f"expected a Loader, a TorchLoader or a function that returns one at {place}, got {type(held).__name__}"
+            f"expected a Loader, a TorchLoader or a function that returns one at {place}, got {type(target).__name__}"
         )
-    return cast(Explains, held)
+    return cast(Explains, target)
 
 
 def _module(where: str) -> ModuleType:

@@ -107,15 +107,15 @@ def decode_chunk(data: ByteArray, chunk: RiegeliChunk, *, verify: bool = True) -
     if chunk.kind != b"r" or not len(raw) or chunk.decoded > MOST_BYTES:
         raise FormatError(f"expected a chunk of simple records, got {chunk}", where=where)
     kind = raw[:1].tobytes()
-    size, at = _varint(raw, 1)
-    sizes = _unpacked(kind, read_only(raw[at : at + size]), chunk.records * 10)
+    size, offset = _varint(raw, 1)
+    sizes = _unpacked(kind, read_only(raw[offset : offset + size]), chunk.records * 10)
     lengths = np.zeros(chunk.records, np.int64)
     place = 0
     for i in range(chunk.records):
         length, place = _varint(sizes, place)
         lengths[i] = min(length, MOST_BYTES + 1)
     offsets = offsets_of(lengths)
-    values = _unpacked(kind, read_only(raw[at + size :]), chunk.decoded)
+    values = _unpacked(kind, read_only(raw[offset + size :]), chunk.decoded)
     if offsets[-1] != len(values) or len(values) != chunk.decoded:
         raise FormatError(f"expected {chunk.decoded} bytes of records, got {len(values)}", where=where)
     return values, offsets
@@ -137,17 +137,17 @@ def record_chunks(data: ByteArray) -> tuple[list[RiegeliChunk], str | None]:
     except FormatError as error:
         damaged = f"no postscript, so the file was cut off or not closed: {error}"
         end = len(data)
-    found: list[RiegeliChunk] = []
+    chunks: list[RiegeliChunk] = []
     position = 0
     while position < end:
         try:
             chunk = chunk_at(data, position)
         except FormatError as error:
-            return found, damaged or f"chunks behind byte {position}: {error}"
+            return chunks, damaged or f"chunks behind byte {position}: {error}"
         if chunk.kind == b"r":
-            found.append(chunk)
+            chunks.append(chunk)
         position = chunk.end
-    return found, damaged
+    return chunks, damaged
 
 
 def _records_end(data: ByteArray) -> int:
@@ -156,25 +156,25 @@ def _records_end(data: ByteArray) -> int:
         raise FormatError(f"expected whole blocks of {BLOCK} bytes, got {len(data)} bytes")
     values, offsets = decode_chunk(data, chunk_at(data, len(data) - BLOCK))
     fields: dict[int, int] = {}
-    at = 0
-    while len(offsets) > 1 and at < offsets[1]:
-        tag, at = _varint(values, at)
-        fields[tag], at = _varint(values, at)
+    offset = 0
+    while len(offsets) > 1 and offset < offsets[1]:
+        tag, offset = _varint(values, offset)
+        fields[tag], offset = _varint(values, offset)
     if fields.get(16) != MAGIC or not 0 <= fields.get(8, -1) <= len(data):
         raise FormatError(f"expected a postscript, got the fields {fields}")
     return fields[8]
 
 
-def _varint(data: ByteArray, at: int) -> tuple[int, int]:
+def _varint(data: ByteArray, offset: int) -> tuple[int, int]:
     value = shift = 0
     while shift < 64:
-        if at >= len(data):
+        if offset >= len(data):
             raise FormatError("expected a number, got the end of the chunk")
-        byte = int(data[at])
+        byte = int(data[offset])
         value |= (byte & 127) << shift
-        at += 1
+        offset += 1
         if byte < 128:
-            return value, at
+            return value, offset
         shift += 7
     raise FormatError("expected a number of 64 bits, got a longer one")
 
@@ -185,14 +185,14 @@ def _unpacked(kind: bytes, raw: ByteArray, most: int) -> ByteArray:
         return raw
     if kind != b"z":
         raise FormatError(f"expected records that are plain or compressed with zstd, got {kind!r}")
-    size, at = _varint(raw, 0)
+    size, offset = _varint(raw, 0)
     if size > most:
         raise UnsafeDataError(f"expected at most {most} bytes decompressed, got {size}")
     zstd: Any = require("zstandard", "zstd")
     try:
-        if size and zstd.frame_content_size(raw[at:].tobytes()) not in (-1, size):
+        if size and zstd.frame_content_size(raw[offset:].tobytes()) not in (-1, size):
             raise FormatError(f"expected a frame of {size} bytes, got one of another size")
-        blob = zstd.ZstdDecompressor().decompress(raw[at:].tobytes(), max_output_size=size) if size else b""
+        blob = zstd.ZstdDecompressor().decompress(raw[offset:].tobytes(), max_output_size=size) if size else b""
     except zstd.ZstdError as error:
         raise FormatError(f"expected data compressed with zstd, got {error}") from error
     if len(blob) != size:

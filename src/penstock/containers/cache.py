@@ -41,19 +41,19 @@ class Cache:
     def peek(self, key: Hashable) -> Any:
         """The cached value, or None. Cost: under 1 µs."""
         with self._lock:
-            found = self._held.get(key)
-            if found is None:
+            cached = self._held.get(key)
+            if cached is None:
                 return None
             self._held.move_to_end(key)
-            return found[0]
+            return cached[0]
 
     def get(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:
         """The cached value; otherwise `make` gives the value and its size. Raises what `make` raises."""
         while True:
             with self._lock:
-                if (found := self._held.get(key)) is not None:
+                if (cached := self._held.get(key)) is not None:
                     self._held.move_to_end(key)
-                    return found[0]
+                    return cached[0]
                 if (other := self._making.get(key)) is None:
                     mine = self._making[key] = threading.Event()
                     break
@@ -76,8 +76,8 @@ class Cache:
         """
 
         def sized() -> tuple[AnyArray, int]:
-            made = make()
-            return made, made.nbytes
+            array = make()
+            return array, array.nbytes
 
         return self.get(key, sized)
 

@@ -40,8 +40,8 @@ def gunzip(data: bytes, limit: int) -> bytes:
     >>> gunzip(gzip.compress(b"ab") + gzip.compress(b"c"), limit=3)
     b'abc'
     """
-    if single(data) and (found := one_member(data, limit)) is not None:
-        return found
+    if single(data) and (unpacked := one_member(data, limit)) is not None:
+        return unpacked
     return _by_members(data, limit)
 
 
@@ -57,13 +57,13 @@ def one_member(data: bytes, limit: int) -> bytes | None:
     try:
         if GAIN * len(data) <= LOOSE * limit:
             # One byte more than there is, so that a decoder sees the end without asking for more room.
-            found: bytes = module.decompress(data, 31, min(told_size(data), GAIN * len(data), limit) + 1)
-            return found if len(found) <= limit else None
+            unpacked: bytes = module.decompress(data, 31, min(told_size(data), GAIN * len(data), limit) + 1)
+            return unpacked if len(unpacked) <= limit else None
         inflate = module.decompressobj(31)
-        found = inflate.decompress(data, limit + 1)
+        unpacked = inflate.decompress(data, limit + 1)
     except module.error:
         return None
-    return found if inflate.eof and len(found) <= limit else None
+    return unpacked if inflate.eof and len(unpacked) <= limit else None
 
 
 def single(data: bytes) -> bool:
@@ -107,22 +107,22 @@ def gunzip_start(data: bytes, n: int) -> bytes | None:
     """
     module = inflating()
     try:
-        found: bytes = module.decompressobj(31).decompress(data, n)
+        start: bytes = module.decompressobj(31).decompress(data, n)
     except module.error:
         return None
-    return found if len(found) == n else None
+    return start if len(start) == n else None
 
 
 def _by_members(data: bytes, limit: int) -> bytes:
     if not data.startswith(MAGIC):
         raise GzipError(f"expected gzip, which begins with {MAGIC!r}, got {data[:8]!r}", "not_gzip")
     parts: list[bytes] = []
-    at, room = 0, limit
+    offset, room = 0, limit
     for _ in range(MEMBERS):
-        part, at = _member(data, at, room)
+        part, offset = _member(data, offset, room)
         parts.append(part)
         room -= len(part)
-        if data[at : at + 2] != MAGIC:
+        if data[offset : offset + 2] != MAGIC:
             return b"".join(parts)
     raise GzipError(f"expected at most {MEMBERS} gzip members", "too_large")
 

@@ -135,10 +135,10 @@ def decode_into(blob: bytes, out: AnyArray, *, convert: bool = False) -> None:
                 out[...] = whole.reshape(out.shape)
             return
     image, mode = _opened(blob, MOST_PIXELS)
-    found = (image.height, image.width, _CHANNELS[mode])
+    decoded_shape = (image.height, image.width, _CHANNELS[mode])
     wanted = _MODES.get(shape[-1]) if convert and _dtype(mode) == np.uint8 else mode
-    if found[:2] != shape[:2] or out.dtype != _dtype(mode) or wanted is None or _CHANNELS[wanted] != shape[-1]:
-        raise FormatError(f"expected an image {out.dtype}{out.shape}, got {image.format} {_dtype(mode)}{found}")
+    if decoded_shape[:2] != shape[:2] or out.dtype != _dtype(mode) or wanted is None or _CHANNELS[wanted] != shape[-1]:
+        raise FormatError(f"expected an image {out.dtype}{out.shape}, got {image.format} {_dtype(mode)}{decoded_shape}")
     out[...] = _pixels(image, wanted).reshape(out.shape)
 
 

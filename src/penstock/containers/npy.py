@@ -66,10 +66,10 @@ def header_of(raw: bytes, *, path: object, where: str | None = None) -> NpyHeade
     """
     begin = 12 if raw[6:7] in WIDE else 10
     length = int.from_bytes(raw[8:begin], "little")
-    found = _HEADER.fullmatch(raw[begin : begin + min(length, LONGEST)])
-    if not raw.startswith(MAGIC) or raw[6:7] not in (b"\1", *WIDE) or found is None:
+    match = _HEADER.fullmatch(raw[begin : begin + min(length, LONGEST)])
+    if not raw.startswith(MAGIC) or raw[6:7] not in (b"\1", *WIDE) or match is None:
         raise FormatError(f"expected an .npy file of numbers or text, got {raw[:80]!r}", path=path, where=where)
-    descr, fortran, sides = found.groups()
+    descr, fortran, sides = match.groups()
     try:
         shape = tuple(int(side) for side in re.findall(rb"\d+", sides))
         dtype = np.dtype(descr.decode())

@@ -161,8 +161,8 @@ def _state_refusal(what: str, error: Exception) -> StateError:
 
 
 def _message(error: Exception) -> str:
-    told = str(error)
-    told = told if len(told) <= 300 else told[:300] + "..."  # a library may quote the whole input
+    text = str(error)
+    text = text if len(text) <= 300 else text[:300] + "..."  # a library may quote the whole input
     if isinstance(error, MemoryError):
-        return f"sizes for which there is no memory ({type(error).__name__}: {told})"
-    return f"{type(error).__name__}: {told}"
+        return f"sizes for which there is no memory ({type(error).__name__}: {text})"
+    return f"{type(error).__name__}: {text}"

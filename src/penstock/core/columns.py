@@ -62,13 +62,13 @@ class Columns(Mapping[str, AnyArray]):
             flat: Arrays by path, each with `n` rows.
             n: Number of rows.
         """
-        made = cls.__new__(cls)
-        made.flat, made.n = flat, n
-        return made
+        columns = cls.__new__(cls)
+        columns.flat, columns.n = flat, n
+        return columns
 
     def __getitem__(self, path: str) -> AnyArray:
-        found: Any = self._find(path)
-        return found
+        value: Any = self._find(path)
+        return value
 
     def ragged(self, path: str) -> Ragged:
         """Return a column whose rows differ in length, typed as what it is.
@@ -84,10 +84,10 @@ class Columns(Mapping[str, AnyArray]):
             >>> Columns({"text": Ragged.from_strings(["go", "left"])}).ragged("text").strings()
             ['go', 'left']
         """
-        found = self._find(path)
-        if not isinstance(found, Ragged):
-            raise SpecError(f"expected {path!r} to be a Ragged column, got {type(found).__name__}")
-        return found
+        value = self._find(path)
+        if not isinstance(value, Ragged):
+            raise SpecError(f"expected {path!r} to be a Ragged column, got {type(value).__name__}")
+        return value
 
     def group(self, path: str) -> Columns:
         """Return the columns below a path, typed as what they are.
@@ -103,10 +103,10 @@ class Columns(Mapping[str, AnyArray]):
             >>> list(Columns({"observations": {"p": np.zeros(2), "q": np.ones(2)}}).group("observations"))
             ['p', 'q']
         """
-        found = self._find(path)
-        if not isinstance(found, Columns):
+        value = self._find(path)
+        if not isinstance(value, Columns):
             raise SpecError(f"expected several columns below {path!r}, got one column")
-        return found
+        return value
 
     def _find(self, path: str) -> Array | Columns:
         if path in self.flat:

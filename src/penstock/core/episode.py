@@ -82,9 +82,9 @@ class Episode:
             id: Number of the episode in the dataset.
             metadata: Metadata of the episode.
         """
-        made = cls.__new__(cls)
-        set_fields(made, spec=spec, columns=columns, id=id, metadata=metadata)
-        return made
+        episode = cls.__new__(cls)
+        set_fields(episode, spec=spec, columns=columns, id=id, metadata=metadata)
+        return episode
 
     def _refuse(self, path: str, array: Array, rows: int, steps: int) -> NoReturn:
         column = self.spec.fields[path]
@@ -108,8 +108,8 @@ class Episode:
         return page(f"Episode {self.id}", summary[:METADATA], columns_table(self.columns, texts))
 
     def _array(self, path: str) -> AnyArray:
-        found: Any = self.columns[path]
-        return found
+        value: Any = self.columns[path]
+        return value
 
     @property
     def observations(self) -> Any:

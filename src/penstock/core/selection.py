@@ -59,16 +59,16 @@ class Selection:
     def mask(self) -> BoolArray:
         """Return `[n, L]` bool, True for real rows and False for padding."""
         n, width = self.shape
-        at, length = self.at, self.length
+        destination, length = self.at, self.length
         if self.real is not None:
-            at, length = at[self.real], length[self.real]
-        begin = at - np.arange(n) * width if len(at) == n else None
+            destination, length = destination[self.real], length[self.real]
+        begin = destination - np.arange(n) * width if len(destination) == n else None
         if begin is not None and np.all((begin >= 0) & (begin < width)):  # one span a sample
             step = np.arange(width)
             return (step >= begin[:, None]) & (step < (begin + length)[:, None])
         edges = np.zeros(n * width + 1, np.int8)
-        np.add.at(edges, at, 1)
-        np.add.at(edges, at + length, -1)
+        np.add.at(edges, destination, 1)
+        np.add.at(edges, destination + length, -1)
         return (np.cumsum(edges[:-1], dtype=np.int8) > 0).reshape(self.shape)
 
     def rows(self) -> IntArray:
@@ -148,8 +148,8 @@ class Selection:
     def _part(self, chosen: slice | AnyArray, samples: slice, first: int) -> Selection:
         segment, position = (None if extra is None else extra[chosen] for extra in (self.segment, self.position))
         real, headed = (None if extra is None else extra[chosen] for extra in (self.real, self.headed))
-        at = self.at[chosen] - first if first else self.at[chosen]
-        spans = (self.source[chosen], self.start[chosen], self.length[chosen], at)
+        destination = self.at[chosen] - first if first else self.at[chosen]
+        spans = (self.source[chosen], self.start[chosen], self.length[chosen], destination)
         origin = None if self.origin is None else self.origin[samples]
         shape = (samples.stop - samples.start, self.shape[1])
         return Selection(*spans, shape, real, segment, position, headed, origin)

@@ -53,8 +53,8 @@ def json_text(space: Space) -> str:
     """
     match space:
         case Box(low, high, dtype):
-            told = {"dtype": json.dumps(str(dtype)), "shape": json.dumps(list(low.shape)), "type": '"Box"'}
-            return json_object({**told, "low": _cells(low), "high": _cells(high)})
+            entries = {"dtype": json.dumps(str(dtype)), "shape": json.dumps(list(low.shape)), "type": '"Box"'}
+            return json_object({**entries, "low": _cells(low), "high": _cells(high)})
         case Tuple(spaces):
             return json_object({"type": '"Tuple"', "subspaces": f"[{', '.join(map(json_text, spaces))}]"})
         case Dict(spaces):

@@ -431,10 +431,10 @@ def _span(bound: AnyArray) -> str:
 
 
 def _number_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    found = np.dtype(dtype)
-    if found.kind not in _NUMBERS or found.subdtype is not None:
-        raise SpecError(f"expected a dtype of numbers, got {found}")
-    return found
+    number_dtype = np.dtype(dtype)
+    if number_dtype.kind not in _NUMBERS or number_dtype.subdtype is not None:
+        raise SpecError(f"expected a dtype of numbers, got {number_dtype}")
+    return number_dtype
 
 
 @lru_cache(maxsize=16)  # all of Unicode takes half a second to sort, and is asked for whenever specs are compared

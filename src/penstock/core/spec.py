@@ -157,18 +157,18 @@ class Spec(Mapping[str, Field]):
         Raises:
             KeyError: There are no such columns.
         """
-        found = [path for path in self.fields if under(prefix, path)]
-        if not found:
+        paths = [path for path in self.fields if under(prefix, path)]
+        if not paths:
             raise KeyError(f"no column {prefix!r}{suggestion(prefix, self)}; there are {list(self)}")
-        return found
+        return paths
 
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 hex digest of `to_json` with sorted keys. Equal specs, and only they, have equal digests."""
         spaces = {"observation_space": self.observation_space, "action_space": self.action_space}
         fields = {path: json.dumps(field.to_json(), sort_keys=True) for path, field in self.fields.items()}
-        told = {name: "null" if space is None else json_text(space) for name, space in spaces.items()}
-        return hashlib.sha256(json_object({"fields": json_object(fields), **told}).encode()).hexdigest()
+        texts = {name: "null" if space is None else json_text(space) for name, space in spaces.items()}
+        return hashlib.sha256(json_object({"fields": json_object(fields), **texts}).encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of plain values for `from_json`."""

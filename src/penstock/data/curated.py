@@ -55,11 +55,11 @@ def curation_columns(curation: Curation, index: IntArray) -> dict[str, AnyArray]
     marks = dict(curation.marks())
     numbers = np.array(sorted(marks), np.int64)
     rows = np.searchsorted(numbers, index)
-    found = np.flatnonzero(np.append(numbers, -1)[rows] == index)
+    numbered = np.flatnonzero(np.append(numbers, -1)[rows] == index)
     rating = np.full(len(index), np.nan)
     columns: dict[str, AnyArray] = {RATING: rating}
     words: dict[str, list[int]] = {}
-    for row in found.tolist():
+    for row in numbered.tolist():
         each = marks[int(index[row])]
         rating[row] = np.nan if each.rating is None else each.rating
         for group, tags in zip(WORD_GROUPS, (each.tags, {tag for _, _, tag in each.spans}), strict=True):

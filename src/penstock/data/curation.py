@@ -136,15 +136,15 @@ class Curation:
         fingerprint: object = stated.get("fingerprint")
         if not isinstance(fingerprint, str):
             raise ArgumentError(f"expected the fingerprint of a dataset, got {shortened(fingerprint)}")
-        made = cls(fingerprint, stated.get("episodes", -1))
+        curation = cls(fingerprint, stated.get("episodes", -1))
         for number, each in marks.items():
             if not (number.isascii() and number.isdecimal() and len(number) < 19 and str(int(number)) == number):
                 raise ArgumentError(f"expected the number of an episode, got {shortened(number)}")
             try:
-                made[int(number)] = EpisodeMarks.from_json(each)
+                curation[int(number)] = EpisodeMarks.from_json(each)
             except ArgumentError as error:
                 raise ArgumentError(f"episode {number}: {error}") from error
-        return made
+        return curation
 
     @classmethod
     @contextmanager
@@ -296,8 +296,8 @@ class Curation:
             merged = Curation.of(source)
         conflicts: list[MarkConflict] = []
         for number in sorted({e for each in curations for e, _ in each.marks()}):
-            merged[number], found = _merged(number, [each[number] for each in curations if number < each.episodes])
-            conflicts += found
+            merged[number], differing = _merged(number, [each[number] for each in curations if number < each.episodes])
+            conflicts += differing
         return merged, tuple(conflicts)
 
 

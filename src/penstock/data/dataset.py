@@ -78,8 +78,8 @@ class EpisodeDataset:
         return len(self.episodes)
 
     def __repr__(self) -> str:
-        made = f"EpisodeDataset({self._size}, columns={list(self.spec)}"
-        return f"{made}, chain={' > '.join(self.chain)})"
+        text = f"EpisodeDataset({self._size}, columns={list(self.spec)}"
+        return f"{text}, chain={' > '.join(self.chain)})"
 
     def _repr_html_(self) -> str:
         rows = [

@@ -203,16 +203,16 @@ class _Digester:
 
     def _globals(self, fn: types.FunctionType) -> Iterator[tuple[str, Any]]:
         """Globals that a function reads. Modules that are followed count by the attributes that it reads."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, attribute in _global_names(fn.__code__):
             value = fn.__globals__.get(name, _MISSING)
             if value is _MISSING:
                 continue  # a builtin, whose name is part of the code, or an error to come
             if isinstance(value, types.ModuleType) and attribute and self._own(value.__name__):
-                found[f"{name}.{attribute}"] = getattr(value, attribute, None)
+                values[f"{name}.{attribute}"] = getattr(value, attribute, None)
             else:
-                found[name] = value
-        yield from sorted(found.items())
+                values[name] = value
+        yield from sorted(values.items())
 
     def _class(self, cls: type, place: str) -> bytes:
         if not self._own(cls.__module__):
@@ -241,10 +241,17 @@ class _Digester:
         if isinstance(reduced, str):
             return _hash("global", _name(cls), reduced)
         padded: tuple[Any, ...] = (*reduced, None, None, None)
-        made, args, state, items, pairs = padded[:5]
+        factory, args, state, items, pairs = padded[:5]
         if state.__class__ is dict and all(type(k) is str for k in state):
             state = dict(sorted(state.items()))
-        parts: list[Any] = [cls, made, args, state, list(items or ()), [part for pair in pairs or () for part in pair]]
+        parts: list[Any] = [
+            cls,
+            factory,
+            args,
+            state,
+            list(items or ()),
+            [part for pair in pairs or () for part in pair],
+        ]
         return _hash("object", *(self.of(part, place or _name(cls)) for part in parts))
 
     def _array(self, array: AnyArray, cls: type, place: str) -> bytes:

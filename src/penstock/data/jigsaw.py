@@ -81,8 +81,8 @@ class Jigsaw:
     def __repr__(self) -> str:
         orders = self._orders
         digest = hashlib.sha256(orders.tobytes()).hexdigest()[:16]
-        told = f"n={len(orders)}, sha256={digest!r}"
-        return f"Jigsaw({told}, n_tiles={self.n_tiles}, gap={self.gap}, column={self.column!r})"
+        summary = f"n={len(orders)}, sha256={digest!r}"
+        return f"Jigsaw({summary}, n_tiles={self.n_tiles}, gap={self.gap}, column={self.column!r})"
 
     @property
     def _orders(self) -> IntArray:
@@ -188,8 +188,10 @@ def _checked(table: Any, n_tiles: int, path: str | PathLike[str] | None) -> IntA
     wrong = np.flatnonzero(np.any(np.sort(orders, axis=1) != np.arange(n_tiles), axis=1))
     if len(wrong):
         hint = "; subtract 1 from all" if orders.min() == 1 and orders.max() == n_tiles else ""
-        found = f"{orders[wrong[0]].tolist()}{hint}"
-        raise FormatError(f"expected each of 0 to {n_tiles - 1} once, got {found}", path=path, where=f"row {wrong[0]}")
+        problem = f"{orders[wrong[0]].tolist()}{hint}"
+        raise FormatError(
+            f"expected each of 0 to {n_tiles - 1} once, got {problem}", path=path, where=f"row {wrong[0]}"
+        )
     return orders
 
 

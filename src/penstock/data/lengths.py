@@ -153,11 +153,11 @@ class LengthsFile:
                 f"expected the lengths of {row} sequences in {self.partial}, got {self.rows}; start the pass again, "
                 "or leave `lengths` out"
             )
-        at = len(self._header) + row * self._width
+        position = len(self._header) + row * self._width
         data = memoryview(np.ascontiguousarray(lengths, "<i8").tobytes())
         while data:
-            written = os.pwrite(self._file, data, at)
-            data, at = data[written:], at + written
+            written = os.pwrite(self._file, data, position)
+            data, position = data[written:], position + written
 
     def read(self, first: int, last: int) -> IntArray:
         """Read known lengths.

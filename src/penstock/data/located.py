@@ -115,13 +115,13 @@ class LocatedData:
         try:
             for each in self.datasets:
                 parts.append(each.open(**options))
-            joined = JoinedSource(parts, [str(each) for each in self.datasets])
+            source = JoinedSource(parts, [str(each) for each in self.datasets])
         except BaseException:
             for part in parts:
                 part.close()
             raise
-        joined.location = str(self)
-        return joined
+        source.location = str(self)
+        return source
 
 
 def locate(
@@ -153,7 +153,7 @@ def locate(
     resolved = location.resolve()
     places = [_place(path, chosen) for _, path in resolved]
     urls = [name if name != str(path) else None for name, path in resolved]
-    if missing := [str(path) for found, path in places if found is None and not path.exists()]:
+    if missing := [str(path) for entry, path in places if entry is None and not path.exists()]:
         if len(places) == 1:
             raise FileNotFoundError(f"nothing at {location}, and no format knows a dataset of that id")
         raise FileNotFoundError(
@@ -165,7 +165,7 @@ def locate(
         if first.are_shards(paths):
             return LocatedData(location, (DatasetFiles(first, paths, urls[0]),))
     datasets = [
-        DatasetFiles(found or recognise(path)[0], (path,), url) for (found, path), url in zip(places, urls, strict=True)
+        DatasetFiles(entry or recognise(path)[0], (path,), url) for (entry, path), url in zip(places, urls, strict=True)
     ]
     return LocatedData(location, tuple(datasets))
 
@@ -175,6 +175,6 @@ def _place(path: Path, chosen: Format | None) -> tuple[Format | None, Path]:
     if path.exists():
         return chosen, path
     for known in available().values() if chosen is None else [chosen]:
-        if (found := known.locate(os.fspath(path))) is not None:
-            return known, found
+        if (file := known.locate(os.fspath(path))) is not None:
+            return known, file
     return chosen, path

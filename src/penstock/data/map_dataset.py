@@ -449,8 +449,8 @@ class MapDataset:
             >>> sorted(draws[:]["advantages"].tolist())
             [0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0]
         """
-        found = sample_weights(self, weights, fn, by, progress)
-        return self.apply(Weighted(found, draw, seed, epoch_length))
+        sampling = sample_weights(self, weights, fn, by, progress)
+        return self.apply(Weighted(sampling, draw, seed, epoch_length))
 
     def pack(
         self,

@@ -158,12 +158,12 @@ def _position(selection: Selection) -> IntArray:
 
 def _painted(selection: Selection, value: IntArray, slope: int, empty: Empty) -> Int32Array:
     out = empty((selection.shape[0] * selection.shape[1],), np.dtype(np.int32))
-    at, length = selection.at, selection.length
+    destination, length = selection.at, selection.length
     if selection.headed is not None:
-        at = at - selection.headed
+        destination = destination - selection.headed
         length = length + selection.headed
         value = value - slope * selection.headed
-    paint(at, length, value, slope, out)
+    paint(destination, length, value, slope, out)
     return out.reshape(selection.shape)
 
 

@@ -100,10 +100,10 @@ def _lengths(
             for first, part in records.passed(ragged, min(file.rows, n), progress):
                 file.write(first, part)
             file.finish(n)
-    found = read_lengths(cache, fingerprint=name)
-    if any(len(lengths) != n for lengths in found.values()):
+    cached = read_lengths(cache, fingerprint=name)
+    if any(len(lengths) != n for lengths in cached.values()):
         raise DataError(f"expected the lengths of {n} records in {cache}, got others; remove it to measure again")
-    return found
+    return cached
 
 
 class _Records:
@@ -126,22 +126,22 @@ class _Records:
     def passed(self, ragged: list[str], first: int, progress: bool | None) -> Any:
         """Yield the first record of each block, from `first` on, and the `[n, C]` lengths of the block."""
         n = len(self.dataset)
-        for at in tracked(range(first, n, self.block), f"measuring {name_of(self.fn)}", progress):
-            found = self(np.arange(at, min(at + self.block, n)))
-            yield at, np.stack([found.ragged(path).lengths for path in ragged], axis=1)
+        for low in tracked(range(first, n, self.block), f"measuring {name_of(self.fn)}", progress):
+            columns = self(np.arange(low, min(low + self.block, n)))
+            yield low, np.stack([columns.ragged(path).lengths for path in ragged], axis=1)
 
     def _called(self, numbers: IntArray) -> Columns:
-        made = self.fn(self.dataset.batch(numbers))
-        columns = made if isinstance(made, Columns) else Columns(made)
+        outputs = self.fn(self.dataset.batch(numbers))
+        columns = outputs if isinstance(outputs, Columns) else Columns(outputs)
         if columns.n != len(numbers):
             raise SpecError(f"expected {len(numbers)} rows from {name_of(self.fn)}, got {columns.n}")
         return columns
 
     def _check(self, columns: Columns, first: int) -> None:
-        found = {path: _field(path, array) for path, array in columns.flat.items()}
-        if found != self.spec.fields:
+        fields = {path: _field(path, array) for path, array in columns.flat.items()}
+        if fields != self.spec.fields:
             raise SpecError(
-                f"expected {self.spec.fields} from {name_of(self.fn)}, as for the first record, got {found} for the "
+                f"expected {self.spec.fields} from {name_of(self.fn)}, as for the first record, got {fields} for the "
                 f"records from {first} on"
             )
 
@@ -164,15 +164,15 @@ class MeasuredSource(MadeSource):
         self._records = _Records(dataset, fn, block)
         self._name = name
         self._lengths = dict(lengths)
-        self._values = {path: offsets_of(held) for path, held in self._lengths.items()}
+        self._values = {path: offsets_of(counts) for path, counts in self._lengths.items()}
         digest = hashlib.sha256(name.encode())
-        for held in self._lengths.values():
-            digest.update(held.tobytes())
+        for counts in self._lengths.values():
+            digest.update(counts.tobytes())
         self._fingerprint = digest.hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        held = self._records
-        return type(self), (held.dataset, held.fn, held.block, self._name, self._lengths)
+        records = self._records
+        return type(self), (records.dataset, records.fn, records.block, self._name, self._lengths)
 
     @property
     def spec(self) -> Spec:
@@ -192,17 +192,17 @@ class MeasuredSource(MadeSource):
         """Call the function for these records, and check the lengths."""
         if len(numbers) == 0:
             return self._records(np.zeros(1, np.int64)).take(np.zeros(0, np.int64))
-        made = self._records(numbers)
+        records = self._records(numbers)
         for path, lengths in self._lengths.items():
-            wrong = made.ragged(path).lengths != lengths[numbers]
+            wrong = records.ragged(path).lengths != lengths[numbers]
             if wrong.any():
                 i = int(np.argmax(wrong))
-                got = made.ragged(path).lengths[i]
+                got = records.ragged(path).lengths[i]
                 raise DataError(
                     f"expected {lengths[numbers[i]]} values of {path}, as were measured, got {got} - "
                     f"at record {numbers[i]}; it has to give the same again; change `version` where it does not"
                 )
-        return made
+        return records
 
 
 def _field(path: str, array: AnyArray | Ragged) -> Field:

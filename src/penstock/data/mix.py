@@ -117,7 +117,9 @@ def _assembled(named: Mapping[str, MapDataset], course: MixSchedule, origin: _Mi
     plan = MixedPlan(parts, course, label=label, union=union, origin=mapped, begin=begin)
     stages: tuple[ColumnFunction, ...] = ()
     if mapped:
-        functions = (_Functions(at, _labels(d.plan), d.maps) for at, d in zip(plan.first, named.values(), strict=True))
+        functions = (
+            _Functions(first, _labels(d.plan), d.maps) for first, d in zip(plan.first, named.values(), strict=True)
+        )
         stages = (_Routed(label, tuple(functions)),)
     sources = [source for d in named.values() for source in d.sources]
     return MapDataset(sources, plan, stages, origin)
@@ -390,10 +392,10 @@ class _Mix:
         earlier: dict[str, MapDataset] = {}
         for name, dataset in self.datasets.items():
             mine, episodes = episodes[: len(dataset.sources)], episodes[len(dataset.sources) :]
-            found = dataset.as_of(mine)
-            if found is None:
+            current = dataset.as_of(mine)
+            if current is None:
                 return None
-            earlier[name] = found
+            earlier[name] = current
         return mix(earlier, **self.options)
 
     def remade(self, make: Callable[[object], MapDataset | None]) -> MapDataset | None:

@@ -69,10 +69,10 @@ class Relabelled(Mapped):
             raise SpecError(
                 f"expected goals to relabel, got no column {self.goal!r}; call goals() first, select() last"
             )
-        made = Columns(self.fn(columns))
+        outputs = Columns(self.fn(columns))
         drawn = columns.flat.get(f"{self.goal}_drawn")
         flat = dict(columns.flat)
-        for name, new in made.flat.items():
+        for name, new in outputs.flat.items():
             old = flat.get(name)
             if old is not None and (new.dtype, new.shape) != (old.dtype, old.shape):
                 raise SpecError(

@@ -48,10 +48,10 @@ def scan(dataset: MapDataset, fn: Callable[[Columns], AnyArray], name: str, prog
     """
     check_takable(dataset.plan, name)
     size = max(1, min(BLOCK, BLOCK_BYTES // max(dataset.row_bytes(), 1)))
-    found: list[AnyArray] = []
+    selected: list[AnyArray] = []
     for lo in tracked(range(0, len(dataset), size), name, progress):
-        found.append(fn(dataset.batch(np.arange(lo, min(lo + size, len(dataset))))))
-    return np.concatenate(found) if found else np.zeros(0)
+        selected.append(fn(dataset.batch(np.arange(lo, min(lo + size, len(dataset))))))
+    return np.concatenate(selected) if selected else np.zeros(0)
 
 
 def sample_weights(dataset: MapDataset, weights: Any, fn: WeightFn | None, by: By, progress: bool | None) -> AnyArray:

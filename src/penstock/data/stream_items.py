@@ -249,8 +249,8 @@ def _parts(sizes: IntArray, capacity: IntArray) -> tuple[IntArray, IntArray, Int
 
 
 def _refuse(row: int, lengths: IntArray, axes: tuple[StreamAxis, ...], first: int) -> None:
-    axis, found = next((a, n) for a, n in zip(axes, lengths[row].tolist(), strict=True) if n > a.capacity)
+    axis, length = next((a, n) for a, n in zip(axes, lengths[row].tolist(), strict=True) if n > a.capacity)
     raise DataError(
-        f"expected at most {axis.capacity} {axis.columns[0]}, got {found} at sequence {first + row}; `overlong` can "
+        f"expected at most {axis.capacity} {axis.columns[0]}, got {length} at sequence {first + row}; `overlong` can "
         "truncate, split or drop it"
     )

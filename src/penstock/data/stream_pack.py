@@ -125,9 +125,9 @@ class PackIterator(BlockIterator):
             if block is None:
                 done += self._rest(closed[done:]) if self._axes else 0
                 break
-            at = block.taken
-            taken, more = self._pack(block.items.sizes[at:], closed[done:], block.pack[at:], block.flags[at:])
-            block.taken, done = at + taken, done + more
+            rows = block.taken
+            taken, more = self._pack(block.items.sizes[rows:], closed[done:], block.pack[rows:], block.flags[rows:])
+            block.taken, done = rows + taken, done + more
         return closed[:done]
 
     def _rest(self, closed: IntArray) -> int:
@@ -213,16 +213,16 @@ class PackIterator(BlockIterator):
         for a, axis in enumerate(self._axes):
             length, shape = np.ascontiguousarray(sizes[:, a]), (n, axis.capacity)
             begin = np.cumsum(length) - length
-            at = begin - begin[first][row] + row * axis.capacity
+            places = begin - begin[first][row] + row * axis.capacity
             for path in axis.columns:
-                columns[path] = self._gathered(path, blocks, block, starts[:, a], length, at, shape)
+                columns[path] = self._gathered(path, blocks, block, starts[:, a], length, places, shape)
             position = np.ascontiguousarray(skipped[:, a]) if self._options.positions == "continue" else row * 0
             for name, first_value, slope in zip(axis.marks, (segment, position), (0, 1), strict=True):
                 columns[name] = marks = self._recycler.empty(shape, np.dtype(np.int32))
-                paint(at, length, first_value, slope, marks.reshape(-1))
+                paint(places, length, first_value, slope, marks.reshape(-1))
         for path in self._options.keep:
-            held = offsets_of([b.columns.n for b in blocks])
-            values = np.concatenate([b.columns[path] for b in blocks])[held[block] + rows]
+            offsets = offsets_of([b.columns.n for b in blocks])
+            values = np.concatenate([b.columns[path] for b in blocks])[offsets[block] + rows]
             columns[path] = Ragged(values, np.append(first, len(row)))
         return Columns.of_flat(columns, n)
 
@@ -237,12 +237,12 @@ class PackIterator(BlockIterator):
         shape: tuple[int, int],
     ) -> AnyArray:
         """Values of one column, `[n, capacity, ...]`, in native byte order. Padding is read from one more block."""
-        held = [b.columns.ragged(path).values for b in blocks]
-        values = [np.ascontiguousarray(v, v.dtype.newbyteorder("=")) for v in held]
+        block_values = [b.columns.ragged(path).values for b in blocks]
+        values = [np.ascontiguousarray(v, v.dtype.newbyteorder("=")) for v in block_values]
         inner, dtype = values[0].shape[1:], values[0].dtype
         if any(v.shape[1:] != inner or v.dtype != dtype for v in values):
-            found = sorted({f"{v.dtype}{list(v.shape[1:])}" for v in values})
-            raise SpecError(f"expected {path} to be the same in every block, got {found}")
+            kinds = sorted({f"{v.dtype}{list(v.shape[1:])}" for v in values})
+            raise SpecError(f"expected {path} to be the same in every block, got {kinds}")
         used = np.bincount(destination // shape[1], length, shape[0]).astype(np.int64)
         padded = np.flatnonzero(used < shape[1])
         values.append(np.full((shape[1] if len(padded) else 0, *inner), self._options.padding(path, dtype), dtype))

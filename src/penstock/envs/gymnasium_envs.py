@@ -74,12 +74,12 @@ class Gymnasium(Benchmark):
         import gymnasium
 
         try:
-            found = gymnasium.spec(config.task_name)
+            env_spec = gymnasium.spec(config.task_name)
         except gymnasium.error.Error as error:
             raise DataError(
                 f"expected the id of an environment of Gymnasium, got {config.task_name!r}: {error}"
             ) from None
-        if config.gymnasium_pixels and found.id in CLASSIC:
+        if config.gymnasium_pixels and env_spec.id in CLASSIC:
             require("pygame", "classic")
         return Factory("penstock.envs.gymnasium_build:build", config)
 

@@ -92,13 +92,13 @@ def demo_paths(env_data: EnvDataConfig, env_cfg: EnvConfig) -> list[Path]:
     if env_cfg.benchmark_name == "magical":
         pattern /= "*.pkl.gz"
     base = Path(pattern.anchor) if pattern.is_absolute() else Path(env_data.data_root).expanduser()
-    found = sorted(base.glob(str(pattern.relative_to(pattern.anchor))))
-    if not found:
+    paths = sorted(base.glob(str(pattern.relative_to(pattern.anchor))))
+    if not paths:
         raise FileNotFoundError(
             f"expected the demonstrations of {env_cfg.benchmark_name} {env_cfg.task_name!r} at {base / pattern}, "
             "got nothing there; set env_data.data_root, or the path of the task"
         )
-    return found
+    return paths
 
 
 def _entry(env_data: EnvDataConfig, env_cfg: EnvConfig) -> str:

@@ -132,15 +132,15 @@ def resolve(env_cfg: EnvConfig | Mapping[str, Any]) -> tuple[Benchmark, EnvConfi
     'reach'
     """
     config = env_cfg if isinstance(env_cfg, EnvConfig) else EnvConfig.from_mapping(env_cfg)
-    found = named(config.benchmark_name)
+    benchmark = named(config.benchmark_name)
     for option in config.benchmark_options:
-        if option not in found.options:
-            known = f"it takes {', '.join(found.options)}" if found.options else "it takes none"
+        if option not in benchmark.options:
+            known = f"it takes {', '.join(benchmark.options)}" if benchmark.options else "it takes none"
             raise DataError(
-                f"unknown option {option!r} of the benchmark {found.name!r} in env_cfg.benchmark_options"
-                f"{suggestion(option, found.options)}; {known}"
+                f"unknown option {option!r} of the benchmark {benchmark.name!r} in env_cfg.benchmark_options"
+                f"{suggestion(option, benchmark.options)}; {known}"
             )
-    return found, config
+    return benchmark, config
 
 
 def spaces_of(env_cfg: EnvConfig | Mapping[str, Any], *, build: bool = False) -> tuple[Space, Space]:
@@ -163,10 +163,10 @@ def spaces_of(env_cfg: EnvConfig | Mapping[str, Any], *, build: bool = False) ->
         >>> spaces_of({"benchmark_name": "toy", "task_name": "reach"})[1]
         Discrete(n=5, start=0)
     """
-    found, config = resolve(env_cfg)
-    if build and config.task_name not in found.tasks():
-        return built_spaces(found.factory(config))
-    return found.spaces(config)
+    benchmark, config = resolve(env_cfg)
+    if build and config.task_name not in benchmark.tasks():
+        return built_spaces(benchmark.factory(config))
+    return benchmark.spaces(config)
 
 
 def color_space_of(env_cfg: EnvConfig | Mapping[str, Any]) -> ColorSpace:
@@ -182,8 +182,8 @@ def color_space_of(env_cfg: EnvConfig | Mapping[str, Any]) -> ColorSpace:
         >>> color_space_of({"benchmark_name": "toy", "task_name": "reach"})
         <ColorSpace.RGB: 'RGB'>
     """
-    found, config = resolve(env_cfg)
-    return found.color_space(config)
+    benchmark, config = resolve(env_cfg)
+    return benchmark.color_space(config)
 
 
 @cache
@@ -194,7 +194,9 @@ def _points() -> tuple[importlib.metadata.EntryPoint, ...]:
 @cache
 def _from_point(point: importlib.metadata.EntryPoint) -> Benchmark:
     entry = point.load()
-    made = entry() if isinstance(entry, type) else entry
-    if not isinstance(made, Benchmark) or made.name != point.name:
-        raise DataError(f"expected the entry point {point.name!r} to name the Benchmark of that name, got {made!r}")
-    return made
+    benchmark = entry() if isinstance(entry, type) else entry
+    if not isinstance(benchmark, Benchmark) or benchmark.name != point.name:
+        raise DataError(
+            f"expected the entry point {point.name!r} to name the Benchmark of that name, got {benchmark!r}"
+        )
+    return benchmark

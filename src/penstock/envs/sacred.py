@@ -35,7 +35,7 @@ def ingredients() -> tuple[Ingredient, Ingredient, Ingredient]:
                 "install it with: pip install 'penstock[sacred]'"
             ) from error
         raise
-    made = [sacred.Ingredient(part.section) for part in PARTS]
-    for ingredient, part in zip(made, PARTS, strict=True):
+    listed = [sacred.Ingredient(part.section) for part in PARTS]
+    for ingredient, part in zip(listed, PARTS, strict=True):
         ingredient.add_config(part().to_mapping())
-    return made[0], made[1], made[2]
+    return listed[0], listed[1], listed[2]

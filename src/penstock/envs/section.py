@@ -107,8 +107,8 @@ class Section:
         """
         start = cls() if base is None else base
         for arg in args:
-            path, found, text = arg.partition("=")
-            if not found:
+            path, separator, text = arg.partition("=")
+            if not separator:
                 raise DataError(f"expected arguments of the form key=value, got {arg!r}")
             start = start.updated(start._nested(path, _parse(text, arg)))
         return start

@@ -93,7 +93,7 @@ def _distance(shape: Shape, x: Float32Array, y: Float32Array) -> AnyArray:
 @lru_cache(maxsize=64)
 def _floor(number: int, size: int) -> Float32Array:
     """`[3, size, size]` float32: faint tiles, lighter towards the top."""
-    at = np.arange(size) * TILES // size
-    tiles = np.where((at + at[:, None]) % 2 == 0, 1.0, 1.16)
+    tile = np.arange(size) * TILES // size
+    tiles = np.where((tile + tile[:, None]) % 2 == 0, 1.0, 1.16)
     light = np.linspace(1.2, 0.85, size)[:, None]
     return (np.asarray(FLOORS[number], np.float32)[:, None, None] * (tiles * light)).astype(np.float32)

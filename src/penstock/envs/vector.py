@@ -92,8 +92,8 @@ def load_vec_env(
     """
     benchmark, config = resolve(env_cfg)
     options = venv_opts if isinstance(venv_opts, VecEnvOptions) else VecEnvOptions.from_mapping(venv_opts or {})
-    made = benchmark.factory(config)
-    makes = [made if seed is None else Seeded(made, env_seed(seed, k)) for k in range(options.n_envs)]
+    make = benchmark.factory(config)
+    makes = [make if seed is None else Seeded(make, env_seed(seed, k)) for k in range(options.n_envs)]
     if api == "gymnasium":
         envs: Any = _gymnasium(makes, options, benchmark, _mode(autoreset or "next_step"))
         return _checked(envs, benchmark, config, envs.single_observation_space, envs.single_action_space)

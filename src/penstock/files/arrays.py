@@ -42,8 +42,8 @@ def read_arrays(path: StrPath, magic: bytes, key: str) -> tuple[dict[str, Any], 
         return None
     try:
         begin = 8 + int.from_bytes(content[:8], "little")
-        found = json.loads(bytes(content[8:begin]))
-        return dict(found["header"]), _arrays(content, begin, found["arrays"])
+        header = json.loads(bytes(content[8:begin]))
+        return dict(header["header"]), _arrays(content, begin, header["arrays"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None  # something else of the same magic
 

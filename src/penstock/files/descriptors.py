@@ -166,11 +166,11 @@ class _Pool:
         while self._open >= limit and self.close_idle():
             pass
         fd = open_regular(file.path, file.flags)
-        found = os.fstat(fd)
-        if file.identity not in (None, (found.st_dev, found.st_ino)):
+        status = os.fstat(fd)
+        if file.identity not in (None, (status.st_dev, status.st_ino)):
             os.close(fd)
             raise FormatError("expected the file that was open, got another: it was replaced", path=file.path)
-        file.identity = (found.st_dev, found.st_ino)
+        file.identity = (status.st_dev, status.st_ino)
         return fd
 
     def _close(self, file: PooledFile) -> None:

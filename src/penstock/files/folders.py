@@ -65,11 +65,11 @@ def atomic_path(path: StrPath, *, durable: Durability = "none", overwrite: bool 
         raise FileExistsError(f"expected nothing at {target}; remove it, or choose another place")
     with scratch_folder(target) as scratch:
         (scratch / NEW).mkdir()
-        made = scratch / NEW / target.name
-        yield made
+        new_path = scratch / NEW / target.name
+        yield new_path
         if durable != "none":
-            sync(made)
-        _install(made, target, scratch, overwrite=overwrite)
+            sync(new_path)
+        _install(new_path, target, scratch, overwrite=overwrite)
     if durable == "folder":
         sync(target.parent)
 
@@ -104,13 +104,13 @@ def replaced_path(path: StrPath) -> Generator[None]:
             raise
 
 
-def _install(made: Path, target: Path, scratch: Path, *, overwrite: bool) -> None:
+def _install(new_path: Path, target: Path, scratch: Path, *, overwrite: bool) -> None:
     if overwrite:
         (scratch / OLD).mkdir()
-        put_in_place(made, target, scratch / OLD / target.name)
+        put_in_place(new_path, target, scratch / OLD / target.name)
         return
     try:
-        move(made, target)
+        move(new_path, target)
     except FileExistsError as error:
         raise FileExistsError(f"expected nothing at {target}; remove it, or choose another place") from error
 

@@ -62,7 +62,7 @@ class MappedFile:
     )
 
     def __init__(self, fd: int, size: int, path: Path, *, writable: bool = False, lazy: bool = False) -> None:
-        found = os.fstat(fd)
+        status = os.fstat(fd)
         access = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ
         address = _libc.mmap(None, size, access, mmap.MAP_SHARED, fd, 0)
         if address is None or address == _FAILED:
@@ -70,7 +70,7 @@ class MappedFile:
         self.address = address
         self.path = path
         self.size = size
-        self._identity = (found.st_dev, found.st_ino)
+        self._identity = (status.st_dev, status.st_ino)
         self._place = os.path.abspath(path)  # the working directory may change
         self._found, self._until = size, 0.0  # what the last look found, and until when it is believed
         self.__array_interface__ = {"data": (address, not writable), "shape": (size,), "typestr": "|u1", "version": 3}
@@ -104,10 +104,10 @@ class MappedFile:
     def _length(self) -> int:
         """How many bytes of the map can be read: fewer than are mapped only where this very file was truncated."""
         try:
-            found = os.stat(self._place)
+            status = os.stat(self._place)
         except OSError:
             return self.size  # its name is gone; the mapped bytes remain
-        return found.st_size if (found.st_dev, found.st_ino) == self._identity else self.size
+        return status.st_size if (status.st_dev, status.st_ino) == self._identity else self.size
 
 
 def map_file(
@@ -154,10 +154,10 @@ def map_writable(path: str | os.PathLike[str], size: int) -> ByteArray:
 
 def map_descriptor(fd: int, path: Path, size: int | None = None, *, lazy: bool = False) -> ByteArray:
     """Map a file that is open as `fd`, which may be closed afterwards; else as `map_file`."""
-    found = os.fstat(fd).st_size
-    wanted = found if size is None else size
-    if found < wanted:
-        raise FormatError(f"expected at least {wanted} bytes, got {found}", path=path)
+    actual = os.fstat(fd).st_size
+    wanted = actual if size is None else size
+    if actual < wanted:
+        raise FormatError(f"expected at least {wanted} bytes, got {actual}", path=path)
     return np.asarray(MappedFile(fd, wanted, path, lazy=lazy)) if wanted else np.zeros(0, np.uint8)
 
 

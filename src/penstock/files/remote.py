@@ -171,8 +171,8 @@ def file_state(path: StrPath) -> FileState:
     """
     if (file := remote_file(path)) is not None:
         return file.state
-    found = os.stat(path)
-    return FileState(found.st_size, found.st_mtime_ns, found.st_dev, found.st_ino)
+    status = os.stat(path)
+    return FileState(status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino)
 
 
 class _FillingFile(io.FileIO):

@@ -29,11 +29,11 @@ def make_room(folder: Path, pattern: str, limit: int) -> None:
 
     Who has one of them mapped can go on reading it.
     """
-    found: list[tuple[int, int, Path]] = []
+    files: list[tuple[int, int, Path]] = []
     for path in folder.glob(pattern):
         with suppress(FileNotFoundError):  # another process makes room as well
-            found.append(((state := path.stat()).st_mtime_ns, state.st_size, path))
-    for _, size, path in sorted(found, reverse=True):
+            files.append(((state := path.stat()).st_mtime_ns, state.st_size, path))
+    for _, size, path in sorted(files, reverse=True):
         limit -= size
         if limit < 0:
             path.unlink(missing_ok=True)
@@ -54,12 +54,12 @@ def remove_folders(parent: Path, limit: int, lock: str) -> None:
         limit: Bytes that may stay.
         lock: Name of the file in each folder that its users lock.
     """
-    found: list[tuple[int, int, Path]] = []
+    folders: list[tuple[int, int, Path]] = []
     for path in parent.iterdir():
         with suppress(FileNotFoundError, NotADirectoryError):  # another process makes room as well
             size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-            found.append((path.stat().st_mtime_ns, size, path))
-    for _, size, path in sorted(found, reverse=True):
+            folders.append((path.stat().st_mtime_ns, size, path))
+    for _, size, path in sorted(folders, reverse=True):
         limit -= size
         if limit < 0:
             with suppress(LockedError, FileNotFoundError, NotADirectoryError), locked(path / lock, os.O_RDWR):

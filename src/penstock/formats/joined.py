@@ -76,14 +76,14 @@ class JoinedSource(Source):
     @property
     @override
     def fingerprint(self) -> str:
-        told = "joined " + " ".join(part.fingerprint for part in self.parts)
-        return hashlib.sha256(told.encode()).hexdigest()
+        text = "joined " + " ".join(part.fingerprint for part in self.parts)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     @override
     def metadata(self) -> dict[str, Any]:
-        held = [part.metadata for part in self.parts]
-        common = {k: v for k, v in held[0].items() if all(k in each and _equal(each[k], v) for each in held)}
+        entries = [part.metadata for part in self.parts]
+        common = {k: v for k, v in entries[0].items() if all(k in each and _equal(each[k], v) for each in entries)}
         parts = [
             {
                 **{key: value for key, value in each.items() if key not in common},
@@ -91,7 +91,7 @@ class JoinedSource(Source):
                 "episodes": len(part),
                 "steps": part.steps,
             }
-            for part, name, each in zip(self.parts, self.names, held, strict=True)
+            for part, name, each in zip(self.parts, self.names, entries, strict=True)
         ]
         return {**common, "parts": parts}
 
@@ -101,11 +101,11 @@ class JoinedSource(Source):
         """Blocks of the parts. Episodes are the blocks of parts whose rows are all cheap."""
         if all(part.blocks is None for part in self.parts):
             return None
-        found = [np.zeros(1, np.int64)]
+        edges = [np.zeros(1, np.int64)]
         for part, row in zip(self.parts, self._rows["step"].tolist(), strict=False):
             blocks = part.offsets if part.blocks is None else part.blocks
-            found.append(blocks[1:] - part.offsets[0] + row)
-        return np.unique(np.concatenate(found))
+            edges.append(blocks[1:] - part.offsets[0] + row)
+        return np.unique(np.concatenate(edges))
 
     def part_of(self, episodes: Sequence[int] | IntArray) -> IntArray:
         """Return the number of the part of each episode, `[n]` int64.
@@ -127,13 +127,13 @@ class JoinedSource(Source):
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         field = self._spec[column]
         pieces = cut(self._rows[field.align], selection.start, selection.length, selection.start)
-        found = [Ragged(np.empty((0, *field.shape), field.dtype), np.zeros(1, np.int64))]
+        rows = [Ragged(np.empty((0, *field.shape), field.dtype), np.zeros(1, np.int64))]
         for number, mine in _runs(pieces):
             ends = offsets_of(mine.length)
             packed = mine._replace(at=ends[:-1])
             chosen = self._selection(number, field.align, packed, (1, int(ends[-1])))
-            found.append(self.parts[number].read_ragged(column, chosen))
-        return spread(Ragged.concatenate(found), selection)
+            rows.append(self.parts[number].read_ragged(column, chosen))
+        return spread(Ragged.concatenate(rows), selection)
 
     def _selection(self, number: int, align: Align, pieces: RowPieces, shape: tuple[int, int]) -> Selection:
         """Rows of a part, in its own numbers."""
@@ -163,13 +163,13 @@ class JoinedSource(Source):
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         numbers = np.asarray(episodes, np.int64)
         part = self.part_of(numbers)
-        found: list[dict[str, Any]] = [{} for _ in episodes]
+        entries: list[dict[str, Any]] = [{} for _ in episodes]
         for number in map(int, np.unique(part)):
             places = np.flatnonzero(part == number)
             inside = (numbers[places] - self._first[number]).tolist()
             for place, entry in zip(places.tolist(), self.parts[number].episode_metadata(inside), strict=True):
-                found[place] = {**entry, PART: number}
-        return found
+                entries[place] = {**entry, PART: number}
+        return entries
 
     @override
     def close(self) -> None:
@@ -188,9 +188,9 @@ def _common_spec(parts: Sequence[Source], names: Sequence[str]) -> Spec:
     for part, name in zip(parts[1:], names[1:], strict=True):
         differ = [path for path in {**first, **part.spec} if first.fields.get(path) != part.spec.fields.get(path)]
         if differ:
-            told = {path: (first.fields.get(path), part.spec.fields.get(path)) for path in differ[:3]}
+            fields = {path: (first.fields.get(path), part.spec.fields.get(path)) for path in differ[:3]}
             raise SpecError(
-                f"expected the columns of {names[0]} in {name} too, got other fields of {differ}: {told}; open each "
+                f"expected the columns of {names[0]} in {name} too, got other fields of {differ}: {fields}; open each "
                 "alone, and mix them with penstock.mix(..., union=True)"
             )
     spaces = [

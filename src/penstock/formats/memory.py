@@ -84,16 +84,16 @@ class MemorySource(StateSource[SourceState]):
         Raises:
             SpecError: Specs differ, or there is no episode.
         """
-        held = list(episodes)
-        if not held:
+        listed = list(episodes)
+        if not listed:
             raise SpecError("expected at least one episode, for their spec is the dataset's; got none")
-        spec = held[0].spec
-        for e, episode in enumerate(held):
+        spec = listed[0].spec
+        for e, episode in enumerate(listed):
             if episode.spec != spec:
                 raise SpecError(f"expected every episode to have the columns of the first, got others - at episode {e}")
-        columns = {path: _joined([episode.columns[path] for episode in held]) for path in spec}
-        lengths = [len(episode) for episode in held]
-        return cls(spec, columns, offsets_of(lengths), metadata, [e.metadata for e in held])
+        columns = {path: _joined([episode.columns[path] for episode in listed]) for path in spec}
+        lengths = [len(episode) for episode in listed]
+        return cls(spec, columns, offsets_of(lengths), metadata, [e.metadata for e in listed])
 
     @override
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:

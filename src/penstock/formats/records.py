@@ -83,10 +83,10 @@ class MadeSource(Source):
     @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         numbers, chosen = _chosen(selection)
-        held, rows = self._made(numbers).ragged(column), chosen.rows().ravel()
+        values, rows = self._made(numbers).ragged(column), chosen.rows().ravel()
         lengths = np.zeros(len(rows), np.int64)
-        lengths[rows >= 0] = held.lengths[rows[rows >= 0]]
-        return Ragged(held.take(rows[rows >= 0]).values, offsets_of(lengths))
+        lengths[rows >= 0] = values.lengths[rows[rows >= 0]]
+        return Ragged(values.take(rows[rows >= 0]).values, offsets_of(lengths))
 
     def read_values(self, column: str, selection: Selection, out: AnyArray) -> None:
         """Compute the records that contain the values, and gather."""
@@ -96,9 +96,9 @@ class MadeSource(Source):
         start, length = selection.start[real], selection.length[real]
         first, last = (np.searchsorted(offsets, ends, side="right") - 1 for ends in (start, start + length - 1))
         numbers = _numbers(first, last + 1 - first)
-        made = self._made(numbers).ragged(column)
-        begin = made.offsets[np.searchsorted(numbers, first)] + start - offsets[first]
-        values = RowMap.of(np.ascontiguousarray(made.values))
+        column_values = self._made(numbers).ragged(column)
+        begin = column_values.offsets[np.searchsorted(numbers, first)] + start - offsets[first]
+        values = RowMap.of(np.ascontiguousarray(column_values.values))
         values.gather(begin, length, selection.at[real], out.reshape(-1).view(np.uint8))
 
     def _made(self, numbers: IntArray) -> Columns:
@@ -159,8 +159,10 @@ class RecordSource(MadeSource):
 
     @override
     def make(self, numbers: IntArray) -> Columns:
-        held = [dict(_leaves(item, number)) for number, item in self._items(numbers)]
-        return Columns({path: _column(path, field, held, numbers) for path, field in self._spec.items()}, len(numbers))
+        records = [dict(_leaves(item, number)) for number, item in self._items(numbers)]
+        return Columns(
+            {path: _column(path, field, records, numbers) for path, field in self._spec.items()}, len(numbers)
+        )
 
     def value_offsets(self, column: str) -> IntArray:
         """`[n + 1]` int64 where the values of each record begin. Cost: the first time, all records are read."""
@@ -171,7 +173,7 @@ class RecordSource(MadeSource):
             parts = [self.make(np.arange(a, min(a + BLOCK, len(self)))) for a in range(0, len(self), BLOCK)]
             none = np.zeros(0, np.int64)
             lengths = {path: np.concatenate([none, *(part.ragged(path).lengths for part in parts)]) for path in ragged}
-            self._values = {path: offsets_of(found) for path, found in lengths.items()}
+            self._values = {path: offsets_of(counts) for path, counts in lengths.items()}
         return self._values[column]
 
     def _items(self, numbers: IntArray) -> Iterator[tuple[int, Any]]:
@@ -223,8 +225,8 @@ def _column(path: str, field: Field, records: Sequence[Mapping[str, Any]], numbe
             out[i] = value
         return out
     rows = [np.frombuffer(v, np.uint8) if isinstance(v, bytes) else v for v in values]
-    joined = np.concatenate([*rows, np.zeros((0, *field.shape), field.dtype)])
-    return Ragged(joined.astype(field.dtype, copy=False), offsets_of([len(row) for row in rows]))
+    all_rows = np.concatenate([*rows, np.zeros((0, *field.shape), field.dtype)])
+    return Ragged(all_rows.astype(field.dtype, copy=False), offsets_of([len(row) for row in rows]))
 
 
 def _check(path: str, field: Field, value: Any, number: int) -> None:

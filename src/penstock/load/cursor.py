@@ -201,9 +201,9 @@ class Cursor:
                 "expected a loader of a MapDataset or a Replay, got one of an IterDataset or a live pipeline, whose "
                 "batches have no tickets"
             )
-        found = next((feed for feed in feeds if feed.digest == ticket.digest), None) or _earlier_mix(feeds[0], ticket)
-        _check_ticket(ticket, found)
-        return found
+        owner = next((feed for feed in feeds if feed.digest == ticket.digest), None) or _earlier_mix(feeds[0], ticket)
+        _check_ticket(ticket, owner)
+        return owner
 
     def _earlier(self, rest: State, fingerprint: object, changed: Changed) -> PositionSource:
         """The feed of the dataset at the time when the state was saved. Raises `StateError` for another dataset."""

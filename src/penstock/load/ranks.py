@@ -98,8 +98,8 @@ def _torch_ranks() -> Ranks | None:
 
 def _jax_ranks() -> Ranks | None:
     jax = sys.modules.get("jax")
-    joined = getattr(getattr(jax, "distributed", None), "is_initialized", None)  # not there in old versions
-    if jax is None or joined is None or not joined():
+    is_initialized = getattr(getattr(jax, "distributed", None), "is_initialized", None)  # not there in old versions
+    if jax is None or is_initialized is None or not is_initialized():
         return None
     return Ranks(jax.process_index(), jax.process_count(), "jax.distributed")
 

@@ -50,9 +50,9 @@ def _gather(row_bytes: int, out: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> 
     rows = RowMap.of(table)
     start = np.random.default_rng(0).integers(0, len(table), n)
     one = np.ones(n, np.int64)
-    at = np.arange(n)
+    sample_rows = np.arange(n)
     room = out[: n * row_bytes]
-    return len(room) / _best(lambda: rows.gather(start, one, at, room))
+    return len(room) / _best(lambda: rows.gather(start, one, sample_rows, room))
 
 
 def _best(work: Callable[[], object]) -> float:

@@ -165,10 +165,10 @@ def next_mix(now: MapDataset, seams: tuple[MixRecord, ...]) -> MapDataset:
                 "which has other samples or another order; give it another name to begin with its first sample"
             )
         begin[part.name] = 0 if before is None else before.count
-    made = continued(now, begin)
-    if made is None:
+    mixed = continued(now, begin)
+    if mixed is None:
         raise StateError("expected a mix that mix() made, got one that cannot be made again with other first samples")
-    return made
+    return mixed
 
 
 def _part(value: object) -> PartCount:

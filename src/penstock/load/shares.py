@@ -43,11 +43,11 @@ def shares_of(plan: Plan, positions: Int) -> Shares | None:
         >>> shares_of(data.plan, np.arange(2)) is None
         True
     """
-    found = _found(plan, positions)
-    if found is None:
+    numbers = _found(plan, positions)
+    if numbers is None:
         return None
-    share = np.broadcast_to(found.share, (len(positions), found.share.shape[1]))
-    return Shares(found.names, share)
+    share = np.broadcast_to(numbers.share, (len(positions), numbers.share.shape[1]))
+    return Shares(numbers.names, share)
 
 
 def _found(plan: Plan, k: Int | None) -> Shares | None:
@@ -61,7 +61,7 @@ def _found(plan: Plan, k: Int | None) -> Shares | None:
 
 
 def _of_mix(mix: MixedPlan, k: Int | None) -> Shares:
-    begin = np.array([at for at, _ in mix.course.stretches])
+    begin = np.array([position for position, _ in mix.course.stretches])
     table = np.array([[float(share) for share in shares] for _, shares in mix.course.stretches])
     place = np.zeros(1, np.int64) if k is None else mix.locate(k)[1]
     share = table[begin.searchsorted(place, side="right") - 1]

@@ -79,7 +79,7 @@ class _Slot:
 
     def _room(self, path: str, nbytes: int) -> torch.Tensor:
         """`[nbytes]` uint8 of a column's buffer, which grows when needed."""
-        held = self._held.get(path)
-        if held is None or len(held) < nbytes:
-            held = self._held[path] = torch.empty(nbytes, dtype=torch.uint8, pin_memory=self._pin)
-        return held[:nbytes]
+        buffer = self._held.get(path)
+        if buffer is None or len(buffer) < nbytes:
+            buffer = self._held[path] = torch.empty(nbytes, dtype=torch.uint8, pin_memory=self._pin)
+        return buffer[:nbytes]

@@ -143,10 +143,10 @@ def _view(dataset: MapDataset, column: str | None) -> int:
     """The view of a column, or by default the widest range, of steps rather than boundaries."""
     reads, views = dataset.plan.reads, dataset.plan.views
     if column is not None:
-        found = [read.view for read in reads if read.name == column]
-        if not found:
+        numbers = [read.view for read in reads if read.name == column]
+        if not numbers:
             raise PlanError(f"expected an output among {[read.name for read in reads]}, got {column!r}")
-        return found[0]
+        return numbers[0]
     rank = {"step": 3, "boundary": 2, "values": 1, "episode": 0}
     return max(range(len(views)), key=lambda v: (rank[views[v].align], len(views[v].steps), -v))
 
@@ -178,8 +178,10 @@ def _real(selection: Selection) -> Selection:
     """The selection without spans that repeat an edge. A range without any real row keeps none."""
     kept = np.flatnonzero(np.asarray(selection.real))
     segment, position = (None if extra is None else extra[kept] for extra in (selection.segment, selection.position))
-    source, start, length, at = (a[kept] for a in (selection.source, selection.start, selection.length, selection.at))
-    return Selection(source, start, length, at, selection.shape, None, segment, position)
+    source, start, length, destination = (
+        a[kept] for a in (selection.source, selection.start, selection.length, selection.at)
+    )
+    return Selection(source, start, length, destination, selection.shape, None, segment, position)
 
 
 def _owners(dataset: MapDataset, selection: Selection, number: int) -> tuple[Int, Int]:
@@ -195,13 +197,13 @@ def _owners(dataset: MapDataset, selection: Selection, number: int) -> tuple[Int
 
 def _first_rows(dataset: MapDataset, source: int, number: int) -> Int:
     """`[E + 1]` first row of each episode of a source, in the row space of a view."""
-    view, held = dataset.plan.views[number], dataset.sources[source]
+    view, data_source = dataset.plan.views[number], dataset.sources[source]
     columns = (read.of(source) for read in dataset.plan.reads if read.view == number)
     column = next((name for name in columns if name is not None), view.column)
     if not column:  # a view that only a column which was selected away read
-        return held.rows(cast(Align, view.align))
-    rows = held.rows(held.spec[column].align)
-    return rows if view.align != "values" else held.value_offsets(column)[rows]
+        return data_source.rows(cast(Align, view.align))
+    rows = data_source.rows(data_source.spec[column].align)
+    return rows if view.align != "values" else data_source.value_offsets(column)[rows]
 
 
 def _name(source: Source) -> str:

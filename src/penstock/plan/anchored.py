@@ -267,11 +267,11 @@ def _clipped(source: IntArray, row: IntArray, t: IntArray, limit: IntArray, view
     n, width = len(t), view.hi - view.lo
     begin = np.clip(t + view.lo, 0, limit)
     length = np.clip(t + view.hi, 0, limit) - begin
-    at = np.arange(0, n * width, width) + begin - (t + view.lo)
+    destination = np.arange(0, n * width, width) + begin - (t + view.lo)
     inside = length > 0
     if inside.all():
-        return Selection(source, row + begin, length, at, (n, width))
-    return Selection(source[inside], (row + begin)[inside], length[inside], at[inside], (n, width))
+        return Selection(source, row + begin, length, destination, (n, width))
+    return Selection(source[inside], (row + begin)[inside], length[inside], destination[inside], (n, width))
 
 
 def _repeated(real: Selection, source: IntArray, row: IntArray, t: IntArray, limit: IntArray, view: View) -> Selection:

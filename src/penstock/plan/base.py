@@ -199,7 +199,12 @@ class Plan(ABC):
             return len(self) * sum(self.even[view] for view in views.values())
         check_ends(self, "counting its rows")
         blocks = (np.arange(lo, min(lo + BLOCK, len(self))) for lo in range(0, len(self), BLOCK))
-        return sum(int(found[view].sum()) for k in blocks for found in [self.lengths(k)] for view in views.values())
+        return sum(
+            int(rows_by_view[view].sum())
+            for k in blocks
+            for rows_by_view in [self.lengths(k)]
+            for view in views.values()
+        )
 
 
 def _view_texts(view: View) -> tuple[str, str]:

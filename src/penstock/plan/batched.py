@@ -137,12 +137,12 @@ class BatchedPlan(Reordered):
         Returns:
             `[b + 1]` ascending positions from `lo` to the end of the batch that has position `hi - 1`.
         """
-        found = [np.array([lo])]
-        while found[-1][-1] < hi:
-            window = self._window(int(found[-1][-1]))
-            found.append(window.edges[window.edges > found[-1][-1]])
-            found[-1] = found[-1][: int(found[-1].searchsorted(hi)) + 1]
-        return np.concatenate(found)
+        edges = [np.array([lo])]
+        while edges[-1][-1] < hi:
+            window = self._window(int(edges[-1][-1]))
+            edges.append(window.edges[window.edges > edges[-1][-1]])
+            edges[-1] = edges[-1][: int(edges[-1].searchsorted(hi)) + 1]
+        return np.concatenate(edges)
 
     def widths(self, positions: IntArray, edges: IntArray) -> IntArray:
         """Return the padded width of batches in each view, `[b, views]`. Views of a fixed width keep it.
@@ -173,12 +173,12 @@ class BatchedPlan(Reordered):
             known = next((w for w in self._planned.values() if w.start <= position < w.stop), None)
         if known is not None:
             return known
-        made = self._made(position)
+        window = self._made(position)
         with self._lock:
-            self._planned[made.start] = made
+            self._planned[window.start] = window
             while len(self._planned) > KEPT:
                 self._planned.popitem(last=False)
-        return made
+        return window
 
     def _made(self, position: int) -> _PlannedWindow:
         """Plan the window of a position."""

@@ -143,12 +143,12 @@ class Episodes:
         Raises:
             PlanError: There are none.
         """
-        found = [path for path in self.aligns if under(prefix, path)]
-        if not found:
+        paths = [path for path in self.aligns if under(prefix, path)]
+        if not paths:
             raise PlanError(
                 f"expected a column among {list(self.aligns)}, got {prefix!r}{suggestion(prefix, self.aligns)}"
             )
-        return found
+        return paths
 
     def boundary(self, prefix: str) -> list[str]:
         """Return the columns at or below a path, which must be boundary columns.
@@ -159,11 +159,11 @@ class Episodes:
         Raises:
             PlanError: There are none, or one is not a boundary column.
         """
-        found = self.columns(prefix)
-        other = {path: self.aligns[path] for path in found if self.aligns[path] != "boundary"}
+        columns = self.columns(prefix)
+        other = {path: self.aligns[path] for path in columns if self.aligns[path] != "boundary"}
         if other:
             raise PlanError(f"expected {prefix!r} to have T + 1 rows for T steps (align 'boundary'), got {other}")
-        return found
+        return columns
 
 
 @dataclass(frozen=True, eq=False)

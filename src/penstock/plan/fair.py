@@ -209,9 +209,9 @@ def _points(targets: PickTargets, folds: Sequence[Fold]) -> tuple[IntArray, IntA
             points[place] = targets.at(place + out + back * fold.period) - lost - back * _many(fold) * ONE
         if fold.left_out < ENDLESS:
             out, lost = out + fold.left_out * fold.period, lost + fold.left_out * _many(fold) * ONE
-    at = sorted(points)
-    rises = [_rounded(points[b] - points[a], (b - a) * UNIT) for a, b in pairwise(at)]
-    return np.array(at), np.cumsum([np.zeros(len(lost), np.int64), *rises], axis=0)
+    times = sorted(points)
+    rises = [_rounded(points[b] - points[a], (b - a) * UNIT) for a, b in pairwise(times)]
+    return np.array(times), np.cumsum([np.zeros(len(lost), np.int64), *rises], axis=0)
 
 
 def _many(fold: Fold) -> Any:

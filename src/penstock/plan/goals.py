@@ -216,10 +216,10 @@ class GoalPlan(Reordered):
         The guide has the answer at the edges of equal cells of `0 : 1`. Only cells with different edges need a search.
         """
         cell = (unit * GUIDE).astype(np.int64)
-        found, other = self._guide[cell], self._guide[cell + 1]
-        open_ = np.flatnonzero(found != other)
-        found[open_] = self._ascending.searchsorted(-unit[open_])
-        return found
+        low, other = self._guide[cell], self._guide[cell + 1]
+        open_ = np.flatnonzero(low != other)
+        low[open_] = self._ascending.searchsorted(-unit[open_])
+        return low
 
     def _below(self, k: IntArray) -> IntArray:
         """Positions in the base plan."""
@@ -288,7 +288,7 @@ def _uniform(unit: FloatArray, size: IntArray) -> IntArray:
 
 def _single(source: IntArray, row: IntArray, chosen: BoolArray) -> Selection:
     """One row for each chosen sample, and none for the others."""
-    at = np.flatnonzero(chosen)
-    if len(at) < len(row):
-        source, row = source[at], row[at]
-    return Selection(source, row, np.ones_like(at), at, (len(chosen), 1))
+    rows = np.flatnonzero(chosen)
+    if len(rows) < len(row):
+        source, row = source[rows], row[rows]
+    return Selection(source, row, np.ones_like(rows), rows, (len(chosen), 1))

@@ -74,10 +74,10 @@ class MixedPlan(Plan):
         self.begin = np.array(begin if any(begin) else [0] * len(self.parts), np.int64)
         first = np.cumsum([0] + [part.sources for part in parts])
         self.first, self._sources = tuple(first[:-1].tolist()), int(first[-1])  # the first source of each part
-        joined = _Joined(self.parts, union)
-        self.views, self._below = joined.views()
-        self.reads = tuple(self._read(name, view, joined) for name, view in joined.outputs.items())
-        self.marks = self._made_marks(joined)
+        outputs = _Joined(self.parts, union)
+        self.views, self._below = outputs.views()
+        self.reads = tuple(self._read(name, view, outputs) for name, view in outputs.outputs.items())
+        self.marks = self._made_marks(outputs)
         digest = [(part.name, part.plan.fingerprint) for part in parts]
         changes = [(position, [str(share) for share in shares]) for position, shares in course.stretches]
         self.fingerprint = chained(f"mix until {course.stop}", (digest, changes, label, union))
@@ -88,8 +88,8 @@ class MixedPlan(Plan):
         # What each part has given when an epoch of the mix ends; endless mixes have one epoch.
         self._each_epoch = course.offset(1) if course.length is not None else np.zeros(len(parts), np.int64)
 
-    def _read(self, name: str, view: int, joined: _Joined) -> Read:
-        reads = [joined.reads[c].get(name) for c in range(len(self.parts))]
+    def _read(self, name: str, view: int, outputs: _Joined) -> Read:
+        reads = [outputs.reads[c].get(name) for c in range(len(self.parts))]
         columns = [
             None if read is None else read.of(source)
             for read, part in zip(reads, self.parts, strict=True)
@@ -100,18 +100,18 @@ class MixedPlan(Plan):
             return replace(model, view=view, columns=())
         return replace(model, view=view, columns=tuple(columns))
 
-    def _made_marks(self, joined: _Joined) -> tuple[DerivedOutput, ...]:
-        marks = [replace(model, view=view) for model, view in joined.marks]
+    def _made_marks(self, outputs: _Joined) -> tuple[DerivedOutput, ...]:
+        marks = [replace(model, view=view) for model, view in outputs.marks]
         for read in self.reads:
             having = tuple(source for source in range(self._sources) if read.of(source) is not None)
             if len(having) < self._sources:
-                marks.append(DerivedOutput(f"{read.name}_present", joined.whole, "present", having=having))
+                marks.append(DerivedOutput(f"{read.name}_present", outputs.whole, "present", having=having))
         if self.label is not None:
             if any(read.name == self.label for read in self.reads):
                 raise PlanError(f"expected no output named {self.label!r}, which tells the part; choose another label")
-            marks.append(DerivedOutput(self.label, joined.whole, "source", having=self.first))
+            marks.append(DerivedOutput(self.label, outputs.whole, "source", having=self.first))
         if self._origin:
-            marks.append(DerivedOutput(ORIGIN, joined.whole, "origin"))
+            marks.append(DerivedOutput(ORIGIN, outputs.whole, "origin"))
         return tuple(marks)
 
     @property
@@ -167,7 +167,7 @@ class MixedPlan(Plan):
 
     def counts(self, position: int) -> IntArray:
         """`[D]` samples of each part before a position, with the samples before position 0."""
-        epoch, place = (int(found[0]) for found in self.locate(np.array([position])))
+        epoch, place = (int(value[0]) for value in self.locate(np.array([position])))
         return self.begin + epoch * self._each_epoch + self.course.counts(place)
 
     def resolve(self, positions: IntArray) -> tuple[Selection, ...]:
@@ -281,7 +281,7 @@ class _Joined:
 
     def _joined_marks(self) -> list[tuple[DerivedOutput, int]]:
         """Marks that some part has, over the view they draw on in every part."""
-        joined: list[tuple[DerivedOutput, int]] = []
+        common: list[tuple[DerivedOutput, int]] = []
         marks_of = [
             {mark.name: mark for mark in part.plan.marks if mark.kind not in ("source", "origin")}
             for part in self.parts
@@ -293,14 +293,14 @@ class _Joined:
                     f"expected {name!r} to be the same mark in every part, got {[m.get(name) for m in marks_of]}"
                 )
             if model.kind == "place":  # drawn from its own view alone, so that parts without it have no span there
-                joined.append((model, self._way(name, [m[name].view if name in m else None for m in marks_of])))
+                common.append((model, self._way(name, [m[name].view if name in m else None for m in marks_of])))
             elif all(name in marks for marks in marks_of):
-                joined.append((model, self._way(name, [marks[name].view for marks in marks_of])))
+                common.append((model, self._way(name, [marks[name].view for marks in marks_of])))
             elif self.union or model.kind == "mask":
-                joined.append((model, self._beside(name, marks_of)))
+                common.append((model, self._beside(name, marks_of)))
             else:
                 raise PlanError(f"expected {name!r} in every part of a mix, got it in some; or union=True")
-        return joined
+        return common
 
     def _beside(self, name: str, marks_of: Sequence[dict[str, DerivedOutput]]) -> int:
         """The way of an output that parts with this mark read through its view: in the others it tells what is real."""
@@ -314,8 +314,8 @@ def _moved(selection: Selection, mine: IntArray, width: int, first_source: int) 
     """The spans of samples `[m]` at their places in a grid as wide as `width`."""
     below = selection.shape[1]
     sample = selection.at // below
-    at = mine[sample] * width + selection.at - sample * below
-    return replace(selection, source=selection.source + first_source, at=at, shape=(0, width))
+    destination = mine[sample] * width + selection.at - sample * below
+    return replace(selection, source=selection.source + first_source, at=destination, shape=(0, width))
 
 
 def _merged(pieces: Sequence[Selection], shape: tuple[int, int]) -> Selection:
@@ -323,7 +323,7 @@ def _merged(pieces: Sequence[Selection], shape: tuple[int, int]) -> Selection:
     if not pieces:
         return Selection(none, none, none, none, shape)
     order = np.argsort(np.concatenate([p.at for p in pieces]), kind="stable")
-    source, start, length, at = (
+    source, start, length, destination = (
         np.concatenate([getattr(p, name) for p in pieces])[order] for name in ("source", "start", "length", "at")
     )
     real = segment = position = None
@@ -332,7 +332,7 @@ def _merged(pieces: Sequence[Selection], shape: tuple[int, int]) -> Selection:
     if any(p.segment is not None for p in pieces):
         segment = np.concatenate([np.ones_like(p.at) if p.segment is None else p.segment for p in pieces])[order]
         position = np.concatenate([_positions(p) for p in pieces])[order]
-    return Selection(source, start, length, at, shape, real, segment, position)
+    return Selection(source, start, length, destination, shape, real, segment, position)
 
 
 def _positions(selection: Selection) -> IntArray:

@@ -125,14 +125,14 @@ class PackedPlan(Plan):
 
     def _made_marks(self) -> tuple[DerivedOutput, ...]:
         one = len(self._axes) == 1
-        made = [
+        outputs = [
             DerivedOutput(kind if one else f"{name}_{kind}", axis.views[0], kind, self._slots)
             for axis in self._axes
             for name in (axis.names[:1] if one else axis.names)
             for kind in self._pack.marks
         ]
         numbers = [mark for mark in self.upstream.marks if mark.kind.endswith("_numbers")]
-        return (*made, *(replace(mark, view=self._packed_view(mark), squeeze=False) for mark in numbers))
+        return (*outputs, *(replace(mark, view=self._packed_view(mark), squeeze=False) for mark in numbers))
 
     def _packed_view(self, mark: DerivedOutput) -> int:
         """A view that is packed, with the rows that a mark numbers."""
@@ -361,9 +361,9 @@ class _Plans:
         elif (submitted := self._submitted(epoch)) is not None:
             self._recent[epoch] = submitted
         else:
-            made = self._make(epoch)
+            plan = self._make(epoch)
             self._recent[epoch] = Future()
-            self._recent[epoch].set_result(made)
+            self._recent[epoch].set_result(plan)
         return self._recent[epoch]
 
     def _submitted(self, epoch: int) -> Future[Index] | None:
@@ -424,9 +424,9 @@ class _PieceLayout:
     def slots(self, below: Selection, width: int) -> Selection:
         """One place a piece, for episode columns."""
         item = below.at // below.shape[1]
-        at = self.pieces.pack[item] * width + self.number[item]
+        slot = self.pieces.pack[item] * width + self.number[item]
         return Selection(
-            below.source, below.start, below.length, at, (self.n, width), None, self.number[item] + 1, at * 0
+            below.source, below.start, below.length, slot, (self.n, width), None, self.number[item] + 1, slot * 0
         )
 
     def rows(self, below: Selection, axis: int, width: int, continued: bool) -> Selection:
@@ -438,21 +438,21 @@ class _PieceLayout:
         begin = pieces.begin[item, axis]
         lo = np.maximum(within, begin)
         rows = np.minimum(within + below.length, begin + pieces.length[item, axis]) - lo
-        at = pieces.pack[item] * width + pieces.at[item, axis] + lo - begin
+        destination = pieces.pack[item] * width + pieces.at[item, axis] + lo - begin
         headed = (lo == begin) & (begin > 0) if self.head else None
         position = lo if continued else lo - begin + (0 if headed is None else (begin > 0) * self.head)
-        made = Selection(
+        selection = Selection(
             below.source,
             below.start + (lo - within),
             rows,
-            at,
+            destination,
             (self.n, width),
             None,
             self.number[item] + 1,
             position,
             headed,
         )
-        return made if (rows > 0).all() else made.spans(rows > 0)
+        return selection if (rows > 0).all() else selection.spans(rows > 0)
 
 
 def _within(selection: Selection) -> IntArray:

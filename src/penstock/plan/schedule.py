@@ -307,17 +307,17 @@ def _stretches(shares: Sequence[Fraction] | Stretches) -> Stretches:
 
 
 def _checked(stretches: Stretches) -> tuple[tuple[int, tuple[Fraction, ...]], ...]:
-    positions, sources = [at for at, _ in stretches], len(stretches[0][1])
+    positions, sources = [start for start, _ in stretches], len(stretches[0][1])
     if positions[0] != 0 or any(a >= b for a, b in pairwise(positions)):
         raise PlanError(f"expected weights from position 0 on, at ascending positions, got {positions}")
-    for at, shares in stretches:
+    for start, shares in stretches:
         exact = all(map(_is_exact, shares))
         if not exact or len(shares) != sources or sum(shares) != 1 or min(shares, default=-1) < 0:
             raise PlanError(
                 f"expected exact shares of {sources} sources that add up to 1, as shares() gives, "
-                f"got {list(shares)} from position {at} on"
+                f"got {list(shares)} from position {start} on"
             )
-    return tuple((at, tuple(shares)) for at, shares in stretches)
+    return tuple((start, tuple(shares)) for start, shares in stretches)
 
 
 def _is_exact(share: object) -> bool:

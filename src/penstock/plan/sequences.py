@@ -133,12 +133,12 @@ class SequencePlan(Plan):
         n, width = len(e), view.hi
         first = self._first[number][e]
         rows = self._rows[number][e]
-        at = np.arange(0, n * width, width)
+        destination = np.arange(0, n * width, width)
         source = self.episodes.source[e]
-        held = rows > 0
-        if not held.all():
-            source = source[held]
-            first = first[held]
-            rows = rows[held]
-            at = at[held]
-        return Selection(source, first, rows, at, (n, width))
+        nonempty = rows > 0
+        if not nonempty.all():
+            source = source[nonempty]
+            first = first[nonempty]
+            rows = rows[nonempty]
+            destination = destination[nonempty]
+        return Selection(source, first, rows, destination, (n, width))

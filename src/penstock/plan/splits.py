@@ -77,12 +77,12 @@ class SplitTree(Order):
 
     def place(self, source: int, j: int) -> int:
         """Up from the source: at each node, a search for the pick that was handed down."""
-        at = ~source
-        while at in self._parent:
-            node, side = self._parent[at]
+        node_number = ~source
+        while node_number in self._parent:
+            node, side = self._parent[node_number]
             handed = range(TOP - 1)
             j = bisect_left(handed, j + 1, key=lambda n, node=node, side=side: self._side(node, n, side)) - 1
-            at = node
+            node_number = node
         return j
 
     def _left(self, node: int, n: int) -> int:

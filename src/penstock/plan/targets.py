@@ -1,4 +1,17 @@
-"""How many samples of each source a mix aims at: straight lines between knots, in whole multiples of 2^-64."""
+"""How many samples of each source a mix aims at: straight lines between knots, in whole multiples of 2^-64.
+
+Computes: after `k` picks, the share of each source, as Python integers in units of 2^-64 of a sample. A knot is a
+number of picks at which shares change: a stretch begins, or a source reaches its limit and leaves.
+
+Invariants: the targets at a knot add up to the knot. The rates after the last knot add up to one pick, or to zero if
+the mix ends there. So no rounding error adds up, however many stretches there are, and all machines agree.
+
+Error: a rate is a share rounded to 2^-64. The units that rounding loses go to the sources that lost most, so that the
+sum is exact. In a stretch without limits, a target after `k` picks is off its share by less than `k + 1` units.
+
+Why this way: `reach` inverts the line between two knots by division, so finding the pick at which a source is used up
+needs no search over picks.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +80,7 @@ class PickTargets:
         weights: list[tuple[int, ...]] = []
         base = np.array([0] * len(limits), object)
         rates = base * 0
-        for (_, shares), cut in zip(stretches, [*(at for at, _ in stretches[1:]), None], strict=True):
+        for (_, shares), cut in zip(stretches, [*(start for start, _ in stretches[1:]), None], strict=True):
             exact = ((share.numerator << 128) // share.denominator for share in shares)
             paces = np.array([max(pace, share > 0) for pace, share in zip(exact, shares, strict=True)], object)
             ends = _ends(base, paces, limits)

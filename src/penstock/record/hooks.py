@@ -113,7 +113,7 @@ def seed_stream(seed: int | None) -> Iterator[int]:
         >>> [next(a) for _ in range(3)] == [next(b) for _ in range(3)]
         True
     """
-    at, stride = (int(i) for i in np.random.default_rng(seed).integers(0, 2**31, 2))
+    next_seed, stride = (int(i) for i in np.random.default_rng(seed).integers(0, 2**31, 2))
     while True:
-        yield at
-        at = (at + (stride | 1)) % 2**31  # an odd stride visits all residues
+        yield next_seed
+        next_seed = (next_seed + (stride | 1)) % 2**31  # an odd stride visits all residues

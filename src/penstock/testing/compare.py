@@ -95,9 +95,9 @@ def brute_force(rows: Sequence[npt.NDArray[np.generic]], field: Field, selection
     """
     n, width = selection.shape
     grid = [np.zeros((0,) if field.ragged else field.shape, field.dtype) for _ in range(n * width)]
-    for start, length, at in zip(selection.start, selection.length, selection.at, strict=True):
+    for start, length, destination in zip(selection.start, selection.length, selection.at, strict=True):
         for i in range(int(length)):
-            grid[at + i] = rows[int(start) + i]
+            grid[destination + i] = rows[int(start) + i]
     if field.ragged:
         values = np.concatenate([np.zeros(0, field.dtype), *grid]).astype(field.dtype)
         return Ragged(values, offsets_of([len(row) for row in grid]), (n, width))
@@ -127,8 +127,8 @@ def random_selection(rng: np.random.Generator, total: int, n: int, width: int) -
             length = min(b - a, total)
             if length and rng.random() < 0.8:
                 spans.append((int(rng.integers(int(total - length + 1))), length, sample * width + a))
-    start, length, at = np.array(spans, np.int64).reshape(-1, 3).T.copy()
-    return Selection(np.zeros_like(start), start, length, at, (n, width))
+    start, length, destination = np.array(spans, np.int64).reshape(-1, 3).T.copy()
+    return Selection(np.zeros_like(start), start, length, destination, (n, width))
 
 
 def _listed(array: Array) -> list[npt.NDArray[np.generic]]:

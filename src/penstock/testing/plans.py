@@ -86,10 +86,10 @@ class PlanContract(ABC):
         plan = self.plan(episodes)
         selections = plan.resolve(np.arange(plan.start(2)))
         owners = [_owners(episodes, v.align, s) for v, s in zip(plan.views, selections, strict=True)]
-        joined = np.concatenate(
+        owners_of_rows = np.concatenate(
             [np.where(s.rows() < 0, -1, o) for o, s in zip(owners, selections, strict=True)], axis=1
         )
-        for sample in joined:
+        for sample in owners_of_rows:
             assert len(set(sample.tolist()) - {-1}) <= 1
 
     def test_resolving_in_parts_is_resolving(self) -> None:
@@ -291,8 +291,10 @@ def _grid(selection: Selection) -> IntArray:
 def _spread(selection: Selection, values: Any) -> IntArray:
     """`[n, L]`: the value of the span that covers each place, -1 where none does."""
     out = np.full(selection.shape[0] * selection.shape[1], -1)
-    for at, length, value in zip(selection.at.tolist(), selection.length.tolist(), values.tolist(), strict=True):
-        out[at : at + length] = value
+    for destination, length, value in zip(
+        selection.at.tolist(), selection.length.tolist(), values.tolist(), strict=True
+    ):
+        out[destination : destination + length] = value
     return out.reshape(selection.shape)
 
 
@@ -308,8 +310,8 @@ def _samples(plan: Plan, k: IntArray) -> list[tuple[int, ...]]:
 def _rows_of(plan: Plan, epoch: int) -> list[list[tuple[int, int]]]:
     """The rows of an epoch in each view, with their sources, sorted, in any grouping."""
     selections = plan.resolve(np.arange(plan.start(epoch), plan.start(epoch + 1)))
-    found = [(s.rows().ravel().tolist(), _spread(s, s.source).ravel().tolist()) for s in selections]
-    return [sorted(pair for pair in zip(rows, sources, strict=True) if pair[0] >= 0) for rows, sources in found]
+    pairs = [(s.rows().ravel().tolist(), _spread(s, s.source).ravel().tolist()) for s in selections]
+    return [sorted(pair for pair in zip(rows, sources, strict=True) if pair[0] >= 0) for rows, sources in pairs]
 
 
 def _owners(episodes: Episodes, align: str, selection: Selection) -> IntArray:

@@ -102,8 +102,8 @@ class SourceContract(ABC):
             assert source.episode(e).id == e
             assert_same_episode(source.episode(e), expected)
             assert_same_episode(source.episode(e - len(episodes)), expected)
-        for found, expected in zip(source.episodes(), episodes, strict=True):
-            assert_same_episode(found, expected)
+        for episode, expected in zip(source.episodes(), episodes, strict=True):
+            assert_same_episode(episode, expected)
 
     def test_reads_equal_a_loop_over_rows(self, source: Source, episodes: list[Episode]) -> None:
         """Random spans with padding, at every width, of every column."""
@@ -121,8 +121,8 @@ class SourceContract(ABC):
             self._same(source, path, rows, Selection(zero, zero, zero + len(rows), zero, (1, len(rows))))
 
     def _same(self, source: Source, path: str, rows: Sequence[Any], selection: Selection) -> None:
-        found = source.read([path], selection)[path]
-        assert_same_array(found, brute_force(rows, source.spec[path], selection), path)
+        array = source.read([path], selection)[path]
+        assert_same_array(array, brute_force(rows, source.spec[path], selection), path)
 
     def test_values_of_ragged_columns_are_read_by_their_numbers(self, source: Source, episodes: list[Episode]) -> None:
         """As if all rows were laid end to end; padding stays as the caller had it, and others are refused."""
@@ -174,8 +174,8 @@ class SourceContract(ABC):
     def test_metadata_of_episodes(self, source: Source, episodes: list[Episode]) -> None:
         """In any order, with repetitions."""
         order = [*range(len(episodes)), 0, len(episodes) - 1]
-        for found, e in zip(source.episode_metadata(order), order, strict=True):
-            assert {name: found.get(name) for name in episodes[e].metadata} == dict(episodes[e].metadata)
+        for entries, e in zip(source.episode_metadata(order), order, strict=True):
+            assert {name: entries.get(name) for name in episodes[e].metadata} == dict(episodes[e].metadata)
         assert source.episode_metadata([]) == []
 
     def test_the_table_holds_every_number(self, source: Source, episodes: list[Episode]) -> None:
@@ -213,8 +213,8 @@ class SourceContract(ABC):
         """It travels to workers."""
         with pickle.loads(pickle.dumps(source)) as other:  # noqa: S301
             assert other.fingerprint == source.fingerprint
-            for found, expected in zip(other.episodes(), episodes, strict=True):
-                assert_same_episode(found, expected)
+            for episode, expected in zip(other.episodes(), episodes, strict=True):
+                assert_same_episode(episode, expected)
 
     def test_a_fork_reads_the_same(self, source: Source) -> None:
         """After a first read here, so that files are open."""

@@ -102,8 +102,8 @@ class WriterContract(ABC):
         """
         with self.open(path) as source:
             assert len(source) == len(expected)
-            for found, episode in zip(source.episodes(), expected, strict=True):
-                assert_same_episode(found, episode)
+            for stored, episode in zip(source.episodes(), expected, strict=True):
+                assert_same_episode(stored, episode)
 
     def filled(self, path: Path, episodes: Sequence[Episode]) -> None:
         """Create a dataset of episodes.
@@ -162,8 +162,8 @@ class WriterContract(ABC):
             writer.write_all(FLAT.episodes())
             writer.update_metadata({"description": "second", "tags": ["a"]})
         with self.open(path) as source:
-            found = {name: source.metadata[name] for name in ("author", "description", "tags")}
-        assert found == {"author": "me", "description": "second", "tags": ["a"]}
+            stored = {name: source.metadata[name] for name in ("author", "description", "tags")}
+        assert stored == {"author": "me", "description": "second", "tags": ["a"]}
 
     def test_other_columns_are_refused(self, path: Path) -> None:
         """And leave the dataset as it was, and the writer usable."""
@@ -225,8 +225,8 @@ class WriterContract(ABC):
                 if not self.growing:
                     continue
                 assert source.refresh() is False
-                for found, expected in zip(source.episodes(), episodes[: n + 1], strict=True):
-                    assert_same_episode(found, expected)
+                for stored, expected in zip(source.episodes(), episodes[: n + 1], strict=True):
+                    assert_same_episode(stored, expected)
 
     def test_a_kill_loses_nothing_that_was_saved(self, path: Path) -> None:
         """SIGKILL at any moment: every episode that `write` returned from is stored, and the dataset goes on."""
@@ -236,8 +236,8 @@ class WriterContract(ABC):
             saved += killed_after(kills * 3, partial(self._endless, path, len(saved)))
             with self.open(path) as source:
                 assert len(source) in (len(saved), len(saved) + 1)  # the last may be whole, but not yet reported
-                for e, found in enumerate(source.episodes()):
-                    assert_same_episode(found, numbered(e))
+                for e, stored in enumerate(source.episodes()):
+                    assert_same_episode(stored, numbered(e))
                 saved = list(range(len(source)))
         with self.append(path) as writer:
             assert writer.write(numbered(len(saved))) == len(saved)

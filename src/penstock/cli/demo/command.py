@@ -47,5 +47,5 @@ def demo(
         console.print(tables(results), pictures.table(seen))
         dataset = results[-1].recorded.path
         console.print(f"The picture is {out / 'demo.png'}; look at a dataset with: penstock info {dataset}")
-    if not all(held for made in (*results, seen) for held in made.checks.values()):
+    if not all(passed for outcome in (*results, seen) for passed in outcome.checks.values()):
         raise typer.Exit(1)

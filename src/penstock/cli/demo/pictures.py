@@ -42,7 +42,7 @@ class Pictures:
             "losses": self.learned.losses,
             "actions_told_right": self.learned.right,
             "samples_per_second": self.learned.rate,
-            "r2": {name: found.r2 for name, found in self.probes.items()},
+            "r2": {name: probe.r2 for name, probe in self.probes.items()},
             "checks": self.checks,
         }
 
@@ -69,17 +69,19 @@ def learn(task: ImageTask, folder: Path) -> Pictures:
     return Pictures(task, paths, steps, learned, probes, checks)
 
 
-def table(found: Pictures) -> RenderableType:
+def table(pictures: Pictures) -> RenderableType:
     """Return a table with one row: the results and the checks."""
     title = "Learned from pictures: which action lies between two of them"
     shown = Table(title=title, title_justify="left", title_style="bold cyan", box=SIMPLE_HEAD, pad_edge=False)
     for name in ("task", "steps", "shards", "loss", "action accuracy", "agent's place, R2 before > after"):
         shown.add_column(name)
-    r2 = {name: f"{p.r2:.2f}" for name, p in found.probes.items()}
-    steps = " + ".join(f"{n:,} {player}" for player, n in found.steps.items())
-    held = size(sum(bytes_at(path) for path in found.paths.values()))
-    right = f"{np.mean(found.learned.right[-20:]):.1%}"
-    losses = sparkline(found.learned.losses, 16)
-    shown.add_row(f"toy/{found.task.name}", steps, held, losses, right, f"{r2['untrained']} > {r2['trained']}")
-    marks = (Text("yes ", "green") if holds else Text("NO  ", "bold red") for holds in found.checks.values())
-    return Group(Fitted(shown), *(mark + Text(check) for mark, check in zip(marks, found.checks, strict=True)), Text())
+    r2 = {name: f"{p.r2:.2f}" for name, p in pictures.probes.items()}
+    steps = " + ".join(f"{n:,} {player}" for player, n in pictures.steps.items())
+    file_sizes = size(sum(bytes_at(path) for path in pictures.paths.values()))
+    right = f"{np.mean(pictures.learned.right[-20:]):.1%}"
+    losses = sparkline(pictures.learned.losses, 16)
+    shown.add_row(f"toy/{pictures.task.name}", steps, file_sizes, losses, right, f"{r2['untrained']} > {r2['trained']}")
+    marks = (Text("yes ", "green") if holds else Text("NO  ", "bold red") for holds in pictures.checks.values())
+    return Group(
+        Fitted(shown), *(mark + Text(check) for mark, check in zip(marks, pictures.checks, strict=True)), Text()
+    )

@@ -107,10 +107,10 @@ def _draw_films(axes: Any, result: Result, patches: Any) -> None:
     for k, (name, color, seen) in enumerate(zip(("expert", "random"), (GOLD, CORAL), episodes, strict=True)):
         left = 1.75 * k
         axes.add_patch(patches.Rectangle((left, -0.12), 1.5, FRAMES * 1.06 + 0.2, fc="#05070f", ec="none"))
-        for i, at in enumerate(np.linspace(0, len(seen) - 1, FRAMES).round().astype(int)):
+        for i, step in enumerate(np.linspace(0, len(seen) - 1, FRAMES).round().astype(int)):
             top = i * 1.06
             axes.imshow(
-                seen[at].transpose(1, 2, 0), extent=(left + 0.25, left + 1.25, top + 1, top), interpolation="nearest",
+                seen[step].transpose(1, 2, 0), extent=(left + 0.25, left + 1.25, top + 1, top), interpolation="nearest",
                 zorder=2,
             )  # fmt: skip
         for hole in np.arange(0, FRAMES * 1.06, 0.265):

@@ -140,5 +140,5 @@ def _check(line: str, path: str, number: int) -> None:
     try:
         json.loads(line)
     except (ValueError, RecursionError) as error:
-        told = f"expected a JSON list, or a JSON value a line, got {error}"
-        raise FormatError(told, path=path, where=f"line {number + 1}") from error
+        message = f"expected a JSON list, or a JSON value a line, got {error}"
+        raise FormatError(message, path=path, where=f"line {number + 1}") from error

@@ -249,21 +249,23 @@ class Mixture(DatasetProviderBase):
     def _made(
         self, args: AirIOInjectedRuntimeArgs, runtime: list[Preprocessor], shuffle: int | None, seed: int
     ) -> MapDataset:
-        at = _packer_of(runtime)
-        before = runtime if at is None else runtime[: at[0]]
+        packer = _packer_of(runtime)
+        before = runtime if packer is None else runtime[: packer[0]]
         flows = [task.flow(args, seed, runtime).apply(before).columns() for task in self.leaf_tasks]
         for flow in flows:
             if len(flow.dataset) == 0:
                 raise PlanError(f"expected examples in every task of {self.name}, got none in {flow.name}")
-        _check_alike(flows, shapes=at is None)
-        if at is None:
+        _check_alike(flows, shapes=packer is None)
+        if packer is None:
             return self._mixed(_alike(flows), shuffle, self._label)
         if self._label is not None:
             raise PlanError(f"expected no label where {self.name} is packed after mixing, got {self._label!r}")
         sequences = [replace(flow, rows=only(flow.sequences(), flow.args, flow.name)) for flow in flows]
         # Ragged features are as wide as the longest of each task, which may differ.
         mixed = self._mixed(sequences, shuffle, None, union=True)
-        packed = flows[0].with_packs(mixed, at[1], pad_id_of(runtime[at[0] + 1 :])).apply(runtime[at[0] + 1 :])
+        packed = (
+            flows[0].with_packs(mixed, packer[1], pad_id_of(runtime[packer[0] + 1 :])).apply(runtime[packer[0] + 1 :])
+        )
         return packed.dataset if shuffle is None else packed.dataset.shuffle(shuffle)
 
     def _mixed(self, flows: Sequence[Flow], shuffle: int | None, label: str | None, union: bool = False) -> MapDataset:
@@ -306,16 +308,16 @@ def _seed_of(seed: int | None, shuffle: bool) -> int:
 
 def _check_alike(flows: Sequence[Flow], shapes: bool) -> None:
     """Raise `SpecError` if tasks give examples with different features, naming the difference."""
-    found = [
+    differing = [
         {path: f"{a.dtype}{list(a.shape[1:]) if shapes else ''}" for path, a in flow.dataset[:1].flat.items()}
         for flow in flows
     ]
-    for flow, features in zip(flows, found, strict=True):
-        both = [(path, features.get(path, "none"), found[0].get(path, "none")) for path in found[0] | features]
-        told = ", ".join(f"{path} is {mine}, not {wanted}" for path, mine, wanted in both if mine != wanted)
-        if told:
+    for flow, features in zip(flows, differing, strict=True):
+        both = [(path, features.get(path, "none"), differing[0].get(path, "none")) for path in differing[0] | features]
+        text = ", ".join(f"{path} is {mine}, not {wanted}" for path, mine, wanted in both if mine != wanted)
+        if text:
             raise SpecError(
-                f"expected tasks with the same features, got others in {flow.name} than in {flows[0].name}: {told}"
+                f"expected tasks with the same features, got others in {flow.name} than in {flows[0].name}: {text}"
             )
 
 

@@ -109,11 +109,13 @@ class Each:
 
     def __call__(self, columns: Columns, keys: UInt64Array | None = None) -> Columns:
         """Return the results of all rows as columns; 1-d features are ragged if an input column was ragged."""
-        made = [dict(leaves(value)) for value in self.values(columns, keys)]
-        if not made:
+        examples = [dict(leaves(value)) for value in self.values(columns, keys)]
+        if not examples:
             return columns if self.nothing is None else self.nothing
         ragged = {path for path, array in columns.flat.items() if isinstance(array, Ragged)}
-        return Columns({path: _stacked(path, [_present(e, path) for e in made], ragged) for path in made[0]}, columns.n)
+        return Columns(
+            {path: _stacked(path, [_present(e, path) for e in examples], ragged) for path in examples[0]}, columns.n
+        )
 
     def values(self, columns: Columns, keys: UInt64Array | None = None) -> list[Any]:
         """Return the function's result for each row. With keys, the function gets a random number generator."""

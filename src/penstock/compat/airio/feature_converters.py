@@ -137,14 +137,14 @@ def _lm(columns: Columns, runtime_args: AirIOInjectedRuntimeArgs, packed: bool, 
     runtime_args.length("targets")
     targets = feature(columns, "targets")
     ids = feature(columns, "targets_segment_ids") if packed else None
-    made = {
+    outputs = {
         "decoder_target_tokens": targets,
         "decoder_input_tokens": make_autoregressive_inputs(targets, ids, bos_id),
         "decoder_loss_weights": targets != pad_id,
     }
     if packed:
-        made |= {"decoder_segment_ids": ids, "decoder_positions": feature(columns, "targets_positions")}
-    return Columns(made, columns.n)
+        outputs |= {"decoder_segment_ids": ids, "decoder_positions": feature(columns, "targets_positions")}
+    return Columns(outputs, columns.n)
 
 
 @batched
@@ -157,10 +157,10 @@ def _enc_dec(
     bos_id: int,
 ) -> Columns:
     runtime_args.length("inputs")
-    made = {"encoder_input_tokens": feature(columns, "inputs"), **{name: feature(columns, name) for name in kept}}
+    outputs = {"encoder_input_tokens": feature(columns, "inputs"), **{name: feature(columns, name) for name in kept}}
     if packed:
-        made |= {f"encoder_{kind}": feature(columns, f"inputs_{kind}") for kind in ("segment_ids", "positions")}
-    return _lm(columns, runtime_args, packed, pad_id, bos_id).merged(made)
+        outputs |= {f"encoder_{kind}": feature(columns, f"inputs_{kind}") for kind in ("segment_ids", "positions")}
+    return _lm(columns, runtime_args, packed, pad_id, bos_id).merged(outputs)
 
 
 @batched
@@ -186,19 +186,19 @@ def _prefix_lm(
     bos_id: int,
     only_targets: bool,
 ) -> Columns:
-    made = _lm(columns, runtime_args, packed, pad_id, bos_id)
-    tokens, widths = made["decoder_target_tokens"], feature(columns, "inputs_width")
+    outputs = _lm(columns, runtime_args, packed, pad_id, bos_id)
+    tokens, widths = outputs["decoder_target_tokens"], feature(columns, "inputs_width")
     positions: Tokens = np.arange(tokens.shape[1], dtype=np.int64)[None]
     real = np.bool_(True)
     if packed:
-        positions, real = feature(columns, "targets_positions"), made["decoder_segment_ids"] > 0
+        positions, real = feature(columns, "targets_positions"), outputs["decoder_segment_ids"] > 0
     else:
         widths = widths[:, :1]
-    weights = made["decoder_loss_weights"]
+    weights = outputs["decoder_loss_weights"]
     if only_targets:
         weights = (weights & (positions >= widths)).astype(tokens.dtype)
     attention = ((positions <= widths) & real).astype(tokens.dtype)
-    return made.merged(
+    return outputs.merged(
         {
             "decoder_loss_weights": weights,
             "decoder_causal_attention": attention,
@@ -218,9 +218,9 @@ def _lengths(sides: dict[str, str], kept: tuple[str, ...]) -> UpdateRuntimeArgs:
     """Return the sequence length of each output of a converter, which is the length of its input feature."""
 
     def update(args: AirIOInjectedRuntimeArgs) -> AirIOInjectedRuntimeArgs:
-        made = {new: args.length(old) for new, old in sides.items()}
+        lengths = {new: args.length(old) for new, old in sides.items()}
         passed = {name: length for name, length in (args.sequence_lengths or {}).items() if name in kept}
-        return args.replace(sequence_lengths=made | passed)
+        return args.replace(sequence_lengths=lengths | passed)
 
     return update
 
@@ -242,7 +242,7 @@ def _packer(pack: bool | PackPreprocessor, use_multi_bin_packing: bool) -> list[
 
 
 def _rows(columns: Columns, name: str) -> Ragged:
-    held = feature(columns, name)
-    if not isinstance(held, Ragged):
-        raise SpecError(f"expected {name!r} as variable-length sequences, got {held.dtype}{list(held.shape)}")
-    return held
+    values = feature(columns, name)
+    if not isinstance(values, Ragged):
+        raise SpecError(f"expected {name!r} as variable-length sequences, got {values.dtype}{list(values.shape)}")
+    return values

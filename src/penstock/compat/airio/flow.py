@@ -72,8 +72,8 @@ class Flow:
         seed = (self.seed + ((self.stage + 1) << 48)) if isinstance(step, RandomMapFnTransform) else None
         bound = injected(fn, self.args)
         # The batch size is no part of the name, so that it may change in a run.
-        told = "" if bound is fn else f" of {dict(self.args.sequence_lengths or {})} {self.args.split}"
-        call = Call(bound, f"{named(fn)} {FunctionDigest.of(fn).text}{told}")
+        lengths_text = "" if bound is fn else f" of {dict(self.args.sequence_lengths or {})} {self.args.split}"
+        call = Call(bound, f"{named(fn)} {FunctionDigest.of(fn).text}{lengths_text}")
         # Lengths by axis are for features that are ragged along several, which no column is before they are padded.
         of_examples = not step.of_batches or (self.args.by_axis and getattr(fn, "func", fn) in (trim, pad))
         if self.examples is not None and of_examples and seed is None:
@@ -122,8 +122,8 @@ class Flow:
         """The features that are known to be text: of examples that no function has made columns of yet."""
         if self.episodes is None:
             return ()
-        held = self.episodes.spec
-        return tuple(path for path in held if held[path].kind == "text")
+        spec = self.episodes.spec
+        return tuple(path for path in spec if spec[path].kind == "text")
 
     def settled(self) -> Flow:
         """With the functions so far behind it: rows are what they made, and lengths are known. Cost: one pass, if there
@@ -188,11 +188,11 @@ class Marks:
 
     def __call__(self, columns: Columns) -> Columns:
         """The columns with the marks renamed."""
-        made = {name: array for name, array in columns.flat.items() if name not in MARKS}
+        outputs = {name: array for name, array in columns.flat.items() if name not in MARKS}
         for kind in MARKS:
             if kind in columns.flat:
-                made |= {f"{name}_{kind}": columns.flat[kind] for name in self.features}
-        return Columns.of_flat(made, columns.n)
+                outputs |= {f"{name}_{kind}": columns.flat[kind] for name in self.features}
+        return Columns.of_flat(outputs, columns.n)
 
 
 def as_it_is(columns: Columns) -> Columns:

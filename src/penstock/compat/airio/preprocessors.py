@@ -188,8 +188,8 @@ def _each_feature(
 ) -> Any:
     """The features that have a sequence length changed, of `Columns` or of one example."""
     if isinstance(columns, Columns):
-        held = {name: columns.flat[name] for name in runtime_args.shapes if name in columns.flat}
-        return columns.merged({name: change(name, held[name], runtime_args.shapes[name]) for name in held})
+        features = {name: columns.flat[name] for name in runtime_args.shapes if name in columns.flat}
+        return columns.merged({name: change(name, features[name], runtime_args.shapes[name]) for name in features})
     example = dict(typing.cast(Mapping[str, Any], columns))
     for name, lengths in runtime_args.shapes.items():
         if name in example:
@@ -197,43 +197,43 @@ def _each_feature(
     return example
 
 
-def _trimmed(name: str, held: Any, lengths: tuple[int, ...]) -> Any:
+def _trimmed(name: str, values: Any, lengths: tuple[int, ...]) -> Any:
     """The first values of each row."""
     inner = tuple(slice(0, length) for length in lengths[1:])
-    _check_axes(name, held, lengths)
-    if not isinstance(held, Ragged):
-        return held[:, : lengths[0], *inner]
-    kept = np.minimum(held.lengths, lengths[0])
+    _check_axes(name, values, lengths)
+    if not isinstance(values, Ragged):
+        return values[:, : lengths[0], *inner]
+    kept = np.minimum(values.lengths, lengths[0])
     offsets = offsets_of(kept)
-    rows = np.arange(offsets[-1], dtype=np.int64) + np.repeat(held.offsets[:-1] - offsets[:-1], kept)
-    return Ragged(held.values[rows][:, *inner] if inner else held.values[rows], offsets)
+    rows = np.arange(offsets[-1], dtype=np.int64) + np.repeat(values.offsets[:-1] - offsets[:-1], kept)
+    return Ragged(values.values[rows][:, *inner] if inner else values.values[rows], offsets)
 
 
-def _filled(name: str, held: Any, lengths: tuple[int, ...], pad_id: int) -> AnyArray:
+def _filled(name: str, values: Any, lengths: tuple[int, ...], pad_id: int) -> AnyArray:
     """Each row, and `pad_id` behind it."""
-    _check_axes(name, held, lengths)
-    inner = held.values.shape[1:] if isinstance(held, Ragged) else held.shape[2:]
-    longest = int(held.lengths.max(initial=0)) if isinstance(held, Ragged) else held.shape[1]
-    found = (longest, *inner)[: len(lengths)]
-    if any(size > length for size, length in zip(found, lengths, strict=True)):
+    _check_axes(name, values, lengths)
+    inner = values.values.shape[1:] if isinstance(values, Ragged) else values.shape[2:]
+    longest = int(values.lengths.max(initial=0)) if isinstance(values, Ragged) else values.shape[1]
+    padded_shape = (longest, *inner)[: len(lengths)]
+    if any(size > length for size, length in zip(padded_shape, lengths, strict=True)):
         shown = lengths[0] if len(lengths) == 1 else list(lengths)
-        got = found[0] if len(found) == 1 else list(found)
+        got = padded_shape[0] if len(padded_shape) == 1 else list(padded_shape)
         raise SpecError(f"expected at most {shown} values of {name!r}, got {got}; trim before padding")
     shape = (*lengths, *inner[len(lengths) - 1 :])
-    if not isinstance(held, Ragged) and held.shape[1:] == shape:
-        return held
-    out = np.full((len(held), *shape), pad_id, held.dtype)
+    if not isinstance(values, Ragged) and values.shape[1:] == shape:
+        return values
+    out = np.full((len(values), *shape), pad_id, values.dtype)
     places = tuple(slice(0, size) for size in inner)
-    if isinstance(held, Ragged):
-        row = np.repeat(np.arange(len(held)), held.lengths)
-        out[row, np.arange(len(row)) - held.offsets[row], *places] = held.values
+    if isinstance(values, Ragged):
+        row = np.repeat(np.arange(len(values)), values.lengths)
+        out[row, np.arange(len(row)) - values.offsets[row], *places] = values.values
     else:
-        out[:, :longest, *places] = held
+        out[:, :longest, *places] = values
     return out
 
 
-def _check_axes(name: str, held: Any, lengths: tuple[int, ...]) -> None:
-    axes = held.values.ndim if isinstance(held, Ragged) else held.ndim - 1
+def _check_axes(name: str, values: Any, lengths: tuple[int, ...]) -> None:
+    axes = values.values.ndim if isinstance(values, Ragged) else values.ndim - 1
     if axes < 1 or (len(lengths) > 1 and len(lengths) != axes):
         raise SpecError(f"expected a sequence length for each of {axes} axes of {name!r}, got {list(lengths)}")
 

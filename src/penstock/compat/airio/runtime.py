@@ -62,11 +62,11 @@ class AirIOInjectedRuntimeArgs:
     def limits(self) -> dict[str, int]:
         """The features that have a length, with it. Raises `PlanError` for one that has a list of lengths, which can
         be trimmed and padded, and neither packed nor converted."""
-        found = {name: length for name, length in (self.sequence_lengths or {}).items() if length != SKIP_FEATURE}
-        lists = {name: list(length) for name, length in found.items() if not isinstance(length, int)}
+        limited = {name: length for name, length in (self.sequence_lengths or {}).items() if length != SKIP_FEATURE}
+        lists = {name: list(length) for name, length in limited.items() if not isinstance(length, int)}
         if lists:
             raise PlanError(f"expected one number as the sequence length of what is packed or converted, got {lists}")
-        return {name: length for name, length in found.items() if isinstance(length, int)}
+        return {name: length for name, length in limited.items() if isinstance(length, int)}
 
     def length(self, feature: str) -> int:
         """Return the length of a feature. Raises `PlanError` if it has no length."""

@@ -75,11 +75,11 @@ class Assembly:
             for feed in branch.feeds
             if hooks[id(feed)].transform is not None or hooks[id(feed)].weights is not None
         }
-        made: dict[str, LivePipeline] = {}
+        pipelines: dict[str, LivePipeline] = {}
         for branch in branches:
             streams = [self._stream(branch, i, hooks[id(feed)], looked_at) for i, feed in enumerate(branch.feeds)]
-            made[branch.alias] = LivePipeline(streams, self._options(branch), decode=self._tensors.decode)
-        return made
+            pipelines[branch.alias] = LivePipeline(streams, self._options(branch), decode=self._tensors.decode)
+        return pipelines
 
     def _options(self, branch: Branch) -> LiveOptions:
         sampler = branch.sampler
@@ -193,10 +193,10 @@ def _overflow(branch: Branch) -> Overflow:
     for feed in branch.feeds:
         stages = (feed.pool, feed.validator, feed.rescorer, feed.unpacker)
         queues += [stage.output for stage in stages if stage is not None]
-    found = {queue.overflow_behavior for queue in queues} - {"BLOCK"}
-    if len(found) > 1:
-        raise PlanError(f"expected one way of dropping on the way to output {branch.alias!r}, got {sorted(found)}")
-    return OVERFLOW[found.pop()] if found else "block"
+    behaviors = {queue.overflow_behavior for queue in queues} - {"BLOCK"}
+    if len(behaviors) > 1:
+        raise PlanError(f"expected one way of dropping on the way to output {branch.alias!r}, got {sorted(behaviors)}")
+    return OVERFLOW[behaviors.pop()] if behaviors else "block"
 
 
 def _weights(feed: Feed) -> DiffFocus | None:

@@ -100,34 +100,34 @@ def bind(message: type[M], given: object, where: str = "the configuration") -> M
     """
     if isinstance(given, message):
         return given
-    found: dict[str, list[tuple[object, str]]] = {}
+    entries: dict[str, list[tuple[object, str]]] = {}
     types_of = _types(message)
     for name, value, place in _entries(given, where, types_of):
         if name not in types_of:
             meant = suggestion(name, types_of)
             raise DataError(f"expected one of {sorted(types_of)}, got {name!r}{meant} - at {place}")
-        found.setdefault(name, []).append((value, place))
-    made: dict[str, Any] = {}
-    for name, values in found.items():
+        entries.setdefault(name, []).append((value, place))
+    arguments: dict[str, Any] = {}
+    for name, values in entries.items():
         one, is_repeated = types_of[name]
         if not is_repeated and len(values) > 1:
             raise DataError(f"expected {name!r} once, got it {len(values)} times - at {values[-1][1]}")
         least = next(f.metadata.get("least") for f in dataclasses.fields(message) if f.name == name)  # pyright: ignore[reportArgumentType]
         bound = tuple(_value(one, value, place, least) for value, place in values)
-        made[name] = bound if is_repeated else bound[0]
-    return message(**made)
+        arguments[name] = bound if is_repeated else bound[0]
+    return message(**arguments)
 
 
 @functools.cache
 def _types(message: type[Any]) -> dict[str, tuple[Any, bool]]:
     """The type of each field's values, and whether there may be several."""
-    found: dict[str, tuple[Any, bool]] = {}
+    fields: dict[str, tuple[Any, bool]] = {}
     for name, hint in typing.get_type_hints(message).items():
         inner = [one for one in typing.get_args(hint) if one is not types.NoneType and one is not Ellipsis]
         is_repeated = typing.get_origin(hint) is tuple
         is_optional = isinstance(hint, types.UnionType)
-        found[name] = (inner[0] if is_repeated or is_optional else hint, is_repeated)
-    return found
+        fields[name] = (inner[0] if is_repeated or is_optional else hint, is_repeated)
+    return fields
 
 
 def _entries(given: object, where: str, types_of: Mapping[str, tuple[Any, bool]]) -> list[tuple[str, object, str]]:
@@ -144,12 +144,12 @@ def _entries(given: object, where: str, types_of: Mapping[str, tuple[Any, bool]]
         items = [(str(f.name), _shortest(value, f)) for f, value in listed]
     else:
         raise DataError(f"expected text, a dict, a message or its bytes, got {type(given).__name__} - at {where}")
-    found: list[tuple[str, object, str]] = []
+    named: list[tuple[str, object, str]] = []
     for name, value in items:
         several = types_of.get(name, (None, False))[1] and not isinstance(value, (str, Mapping))
         values: list[object] = list(typing.cast(Any, value)) if several else [typing.cast(object, value)]
-        found += [(name, one, f"{where}.{name}") for one in values]
-    return found
+        named += [(name, one, f"{where}.{name}") for one in values]
+    return named
 
 
 def _value(wanted: Any, given: object, place: str, least: int | None) -> object:

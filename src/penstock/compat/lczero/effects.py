@@ -34,27 +34,27 @@ def without_effect(branches: Sequence[Branch], queues: Mapping[str, Sequence[Que
         hanse_sampling_gamma of 'pool', without hanse_sampling_threshold
         queue_capacity of ['files'], as what waits behind these stages is bounded in bytes
     """
-    found = [setting for branch in branches for feed in branch.feeds for setting in _of_feed(feed)]
+    settings = [setting for branch in branches for feed in branch.feeds for setting in _of_feed(feed)]
     tensors = {branch.names["tensor_generator"] for branch in branches}  # their capacity says how many batches wait
     others = {name: outputs for name, outputs in queues.items() if name not in tensors}
     sized = [name for name, outputs in others.items() if any(queue.queue_capacity != CAPACITY for queue in outputs)]
     bounded = f"queue_capacity of {sized}, as what waits behind these stages is bounded in bytes"
-    return [*dict.fromkeys(found), *([bounded] if sized else [])]
+    return [*dict.fromkeys(settings), *([bounded] if sized else [])]
 
 
 def _of_feed(feed: Feed) -> list[str]:
     pool = feed.pool
     unpacker = feed.unpacker
-    found = list[str]()
+    settings = list[str]()
     if unpacker.position_sampling is not None and unpacker.position_count is None:
-        found.append(f"position_sampling of {feed.names['chunk_unpacker']!r}, without position_count")
+        settings.append(f"position_sampling of {feed.names['chunk_unpacker']!r}, without position_count")
     if not isinstance(pool, ShufflingChunkPoolConfig):
-        return found
+        return settings
     name = feed.names["shuffling_chunk_pool"]
     if not pool.hanse_sampling_threshold and pool.position_sampling is not None:
-        found.append(f"position_sampling of {name!r}, without hanse_sampling_threshold")
+        settings.append(f"position_sampling of {name!r}, without hanse_sampling_threshold")
     if not pool.hanse_sampling_threshold and pool.hanse_sampling_gamma != GAMMA:
-        found.append(f"hanse_sampling_gamma of {name!r}, without hanse_sampling_threshold")
+        settings.append(f"hanse_sampling_gamma of {name!r}, without hanse_sampling_threshold")
     if pool.position_cache_size and pool.cachehit_output is None:
-        found.append(f"position_cache_size of {name!r}, without cachehit_output")
-    return found
+        settings.append(f"position_cache_size of {name!r}, without cachehit_output")
+    return settings

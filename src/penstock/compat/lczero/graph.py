@@ -252,10 +252,10 @@ def _check_inputs(stage: StageConfig, stages: Mapping[str, StageConfig]) -> None
             f"{list(stage.input)}"
         )
     for i, name in enumerate(stage.input):
-        found = _gives(name, stages, f"stage {stage.name!r}")
+        outputs = _gives(name, stages, f"stage {stage.name!r}")
         needed = "Requests" if i == 1 and stage.kind == "shuffling_chunk_pool" else wanted
-        if found != needed:
-            raise PlanError(f"expected {needed} for stage {stage.name!r} ({stage.kind}), got {found} of {name!r}")
+        if outputs != needed:
+            raise PlanError(f"expected {needed} for stage {stage.name!r} ({stage.kind}), got {outputs} of {name!r}")
 
 
 def _gives(name: str, stages: Mapping[str, StageConfig], reader: str) -> str:

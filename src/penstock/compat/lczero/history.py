@@ -104,11 +104,11 @@ class History:
 
     def fullness(self, before: float, after: float) -> dict[str, Fullness]:
         """Return how full the queue of each stage was at the looks after one time and up to another."""
-        found: dict[str, Fullness] = {}
+        total: dict[str, Fullness] = {}
         for entry in self._entries:
             if before < entry.time <= after:
-                found = _sum(found, entry.fullness)
-        return found
+                total = _sum(total, entry.fullness)
+        return total
 
 
 def _sum(older: Mapping[str, Fullness], newer: Mapping[str, Fullness]) -> dict[str, Fullness]:

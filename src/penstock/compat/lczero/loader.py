@@ -236,8 +236,8 @@ class DataLoader(Iterator[Batch]):
             before = history.at(after["time"] - seconds)
             texts = [{"anchor": pool.anchor(), "last_chunk_key": pool.newest} for pool in pipeline.pools]
             fullness = history.fullness(before["time"], after["time"])
-            made = stage_metrics(branch, before, after, fullness=fullness, pools=texts, queues=self._graph.queues)
-            for stage in made:  # a stage that several outputs share is listed once
+            figures = stage_metrics(branch, before, after, fullness=fullness, pools=texts, queues=self._graph.queues)
+            for stage in figures:  # a stage that several outputs share is listed once
                 stages.setdefault(stage["name"], stage)
             spent = max(spent, after["time"] - before["time"])
         return stages, spent
@@ -259,10 +259,10 @@ class DataLoader(Iterator[Batch]):
             pipeline.load_state_dict(outputs[alias])
 
     def _pipeline(self, alias: str) -> LivePipeline:
-        found = self.pipelines
-        if alias not in found:
-            raise PlanError(f"expected one of the outputs {sorted(found)}, got {alias!r}")
-        return found[alias]
+        pipelines = self.pipelines
+        if alias not in pipelines:
+            raise PlanError(f"expected one of the outputs {sorted(pipelines)}, got {alias!r}")
+        return pipelines[alias]
 
     def _branches(self) -> dict[str, tuple[Branch, LivePipeline]]:
         if self._made is None:
@@ -270,11 +270,11 @@ class DataLoader(Iterator[Batch]):
             if idle := without_effect(branches, self._graph.queues):
                 warnings.warn(f"settings of the loader without effect: {'; '.join(idle)}", stacklevel=4)
             pipelines = Assembly(**self._options).pipelines(branches)
-            made = {branch.alias: (branch, pipelines[branch.alias]) for branch in branches}
-            for alias in made:
+            named_branches = {branch.alias: (branch, pipelines[branch.alias]) for branch in branches}
+            for alias in named_branches:
                 self._history[alias] = History()
                 self._history[alias].add({"time": time.monotonic(), "stages": {}})
-            self._made = made
+            self._made = named_branches
         return self._made
 
     def _watch(self) -> None:
@@ -294,9 +294,9 @@ class DataLoader(Iterator[Batch]):
 
 def _look(loader: weakref.ref[DataLoader], stopped: threading.Event) -> None:
     """Take snapshots of a loader until it is stopped or garbage-collected."""
-    while not stopped.wait(LOOK) and (held := loader()) is not None:
-        held._look()  # pyright: ignore[reportPrivateUsage]  this is the loader's own thread
-        del held
+    while not stopped.wait(LOOK) and (owner := loader()) is not None:
+        owner._look()  # pyright: ignore[reportPrivateUsage]  this is the loader's own thread
+        del owner
 
 
 def _answer(pool: ShufflingChunkPool, asked: ShufflingChunkPoolControlRequest) -> StageControlResponse:

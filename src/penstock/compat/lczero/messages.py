@@ -206,13 +206,13 @@ def response_to(request: object, fields: Mapping[str, Any]) -> Any:
     factory = require("google.protobuf.message_factory", EXTRA)
     name = RESPONSE.rpartition(".")[2]
     descriptor: Any = getattr(request, "DESCRIPTOR", None)
-    found = None if descriptor is None else descriptor.file.message_types_by_name.get(name)
-    if found is None:
+    message_type = None if descriptor is None else descriptor.file.message_types_by_name.get(name)
+    if message_type is None:
         try:
-            found = require("google.protobuf.descriptor_pool", EXTRA).Default().FindMessageTypeByName(RESPONSE)
+            message_type = require("google.protobuf.descriptor_pool", EXTRA).Default().FindMessageTypeByName(RESPONSE)
         except KeyError:
             return message_class(RESPONSE)(**fields)
-    return factory.GetMessageClass(found)(**fields)
+    return factory.GetMessageClass(message_type)(**fields)
 
 
 @functools.cache
@@ -222,7 +222,7 @@ def _pool() -> Any:
         require("google.protobuf.descriptor_pb2", EXTRA),
         require("google.protobuf.descriptor_pool", EXTRA),
     )
-    made = pool.DescriptorPool()
+    own_pool = pool.DescriptorPool()
     for package, messages in FIELDS.items():
         file = descriptors.FileDescriptorProto(name=f"penstock/{package}.proto", package=package, syntax="proto2")
         for name, fields in messages.items():
@@ -235,8 +235,8 @@ def _pool() -> Any:
                 message.field.add(
                     name=field, number=number, **_described(package, kind, descriptors.FieldDescriptorProto)
                 )
-        made.AddSerializedFile(file.SerializeToString())
-    return made
+        own_pool.AddSerializedFile(file.SerializeToString())
+    return own_pool
 
 
 def _described(package: str, kind: str, field: Any) -> dict[str, Any]:

@@ -87,15 +87,15 @@ def stage_metrics(
         pools: The texts `anchor` and `last_chunk_key` of the pool of each feed.
         queues: The outputs of each stage of the configuration, by the stage's name.
     """
-    made: list[dict[str, Any]] = []
+    stages: list[dict[str, Any]] = []
     for feed, texts in zip(branch.feeds, pools, strict=True):
         suffix = f".{feed.names['chunk_unpacker']}" if len(branch.feeds) > 1 else ""
         sides = [_of_feed(side, suffix) for side in (before["stages"], after["stages"], fullness)]
         span = _Span(sides[0], sides[1], sides[2], after["time"] - before["time"])
-        names = {**feed.names, **(branch.names if not made else {})}
+        names = {**feed.names, **(branch.names if not stages else {})}
         cache = feed.pool.position_cache_size if isinstance(feed.pool, ShufflingChunkPoolConfig) else 0
-        made += [_of_stage(kind, name, span, texts, queues[name], cache) for kind, name in names.items()]
-    return made
+        stages += [_of_stage(kind, name, span, texts, queues[name], cache) for kind, name in names.items()]
+    return stages
 
 
 def _of_feed(stages: Mapping[str, Any], suffix: str) -> dict[str, Any]:
@@ -107,33 +107,33 @@ def _of_feed(stages: Mapping[str, Any], suffix: str) -> dict[str, Any]:
 def _of_stage(
     kind: str, name: str, span: _Span, pool: Mapping[str, str], queues: Sequence[QueueConfig], cache: int
 ) -> dict[str, Any]:
-    made: dict[str, Any] = {"name": name, "load_metrics": [], "count_metrics": []}
+    metrics: dict[str, Any] = {"name": name, "load_metrics": [], "count_metrics": []}
     for load, ours in LOADS.get(kind, []):
         if ours in span.after:
             busy = span.after[ours]["busy"] - span.before.get(ours, {}).get("busy", 0.0)
             total = span.seconds * span.after[ours]["threads"]
-            made["load_metrics"].append({"name": load, "load_seconds": busy, "total_seconds": total})
+            metrics["load_metrics"].append({"name": load, "load_seconds": busy, "total_seconds": total})
     names = [queue.name if kind in NAMED else "output" for queue in queues]
-    made["queue_metrics"] = [_queue(kind, i, queue, span) for i, queue in enumerate(names)]
+    metrics["queue_metrics"] = [_queue(kind, i, queue, span) for i, queue in enumerate(names)]
     counts = COUNTS[kind](span) if kind in COUNTS else span.counts(kind)
-    made["count_metrics"] = [{"name": n, "count": c} for n, c in counts.items()]
+    metrics["count_metrics"] = [{"name": n, "count": c} for n, c in counts.items()]
     if kind == "shuffling_chunk_pool":
-        made |= {"gauge_metrics": _pool_gauges(span, cache), "anchor": pool["anchor"]}
-        made["statistics_metrics"] = _weights(span)
+        metrics |= {"gauge_metrics": _pool_gauges(span, cache), "anchor": pool["anchor"]}
+        metrics["statistics_metrics"] = _weights(span)
     if kind == "simple_chunk_extractor":
-        made["gauge_metrics"] = _account(span)
+        metrics["gauge_metrics"] = _account(span)
     if kind == "chunk_source_loader" and pool["last_chunk_key"]:
-        made["last_chunk_key"] = pool["last_chunk_key"]
-    return made
+        metrics["last_chunk_key"] = pool["last_chunk_key"]
+    return metrics
 
 
 def _pool_gauges(span: _Span, cache: int) -> list[dict[str, Any]]:
     gauges = span.after["shuffling_chunk_pool"]["gauges"]
-    made: list[dict[str, Any]] = [{"name": gauge, "value": gauges[gauge]} for gauge in POOL_GAUGES]
-    made[1]["capacity"] = gauges["chunks_capacity"]
+    gauge_list: list[dict[str, Any]] = [{"name": gauge, "value": gauges[gauge]} for gauge in POOL_GAUGES]
+    gauge_list[1]["capacity"] = gauges["chunks_capacity"]
     if "cached_positions" in gauges:
-        made.append({"name": "cached_positions", "value": gauges["cached_positions"], "capacity": cache})
-    return [*made, *_account(span)]
+        gauge_list.append({"name": "cached_positions", "value": gauges["cached_positions"], "capacity": cache})
+    return [*gauge_list, *_account(span)]
 
 
 def _account(span: _Span) -> list[dict[str, Any]]:
@@ -145,30 +145,30 @@ def _account(span: _Span) -> list[dict[str, Any]]:
 def _weights(span: _Span) -> list[dict[str, Any]]:
     """The weights of chunks that were looked at for the first time: sum and count of the period, `min` and `max` since
     the start."""
-    found: list[dict[str, Any]] = []
+    weights: list[dict[str, Any]] = []
     for stage in ("chunk_loading", "chunk_unpacker"):
         for name, now in span.after.get(stage, {}).get("samples", {}).items():
             then = span.before.get(stage, {}).get("samples", {}).get(name, {"sum": 0.0, "count": 0})
             if now["count"] > then["count"]:
                 own = {"sum": now["sum"] - then["sum"], "count": now["count"] - then["count"]}
-                found.append({"name": name, **now, **own})
-    return found
+                weights.append({"name": name, **now, **own})
+    return weights
 
 
 def _queue(kind: str, place: int, name: str, span: _Span) -> dict[str, Any]:
     """The queue behind output number `place` of a stage: what went through it, and, where something waits there in
     our stages too, how full it was."""
     passed = _passed(kind, place, span)
-    made: dict[str, Any] = {"name": name, "put_count": passed, "get_count": passed, "drop_count": 0}
+    metrics: dict[str, Any] = {"name": name, "put_count": passed, "get_count": passed, "drop_count": 0}
     ours = LOADS.get(kind, [("", "")])[-1][1]
     now = span.after.get(ours, {}).get("queue") if place == 0 else None
     if not now:
-        return made
+        return metrics
     then = span.before.get(ours, {}).get("queue", {})
     if kind == "tensor_generator":
-        made |= {f"{count}_count": now[f"{count}s"] - then.get(f"{count}s", 0) for count in ("put", "get", "drop")}
+        metrics |= {f"{count}_count": now[f"{count}s"] - then.get(f"{count}s", 0) for count in ("put", "get", "drop")}
     fullness = span.fullness.get(ours, Fullness.of(int(now["fill"])))
-    return {**made, "queue_fullness": fullness.fields(), "queue_capacity": now["capacity"]}
+    return {**metrics, "queue_fullness": fullness.fields(), "queue_capacity": now["capacity"]}
 
 
 def _passed(kind: str, place: int, span: _Span) -> int:

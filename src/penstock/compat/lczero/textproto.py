@@ -63,16 +63,18 @@ def parse(text: str) -> tuple[Entry, ...]:
 
 
 def _tokens(text: str) -> Iterator[_Token]:
-    at, line = 0, 1
-    while at < len(text):
-        match = TOKEN.match(text, at)
+    position, line = 0, 1
+    while position < len(text):
+        match = TOKEN.match(text, position)
         if match is None:
-            raise _wrong("a field, a value or a bracket", text[at : at + 20].split("\n", maxsplit=1)[0], line)
-        kind, found = str(match.lastgroup), match.group()
+            raise _wrong(
+                "a field, a value or a bracket", text[position : position + 20].split("\n", maxsplit=1)[0], line
+            )
+        kind, word = str(match.lastgroup), match.group()
         if kind not in ("space", "line"):
-            yield _Token(kind, found, line)
-        line += found.count("\n")
-        at = match.end()
+            yield _Token(kind, word, line)
+        line += word.count("\n")
+        position = match.end()
     yield _Token("end", "the end", line)
 
 
@@ -130,10 +132,10 @@ class _Parser:
         return token
 
     def _skip(self, mark: str) -> bool:
-        found = self._peek().kind == "mark" and self._peek().text == mark
-        if found:
+        matches = self._peek().kind == "mark" and self._peek().text == mark
+        if matches:
             self._take()
-        return found
+        return matches
 
 
 def _unquoted(token: _Token) -> str:

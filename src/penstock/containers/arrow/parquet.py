@@ -23,12 +23,12 @@ ENDS = 64 << 10  # bytes at the start and the end of a file that its identity ha
 
 def identity_of(path: Path) -> list[int | str]:
     """Return size and time of a file, and the digest of its ends: files written in one clock tick have one time."""
-    found = file_state(path)
+    state = file_state(path)
     with open_file(path) as file:
         digest = hashlib.sha256(file.read(ENDS))
-        file.seek(max(found.size - ENDS, 0))
+        file.seek(max(state.size - ENDS, 0))
         digest.update(file.read(ENDS))
-    return [found.size, found.mtime_ns, digest.hexdigest()]
+    return [state.size, state.mtime_ns, digest.hexdigest()]
 
 
 class ParquetFile:
@@ -107,5 +107,5 @@ def one_array(column: Any, rows: int) -> Any:
 
 
 def _stat(path: Path) -> tuple[int, int]:
-    found = file_state(path)
-    return found.size, found.mtime_ns
+    state = file_state(path)
+    return state.size, state.mtime_ns

@@ -43,31 +43,31 @@ def leaves_of(schema: Any, shapes: Shapes, wanted: frozenset[str] | None, path: 
         FormatError: Columns cannot be read, or have the same path.
         ArgumentError: A wanted column or one of `shapes` does not exist, or is no list.
     """
-    found: dict[str, TableColumn] = {}
+    leaves: dict[str, TableColumn] = {}
     unreadable: dict[str, str] = {}
     for column in schema:
         if wanted is not None and column.name not in wanted:
             continue
         for names, kind in _fields((column.name,), column.type, path):
             name = "/".join(names)
-            if name in found or not all(names):
+            if name in leaves or not all(names):
                 raise FormatError(f"expected distinct names of columns, got {name!r}", path=path)
             try:
-                found[name] = TableColumn(names, _field(kind, shapes.get(name)))
+                leaves[name] = TableColumn(names, _field(kind, shapes.get(name)))
             except ArgumentError:
                 raise
             except TypeError as error:
                 unreadable[name] = str(error)
     if unreadable:
-        rest = sorted({leaf.names[0] for leaf in found.values()})
+        rest = sorted({leaf.names[0] for leaf in leaves.values()})
         raise FormatError(
             f"expected columns of numbers, text or lists of numbers, got {unreadable}; leave them out "
             f"with `columns`, as columns={rest}",
             path=path,
         )
-    if missing := [name for name in (*shapes, *(wanted or ())) if name not in found and name not in schema.names]:
+    if missing := [name for name in (*shapes, *(wanted or ())) if name not in leaves and name not in schema.names]:
         raise ArgumentError(f"expected columns among {schema.names}, got {missing}")
-    return found
+    return leaves
 
 
 def _fields(names: tuple[str, ...], kind: Any, path: Path) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -152,15 +152,15 @@ def _numbers(array: Any, rows: int, field: Field) -> Any:
         if not pa.types.is_fixed_size_list(array.type):
             lengths = np.diff(array.offsets.to_numpy(zero_copy_only=False))
             if (lengths != size).any():
-                found = sorted({int(length) for length in lengths})[:8]
-                raise FormatError(f"expected lists of length {size}, got lengths {found}; `shapes` can name others")
+                numbers = sorted({int(length) for length in lengths})[:8]
+                raise FormatError(f"expected lists of length {size}, got lengths {numbers}; `shapes` can name others")
         array = array.flatten()
     if field.dtype.kind != "f":
         _no_nulls(array)
     if math.prod(field.shape) == 0:
         return np.empty((rows, *field.shape), field.dtype)
-    found = array.to_numpy(zero_copy_only=False).astype(field.dtype, copy=False)
-    return np.ascontiguousarray(found.reshape(rows, *field.shape))
+    numbers = array.to_numpy(zero_copy_only=False).astype(field.dtype, copy=False)
+    return np.ascontiguousarray(numbers.reshape(rows, *field.shape))
 
 
 def _bytes(array: Any) -> Ragged:

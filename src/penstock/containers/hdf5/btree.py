@@ -36,8 +36,8 @@ def _descend(
         raise FormatError(f"B-tree runs in a circle through byte {address}")
     seen.add(address)
     head = image.take(address, 24, "B-tree node")
-    signature, found, level, count, _, _ = _V1.unpack(head)
-    if signature != b"TREE" or found != kind or (expected is not None and level != expected) or level > 64:
+    signature, node_type, level, count, _, _ = _V1.unpack(head)
+    if signature != b"TREE" or node_type != kind or (expected is not None and level != expected) or level > 64:
         raise FormatError(f"expected B-tree node of type {kind} and level {expected} at byte {address}")
     pair = key_bytes + 8
     raw = image.take(address + 24, count * pair, "B-tree entries")
@@ -60,9 +60,9 @@ class _Tree:
     def __init__(self, image: Image, address: int, kind: int) -> None:
         raw = image.checked(address, _V2.size, b"BTHD", "B-tree header")
         fields = _V2.unpack(raw)
-        _, version, found, self._node, self._record, self._depth, _, _, self._root, self._count, _, _ = fields
-        if version or found != kind or not self._record or self._depth > 32:
-            raise FormatError(f"expected a B-tree of type {kind} at byte {address}, got type {found}")
+        _, version, record_type, self._node, self._record, self._depth, _, _, self._root, self._count, _, _ = fields
+        if version or record_type != kind or not self._record or self._depth > 32:
+            raise FormatError(f"expected a B-tree of type {kind} at byte {address}, got type {record_type}")
         self._image = image
         self._capacity = [max(self._node - 10, 0) // self._record]  # records a node, by height
         self._pointer = [0]  # bytes of a pointer to a node of that height
@@ -93,9 +93,9 @@ class _Tree:
         verify(raw, "B-tree node", address)
         for i in range(count + 1):
             if height:
-                at = 6 + count * size + i * pointer
-                child = int.from_bytes(raw[at : at + 8], "little")
-                below = int.from_bytes(raw[at + 8 : at + 8 + self._number_bytes], "little")
+                offset = 6 + count * size + i * pointer
+                child = int.from_bytes(raw[offset : offset + 8], "little")
+                below = int.from_bytes(raw[offset + 8 : offset + 8 + self._number_bytes], "little")
                 yield from self._walk(child, below, height - 1)
             if i < count:
                 yield raw[6 + i * size : 6 + (i + 1) * size]

@@ -98,8 +98,8 @@ def first_tile(image: Image, layout: DataLayout) -> tuple[int, int] | None:
 def _from_btree_v1(image: Image, layout: DataLayout) -> Tiles:
     rank = len(layout.chunk)
     pair = np.dtype([("nbytes", "<u4"), ("mask", "<u4"), ("origin", "<u8", (rank,)), ("_", "<u8"), ("at", "<u8")])
-    found = list(leaves(image, layout.address, CHUNK_NODES, pair.itemsize - 8))
-    table = np.frombuffer(b"".join(raw for raw, _ in found), pair)
+    leaf_entries = list(leaves(image, layout.address, CHUNK_NODES, pair.itemsize - 8))
+    table = np.frombuffer(b"".join(raw for raw, _ in leaf_entries), pair)
     columns = (table["at"], table["nbytes"], table["mask"], *table["origin"].T)
     rows = np.stack([column.astype(np.uint64) for column in columns], axis=1)
     tiles = make_tiles(image, rank, rows)  # type: ignore[arg-type]
@@ -115,12 +115,12 @@ def _from_btree_v2(image: Image, layout: DataLayout, *, filtered: bool) -> list[
     for record in read_records(image, layout.address, 11 if filtered else 10):
         nbytes = plain
         mask = 0
-        at = 8
+        offset = 8
         if filtered:
-            at = 12 + width
+            offset = 12 + width
             nbytes = int.from_bytes(record[8 : 8 + width], "little")
-            mask = int.from_bytes(record[8 + width : at], "little")
-        scaled = struct.unpack_from(f"<{rank}Q", record, at)
+            mask = int.from_bytes(record[8 + width : offset], "little")
+        scaled = struct.unpack_from(f"<{rank}Q", record, offset)
         origin = tuple(s * c for s, c in zip(scaled, layout.chunk, strict=True))
         if max(origin) >= 1 << 63:
             raise FormatError("a chunk is at an impossible place")
@@ -198,10 +198,10 @@ class _ChunkIndex:
                 yield address, nbytes, 0
             return
         width = self.layout.size_bytes
-        for at in range(0, len(raw), 12 + width):
-            address = int.from_bytes(raw[at : at + 8], "little")
-            nbytes = int.from_bytes(raw[at + 8 : at + 8 + width], "little")
-            yield address, nbytes, int.from_bytes(raw[at + 8 + width : at + 12 + width], "little")
+        for offset in range(0, len(raw), 12 + width):
+            address = int.from_bytes(raw[offset : offset + 8], "little")
+            nbytes = int.from_bytes(raw[offset + 8 : offset + 8 + width], "little")
+            yield address, nbytes, int.from_bytes(raw[offset + 8 + width : offset + 12 + width], "little")
 
     def entry_bytes(self, claimed: int) -> int:
         """Bytes of an entry, which must be what the index claims."""
@@ -227,16 +227,16 @@ class _ChunkIndex:
         raw = self.image.checked(block, 14 + bitmap + 4, b"FADB", "fixed array block")
         yield from self.pages(block + 18 + bitmap, raw[14 : 14 + bitmap], count, page, size)
 
-    def pages(self, at: int, written: bytes, count: int, page: int, size: int) -> Iterator[tuple[int, Entry]]:
+    def pages(self, address: int, written: bytes, count: int, page: int, size: int) -> Iterator[tuple[int, Entry]]:
         """Entries of a block that is cut into pages, those pages that `written` has a bit for."""
         for start in range(0, count, page):
             n = min(page, count - start)
             bit = start // page
             if written[bit // 8] & 0x80 >> bit % 8:
-                raw = self.image.take(at, n * size + 4, "page of a chunk index")
-                verify(raw, "page of a chunk index", at)
+                raw = self.image.take(address, n * size + 4, "page of a chunk index")
+                verify(raw, "page of a chunk index", address)
                 yield from enumerate(self.decode(raw[:-4]), start)
-            at += n * size + 4
+            address += n * size + 4
 
 
 class _ExtensibleArray:
@@ -264,9 +264,9 @@ class _ExtensibleArray:
         supers = max(self._supers - self._inline, 0)
         length = 14 + self._direct * self._size + 8 * (self._blocks + supers) + 4
         raw = self._image.checked(self._index, length, b"EAIB", "index of an extensible array")
-        at = 14 + self._direct * self._size
-        yield from enumerate(self._table.decode(raw[14:at]))
-        addresses = struct.unpack_from(f"<{self._blocks + supers}Q", raw, at)
+        offset = 14 + self._direct * self._size
+        yield from enumerate(self._table.decode(raw[14:offset]))
+        addresses = struct.unpack_from(f"<{self._blocks + supers}Q", raw, offset)
         start, used = self._direct, 0
         for level in range(self._supers):
             count, nelements = 1 << level // 2, self._least << (level + 1) // 2
@@ -296,12 +296,12 @@ class _ExtensibleArray:
         if count <= self._page:
             length = self._head + count * self._size + 4
             raw = self._image.checked(address, length, b"EADB", "extensible array block")
-            found = enumerate(self._table.decode(raw[self._head : -4]))
+            entries = enumerate(self._table.decode(raw[self._head : -4]))
         else:
             self._image.checked(address, self._head + 4, b"EADB", "extensible array block")
             width = (count // self._page + 7) // 8
             written = bitmap[i * width : (i + 1) * width]
-            at = address + self._head + 4
-            found = self._table.pages(at, written, count, self._page, self._size)
-        for number, entry in found:
+            body = address + self._head + 4
+            entries = self._table.pages(body, written, count, self._page, self._size)
+        for number, entry in entries:
             yield start + number, entry

@@ -194,10 +194,10 @@ class Dataset:
         if layout.index:
             tiles = self.tiles()
             return int(tiles.offset[0]) if len(tiles) == 1 else None
-        found = first_tile(image, layout)
-        if found is None or found[1] != self._count(layout.chunk) * layout.element:
+        tile = first_tile(image, layout)
+        if tile is None or tile[1] != self._count(layout.chunk) * layout.element:
             return None
-        return image.base + found[0]
+        return image.base + tile[0]
 
     @located
     def tiles(self) -> Tiles:
@@ -268,9 +268,9 @@ class Dataset:
         row = self._count(self.shape[1:]) * self.datatype.size
         if layout.kind == "compact":
             return layout.data[start * row : stop * row]
-        at = None if start == stop else self.flat()
-        if at is not None:
-            first = at - self._image.base + start * row
+        address = None if start == stop else self.flat()
+        if address is not None:
+            first = address - self._image.base + start * row
             return self._image.view(first, (stop - start) * row, "rows")
         return self._assemble(start, stop).reshape(-1).view(np.uint8).data
 
@@ -295,19 +295,19 @@ class Dataset:
         source: list[slice] = []
         target: list[slice] = []
         for axis, (o, n, c) in enumerate(zip(origin, out.shape, self._layout.chunk, strict=True)):
-            at = o - start if axis == 0 else o
-            lo, hi = max(at, 0), min(at + c, n)
+            first = o - start if axis == 0 else o
+            lo, hi = max(first, 0), min(first + c, n)
             if lo >= hi:
                 return
             target.append(slice(lo, hi))
-            source.append(slice(lo - at, hi - at))
+            source.append(slice(lo - first, hi - first))
         out[tuple(target)] = chunk[tuple(source)]
 
     def _decode(self, tiles: Tiles, i: int, origin: tuple[int, ...]) -> StructArray:
         layout, size = self._layout, self.datatype.size
         nbytes = self._count(layout.chunk) * size
-        at = int(tiles.offset[i]) - self._image.base
-        raw = self._image.take(at, int(tiles.nbytes[i]), "chunk")
+        address = int(tiles.offset[i]) - self._image.base
+        raw = self._image.take(address, int(tiles.nbytes[i]), "chunk")
         sticks_out = any(o + c > n for o, c, n in zip(origin, layout.chunk, self.shape, strict=True))
         filters = self.filters if layout.filter_edges or not sticks_out else ()
         data = decode(raw, filters, int(tiles.filter_mask[i]), nbytes)

@@ -53,10 +53,10 @@ def parse_datatype(body: bytes) -> Datatype:
     return _parse(body, 0, 0)[0]
 
 
-def _parse(body: bytes, at: int, depth: int) -> tuple[Datatype, int]:
+def _parse(body: bytes, position: int, depth: int) -> tuple[Datatype, int]:
     if depth > DEPTH:
         raise FormatError(f"datatypes are nested more than {DEPTH} deep")
-    head, bits, size = _HEAD.unpack_from(body, at)
+    head, bits, size = _HEAD.unpack_from(body, position)
     version, number = head >> 4, head & 15
     if not 1 <= version <= 5:
         raise FormatError(f"datatype version {version} is unknown")
@@ -66,93 +66,93 @@ def _parse(body: bytes, at: int, depth: int) -> tuple[Datatype, int]:
         raise FormatError(f"datatype class {name} is not supported")
     if size == 0:
         raise FormatError(f"datatype of class {CLASSES[number]} claims 0 bytes")
-    return parse(body, at + 8, _Head(version, int.from_bytes(bits, "little"), size, depth))
+    return parse(body, position + 8, _Head(version, int.from_bytes(bits, "little"), size, depth))
 
 
-def _integer(body: bytes, at: int, head: _Head) -> tuple[Datatype, int]:
-    offset, precision = struct.unpack_from("<HH", body, at)
+def _integer(body: bytes, position: int, head: _Head) -> tuple[Datatype, int]:
+    offset, precision = struct.unpack_from("<HH", body, position)
     if head.size not in (1, 2, 4, 8) or offset or precision != 8 * head.size:
         raise FormatError(f"integer of {precision} bits at bit {offset} in {head.size} bytes is not supported")
     letter = "i" if head.bits & 8 else "u"
-    return Datatype("array", np.dtype(f"{'>' if head.bits & 1 else '<'}{letter}{head.size}"), head.size), at + 4
+    return Datatype("array", np.dtype(f"{'>' if head.bits & 1 else '<'}{letter}{head.size}"), head.size), position + 4
 
 
-def _float(body: bytes, at: int, head: _Head) -> tuple[Datatype, int]:
-    offset, precision, *layout, _ = struct.unpack_from("<HHBBBBI", body, at)
+def _float(body: bytes, position: int, head: _Head) -> tuple[Datatype, int]:
+    offset, precision, *layout, _ = struct.unpack_from("<HHBBBBI", body, position)
     if IEEE.get(head.size) != tuple(layout) or offset or precision != 8 * head.size or head.bits & 0x40:
         raise FormatError(f"floating-point type of {precision} bits in {head.size} bytes is not IEEE 16, 32 or 64")
-    return Datatype("array", np.dtype(f"{'>' if head.bits & 1 else '<'}f{head.size}"), head.size), at + 12
+    return Datatype("array", np.dtype(f"{'>' if head.bits & 1 else '<'}f{head.size}"), head.size), position + 12
 
 
-def _string(_: bytes, at: int, head: _Head) -> tuple[Datatype, int]:
-    return Datatype("string", np.dtype(f"S{_bounded(head.size)}"), head.size), at
+def _string(_: bytes, position: int, head: _Head) -> tuple[Datatype, int]:
+    return Datatype("string", np.dtype(f"S{_bounded(head.size)}"), head.size), position
 
 
-def _enum(body: bytes, at: int, head: _Head) -> tuple[Datatype, int]:
-    base, at = _parse(body, at, head.depth + 1)
+def _enum(body: bytes, position: int, head: _Head) -> tuple[Datatype, int]:
+    base, position = _parse(body, position, head.depth + 1)
     if base.dtype.kind not in "iu" or base.inner or base.size != head.size:
         raise FormatError("enumeration is not based on an integer of the same size")
     names: list[bytes] = []
     for _ in range(head.bits & 0xFFFF):
-        name, at = _name(body, at, padded=head.version < 3)
+        name, position = _name(body, position, padded=head.version < 3)
         names.append(name)
-    end = at + len(names) * head.size
+    end = position + len(names) * head.size
     if end > len(body):
         raise FormatError("values of an enumeration run over its message")
-    if head.size == 1 and names == [b"FALSE", b"TRUE"] and body[at:end] == b"\0\1":
+    if head.size == 1 and names == [b"FALSE", b"TRUE"] and body[position:end] == b"\0\1":
         return Datatype("array", np.dtype(np.bool_), 1, boolean=True), end
     return Datatype("array", base.dtype, head.size), end
 
 
-def _vlen(body: bytes, at: int, head: _Head) -> tuple[Datatype, int]:
+def _vlen(body: bytes, position: int, head: _Head) -> tuple[Datatype, int]:
     if head.size != 16 or head.depth:
         raise FormatError("variable-length data inside another datatype is not supported")
-    base, at = _parse(body, at, head.depth + 1)
+    base, position = _parse(body, position, head.depth + 1)
     if head.bits & 15 == 1:
-        return Datatype("vlen_string", np.dtype(np.uint8), head.size), at
+        return Datatype("vlen_string", np.dtype(np.uint8), head.size), position
     if head.bits & 15 or base.kind != "array" or base.inner:
         raise FormatError("variable-length sequences are supported for plain numbers only")
-    return Datatype("vlen", base.dtype, head.size, boolean=base.boolean), at
+    return Datatype("vlen", base.dtype, head.size, boolean=base.boolean), position
 
 
-def _array(body: bytes, at: int, head: _Head) -> tuple[Datatype, int]:
-    rank = body[at]
-    at += 4 if head.version < 3 else 1
-    shape = _shape(struct.unpack_from(f"<{rank}I", body, at))
-    base, at = _parse(body, at + 4 * rank * (2 if head.version < 3 else 1), head.depth + 1)
+def _array(body: bytes, position: int, head: _Head) -> tuple[Datatype, int]:
+    rank = body[position]
+    position += 4 if head.version < 3 else 1
+    shape = _shape(struct.unpack_from(f"<{rank}I", body, position))
+    base, position = _parse(body, position + 4 * rank * (2 if head.version < 3 else 1), head.depth + 1)
     if int(np.prod(shape, dtype=object)) * base.size != head.size:
         raise FormatError(f"array datatype of shape {shape} does not fill its {head.size} bytes")
-    return Datatype(base.kind, base.dtype, head.size, shape + base.inner, base.boolean), at
+    return Datatype(base.kind, base.dtype, head.size, shape + base.inner, base.boolean), position
 
 
-def _compound(body: bytes, at: int, head: _Head) -> tuple[Datatype, int]:
+def _compound(body: bytes, position: int, head: _Head) -> tuple[Datatype, int]:
     names: list[str] = []
     formats: list[Any] = []
     offsets: list[int] = []
     width = max(1, (head.size.bit_length() + 7) // 8) if head.version >= 3 else 4
     for _ in range(head.bits & 0xFFFF):
-        name, at = _name(body, at, padded=head.version < 3)
-        offset = int.from_bytes(body[at : at + width], "little")
-        at += width
+        name, position = _name(body, position, padded=head.version < 3)
+        offset = int.from_bytes(body[position : position + width], "little")
+        position += width
         dims: tuple[int, ...] = ()
         if head.version == 1:
-            dims = _shape(struct.unpack_from(f"<{min(body[at], 4)}I", body, at + 12))
-            at += 28
-        member, at = _parse(body, at, head.depth + 1)
+            dims = _shape(struct.unpack_from(f"<{min(body[position], 4)}I", body, position + 12))
+            position += 28
+        member, position = _parse(body, position, head.depth + 1)
         if offset + int(np.prod(dims, dtype=object)) * member.size > head.size:
             raise FormatError(f"member {name!r} runs over its compound of {head.size} bytes")
         names.append(name.decode())
         formats.append((member.dtype, dims + member.inner))
         offsets.append(offset)
     if names == ["r", "i"] and formats[0] == formats[1] and offsets == [0, head.size // 2] and head.size in (8, 16):
-        return Datatype("array", np.dtype(f"{formats[0][0].str[0]}c{head.size}"), head.size), at
+        return Datatype("array", np.dtype(f"{formats[0][0].str[0]}c{head.size}"), head.size), position
     spec: Any = {"names": names, "formats": formats, "offsets": offsets, "itemsize": _bounded(head.size)}
-    return Datatype("array", np.dtype(spec), head.size), at
+    return Datatype("array", np.dtype(spec), head.size), position
 
 
-def _name(body: bytes, at: int, *, padded: bool) -> tuple[bytes, int]:
-    end = body.index(b"\0", at)
-    return body[at:end], (at + (end - at + 8) // 8 * 8 if padded else end + 1)
+def _name(body: bytes, position: int, *, padded: bool) -> tuple[bytes, int]:
+    end = body.index(b"\0", position)
+    return body[position:end], (position + (end - position + 8) // 8 * 8 if padded else end + 1)
 
 
 def _shape(dims: tuple[int, ...]) -> tuple[int, ...]:

@@ -103,20 +103,20 @@ def _verify_fletcher32(raw: bytes) -> bytes:
 
 def _unlzf(raw: bytes, limit: int) -> bytes:
     out = bytearray()
-    at = 0
-    while at < len(raw):
-        control = raw[at]
-        at += 1
+    position = 0
+    while position < len(raw):
+        control = raw[position]
+        position += 1
         if control < 32:
-            out += raw[at : at + control + 1]
-            at += control + 1
+            out += raw[position : position + control + 1]
+            position += control + 1
         else:
             length = control >> 5
             if length == 7:
-                length += raw[at]
-                at += 1
-            start = len(out) - (control & 31) * 256 - raw[at] - 1
-            at += 1
+                length += raw[position]
+                position += 1
+            start = len(out) - (control & 31) * 256 - raw[position] - 1
+            position += 1
             _repeat(out, start, length + 2)
         if len(out) > limit:
             raise FormatError(f"lzf chunk does not end within {limit} bytes")

@@ -61,17 +61,17 @@ def read_messages(image: Image, address: int) -> list[Message]:
     seen = {address + 16}
     for start, length in blocks:  # grows while continuations are found
         raw = image.take(start, length, "object header block")
-        at, end = 0, length - 8
-        while at <= end and count:
-            kind, size, flags = _V1_MESSAGE.unpack_from(raw, at)
-            at += 8 + size
-            if at > length:
+        offset, end = 0, length - 8
+        while offset <= end and count:
+            kind, size, flags = _V1_MESSAGE.unpack_from(raw, offset)
+            offset += 8 + size
+            if offset > length:
                 raise FormatError(f"message of type {kind} runs over its block at byte {start}")
             count -= 1
             if kind == CONTINUATION:
-                blocks.append(_continuation(raw, at - size, seen))
+                blocks.append(_continuation(raw, offset - size, seen))
             elif kind:
-                out.append(Message(kind, flags, raw[at - size : at]))
+                out.append(Message(kind, flags, raw[offset - size : offset]))
     return out
 
 
@@ -88,9 +88,9 @@ def _read_v2(image: Image, address: int, prefix: bytes) -> list[Message]:
     if version != 2:
         raise FormatError(f"expected object header version 2 at byte {address}, got {version}")
     width = 1 << (flags & 3)
-    at = 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)
-    nbytes = int.from_bytes(image.take(address + at, width, "object header"), "little")
-    start = at + width
+    offset = 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)
+    nbytes = int.from_bytes(image.take(address + offset, width, "object header"), "little")
+    start = offset + width
     raw = image.checked(address, start + nbytes + 4, b"OHDR", "object header")
     out: list[Message] = []
     blocks: list[tuple[int, int]] = []
@@ -105,16 +105,16 @@ def _read_v2(image: Image, address: int, prefix: bytes) -> list[Message]:
 
 def _split_v2(raw: bytes, flags: int, out: list[Message], blocks: list[tuple[int, int]], seen: set[int]) -> None:
     extra = 6 if flags & 4 else 4
-    at = 0
-    while at + extra <= len(raw):
-        kind, size, message_flags = _V2_MESSAGE.unpack_from(raw, at)
-        at += extra + size
-        if at > len(raw):
+    offset = 0
+    while offset + extra <= len(raw):
+        kind, size, message_flags = _V2_MESSAGE.unpack_from(raw, offset)
+        offset += extra + size
+        if offset > len(raw):
             raise FormatError(f"message of type {kind} runs over its block")
         if kind == CONTINUATION:
-            blocks.append(_continuation(raw, at - size, seen))
+            blocks.append(_continuation(raw, offset - size, seen))
         elif kind:
-            out.append(Message(kind, message_flags, raw[at - size : at]))
+            out.append(Message(kind, message_flags, raw[offset - size : offset]))
 
 
 def resolve_shared(image: Image, kind: int, body: bytes, depth: int = 0) -> bytes:

@@ -27,10 +27,10 @@ MAX_LEVELS = 16  # of indirect blocks
 def read_local_heap(image: Image, address: int) -> bytes:
     """Data segment of the local heap at `address`."""
     raw = image.signed(address, 32, b"HEAP", "local heap")
-    _, version, size, _, at = _LOCAL.unpack(raw)
+    _, version, size, _, data_address = _LOCAL.unpack(raw)
     if version:
         raise FormatError(f"local heap of version {version} is unknown")
-    return image.take(at, size, "data of the local heap")
+    return image.take(data_address, size, "data of the local heap")
 
 
 def heap_name(segment: bytes, offset: int) -> str:
@@ -52,10 +52,10 @@ class GlobalHeap:
         objects = self._collections.get(address)
         if objects is None:
             objects = self._collections[address] = self._parse(address)
-        found = objects.get(index)
-        if found is None:
+        value = objects.get(index)
+        if value is None:
             raise FormatError(f"global heap collection at byte {address} has no object {index}")
-        start, size = found
+        start, size = value
         if nbytes > size:
             raise FormatError(f"expected {nbytes} bytes in object {index} of the heap at {address}, got {size}")
         return self._image.view(start, nbytes, "object of the global heap")
@@ -67,16 +67,16 @@ class GlobalHeap:
             raise FormatError(f"global heap collection at byte {address} claims {size} bytes, version {version}")
         objects: dict[int, tuple[int, int]] = {}
         headers = self._image.view(address, size, "global heap collection")
-        at, end = address + 16, address + size
-        while at + 16 <= end:
-            index, _, length = _OBJECT.unpack_from(headers, at - address)
+        position, end = address + 16, address + size
+        while position + 16 <= end:
+            index, _, length = _OBJECT.unpack_from(headers, position - address)
             if index == 0:
                 break  # the free space, always last
-            at += 16
-            if length > end - at:
+            position += 16
+            if length > end - position:
                 raise FormatError(f"object {index} runs over the global heap collection at byte {address}")
-            objects[index] = (at, length)
-            at += (length + 7) // 8 * 8
+            objects[index] = (position, length)
+            position += (length + 7) // 8 * 8
         return objects
 
 
@@ -164,9 +164,9 @@ class FractalHeap:
         if data is None:
             data = self._image.signed(address, size, b"FHDB", "fractal heap block")
             if self._checksums:
-                at = 13 + self._offset_bytes
-                blank = data[:at] + bytes(4) + data[at + 4 :]
-                verify(blank + data[at : at + 4], "fractal heap block", address)
+                start = 13 + self._offset_bytes
+                blank = data[:start] + bytes(4) + data[start + 4 :]
+                verify(blank + data[start : start + 4], "fractal heap block", address)
             self._direct[address] = data
         return data
 

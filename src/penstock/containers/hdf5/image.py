@@ -110,8 +110,8 @@ def parse_superblock(raw: bytes) -> Superblock:
         return Superblock(version, base, eof, root, 4, 16, 32, extension, flags)
     leaf_k, internal_k, flags = struct.unpack_from("<HHI", raw, 16)
     chunk_k = struct.unpack_from("<H", raw, 24)[0] if version else 32
-    at = 28 if version else 24
-    base, _, eof, _, _, root = struct.unpack_from("<6Q", raw, at)
+    offset = 28 if version else 24
+    base, _, eof, _, _, root = struct.unpack_from("<6Q", raw, offset)
     return Superblock(version, base, eof, root, leaf_k, internal_k, chunk_k, UNDEFINED, flags)
 
 
@@ -126,11 +126,11 @@ def has_signature(path: str | os.PathLike[str]) -> bool:
 
 def _signatures(fd: int, path: str | os.PathLike[str]) -> Iterator[int]:
     """Where a signature is among the bytes 0, 512, 1024, 2048, ... of a file."""
-    size, at = os.fstat(fd).st_size, 0
-    while at == 0 or at + 8 <= size:
-        if read_at(path, fd, 8, at) == SIGNATURE:
-            yield at
-        at = max(512, 2 * at)
+    size, offset = os.fstat(fd).st_size, 0
+    while offset == 0 or offset + 8 <= size:
+        if read_at(path, fd, 8, offset) == SIGNATURE:
+            yield offset
+        offset = max(512, 2 * offset)
 
 
 def read_superblock(fd: int, path: str | os.PathLike[str]) -> Superblock:
@@ -138,11 +138,11 @@ def read_superblock(fd: int, path: str | os.PathLike[str]) -> Superblock:
 
     Raises `FormatError` if there is none at byte 0, 512, 1024, 2048, ...
     """
-    for at in _signatures(fd, path):
-        raw = read_at(path, fd, SUPERBLOCK_BYTES, at)
-        while (again := read_at(path, fd, SUPERBLOCK_BYTES, at)) != raw:
+    for offset in _signatures(fd, path):
+        raw = read_at(path, fd, SUPERBLOCK_BYTES, offset)
+        while (again := read_at(path, fd, SUPERBLOCK_BYTES, offset)) != raw:
             raw = again
-        return _check_superblock(parse_superblock(raw), at, os.fstat(fd).st_size)
+        return _check_superblock(parse_superblock(raw), offset, os.fstat(fd).st_size)
     raise FormatError("expected an HDF5 file, found no HDF5 signature")
 
 

@@ -21,16 +21,16 @@ TABLE = struct.Struct("<QQ")  # B-tree and local heap
 
 def read_links(image: Image, messages: list[Message]) -> dict[str, Link]:
     """Links of the group with these header messages: in creation order where it is kept, else by name."""
-    found: list[tuple[str, int, Link]] = []
+    links: list[tuple[str, int, Link]] = []
     for kind, _, body in messages:
         if kind == SYMBOL_TABLE:
             return dict(_symbols(image, *TABLE.unpack_from(body)))
         if kind == LINK:
-            found.append(parse_link(body))
+            links.append(parse_link(body))
         elif kind == LINK_INFO:
-            found.extend(parse_link(link) for link in _dense(image, body))
-    found.sort(key=lambda link: (link[1], link[0].encode()))
-    return {name: link for name, _, link in found}
+            links.extend(parse_link(link) for link in _dense(image, body))
+    links.sort(key=lambda link: (link[1], link[0].encode()))
+    return {name: link for name, _, link in links}
 
 
 def _symbols(image: Image, tree: int, heap: int) -> Iterator[tuple[str, Link]]:

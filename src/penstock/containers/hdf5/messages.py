@@ -67,11 +67,11 @@ def parse_dataspace(body: bytes) -> Dataspace:
         raise FormatError(f"dataspace of version {version} and rank {rank} is malformed")
     if version == 2 and kind == 2:
         return Dataspace(None, None)
-    at = 8 if version == 1 else 4
-    shape: tuple[int, ...] = struct.unpack_from(f"<{rank}Q", body, at)
+    offset = 8 if version == 1 else 4
+    shape: tuple[int, ...] = struct.unpack_from(f"<{rank}Q", body, offset)
     if not flags & 1:
         return Dataspace(shape, shape)
-    limits: tuple[int, ...] = struct.unpack_from(f"<{rank}Q", body, at + 8 * rank)
+    limits: tuple[int, ...] = struct.unpack_from(f"<{rank}Q", body, offset + 8 * rank)
     return Dataspace(shape, tuple(None if limit == UNDEFINED else limit for limit in limits))
 
 
@@ -80,12 +80,12 @@ def parse_fill(body: bytes) -> bytes:
     """Bytes of the fill value, empty where it is not defined."""
     version = body[0]
     if version == 3:
-        defined, at = bool(body[1] & 0x20), 2
+        defined, offset = bool(body[1] & 0x20), 2
     elif version in (1, 2):
-        defined, at = bool(body[3]), 4
+        defined, offset = bool(body[3]), 4
     else:
         raise FormatError(f"fill value of version {version} is unknown")
-    return parse_old_fill(body[at:]) if defined else b""
+    return parse_old_fill(body[offset:]) if defined else b""
 
 
 def parse_old_fill(body: bytes) -> bytes:
@@ -126,13 +126,13 @@ def _parse_chunked_v4(body: bytes) -> DataLayout:
     if rank > RANK + 1 or not 1 <= width <= 8:
         raise FormatError(f"chunked layout of rank {rank} with {width} bytes a dimension is malformed")
     dims = tuple(int.from_bytes(body[5 + width * i : 5 + width * (i + 1)], "little") for i in range(rank))
-    at = 5 + width * rank
-    index = body[at]
-    at += 1 + {SINGLE: 12 if flags & FILTERED else 0, FIXED: 1, EXTENSIBLE: 5, BTREE_V2: 6}.get(index, 0)
+    offset = 5 + width * rank
+    index = body[offset]
+    offset += 1 + {SINGLE: 12 if flags & FILTERED else 0, FIXED: 1, EXTENSIBLE: 5, BTREE_V2: 6}.get(index, 0)
     nbytes = mask = 0
     if index == SINGLE and flags & FILTERED:
-        nbytes, mask = struct.unpack_from("<QI", body, at - 12)
-    (address,) = struct.unpack_from("<Q", body, at)
+        nbytes, mask = struct.unpack_from("<QI", body, offset - 12)
+    (address,) = struct.unpack_from("<Q", body, offset)
     chunk_bytes = 1
     for dim in dims:
         chunk_bytes *= dim
@@ -159,19 +159,19 @@ def parse_filters(body: bytes) -> tuple[Filter, ...]:
     if version not in (1, 2) or count > 32:
         raise FormatError(f"filter pipeline of version {version} with {count} filters is malformed")
     out: list[Filter] = []
-    at = 8 if version == 1 else 2
+    offset = 8 if version == 1 else 2
     for _ in range(count):
-        (number,) = struct.unpack_from("<H", body, at)
+        (number,) = struct.unpack_from("<H", body, offset)
         length = 0
         if version == 1 or number >= 256:
-            (length,) = struct.unpack_from("<H", body, at + 2)
-            at += 2
-        (values,) = struct.unpack_from("<H", body, at + 4)
-        at += 6
-        name = body[at : at + length].split(b"\0")[0].decode()
-        at += length
-        out.append(Filter(number, name, struct.unpack_from(f"<{values}I", body, at)))
-        at += 4 * (values + (values & 1 if version == 1 else 0))
+            (length,) = struct.unpack_from("<H", body, offset + 2)
+            offset += 2
+        (values,) = struct.unpack_from("<H", body, offset + 4)
+        offset += 6
+        name = body[offset : offset + length].split(b"\0")[0].decode()
+        offset += length
+        out.append(Filter(number, name, struct.unpack_from(f"<{values}I", body, offset)))
+        offset += 4 * (values + (values & 1 if version == 1 else 0))
     return tuple(out)
 
 
@@ -180,21 +180,21 @@ def parse_link(body: bytes) -> tuple[str, int, Link]:
     version, flags = body[0], body[1]
     if version != 1:
         raise FormatError(f"link message of version {version} is unknown")
-    at = 2
+    offset = 2
     kind = 0
     order = -1
     if flags & 8:
-        kind, at = body[at], at + 1
+        kind, offset = body[offset], offset + 1
     if flags & 4:
-        order, at = struct.unpack_from("<q", body, at)[0], at + 8
-    at += 1 if flags & 16 else 0
+        order, offset = struct.unpack_from("<q", body, offset)[0], offset + 8
+    offset += 1 if flags & 16 else 0
     width = 1 << (flags & 3)
-    length = int.from_bytes(body[at : at + width], "little")
-    at += width
-    raw = body[at : at + length]
+    length = int.from_bytes(body[offset : offset + width], "little")
+    offset += width
+    raw = body[offset : offset + length]
     if len(raw) != length or not raw:
         raise FormatError("name of a link runs over its message")
-    return raw.decode(), order, _target(kind, body, at + length)
+    return raw.decode(), order, _target(kind, body, offset + length)
 
 
 def _target(kind: int, body: bytes, offset: int) -> Link:

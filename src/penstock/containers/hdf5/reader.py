@@ -195,10 +195,10 @@ class File:
 
     def open_object(self, address: int, name: str) -> Group | Dataset:
         """The group or dataset whose object header is at `address`.  Raises `FormatError`."""
-        found = self.open_any(address, name)
-        if found is None:
+        entry = self.open_any(address, name)
+        if entry is None:
             raise FormatError("expected a group or a dataset, got a named datatype", path=self.path, where=name)
-        return found
+        return entry
 
     def open_any(self, address: int, name: str) -> Group | Dataset | None:
         """Like `open_object`, but None for a named (committed) datatype."""

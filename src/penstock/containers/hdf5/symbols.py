@@ -79,8 +79,8 @@ class Names:
     def write(self, tail: Tail, fd: int | None) -> int:
         """Address of the header, after the names that are new have been written."""
         if self.address is None or fd is None:
-            at = tail.at + -tail.at % 8
-            self.data = at + 32
+            address = tail.at + -tail.at % 8
+            self.data = address + 32
             head = struct.pack("<4sB3xQQQ", b"HEAP", 0, self.capacity, NO_FREE_BLOCK, self.data)
             self.address = tail.put(head + bytes(self.segment).ljust(self.capacity, b"\0"))
         elif self.written < len(self.segment):
@@ -142,13 +142,13 @@ class SymbolTable:
             keys = [(self._names.get(entry[0]), entry[0]) for entry in entries]
             return GroupNode(LEAF, 0, keys, [raw[i + 8 : i + 40] for i in range(0, len(raw), 40)], address)
         head = self._image.signed(address, 24, b"TREE\0", "B-tree node")
-        found, count = head[5], int.from_bytes(head[6:8], "little")
-        if found != (found if level is None else level) or found > MAX_LEVEL:
-            raise FormatError(f"expected a B-tree node of level {level} at byte {address}, got {found}")
+        version, count = head[5], int.from_bytes(head[6:8], "little")
+        if version != (version if level is None else level) or version > MAX_LEVEL:
+            raise FormatError(f"expected a B-tree node of level {level} at byte {address}, got {version}")
         raw = self._image.take(address + 24, 16 * count + 8, "B-tree entries")
         words = struct.unpack(f"<{2 * count + 1}Q", raw)
         keys = [(self._names.get(offset), offset) for offset in words[2::2]]
-        return GroupNode(found, words[0], keys, list(words[1::2]), address)
+        return GroupNode(version, words[0], keys, list(words[1::2]), address)
 
     def _child(self, node: GroupNode, i: int) -> GroupNode:
         item = node.items[i]

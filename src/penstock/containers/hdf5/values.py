@@ -129,8 +129,8 @@ def read_dense_attributes(image: Image, info: bytes) -> Iterator[bytes]:
 def attribute_name(body: bytes) -> str:
     """Name in an attribute message."""
     (length,) = struct.unpack_from("<H", body, 2)
-    at = 9 if body[0] == 3 else 8
-    raw = body[at : at + length]
+    offset = 9 if body[0] == 3 else 8
+    raw = body[offset : offset + length]
     if body[0] not in (1, 2, 3) or len(raw) != length:
         raise FormatError(f"attribute message of version {body[0]} is malformed")
     return raw.rstrip(b"\0").decode()
@@ -139,14 +139,14 @@ def attribute_name(body: bytes) -> str:
 def _split_attribute(image: Image, body: bytes) -> tuple[Datatype, tuple[int, ...] | None, bytes]:
     version, flags = body[0], body[1]
     lengths = struct.unpack_from("<HHH", body, 2)
-    at = 9 if version == 3 else 8
+    offset = 9 if version == 3 else 8
     parts: list[bytes] = []
     for length in lengths:
-        parts.append(body[at : at + length])
-        at += (length + 7) // 8 * 8 if version == 1 else length
+        parts.append(body[offset : offset + length])
+        offset += (length + 7) // 8 * 8 if version == 1 else length
     _, datatype, space = parts
     if version > 1 and flags & 1:
         datatype = resolve_shared(image, DATATYPE, datatype)
     if version > 1 and flags & 2:
         space = resolve_shared(image, DATASPACE, space)
-    return parse_datatype(datatype), parse_dataspace(space).shape, body[at:]
+    return parse_datatype(datatype), parse_dataspace(space).shape, body[offset:]

@@ -108,8 +108,8 @@ class Appender:
             return False
         self._tail.flush()
         with File(self.path, eof=self._tail.at) as file:
-            found = file.open_any(link.address, name)
-            empty = isinstance(found, Group) and next(found.walk(), None) is None
+            entry = file.open_any(link.address, name)
+            empty = isinstance(entry, Group) and next(entry.walk(), None) is None
         if empty:
             self._free.add(name)
         return empty
@@ -166,9 +166,9 @@ class Appender:
             raise DataError(f"{name} of {self.path} is a link to elsewhere; set its attributes there")
         self._tail.flush()
         with File(self.path, eof=self._tail.at) as file:
-            found = file.open_object(link.address, name)
-            kept = [message for message in found.messages if message.kind not in (ATTRIBUTE, ATTRIBUTE_INFO)]
-            attrs = found.attrs.raw() | encoded
+            entry = file.open_object(link.address, name)
+            kept = [message for message in entry.messages if message.kind not in (ATTRIBUTE, ATTRIBUTE_INFO)]
+            attrs = entry.attrs.raw() | encoded
         return self._tail.put(object_header([*kept, *(Message(ATTRIBUTE, 0, body) for body in attrs.values())]))
 
     def _check(self, name: str, *, new: bool) -> None:

@@ -59,10 +59,10 @@ def _finish_dtype(m: Machine, code: str, state: Any) -> DType:
 
 
 def _text(code: str, order: str, size: int) -> DType | None:
-    found = _TEXT.fullmatch(code)
-    if found is None or order not in (("|",) if code[0] == "S" else ("<", ">")):
+    match = _TEXT.fullmatch(code)
+    if match is None or order not in (("|",) if code[0] == "S" else ("<", ">")):
         return None
-    length = int(found[1])
+    length = int(match[1])
     unit = 1 if code[0] == "S" else 4
     return np.dtype(f"{order}{code[0]}{length}") if size == unit * length and size < 1 << 31 else None
 

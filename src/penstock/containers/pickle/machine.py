@@ -92,11 +92,11 @@ class Machine:
 
     def take(self, count: int) -> bytes:
         """The next `count` bytes."""
-        at = self.at
-        if count > self.size - at:
-            raise self.error(f"expected {count} more bytes, got {self.size - at}")
-        self.at = at + count
-        return self.data[at : at + count]
+        start = self.at
+        if count > self.size - start:
+            raise self.error(f"expected {count} more bytes, got {self.size - start}")
+        self.at = start + count
+        return self.data[start : start + count]
 
     def number(self, width: int) -> int:
         """The next `width` bytes as a little-endian unsigned integer."""

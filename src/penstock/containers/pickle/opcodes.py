@@ -39,11 +39,11 @@ def run(m: Machine, dispatch: Sequence[Operation] | None = None) -> Any:
     operations = dispatch or DISPATCH
     data, size = m.data, m.size
     for _ in range(m.limits.opcodes):
-        at = m.at
-        if at >= size:
+        start = m.at
+        if start >= size:
             raise m.error("expected STOP, got the end")
-        m.start, m.at = at, at + 1
-        code = data[at]
+        m.start, m.at = start, start + 1
+        code = data[start]
         if code == STOP:
             return _stop(m)
         try:
@@ -180,7 +180,7 @@ def _quoted(m: Machine) -> None:
     line = m.line()
     if len(line) < 2 or line[:1] not in (b"'", b'"') or line[-1:] != line[:1]:
         raise m.error(f"expected a string in quotes, got {brief(line)}")
-    m.stack.append(_text_or_bytes(_ESCAPE.sub(lambda found: _unescape(m, found[1]), line[1:-1])))
+    m.stack.append(_text_or_bytes(_ESCAPE.sub(lambda match: _unescape(m, match[1]), line[1:-1])))
 
 
 def _unescape(m: Machine, escape: bytes | None) -> bytes:
@@ -253,9 +253,9 @@ def _setitems(m: Machine) -> None:
 
 
 def _dict(m: Machine) -> None:
-    made: dict[Any, Any] = {}
-    set_items(m, made, m.items())
-    m.stack.append(made)
+    mapping: dict[Any, Any] = {}
+    set_items(m, mapping, m.items())
+    m.stack.append(mapping)
 
 
 def _add_items(m: Machine) -> None:
@@ -264,9 +264,9 @@ def _add_items(m: Machine) -> None:
 
 
 def _frozenset(m: Machine) -> None:
-    made: set[Any] = set()
-    add_items(m, made, m.items())
-    m.stack.append(frozenset(made))
+    members: set[Any] = set()
+    add_items(m, members, m.items())
+    m.stack.append(frozenset(members))
 
 
 def _of_kind(m: Machine, kind: type[Any]) -> Any:

@@ -45,22 +45,22 @@ def _ordered_dict(m: Machine, args: tuple[Any, ...]) -> dict[Any, Any]:
     if len(args) > 1 or not is_list(pairs) or not all(is_listed(p) and len(p) == 2 for p in pairs):
         raise m.unsafe("expected nothing or a list of pairs for an ordered dict")
     m.charge(8 * len(pairs))
-    made: dict[Any, Any] = {}
-    set_items(m, made, [part for pair in pairs for part in pair])
-    return made
+    mapping: dict[Any, Any] = {}
+    set_items(m, mapping, [part for pair in pairs for part in pair])
+    return mapping
 
 
 def _set(m: Machine, args: tuple[Any, ...]) -> set[Any]:
-    made: set[Any] = set()
+    members: set[Any] = set()
     match args:
         case ():
             pass
         case (items,) if is_list(items):
             m.charge(8 * len(items))
-            add_items(m, made, items)
+            add_items(m, members, items)
         case _:
             raise m.unsafe("expected a list of what a set contains")
-    return made
+    return members
 
 
 def _frozenset(m: Machine, args: tuple[Any, ...]) -> frozenset[Any]:

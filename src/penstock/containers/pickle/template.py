@@ -77,12 +77,14 @@ class PickleTemplate:
             return None
         if isinstance(value, np.bytes_) or dtype.kind not in _KINDS:  # byte scalars have lost their padding
             return None
-        at = _find_payload(raw, starts, value.nbytes)
-        if at is None or not (value.flags.c_contiguous or value.flags.f_contiguous):
+        payload_start = _find_payload(raw, starts, value.nbytes)
+        if payload_start is None or not (value.flags.c_contiguous or value.flags.f_contiguous):
             return None
         order = "C" if value.flags.c_contiguous else "F"
         scalar = isinstance(value, np.generic)
-        return PickleTemplate(raw[:at], raw[at + value.nbytes :], dtype, value.shape, order, scalar, value.nbytes)
+        return PickleTemplate(
+            raw[:payload_start], raw[payload_start + value.nbytes :], dtype, value.shape, order, scalar, value.nbytes
+        )
 
     def match(self, data: Buffer) -> AnyArray | None:
         """What `loads` makes of `data`, as a read-only view of it, or None if this is not its template.
@@ -117,13 +119,13 @@ class PickleTemplate:
 
     def _match_block(self, data: ByteArray, starts: IntArray) -> BoolArray:
         mask = np.ones(len(starts), np.bool_)
-        for part, at in ((self.prefix, 0), (self.suffix, len(self.prefix) + self.nbytes)):
+        for part, offset in ((self.prefix, 0), (self.suffix, len(self.prefix) + self.nbytes)):
             windows = np.lib.stride_tricks.sliding_window_view(data, len(part))
-            mask &= (windows[starts + at] == np.frombuffer(part, np.uint8)).all(axis=1)
+            mask &= (windows[starts + offset] == np.frombuffer(part, np.uint8)).all(axis=1)
         if self.dtype.kind == "b":
             for i in np.flatnonzero(mask):
-                at = int(starts[i]) + len(self.prefix)
-                mask[i] = data[at : at + self.nbytes].max() <= 1
+                offset = int(starts[i]) + len(self.prefix)
+                mask[i] = data[offset : offset + self.nbytes].max() <= 1
         return mask
 
 
@@ -137,7 +139,7 @@ def _recorded(operation: Operation, starts: list[int]) -> Operation:
 
 def _find_payload(raw: bytes, starts: list[int], nbytes: int) -> int | None:
     """Where the only byte string of `nbytes` begins, if it can be used only once; `starts` are the opcodes' places."""
-    at: int | None = None
+    place: int | None = None
     if not nbytes:
         return None
     entries = 0  # of the memo
@@ -154,7 +156,7 @@ def _find_payload(raw: bytes, starts: list[int], nbytes: int) -> int | None:
             continue
         fresh = end - start - _BYTES.get(code, end) == nbytes
         if fresh:
-            if at is not None:
+            if place is not None:
                 return None
-            at = end - nbytes
-    return at
+            place = end - nbytes
+    return place

@@ -55,13 +55,13 @@ class TensorStorage:
         self.values = values
 
 
-def storage_of(m: Machine, told: Any) -> TensorStorage:
+def storage_of(m: Machine, description: Any) -> TensorStorage:
     """The storage that a persistent id of `torch.save` names. Raises `UnsafeDataError`."""
-    match told:
+    match description:
         case ("storage", Symbol(module="torch", name=name), str() as key, str(), int() as count, *_) if name in _DTYPES:
             raw = None if m.storages is None else m.storages.get(key)
         case _:
-            raise m.unsafe(f"expected the id of a storage, got {brief(told)}")
+            raise m.unsafe(f"expected the id of a storage, got {brief(description)}")
     if raw is None:
         raise m.error(f"expected the storage {key!r}, got none")
     return _storage(m, name, raw, count)
@@ -82,9 +82,9 @@ def _storage(m: Machine, name: str, raw: bytes, count: int) -> TensorStorage:
 
 def _load_from_bytes(m: Machine, args: tuple[Any, ...]) -> TensorStorage:
     match args:
-        case (bytes() as raw,) if (found := _OLDER.match(raw)) is not None and found[1].decode() in _DTYPES:
-            m.charge(len(raw) - found.end())
-            return _storage(m, found[1].decode(), raw[found.end() :], int.from_bytes(found[5], "little"))
+        case (bytes() as raw,) if (match := _OLDER.match(raw)) is not None and match[1].decode() in _DTYPES:
+            m.charge(len(raw) - match.end())
+            return _storage(m, match[1].decode(), raw[match.end() :], int.from_bytes(match[5], "little"))
         case _:
             raise m.unsafe("expected the bytes of a storage of PyTorch, got others")
 

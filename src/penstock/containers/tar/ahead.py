@@ -45,8 +45,8 @@ class Ahead:
                 self._piece = memoryview(self._pieces.get())
             except (StopIteration, QueueClosed):
                 return b""
-        found, self._piece = self._piece[:n], self._piece[n:]
-        return bytes(found)
+        piece, self._piece = self._piece[:n], self._piece[n:]
+        return bytes(piece)
 
     def close(self) -> None:
         """Release what was unpacked, and end the thread."""

@@ -29,9 +29,9 @@ def glance(path: Path) -> Iterator[bytes]:
             reader, position = opened(file, path), 0
             read = Forward(reader).read
             for _ in range(MEMBERS):
-                if position > NBYTES or (found := entry(read, position, path)) is None:
+                if position > NBYTES or (header := entry(read, position, path)) is None:
                     break
-                member, position = found
+                member, position = header
                 if member is not None:
                     yield member.name
             if not reader.done:

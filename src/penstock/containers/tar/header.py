@@ -54,11 +54,13 @@ def parse(block: bytes, path: object, position: int) -> TarHeader:
     Traceback (most recent call last):
     penstock.errors.FormatError: expected a tar header, got a checksum that is no octal number: b'xxxxxxxx' - ...
     """
-    told = octal(block[148:156], "checksum", path, position)
+    stored_checksum = octal(block[148:156], "checksum", path, position)
     total = sum(block) - sum(block[148:156]) + 8 * 32  # the checksum's own field counts as blanks
-    if told != total and told != total - 256 * sum(byte > 127 for byte in block):  # some old writers sum signed bytes
+    if stored_checksum != total and stored_checksum != total - 256 * sum(
+        byte > 127 for byte in block
+    ):  # some old writers sum signed bytes
         raise FormatError(
-            f"expected a tar header with the checksum {total}, got {told}: the archive is damaged here",
+            f"expected a tar header with the checksum {total}, got {stored_checksum}: the archive is damaged here",
             path=path,
             where=f"byte {position}",
         )
@@ -110,20 +112,22 @@ def records(body: bytes, path: object, position: int) -> dict[bytes, bytes]:
     >>> records(b"20 path=frame_0.npy\\n", None, 0)
     {b'path': b'frame_0.npy'}
     """
-    found: dict[bytes, bytes] = {}
-    at = 0
-    while at < len(body):
-        blank = body.find(b" ", at, at + 20)
-        digits = body[at:blank] if blank > at else b""
-        end = at + int(digits) if digits.isdigit() else -1
+    values: dict[bytes, bytes] = {}
+    offset = 0
+    while offset < len(body):
+        blank = body.find(b" ", offset, offset + 20)
+        digits = body[offset:blank] if blank > offset else b""
+        end = offset + int(digits) if digits.isdigit() else -1
         key, sign, value = body[blank + 1 : end - 1].partition(b"=")
         if not blank < end <= len(body) or body[end - 1 : end] != b"\n" or not sign:
             raise FormatError(
-                f"expected a record 'length key=value', got {body[at : at + 40]!r}", path=path, where=f"byte {position}"
+                f"expected a record 'length key=value', got {body[offset : offset + 40]!r}",
+                path=path,
+                where=f"byte {position}",
             )
-        found[key] = value
-        at = end
-    return found
+        values[key] = value
+        offset = end
+    return values
 
 
 def safe_name(name: bytes, path: object, position: int) -> bytes:

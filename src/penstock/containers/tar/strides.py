@@ -60,10 +60,10 @@ def repeats(data: ByteArray, position: int, pattern: list[Place]) -> tuple[Membe
     while left > 0:
         n = min(count, left)
         rows = data[position : position + n * stride].reshape(n, stride)
-        found, good = _round(rows, pattern)
+        rounds, good = _round(rows, pattern)
         wrong = np.flatnonzero(~good)
         whole = int(wrong[0]) if len(wrong) else n
-        taken = _flat(found, pattern, position + np.arange(n) * stride, whole)
+        taken = _flat(rounds, pattern, position + np.arange(n) * stride, whole)
         parts.append(taken)
         position += whole * stride
         left = left - n if whole == n else 0
@@ -83,16 +83,16 @@ def joined(parts: list[MemberTable]) -> MemberTable:
 def _round(rows: ByteArray, pattern: list[Place]) -> tuple[list[tuple[ByteArray, IntArray]], BoolArray]:
     """Names and sizes of each place of the pattern, and which repetitions are good."""
     good = np.ones(len(rows), np.bool_)
-    found: list[tuple[ByteArray, IntArray]] = []
+    rounds: list[tuple[ByteArray, IntArray]] = []
     for place in pattern:
-        at = place.payload - BLOCK
-        block = np.ascontiguousarray(rows[:, at : at + BLOCK])
+        header = place.payload - BLOCK
+        block = np.ascontiguousarray(rows[:, header : header + BLOCK])
         size, fits = _regular(block)
         good &= fits & (-(-size // BLOCK) == place.blocks)
         if place.timed:
             good &= _time(rows[:, place.header : place.header + 2 * BLOCK])
-        found.append((block[:, :100], size))
-    return found, good
+        rounds.append((block[:, :100], size))
+    return rounds, good
 
 
 def _regular(block: ByteArray) -> tuple[IntArray, BoolArray]:
@@ -122,9 +122,9 @@ def _time(blocks: ByteArray) -> BoolArray:
 
 
 def _summed(block: ByteArray) -> BoolArray:
-    told, good = _octal(block[:, 148:155])
+    stored_checksum, good = _octal(block[:, 148:155])
     total = block.sum(axis=1, dtype=np.uint32).astype(np.int64) - block[:, 148:156].sum(axis=1, dtype=np.int64) + 8 * 32
-    return good & (told == total) & ((block[:, 155] == 32) | (block[:, 155] == 0))
+    return good & (stored_checksum == total) & ((block[:, 155] == 32) | (block[:, 155] == 0))
 
 
 def _octal(field: ByteArray) -> tuple[IntArray, BoolArray]:
@@ -134,10 +134,10 @@ def _octal(field: ByteArray) -> tuple[IntArray, BoolArray]:
     return digits @ _OCTAL[-digits.shape[1] :], good
 
 
-def _flat(found: list[tuple[ByteArray, IntArray]], pattern: list[Place], base: IntArray, whole: int) -> MemberTable:
+def _flat(rounds: list[tuple[ByteArray, IntArray]], pattern: list[Place], base: IntArray, whole: int) -> MemberTable:
     """The first `whole` repetitions in the order of the archive."""
-    names = np.stack([name[:whole] for name, _ in found], axis=1).reshape(-1, 100)
-    size = np.stack([size[:whole] for _, size in found], axis=1).ravel()
+    names = np.stack([name[:whole] for name, _ in rounds], axis=1).reshape(-1, 100)
+    size = np.stack([size[:whole] for _, size in rounds], axis=1).ravel()
     header = base[:whole, None] + np.array([place.header for place in pattern])
     payload = base[:whole, None] + np.array([place.payload for place in pattern])
     return MemberTable(np.ascontiguousarray(names).view("S100").ravel(), header.ravel(), payload.ravel(), size)

@@ -1,4 +1,19 @@
-"""Walk from member to member of an archive: the names, and the place of each payload."""
+"""Walk from member to member of an archive: the names, and the place of each payload.
+
+Computes: a table of the regular files of an archive (`walk`), or its members in order with their bytes (`stream`).
+
+Method: `entry` reads the headers of one member, with the extended headers before it (GNU long names, PAX records), and
+checks them. Archives of training data repeat a pattern of sizes, so after members that repeat the ones before,
+`repeats` checks many headers at once with NumPy: 1 us a member instead of 5. An attempt that leads nowhere doubles the
+number of careful steps before the next one, so archives without a pattern lose little.
+
+Invariants: a leap accepts only members whose headers, checksums and sizes a careful step would accept, and leaves the
+rest to it. A payload that does not fit the archive is torn, never cut silently. Nothing but regular files is taken:
+links, devices, sparse files and names with `..` are refused.
+
+Memory: `walk` keeps positions and names, never payloads; they stay in the caller's memory map. `stream` keeps one
+member. Source: POSIX.1-2001 (USTAR and PAX), and the GNU tar manual for its extensions.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +107,7 @@ def walk(
     member where sizes repeat, 5 µs elsewhere.
     """
     view = data.data
-    return _TarWalk(data, lambda at, n: bytes(view[at : at + n]), path, limit).run(drop=torn == "drop")
+    return _TarWalk(data, lambda offset, n: bytes(view[offset : offset + n]), path, limit).run(drop=torn == "drop")
 
 
 def stream(
@@ -113,8 +128,8 @@ def stream(
     forward = Forward(file)
     position, last = 0, b""
     try:
-        while (found := entry(forward.read, position, path)) is not None:
-            member, after = found
+        while (header := entry(forward.read, position, path)) is not None:
+            member, after = header
             if member is not None:
                 yield member, _payload(forward, member, limit, path)
                 last = member.name
@@ -187,14 +202,14 @@ def _extended(read: Read, position: int, head: tar.TarHeader, path: object) -> b
 
 
 def _records(body: bytes, kind: bytes, path: object, position: int) -> dict[bytes, bytes]:
-    found = tar.records(body, path, position)
-    fateful = [key for key in found if key.startswith(_FATEFUL)]
+    values = tar.records(body, path, position)
+    fateful = [key for key in values if key.startswith(_FATEFUL)]
     if kind == tar.GLOBAL:
-        fateful += [key for key in (b"path", b"size", b"linkpath") if key in found]
+        fateful += [key for key in (b"path", b"size", b"linkpath") if key in values]
     if fateful:
         message = f"expected plain files, got a PAX header with {_text(fateful[0])}; write the archive anew"
         raise UnsafeDataError(message, path=path, where=f"byte {position}")
-    return {} if kind == tar.GLOBAL else found
+    return {} if kind == tar.GLOBAL else values
 
 
 def _member(
@@ -238,8 +253,8 @@ class _TarWalk:
         """Walk to the end. With `drop`, a torn end is left out."""
         position = 0
         try:
-            while (found := entry(self._read, position, self._path)) is not None:
-                member, after = found
+            while (header := entry(self._read, position, self._path)) is not None:
+                member, after = header
                 if member is None:
                     position, self._places = after, []
                     continue
@@ -280,12 +295,12 @@ class _TarWalk:
         self._waited += 1
         if self._waited < self._patience or (pattern := _pattern(self._places)) is None:
             return position
-        found, end = repeats(self._data, position, pattern)
-        self._waited, self._patience = 0, 1 if len(found.names) else min(2 * self._patience, 4096)
-        if len(found.names):
+        members, end = repeats(self._data, position, pattern)
+        self._waited, self._patience = 0, 1 if len(members.names) else min(2 * self._patience, 4096)
+        if len(members.names):
             self._flush()
-            self._parts.append(found)
-            self._count += len(found.names)
+            self._parts.append(members)
+            self._count += len(members.names)
         return end
 
     def _flush(self) -> None:
@@ -301,10 +316,10 @@ def _pattern(places: list[Place]) -> list[Place] | None:
     for period in range(1, len(places) // 2 + 1):
         if places[-period:] == places[-2 * period : -period]:
             laid: list[Place] = []
-            at = 0
+            offset = 0
             for place in places[-period:]:
-                laid.append(Place(at, place.blocks, place.timed))
-                at = laid[-1].end
+                laid.append(Place(offset, place.blocks, place.timed))
+                offset = laid[-1].end
             return laid
     return None
 
@@ -352,9 +367,9 @@ def _whole(last: bytes) -> str:
 
 def with_advice(error: TornError, advice: str) -> TornError:
     """The same error, with what is whole before it, or what to do, at its end."""
-    found = TornError(f"{error}{advice}")
-    found.path, found.where = error.path, error.where
-    return found
+    advised = TornError(f"{error}{advice}")
+    advised.path, advised.where = error.path, error.where
+    return advised
 
 
 def _text(name: Any) -> str:

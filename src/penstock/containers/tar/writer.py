@@ -77,9 +77,14 @@ def head(name: str, size: int) -> bytes:
 
 def _extended(raw: bytes, size: int) -> bytes:
     body = _record(b"path", raw) + (_record(b"size", b"%d" % size) if size >= SMALL else b"")
-    told = size if size < SMALL else 0
+    stated_size = size if size < SMALL else 0
     return b"".join(
-        (_block(_PAX_NAME, len(body), b"x"), body, bytes(padded(len(body)) - len(body)), _block(raw[:100], told, b"0"))
+        (
+            _block(_PAX_NAME, len(body), b"x"),
+            body,
+            bytes(padded(len(body)) - len(body)),
+            _block(raw[:100], stated_size, b"0"),
+        )
     )
 
 
@@ -179,8 +184,8 @@ def replace(path: Path, members: list[Piece], *, overwrite: bool = True) -> None
 
 def write_all(fd: int, parts: list[Piece], position: int) -> None:
     """Write all of the parts, in order, from a byte position on."""
-    for at in range(0, len(parts), 512):  # fewer than the system takes in one call
-        group = parts[at : at + 512]
+    for first in range(0, len(parts), 512):  # fewer than the system takes in one call
+        group = parts[first : first + 512]
         total = sum(map(len, group))
         done = os.pwritev(fd, group, position)
         if done < total:

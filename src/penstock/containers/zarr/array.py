@@ -1,4 +1,19 @@
-"""An array: rows in chunks, read by number through a cache of decoded pieces."""
+"""An array: rows in chunks, read by number through a cache of decoded pieces.
+
+Computes: copies of rows, in any order and number, from compressed chunks. A *piece* is the smallest part of a chunk
+that is decoded at once: the rows of a Blosc block, otherwise the whole chunk.
+
+Method: `gather` cuts spans at the borders of chunks and sorts the parts by row. Then each piece is decoded once for a
+batch, even if the cache is too small to keep it. Several chunks that are not in the cache are decoded on threads. A
+span that would fill more than a quarter of the cache is decoded to its destination, because its pieces would push out
+all others.
+
+Invariants: decoded pieces are read-only, so the cache can return them to several threads. A part of a batch writes
+only its own destinations, so threads need no lock on the output.
+
+Memory: the caller owns the output. Pieces belong to `cache`; the positions of blocks, and bytes of chunks that are
+not mapped, to `tables`. Chunks without compression are views of memory maps.
+"""
 
 from __future__ import annotations
 
@@ -112,8 +127,8 @@ class ZarrArray(ZarrRows):
     def _piece(self, c: int, p: int) -> AnyArray:
         """`[k, ...]` rows of piece `p` of chunk `c`, read-only. Cost if it is kept: 1 µs."""
         key = (self._mark, c, p)
-        found = self._cache.peek(key)
-        return self._cache.get(key, lambda: self._made(c, p)) if found is None else found
+        cached = self._cache.peek(key)
+        return self._cache.get(key, lambda: self._made(c, p)) if cached is None else cached
 
     def _made(self, c: int, p: int) -> tuple[AnyArray, int]:
         chunk = self.chunk(c)
@@ -141,17 +156,17 @@ class ZarrArray(ZarrRows):
         """Whole chunks are decoded in place; of others, the pieces that are needed."""
         target, size = as_bytes(out), self._chunk_rows
 
-        at = start
-        while at < stop:
-            c = at // size
-            if at == c * size and at + size <= stop:
-                self._whole(c, target[at - start : at - start + size])
-                at += size
+        position = start
+        while position < stop:
+            c = position // size
+            if position == c * size and position + size <= stop:
+                self._whole(c, target[position - start : position - start + size])
+                position += size
                 continue
-            rows, first = self._locate(at)
+            rows, first = self._locate(position)
             end = min(first + len(rows), stop)
-            target[at - start : end - start] = as_bytes(rows[at - first : end - first])
-            at = end
+            target[position - start : end - start] = as_bytes(rows[position - first : end - first])
+            position = end
 
     def _whole(self, c: int, out: ByteArray) -> None:
         chunk = self.chunk(c)
@@ -167,8 +182,8 @@ class ZarrArray(ZarrRows):
                 if c not in self._piece_rows:
                     self.chunk(c)
 
-    def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
-        """Copy rows `start[j] : start[j] + length[j]` to rows `at[j]` on of `out`, for every span `j`.
+    def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
+        """Copy rows `start[j] : start[j] + length[j]` to rows `destination[j]` on of `out`, for every span.
 
         Spans are cut where chunks begin, and the parts within a chunk are read together in the order of their rows. So
         each piece is decoded once, even if it is not kept for long. Threads decode several chunks at once. A long
@@ -176,7 +191,7 @@ class ZarrArray(ZarrRows):
         """
         target = out.reshape(-1, self.metadata.row_bytes)
         most = max(self._cache.limit // 4 // self.metadata.row_bytes, self._chunk_rows)
-        row, n, place, span = _cut(self._chunk_rows, start, length, at)
+        row, n, place, span = _cut(self._chunk_rows, start, length, destination)
         if not len(row):
             return
         order = np.argsort(row, kind="stable")
@@ -215,10 +230,12 @@ class ZarrArray(ZarrRows):
         for a, b, rows, first in self._runs(numbers):
             voids[places[a:b]] = as_void(rows)[numbers[a:b] - first]
 
-    def _copy_spans(self, start: IntArray, length: IntArray, at: IntArray, large: BoolArray, target: ByteArray) -> None:
+    def _copy_spans(
+        self, start: IntArray, length: IntArray, destination: IntArray, large: BoolArray, target: ByteArray
+    ) -> None:
         """Copy spans, whose first rows rise; parts of `large` spans in place."""
         raw, first = target[:0], 0
-        spans = zip(start.tolist(), length.tolist(), at.tolist(), large.tolist(), strict=True)
+        spans = zip(start.tolist(), length.tolist(), destination.tolist(), large.tolist(), strict=True)
         for row, n, place, in_place in spans:
             if in_place:
                 self.read_into(row, row + n, target[place : place + n])
@@ -255,7 +272,9 @@ class ZarrArray(ZarrRows):
             a = b
 
 
-def _cut(size: int, start: IntArray, length: IntArray, at: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+def _cut(
+    size: int, start: IntArray, length: IntArray, destination: IntArray
+) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """Cut spans of rows at the multiples of `size`.
 
     Returns:
@@ -264,10 +283,10 @@ def _cut(size: int, start: IntArray, length: IntArray, at: IntArray) -> tuple[In
     some = np.flatnonzero(length > 0)
     start = start[some]
     stop = start + length[some]
-    at = at[some]
+    destination = destination[some]
     first = start // size
     count = (stop - 1) // size - first + 1
     span = np.repeat(np.arange(len(some)), count)
     chunk = first[span] + np.arange(len(span)) - np.repeat(np.cumsum(count) - count, count)
     row = np.maximum(start[span], chunk * size)
-    return row, np.minimum(stop[span], (chunk + 1) * size) - row, at[span] + row - start[span], some[span]
+    return row, np.minimum(stop[span], (chunk + 1) * size) - row, destination[span] + row - start[span], some[span]

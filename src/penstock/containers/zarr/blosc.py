@@ -62,7 +62,7 @@ class BloscBuffer:
         if order[0] < begin or order[-1] >= size or len(set(first)) != blocks:
             raise FormatError(f"expected blocks without gaps from {begin} to {size}, got {first[:5]}")
         ends = dict(zip(order, [*order[1:], size], strict=True))
-        return cls(raw, head, nbytes, block, first, [ends[at] for at in first])
+        return cls(raw, head, nbytes, block, first, [ends[offset] for offset in first])
 
     @property
     def copied(self) -> ByteArray | None:
@@ -77,8 +77,8 @@ class BloscBuffer:
         if (copied := self.copied) is not None:
             return copied
         size = min(self.block_bytes, self.nbytes - b * self.block_bytes)
-        at, end = self.first[b], self.end[b]
-        data = self.raw[at:end].tobytes()
+        offset, end = self.first[b], self.end[b]
+        data = self.raw[offset:end].tobytes()
         self._check(data, size)
         version, inner, flags, element = self.head
         if size < self.block_bytes:  # the last, which is never split; alone it would look like a full one
@@ -93,21 +93,21 @@ class BloscBuffer:
         if (copied := self.copied) is not None:
             out[:] = copied
             return
-        for b, at in enumerate(self.first):
+        for b, offset in enumerate(self.first):
             size = min(self.block_bytes, self.nbytes - b * self.block_bytes)
-            self._check(self.raw[at : self.end[b]], size)
+            self._check(self.raw[offset : self.end[b]], size)
         _decode(self.raw, out)
 
     def _check(self, data: Any, size: int) -> None:
         """Raise `FormatError` unless the streams of a block of `size` decoded bytes are within its bytes."""
         _, _, flags, element = self.head
         split = not flags & _WHOLE and element <= _SPLITS and self.block_bytes // element >= _LEAST
-        at, room = 0, len(data)
+        offset, room = 0, len(data)
         for _ in range(element if split and size == self.block_bytes else 1):
-            length = int.from_bytes(bytes(data[at : at + 4]), "little") if at + 4 <= room else room
-            at += 4 + length
-            if at > room:
-                raise FormatError(f"expected a stream within a block of {room} bytes, got one that ends at {at}")
+            length = int.from_bytes(bytes(data[offset : offset + 4]), "little") if offset + 4 <= room else room
+            offset += 4 + length
+            if offset > room:
+                raise FormatError(f"expected a stream within a block of {room} bytes, got one that ends at {offset}")
 
 
 def _decode(data: Any, out: ByteArray) -> None:

@@ -168,42 +168,45 @@ def unpacked(compressor: Mapping[str, Any], raw: ByteArray, size: int) -> ByteAr
         out = np.empty(size, np.uint8)
         buffer.whole(out)
         return out
-    found = decoder_of(compressor)(raw, size)
-    if len(found) != size:
-        raise FormatError(f"expected {size} bytes once decoded, got {len(found) if len(found) < size else 'more'}")
-    return found
+    decoded = decoder_of(compressor)(raw, size)
+    if len(decoded) != size:
+        raise FormatError(f"expected {size} bytes once decoded, got {len(decoded) if len(decoded) < size else 'more'}")
+    return decoded
 
 
 def without_check(raw: ByteArray) -> ByteArray:
     """The bytes before their CRC-32C. Raises `FormatError` if it is another one."""
     if len(raw) < _CHECK:
         raise FormatError(f"expected a checksum of {_CHECK} bytes, got {len(raw)} bytes")
-    told, found = int.from_bytes(raw[-_CHECK:].tobytes(), "little"), crc32c(read_only(raw[:-_CHECK]))
-    if told != found:
-        raise FormatError(f"expected bytes with the checksum {told:08x}, got {found:08x}")
+    stored_checksum, computed_checksum = (
+        int.from_bytes(raw[-_CHECK:].tobytes(), "little"),
+        crc32c(read_only(raw[:-_CHECK])),
+    )
+    if stored_checksum != computed_checksum:
+        raise FormatError(f"expected bytes with the checksum {stored_checksum:08x}, got {computed_checksum:08x}")
     return raw[:-_CHECK]
 
 
 def _jpegxl(raw: ByteArray, shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
     library: Any = require("imagecodecs", "jpegxl")
     try:
-        found: AnyArray = library.jpegxl_decode(raw.tobytes(), numthreads=1)
+        image: AnyArray = library.jpegxl_decode(raw.tobytes(), numthreads=1)
     except Exception as error:
         if isinstance(error, MemoryError):
             raise
         raise FormatError(f"expected a JPEG-XL image: {error}") from error
-    if found.dtype != dtype or found.size != math.prod(shape):
-        raise FormatError(f"expected an image of {dtype}{list(shape)}, got {found.dtype}{list(found.shape)}")
-    return found.reshape(shape)
+    if image.dtype != dtype or image.size != math.prod(shape):
+        raise FormatError(f"expected an image of {dtype}{list(shape)}, got {image.dtype}{list(image.shape)}")
+    return image.reshape(shape)
 
 
 def _dtype(stage: Mapping[str, Any], *names: str) -> np.dtype[Any]:
     """The plain dtype that a filter names under the first of `names` that it has."""
-    told = next((stage[name] for name in names if stage.get(name) is not None), None)
-    found = np.dtype(told) if isinstance(told, str) and len(told) <= 8 else None
-    if found is None or found.kind not in "biuf":
+    text = next((stage[name] for name in names if stage.get(name) is not None), None)
+    dtype = np.dtype(text) if isinstance(text, str) and len(text) <= 8 else None
+    if dtype is None or dtype.kind not in "biuf":
         raise FormatError(f"expected a filter with a dtype of numbers, got {dict(stage)}")
-    return found
+    return dtype
 
 
 def _stored(stage: Mapping[str, Any], dtype: np.dtype[Any]) -> np.dtype[Any]:

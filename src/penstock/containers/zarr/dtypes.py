@@ -33,18 +33,18 @@ def dtype_of(described: object, path: object = None, where: str | None = None, d
         names = [field[0] for field in fields]
         if len(set(names)) != len(names):
             raise FormatError(f"expected fields of different names, got {names}", path=path, where=where)
-        found = np.dtype(fields)
+        dtype = np.dtype(fields)
     elif isinstance(described, str) and _PLAIN.fullmatch(described):
-        found = np.dtype(described)
+        dtype = np.dtype(described)
     elif isinstance(described, str) and described.lstrip("|<>=").startswith("O"):
         raise UnsafeDataError("expected a dtype of plain bytes, got Python objects", path=path, where=where)
     else:
         text = repr(described)[:200]
         raise FormatError(f"expected a plain dtype or a list of fields, got {text}", path=path, where=where)
-    if found.itemsize > _WIDEST:
-        message = f"expected elements of at most {_WIDEST} bytes, got {found.itemsize}"
+    if dtype.itemsize > _WIDEST:
+        message = f"expected elements of at most {_WIDEST} bytes, got {dtype.itemsize}"
         raise FormatError(message, path=path, where=where)
-    return found
+    return dtype
 
 
 def _field(entry: Any, path: object, where: str | None, depth: int) -> tuple[Any, ...]:
@@ -71,14 +71,14 @@ def described(dtype: np.dtype[Any]) -> str | list[Any]:
     >>> described(np.dtype([("extent", "<f4", (3,))]))
     [['extent', '<f4', [3]]]
     """
-    found = dtype.str if dtype.fields is None else [_listed(entry) for entry in dtype.descr]
+    description = dtype.str if dtype.fields is None else [_listed(entry) for entry in dtype.descr]
     try:
-        again = dtype_of(found)
+        again = dtype_of(description)
     except FormatError as error:
         raise DataError(f"expected a dtype that zarr has a place for, got {dtype}: {error}") from error
     if again != dtype:
         raise DataError(f"expected a dtype without padding between its fields, got {dtype}")
-    return found
+    return description
 
 
 def _listed(entry: tuple[Any, ...]) -> list[Any]:

@@ -45,14 +45,14 @@ class ZarrGroup:
         self.tables = Cache(self.cache.limit // 8)
         self._consolidated: Mapping[str, Any] = {}
         self._consolidated = self._entries()
-        node, found = self._json(NODE), self._json(GROUP)
+        node, group = self._json(NODE), self._json(GROUP)
         self.zarr_format = 3 if node is not None else 2
         """The version of the group: 2 or 3."""
         if node is not None and (node.get("zarr_format"), node.get("node_type")) != (3, "group"):
             message = f"expected a group of zarr_format 3, got {node.get('node_type')!r} of {node.get('zarr_format')!r}"
             raise FormatError(message, path=self.store.name, where=NODE)
-        if node is None and (found is None or found.get("zarr_format") != 2):
-            message = f"expected zarr_format 2, got {'no group' if found is None else found.get('zarr_format')!r}"
+        if node is None and (group is None or group.get("zarr_format") != 2):
+            message = f"expected zarr_format 2, got {'no group' if group is None else group.get('zarr_format')!r}"
             raise FormatError(message, path=self.store.name, where=GROUP)
         self.attributes: Mapping[str, Any] = self.attributes_of("")
 
@@ -62,17 +62,17 @@ class ZarrGroup:
             entries: Any = loaded(raw, self.store.name, CONSOLIDATED).get("metadata", {})
         else:
             node = self._json(NODE) or {}
-            told: Any = node.get("consolidated_metadata") or {}
-            found: Any = told.get("metadata") if is_dict(told) else None
-            entries = {f"{name}/{NODE}": entry for name, entry in found.items()} if is_dict(found) else {}
+            consolidated: Any = node.get("consolidated_metadata") or {}
+            listed: Any = consolidated.get("metadata") if is_dict(consolidated) else None
+            entries = {f"{name}/{NODE}": entry for name, entry in listed.items()} if is_dict(listed) else {}
         if not isinstance(entries, dict):
             raise FormatError("expected metadata by key", path=self.store.name, where=CONSOLIDATED)
         return cast("dict[str, Any]", entries)
 
     def _json(self, key: str) -> dict[str, Any] | None:
-        found = self.store.value(key, LARGEST_JSON)
-        if found is not None:
-            return loaded(found.tobytes(), self.store.name, key)
+        raw = self.store.value(key, LARGEST_JSON)
+        if raw is not None:
+            return loaded(raw.tobytes(), self.store.name, key)
         entry: Any = self._consolidated.get(key)
         if entry is not None and not isinstance(entry, dict):
             raise FormatError("expected a JSON object", path=self.store.name, where=f"{CONSOLIDATED}: {key}")
@@ -87,7 +87,7 @@ class ZarrGroup:
 
     def arrays(self, folder: str) -> list[str]:
         """The names of all arrays in a folder of the group (`""` for all), and in folders below it, in order."""
-        found: list[str] = []
+        paths: list[str] = []
         root = f"{folder}/" if folder else ""
         below = {key[len(root) :].split("/")[0] for key in self._consolidated if key.startswith(root)}
         for name in sorted(
@@ -95,29 +95,29 @@ class ZarrGroup:
         ):
             place = root + name
             if place in self:
-                found.append(place)
+                paths.append(place)
             elif place.count("/") < _DEPTH:
-                found += self.arrays(place)
-        return found
+                paths += self.arrays(place)
+        return paths
 
     def array(self, name: str, missing: Missing = "fill") -> ZarrArray:
         """The array of that name, such as `agents` or `agents_mask/0.5`. Raises `FormatError`, `UnsafeDataError`."""
         key = f"{name}/{ARRAY if self.zarr_format == 2 else NODE}"
-        told = self._json(key)
-        if told is None:
+        metadata = self._json(key)
+        if metadata is None:
             raise FormatError(f"expected an array {name!r}, got none", path=self.store.name, where=key)
         read = array_metadata if self.zarr_format == 2 else array_of_version3
-        return ZarrArray(self.store, name, read(told, self.store.name, key), self.cache, missing, self.tables)
+        return ZarrArray(self.store, name, read(metadata, self.store.name, key), self.cache, missing, self.tables)
 
     def attributes_of(self, name: str) -> Mapping[str, Any]:
         """The attributes of an array or group below, or of the group itself (`""`). Raises `FormatError`."""
         place = f"{name}/" if name else ""
         if self.zarr_format == 2:
             return self._json(place + ATTRIBUTES) or {}
-        found: Any = (self._json(place + NODE) or {}).get("attributes") or {}
-        if not is_dict(found):
+        attributes: Any = (self._json(place + NODE) or {}).get("attributes") or {}
+        if not is_dict(attributes):
             raise FormatError("expected attributes as an object", path=self.store.name, where=place + NODE)
-        return found
+        return attributes
 
     def close(self) -> None:
         """Let go of what is kept; arrays that were handed out stay valid."""

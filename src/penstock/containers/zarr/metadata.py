@@ -57,7 +57,7 @@ class ArrayMetadata:
         compressor: Mapping[str, Any] | None = BLOSC_LZ4,
     ) -> ArrayMetadata:
         """Of a new array of version 2. Raises `DataError` for a dtype that zarr cannot store."""
-        told = {
+        entries = {
             "chunks": [chunk_rows, *shape[1:]],
             "compressor": None if compressor is None else dict(compressor),
             "dtype": described(dtype),
@@ -67,7 +67,7 @@ class ArrayMetadata:
             "shape": list(shape),
             "zarr_format": 2,
         }
-        return array_metadata(told)
+        return array_metadata(entries)
 
     @property
     def compressor(self) -> Mapping[str, Any] | None:
@@ -154,57 +154,57 @@ def loaded(raw: bytes, path: object, where: str) -> dict[str, Any]:
     {'zarr_format': 2}
     """
     try:
-        told: object = json.loads(raw)
+        value: object = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"expected JSON, got {raw[:40]!r}: {error}", path=path, where=where) from error
-    if not isinstance(told, dict):
+    if not isinstance(value, dict):
         raise FormatError(f"expected a JSON object, got {raw[:40]!r}", path=path, where=where)
-    return cast("dict[str, Any]", told)
+    return cast("dict[str, Any]", value)
 
 
-def array_metadata(told: Mapping[str, Any], path: object = None, where: str = ARRAY) -> ArrayMetadata:
+def array_metadata(entries: Mapping[str, Any], path: object = None, where: str = ARRAY) -> ArrayMetadata:
     """Check what a `.zarray` says. Raises `FormatError`, `UnsafeDataError`.
 
     >>> array_metadata({"zarr_format": 2, "shape": [3], "chunks": [2], "dtype": "<i4"}).count
     2
     """
     place: Any = {"path": path, "where": where}
-    if told.get("zarr_format") != 2:
-        raise FormatError(f"expected zarr_format 2, got {told.get('zarr_format')!r}", **place)
-    shape, chunks = (sizes_of(told.get(name), name, least, place) for name, least in (("shape", 0), ("chunks", 1)))
-    dtype = dtype_of(told.get("dtype"), **place)
+    if entries.get("zarr_format") != 2:
+        raise FormatError(f"expected zarr_format 2, got {entries.get('zarr_format')!r}", **place)
+    shape, chunks = (sizes_of(entries.get(name), name, least, place) for name, least in (("shape", 0), ("chunks", 1)))
+    dtype = dtype_of(entries.get("dtype"), **place)
     check_sizes(shape, chunks, dtype, place)
-    order, separator = told.get("order", "C"), told.get("dimension_separator")
-    filters: Any = told.get("filters") or []
+    order, separator = entries.get("order", "C"), entries.get("dimension_separator")
+    filters: Any = entries.get("filters") or []
     if order not in ("C", "F"):
         raise FormatError(f"expected order 'C' or 'F', got {order!r}", **place)
     if not is_list(filters) or not all(_is_codec(entry) for entry in filters):
         raise FormatError(f"expected filters as a list of objects with an id, got {repr(filters)[:200]}", **place)
     if separator not in (None, ".", "/"):
         raise FormatError(f"expected dimension_separator '.' or '/', got {separator!r}", **place)
-    compressor: Any = told.get("compressor")
+    compressor: Any = entries.get("compressor")
     if compressor is not None and not _is_codec(compressor):
         raise FormatError(f"expected compressor null or an object with an id, got {repr(compressor)[:200]}", **place)
-    fill = fill_of(told.get("fill_value"), dtype, **place)
+    fill = fill_of(entries.get("fill_value"), dtype, **place)
     axes = tuple(reversed(range(len(shape)))) if order == "F" and len(shape) > 1 else None
     packers = () if compressor is None else (compressor,)
     codecs = ChunkCodecs(chunks, dtype, fill, tuple(filters), axes, packers)
     check_codecs(codecs, shape, place)
-    return ArrayMetadata(shape, chunks, dtype, told.get("fill_value"), codecs, told, separator or ".")
+    return ArrayMetadata(shape, chunks, dtype, entries.get("fill_value"), codecs, entries, separator or ".")
 
 
 def check_sizes(shape: tuple[int, ...], chunks: tuple[int, ...], dtype: np.dtype[Any], place: Any) -> None:
     """Raise `FormatError` for shapes that do not fit, and for sizes that no store has."""
-    told = f"shape {list(shape)} and chunks {list(chunks)}"
+    sizes = f"shape {list(shape)} and chunks {list(chunks)}"
     if len(shape) != len(chunks) or not 1 <= len(shape) <= 8:
-        raise FormatError(f"expected as many chunk sizes as there are axes, 1 to 8, got {told}", **place)
+        raise FormatError(f"expected as many chunk sizes as there are axes, 1 to 8, got {sizes}", **place)
     if math.prod(shape[1:]) == 0:
         raise FormatError(f"expected rows that hold something, got shape {list(shape)}", **place)
     if max(shape[0], chunks[0]) * math.prod(shape[1:]) * dtype.itemsize > _MOST_BYTES:
-        raise FormatError(f"expected sizes that can be, got {told} of {dtype.itemsize} bytes", **place)
+        raise FormatError(f"expected sizes that can be, got {sizes} of {dtype.itemsize} bytes", **place)
     across = math.prod(-(-n // size) for n, size in zip(shape[1:], chunks[1:], strict=True))
     if across > _MOST_ACROSS:
-        raise FormatError(f"expected at most {_MOST_ACROSS} chunks across the other axes, got {told}", **place)
+        raise FormatError(f"expected at most {_MOST_ACROSS} chunks across the other axes, got {sizes}", **place)
 
 
 def check_codecs(codecs: ChunkCodecs, shape: tuple[int, ...], place: Any) -> None:
@@ -220,8 +220,8 @@ def check_codecs(codecs: ChunkCodecs, shape: tuple[int, ...], place: Any) -> Non
         raise type(error)(str(error), **place) from error
 
 
-def _is_codec(told: Any) -> bool:
-    return is_dict(told) and isinstance(told.get("id"), str)
+def _is_codec(value: Any) -> bool:
+    return is_dict(value) and isinstance(value.get("id"), str)
 
 
 def sizes_of(given: Any, name: str, least: int, place: Any) -> tuple[int, ...]:

@@ -97,8 +97,8 @@ class ZarrRows(ABC):
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> AnyArray:
         if copy is False:
             raise ValueError("expected that a copy may be made: these rows are read from somewhere else")
-        found = self.read(0, len(self))
-        return found if dtype is None else found.astype(dtype)
+        rows = self.read(0, len(self))
+        return rows if dtype is None else rows.astype(dtype)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({list(self.shape)}, {self.dtype})"

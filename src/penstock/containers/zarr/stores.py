@@ -48,8 +48,8 @@ class ZarrStore(ABC):
 
     def text(self, key: str) -> bytes | None:
         """The bytes of a small key, copied."""
-        found = self.value(key, LARGEST_JSON)
-        return None if found is None else found.tobytes()
+        raw = self.value(key, LARGEST_JSON)
+        return None if raw is None else raw.tobytes()
 
     def close(self) -> None:
         """Release files and memory. Arrays that were returned stay valid."""
@@ -88,8 +88,8 @@ class DirectoryStore(ZarrStore):
         for folder, folders, files in os.walk(place):
             folders.sort()
             for name in sorted(files):
-                found = file_state(os.path.join(folder, name))
-                yield os.path.relpath(os.path.join(folder, name), place), found.size, found.mtime_ns
+                state = file_state(os.path.join(folder, name))
+                yield os.path.relpath(os.path.join(folder, name), place), state.size, state.mtime_ns
 
     @override
     def folders(self, key: str) -> list[str]:
@@ -134,11 +134,11 @@ class ZipStore(ZarrStore):
             return None
         place: Any = {"path": self.name, "where": key}
         check_size(member.file_size, limit, self.name, key)
-        whole, at = self._map(), member.header_offset
-        head = whole[at : at + 30].tobytes() if 0 <= at < len(whole) else b""
+        whole, offset = self._map(), member.header_offset
+        head = whole[offset : offset + 30].tobytes() if 0 <= offset < len(whole) else b""
         if len(head) < 30 or head[:4] != b"PK\3\4":
             raise FormatError("expected the member where the archive's table says", **place)
-        begin = at + 30 + sum(struct.unpack("<HH", head[26:30]))
+        begin = offset + 30 + sum(struct.unpack("<HH", head[26:30]))
         raw = whole[begin : begin + member.compress_size]
         if member.flag_bits & 1 or len(raw) != member.compress_size:
             raise FormatError(f"expected {member.compress_size} plain bytes, got {len(raw)}", **place)

@@ -32,22 +32,22 @@ def _standard(make: Callable[[], Any], errors: tuple[type[Exception], ...]) -> C
     def decode(raw: ByteArray, size: int) -> ByteArray:
         stream = make()
         try:
-            found = np.frombuffer(stream.decompress(raw.tobytes(), size + 1), np.uint8)
+            decoded = np.frombuffer(stream.decompress(raw.tobytes(), size + 1), np.uint8)
         except errors as error:
             raise FormatError(f"expected a sound stream: {error}") from error
-        if len(found) == size and not stream.eof:
+        if len(decoded) == size and not stream.eof:
             raise FormatError("expected the end of the stream, which has its checksum, got none")
-        return found
+        return decoded
 
     return decode
 
 
-def _sized(name: str, told: Callable[[bytes], int | None]) -> Callable[[ByteArray, int], ByteArray]:
+def _sized(name: str, stated_size: Callable[[bytes], int | None]) -> Callable[[ByteArray, int], ByteArray]:
     """Of the library; `told` is the size that a stream claims, which must be right before memory is taken for it."""
 
     def decode(raw: ByteArray, size: int) -> ByteArray:
         codec: Any = require(f"numcodecs.{name}", "zarr")
-        claimed = told(raw[:18].tobytes())
+        claimed = stated_size(raw[:18].tobytes())
         if claimed != size:
             raise FormatError(f"expected a stream that holds {size} bytes, got one that says {claimed}")
         out = np.empty(size, np.uint8)
@@ -70,10 +70,10 @@ def _zstd_size(head: bytes) -> int | None:
         return None
     flags = head[4]
     width = (1 if flags & 0x20 else 0, 2, 4, 8)[flags >> 6]
-    at = 5 + (0 if flags & 0x20 else 1) + (0, 1, 2, 4)[flags & 3]
-    if not width or len(head) < at + width:
+    offset = 5 + (0 if flags & 0x20 else 1) + (0, 1, 2, 4)[flags & 3]
+    if not width or len(head) < offset + width:
         return None
-    return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
+    return int.from_bytes(head[offset : offset + width], "little") + (256 if width == 2 else 0)
 
 
 _DECODERS: dict[str, Callable[[ByteArray, int], ByteArray]] = {

@@ -41,37 +41,37 @@ _KNOWN = frozenset(
 )
 
 
-def array_of_version3(told: Mapping[str, Any], path: object = None, where: str = NODE) -> ArrayMetadata:
+def array_of_version3(entries: Mapping[str, Any], path: object = None, where: str = NODE) -> ArrayMetadata:
     """Check what the `zarr.json` of an array says. Raises `FormatError`.
 
     >>> array_of_version3(described_in_version3(np.dtype("<f4"), (9, 2), (4, 2), None)).key(1)
     'c/1/0'
     """
     place: Any = {"path": path, "where": where}
-    if told.get("zarr_format") != 3 or told.get("node_type") != "array":
-        found = f"{told.get('node_type')!r} of zarr_format {told.get('zarr_format')!r}"
-        raise FormatError(f"expected an array of zarr_format 3, got {found}", **place)
-    for name in told.keys() - _KNOWN:
-        entry = told[name]
+    if entries.get("zarr_format") != 3 or entries.get("node_type") != "array":
+        stated = f"{entries.get('node_type')!r} of zarr_format {entries.get('zarr_format')!r}"
+        raise FormatError(f"expected an array of zarr_format 3, got {stated}", **place)
+    for name in entries.keys() - _KNOWN:
+        entry = entries[name]
         if not is_dict(entry) or entry.get("must_understand") is not False:
             raise FormatError(f"expected no other keys than {sorted(_KNOWN)}, got {name!r}", **place)
-    if told.get("storage_transformers"):
+    if entries.get("storage_transformers"):
         raise FormatError("expected no storage transformers, got some", **place)
-    shape = sizes_of(told.get("shape"), "shape", 0, place)
-    grid, grid_options = _named(told.get("chunk_grid"), "chunk_grid", place)
+    shape = sizes_of(entries.get("shape"), "shape", 0, place)
+    grid, grid_options = _named(entries.get("chunk_grid"), "chunk_grid", place)
     if grid != "regular":
         raise FormatError(f"expected a regular chunk grid, got {grid!r}", **place)
     chunks = sizes_of(grid_options.get("chunk_shape"), "chunk_shape", 1, place)
-    dtype = _dtype(told.get("data_type"), place)
+    dtype = _dtype(entries.get("data_type"), place)
     check_sizes(shape, chunks, dtype, place)
-    codecs = _codecs(told.get("codecs"), chunks, dtype, _fill(told.get("fill_value"), dtype, place), place)
+    codecs = _codecs(entries.get("codecs"), chunks, dtype, _fill(entries.get("fill_value"), dtype, place), place)
     check_codecs(codecs, shape, place)
-    encoding, key_options = _named(told.get("chunk_key_encoding"), "chunk_key_encoding", place)
+    encoding, key_options = _named(entries.get("chunk_key_encoding"), "chunk_key_encoding", place)
     separator: Any = key_options.get("separator", "/" if encoding == "default" else ".")
     if encoding not in ("default", "v2") or separator not in (".", "/"):
         raise FormatError(f"expected keys of chunks in the encoding 'default' or 'v2', got {encoding!r}", **place)
     prefix = f"c{separator}" if encoding == "default" else ""
-    return ArrayMetadata(shape, chunks, codecs.dtype, told.get("fill_value"), codecs, told, separator, prefix)
+    return ArrayMetadata(shape, chunks, codecs.dtype, entries.get("fill_value"), codecs, entries, separator, prefix)
 
 
 def described_in_version3(
@@ -101,17 +101,17 @@ def _is_big(dtype: np.dtype[Any]) -> bool:
     return dtype.newbyteorder("<") != dtype and dtype.itemsize > 1
 
 
-def _named(told: Any, what: str, place: Any) -> tuple[str, Mapping[str, Any]]:
+def _named(value: Any, what: str, place: Any) -> tuple[str, Mapping[str, Any]]:
     """Name and configuration of an extension point, which may be a name alone."""
-    given: Any = {"name": told} if isinstance(told, str) else told
+    given: Any = {"name": value} if isinstance(value, str) else value
     options: Any = given.get("configuration") or {} if is_dict(given) else None
     if not is_dict(given) or not isinstance(given.get("name"), str) or not is_dict(options):
-        raise FormatError(f"expected {what} as an object with a name, got {repr(told)[:200]}", **place)
+        raise FormatError(f"expected {what} as an object with a name, got {repr(value)[:200]}", **place)
     return given["name"], options
 
 
-def _dtype(told: Any, place: Any) -> np.dtype[Any]:
-    name, options = _named(told, "data_type", place)
+def _dtype(value: Any, place: Any) -> np.dtype[Any]:
+    name, options = _named(value, "data_type", place)
     size: Any = options.get("length_bytes")
     if name in _NUMBERS:
         return np.dtype(_NUMBERS[name])
@@ -165,17 +165,17 @@ def _fill_described(dtype: np.dtype[Any]) -> Any:
 
 
 def _codecs(
-    told: Any, shape: tuple[int, ...], dtype: np.dtype[Any], fill: bytes, place: Any, depth: int = 2
+    value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], fill: bytes, place: Any, depth: int = 2
 ) -> ChunkCodecs:
     """The codecs of chunks of `shape`; their dtype has the stored order of bytes."""
-    if not is_list(told) or not 1 <= len(told) <= 16:
-        raise FormatError(f"expected a list of codecs, got {repr(told)[:200]}", **place)
+    if not is_list(value) or not 1 <= len(value) <= 16:
+        raise FormatError(f"expected a list of codecs, got {repr(value)[:200]}", **place)
     filters: list[Mapping[str, Any]] = []
     packers: list[Mapping[str, Any]] = []
     axes: tuple[int, ...] | None = None
     shards: ShardTable | None = None
     serialized = False
-    for name, options in (_named(entry, "a codec", place) for entry in told):
+    for name, options in (_named(entry, "a codec", place) for entry in value):
         plain = name.removeprefix(_LIBRARY)
         if serialized and plain not in ("bytes", "sharding_indexed", "transpose", *_FILTERS):
             packers.append(_packer(name, options, place))
@@ -201,8 +201,8 @@ def _codecs(
     return ChunkCodecs(shape, dtype, fill, tuple(filters), axes, tuple(packers), shards)
 
 
-def _axes(told: Any, count: int, place: Any) -> tuple[int, ...]:
-    axes = sizes_of(told, "the order of axes", 0, place)
+def _axes(value: Any, count: int, place: Any) -> tuple[int, ...]:
+    axes = sizes_of(value, "the order of axes", 0, place)
     if sorted(axes) != list(range(count)):
         raise FormatError(f"expected an order of {count} axes, got {list(axes)}", **place)
     return axes
@@ -210,14 +210,14 @@ def _axes(told: Any, count: int, place: Any) -> tuple[int, ...]:
 
 def _packer(name: str, options: Mapping[str, Any], place: Any) -> Mapping[str, Any]:
     """A codec from bytes to bytes, as version 2 configures it."""
-    found: dict[str, Any] = {**options, "id": name.removeprefix(_LIBRARY)}
+    config: dict[str, Any] = {**options, "id": name.removeprefix(_LIBRARY)}
     if name == "blosc":
-        found.pop("typesize", None)
-        shuffle = found.get("shuffle", "noshuffle")
+        config.pop("typesize", None)
+        shuffle = config.get("shuffle", "noshuffle")
         if shuffle not in _SHUFFLES:
             raise FormatError(f"expected the shuffle of Blosc to be one of {list(_SHUFFLES)}, got {shuffle!r}", **place)
-        found["shuffle"] = _SHUFFLES.index(shuffle)
-    return found
+        config["shuffle"] = _SHUFFLES.index(shuffle)
+    return config
 
 
 def _codec_of(compressor: Mapping[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
@@ -232,8 +232,8 @@ def _codec_of(compressor: Mapping[str, Any], dtype: np.dtype[Any]) -> dict[str, 
                 "configuration": {**options, "shuffle": _SHUFFLES[shuffle], "typesize": dtype.itemsize},
             }
         case "zstd":
-            told = {"level": options.get("level", 0), "checksum": bool(options.get("checksum", False))}
-            return {"name": "zstd", "configuration": told}
+            config = {"level": options.get("level", 0), "checksum": bool(options.get("checksum", False))}
+            return {"name": "zstd", "configuration": config}
         case "gzip":
             return {"name": "gzip", "configuration": {"level": options.get("level", 1)}}
         case name:

@@ -42,9 +42,9 @@ class WritableRows(ZarrRows):
     def create(cls, folder: Path, metadata: ArrayMetadata) -> WritableRows:
         """An array of zeros of the length that `metadata` says. Raises `FileExistsError`."""
         ArrayWriter.create(folder, metadata).close()
-        made = cls(folder, metadata)
-        made.resize(metadata.shape[0])
-        return made
+        rows = cls(folder, metadata)
+        rows.resize(metadata.shape[0])
+        return rows
 
     def resize(self, length: int) -> None:
         """Another number of rows; new ones are zeros."""
@@ -54,10 +54,10 @@ class WritableRows(ZarrRows):
 
     def append(self, rows: npt.ArrayLike) -> None:
         """More rows behind the last."""
-        found = np.asarray(rows, self.dtype)
+        values = np.asarray(rows, self.dtype)
         begin = len(self)
-        self.resize(begin + len(found))
-        self[begin:] = found
+        self.resize(begin + len(values))
+        self[begin:] = values
 
     def __setitem__(self, index: Any, rows: npt.ArrayLike) -> None:
         """Replace a row, or rows `a:b`. Raises `IndexError`, `ValueError` for rows of another number."""
@@ -69,11 +69,11 @@ class WritableRows(ZarrRows):
         if step != 1:
             raise IndexError(f"expected rows a:b, got steps of {step}")
         stop = max(start, stop)
-        found = np.empty(stop - start, self.dtype)
-        found[...] = np.asarray(rows, self.dtype)
+        values = np.empty(stop - start, self.dtype)
+        values[...] = np.asarray(rows, self.dtype)
         size = self.metadata.chunk_rows
         for c in range(start // size, -(-stop // size) if stop > start else start // size):
-            self._replace(c, found, start)
+            self._replace(c, values, start)
 
     def _replace(self, c: int, rows: AnyArray, start: int) -> None:
         """Chunk `c` with the part of `rows`, which begin at `start`, that it covers."""

@@ -81,8 +81,8 @@ class ArrayWriter:
         self._tail = np.zeros((self.metadata.chunk_rows, *self.metadata.shape[1:]), self.metadata.dtype)
         if filled := length % self.metadata.chunk_rows:
             store = DirectoryStore(self.folder.parent)
-            held = ZarrArray(store, self.folder.name, self.metadata, Cache(0), self._missing)
-            self._tail[:filled] = held.read(length - filled, length)
+            stored = ZarrArray(store, self.folder.name, self.metadata, Cache(0), self._missing)
+            self._tail[:filled] = stored.read(length - filled, length)
 
     @classmethod
     def create(cls, folder: Path, metadata: ArrayMetadata) -> ArrayWriter:
@@ -101,12 +101,12 @@ class ArrayWriter:
             expected = f"{self.metadata.dtype}{list(self.metadata.shape[1:])}"
             raise SpecError(f"expected rows of {expected}, got {rows.dtype}{list(rows.shape[1:])}")
         source, tail = as_bytes(np.ascontiguousarray(rows)), as_bytes(self._tail)
-        size, at = self.metadata.chunk_rows, 0
-        while at < len(source):
+        size, row = self.metadata.chunk_rows, 0
+        while row < len(source):
             begin = self._length % size
-            n = min(size - begin, len(source) - at)
-            tail[begin : begin + n] = source[at : at + n]
-            at = at + n
+            n = min(size - begin, len(source) - row)
+            tail[begin : begin + n] = source[row : row + n]
+            row = row + n
             self._length = self._length + n
             self._dirty = True
             if self._length % size == 0:
@@ -184,13 +184,13 @@ def write_attributes(folder: Path, attributes: Mapping[str, Any]) -> None:
     Consolidated metadata, which would say what was, are removed.
     """
     node = folder / NODE
-    told = loaded(read_bytes(node), folder, NODE) if node.is_file() else None
-    if told is not None:
-        told = {name: value for name, value in told.items() if name != "consolidated_metadata"}
+    entries = loaded(read_bytes(node), folder, NODE) if node.is_file() else None
+    if entries is not None:
+        entries = {name: value for name, value in entries.items() if name != "consolidated_metadata"}
     try:
-        raw = dumped(attributes if told is None else {**told, "attributes": dict(attributes)})
+        raw = dumped(attributes if entries is None else {**entries, "attributes": dict(attributes)})
     except (TypeError, ValueError) as error:
         raise DataError(f"expected attributes that JSON has a place for: {error}") from error
-    write_atomic(folder / ATTRIBUTES if told is None else node, raw)
+    write_atomic(folder / ATTRIBUTES if entries is None else node, raw)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(folder / CONSOLIDATED)

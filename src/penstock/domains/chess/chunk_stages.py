@@ -25,8 +25,8 @@ class ChunkValidator:
 
     def __call__(self, frames: Frames, name: str) -> Frames | Rejected:
         """The frames as they are, or the first fault."""
-        found = validate(frames).first(self._faults)
-        return frames if found is None else _rejected(*found, "validate.")
+        fault = validate(frames).first(self._faults)
+        return frames if fault is None else _rejected(*fault, "validate.")
 
 
 class ChunkRescorer:
@@ -60,9 +60,11 @@ class RecordRescorer:
 
     def __call__(self, frames: Frames, name: str) -> Any:
         """`[n]` `CHANGED`, or what is wrong with the game."""
-        found = self._changes(frames)
+        changes = self._changes(frames)
         return (
-            changed(frames, found) if isinstance(found, Changes) else _rejected(found.reason, found.frame, "rescore.")
+            changed(frames, changes)
+            if isinstance(changes, Changes)
+            else _rejected(changes.reason, changes.frame, "rescore.")
         )
 
 

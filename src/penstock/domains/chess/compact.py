@@ -41,12 +41,12 @@ def encode(frames: AnyArray, places: npt.ArrayLike | None = None, *, missing_st:
         [7552, 7552]
     """
     check_missing(missing_st)
-    held = read_only(frames) if _is_short(frames) else frame_bytes(frames)
-    order = _places(np.arange(len(held)) if places is None else np.asarray(places), len(held))
+    records = read_only(frames) if _is_short(frames) else frame_bytes(frames)
+    order = _places(np.arange(len(records)) if places is None else np.asarray(places), len(records))
     out, offsets = np.empty(ROOM * len(order) + LARGEST + 8, np.uint8), np.zeros(len(order) + 1, np.int64)
     nan = missing_st == "nan"
     done = 0
-    while (done := encode_rows(held, nan, order, done, out, offsets)) < len(order):
+    while (done := encode_rows(records, nan, order, done, out, offsets)) < len(order):
         more = np.empty(2 * len(out), np.uint8)
         more[: offsets[done]] = out[: offsets[done]]
         out = more

@@ -72,13 +72,13 @@ class TorchTensors:
         mirrored = np.packbits(np.unpackbits(byte[:, None], axis=1, bitorder="little"), axis=1)[:, 0]
         dtype = np.dtype(np.float32 if wanted.planes == "bits" else wanted.planes)
         table = levels(dtype).astype(f"u{dtype.itemsize}").view(dtype)
-        at = np.maximum(np.array(layout.TARGETS), 0) // 4 + 6  # the tail begins with word 6 of the header
+        words = np.maximum(np.array(layout.TARGETS), 0) // 4 + 6  # the tail begins with word 6 of the header
         self._mirrored, self._table, self._targets, self._shifts, self._places, self._longs = (
             torch.as_tensor(array).to(self.device)
             for array in (
                 mirrored.astype(np.int64),
                 table.ravel(),
-                at,
+                words,
                 np.arange(8, dtype=np.uint8),
                 np.arange(7, -1, -1, dtype=np.uint8),
                 np.arange(_LONGS),
@@ -109,15 +109,15 @@ class TorchTensors:
         longs = wire.values.view(torch.int64)
         start = wire.offsets[:-1] // 8
         heads = longs[start[:, None] + self._longs]
-        made: Tensors = {}
+        tensors: Tensors = {}
         wanted = self.wanted.forms
         if "planes" in wanted:
-            made |= self._planes(longs, start, heads)
+            tensors |= self._planes(longs, start, heads)
         if "probabilities" in wanted:
-            made["probabilities"] = self._policy(wire, heads)
+            tensors["probabilities"] = self._policy(wire, heads)
         if wanted.keys() & {"values", "winner", "best_q", "plies_left"}:
-            made |= self._values(heads)
-        return {name: made[name] for name in wanted}
+            tensors |= self._values(heads)
+        return {name: tensors[name] for name in wanted}
 
     def _planes(self, longs: torch.Tensor, start: torch.Tensor, heads: torch.Tensor) -> Tensors:
         kind = heads.view(torch.int32)[:, 1].long()
@@ -138,8 +138,8 @@ class TorchTensors:
         changed = ((marks[:, :, None] >> self._shifts) & 1).view(n, _STORED).long()
         number = changed * changed.cumsum(1)  # counted from 1; 0 where nothing is stored
         number = number.view(n, _STORED // _STEP, _STEP).cummax(1).values.view(n, _STORED)
-        at = (start[:, None] + _LONGS - 1 + number).clamp(max=len(longs) - 1)
-        return torch.where(number > 0, longs[at], 0)
+        places = (start[:, None] + _LONGS - 1 + number).clamp(max=len(longs) - 1)
+        return torch.where(number > 0, longs[places], 0)
 
     def _last_planes(self, tail: torch.Tensor, kind: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """`[n, 8]` words and values of planes 104 to 111, and `[n]` what their count is to be divided by."""
@@ -174,8 +174,8 @@ class TorchTensors:
         row = torch.repeat_interleave(torch.arange(n, device=self.device), moves, output_size=total)
         place = torch.arange(total, device=self.device) - (moves.cumsum(0) - moves)[row]
         shorts, ints = wire.values.view(torch.int16), wire.values.view(torch.int32)
-        at = ((begin + 4 * moves)[row] // 2 + place).clamp(max=len(shorts) - 1)  # beyond, where all are stored
-        move = torch.where((flags & layout.DENSE)[row] > 0, place, shorts[at].long())
+        places = ((begin + 4 * moves)[row] // 2 + place).clamp(max=len(shorts) - 1)  # beyond, where all are stored
+        move = torch.where((flags & layout.DENSE)[row] > 0, place, shorts[places].long())
         out = torch.full((n * POLICY,), layout.ILLEGAL - 2**32, dtype=torch.int32, device=self.device)
         out.scatter_(0, row * POLICY + move, ints[begin[row] // 4 + place])
         return out.view(torch.float32).view(n, POLICY)

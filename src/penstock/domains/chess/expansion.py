@@ -67,8 +67,8 @@ def expand(
     )
     forced = 1 if input_format == "reference" else 0
     if isinstance(rows, Ragged):
-        held, offsets = row_bytes(rows)
-        bad = expand_rows(held, offsets, levels(dtype), forced, *into)
+        row_values, offsets = row_bytes(rows)
+        bad = expand_rows(row_values, offsets, levels(dtype), forced, *into)
     else:
         bad = expand_frames(frame_bytes(rows), levels(dtype), forced, *into)
     if bad >= 0:
@@ -119,8 +119,8 @@ def bad_row(rows: Rows, row: int) -> DataError:
         head = one[4:8]
     else:
         head = rows[row, 4:8]
-    found = int.from_bytes(head.tobytes(), "little")
-    return DataError(f"expected an input format of {INPUT_FORMATS}, got {found} in row {row}")
+    stated = int.from_bytes(head.tobytes(), "little")
+    return DataError(f"expected an input format of {INPUT_FORMATS}, got {stated} in row {row}")
 
 
 def _lane(planes: AnyArray | None) -> tuple[int, np.dtype[Any]]:

@@ -131,9 +131,9 @@ def _unrepeated(game: Game, i: int) -> bool:
     return first >= 0 and not np.any(game.seen[first : i + 1])
 
 
-def _put(rows: StructArray, at: Any, score: Any) -> None:
-    rows["result_q"][at] = score
-    rows["result_d"][at] = np.where(np.asarray(score) == 0, 1, 0)
+def _put(rows: StructArray, places: Any, score: Any) -> None:
+    rows["result_q"][places] = score
+    rows["result_d"][places] = np.where(np.asarray(score) == 0, 1, 0)
 
 
 def correct_results(game: Game, rows: StructArray, prober: Prober) -> int:
@@ -149,9 +149,9 @@ def correct_results(game: Game, rows: StructArray, prober: Prober) -> int:
     for i in np.flatnonzero(reach & (game.clock == 0)).tolist():
         wdl = prober.wdl(chess_board(game, i))
         if wdl is not None:
-            at = np.arange(i, done, -1)
+            places = np.arange(i, done, -1)
             score = _score(wdl)
-            _put(rows, at, np.where((i - at) % 2 == 0, score, -score))
+            _put(rows, places, np.where((i - places) % 2 == 0, score, -score))
             done = i
     for i in np.flatnonzero(reach & (game.clock != 0)).tolist():
         board = chess_board(game, i)
@@ -161,18 +161,18 @@ def correct_results(game: Game, rows: StructArray, prober: Prober) -> int:
     return int(np.count_nonzero(rows["result_q"] != before))
 
 
-def _late_score(game: Game, i: int, board: Any, score: int, told: int, prober: Prober) -> int:
+def _late_score(game: Game, i: int, board: Any, score: int, stated: int, prober: Prober) -> int:
     """The result of a position since whose last capture `clock` plies went by."""
     plies = int(game.clock[i])
-    if score not in (told, 0) and _unrepeated(game, i):
+    if score not in (stated, 0) and _unrepeated(game, i):
         depth = prober.dtz(board)
         if depth is not None and plies + abs(depth) < _SAFE:
             return score
-    if told != 0 and score != 0:
+    if stated != 0 and score != 0:
         depth = prober.dtz(board)
         if depth is not None and plies + abs(depth) > _LATE:
             return 0
-    return score if told == score else 0
+    return score if stated == score else 0
 
 
 def correct_plies_by_dtz(game: Game, rows: StructArray, prober: Prober) -> None:
@@ -208,8 +208,8 @@ def correct_plies_by_dtm(game: Game, rows: StructArray, prober: MateProber) -> N
         depth = abs(depth)
         if (depth + plies > _SAFE and depth <= rows["plies_left"][i]) or not _unrepeated(game, i):
             continue
-        at = np.arange(i, done, -1)
-        rows["plies_left"][at] = depth + (i - at)
+        places = np.arange(i, done, -1)
+        rows["plies_left"][places] = depth + (i - places)
         done = i
 
 
@@ -224,10 +224,10 @@ def winning_moves(game: Game, i: int, prober: Prober, repeated: bool = True) -> 
     for move in list(board.legal_moves):
         zeroing = board.is_zeroing(move)
         board.push(move)
-        told = prober.wdl(board) if zeroing else prober.dtz(board)
-        if told is None:
+        distance = prober.wdl(board) if zeroing else prober.dtz(board)
+        if distance is None:
             return []
-        depth = _ZEROING[-told] if zeroing else -told + int(np.sign(-told))
+        depth = _ZEROING[-distance] if zeroing else -distance + int(np.sign(-distance))
         depth = 1 if depth == 2 and board.is_checkmate() else depth
         board.pop()
         if depth > 0:

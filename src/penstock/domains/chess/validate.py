@@ -89,8 +89,8 @@ class ChunkFaults:
         """Number of frames by fault, for faults that occur."""
         if not len(self.faults):
             return {Fault.EMPTY: 0}
-        found = int(np.bitwise_or.reduce(self.faults))
-        return {fault: int(np.count_nonzero(self.faults & bit)) for fault, bit in BITS.items() if found & bit}
+        bits = int(np.bitwise_or.reduce(self.faults))
+        return {fault: int(np.count_nonzero(self.faults & bit)) for fault, bit in BITS.items() if bits & bit}
 
     def first(self, errors: Set[Fault] = REFERENCE) -> tuple[Fault, int] | None:
         """Return the first fault of some kinds.
@@ -111,8 +111,8 @@ class ChunkFaults:
         bad = np.flatnonzero(self.faults & mask)
         if not len(bad):
             return None
-        found = int(self.faults[bad[0]])
-        return next(fault for fault, bit in BITS.items() if fault in errors and found & bit), int(bad[0])
+        bits = int(self.faults[bad[0]])
+        return next(fault for fault, bit in BITS.items() if fault in errors and bits & bit), int(bad[0])
 
 
 def validate(frames: ByteArray, *, transposition: Transposition = "diagonal") -> ChunkFaults:

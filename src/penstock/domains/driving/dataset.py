@@ -204,5 +204,5 @@ def merged(sample: Columns, image: AnyArray | None) -> Columns:
 
 def lights_of(cfg: Mapping[str, Any]) -> bool:
     """Whether traffic lights are drawn, as they are where a configuration does not say."""
-    found = cfg.get("raster_params")
-    return not (is_mapping(found) and found.get("disable_traffic_light_faces", False))
+    raster = cfg.get("raster_params")
+    return not (is_mapping(raster) and raster.get("disable_traffic_light_faces", False))

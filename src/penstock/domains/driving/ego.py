@@ -72,8 +72,10 @@ class RasterDataset(DrivingDataset):
             lights = lights_of(cfg)
             kind, room = options["image_type"], options["scene_bytes"]
             self.pictures = BatchRasterizer(logs, timeline, rasterizer, sampling.history, lights, kind, room)
-        told = (type(self).__name__, sampling, type(rasterizer).__name__, dict(cfg), *parts)
-        super().__init__(cfg, logs, timeline, rows, cuts, Sampled(self._make, described(logs, *told), perturbation))
+        described_parts = (type(self).__name__, sampling, type(rasterizer).__name__, dict(cfg), *parts)
+        super().__init__(
+            cfg, logs, timeline, rows, cuts, Sampled(self._make, described(logs, *described_parts), perturbation)
+        )
 
     def _pictured(self, sample: Columns, targets: SampleSubjects) -> Columns:
         return merged(sample, None if self.pictures is None else self.pictures(targets))

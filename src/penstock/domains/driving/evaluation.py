@@ -84,8 +84,8 @@ def create_chopped_dataset(
             truth = ground_truth(source, full, num_frames_gt, th_agent_prob, timeline=timeline)
             write_gt_csv(part / "gt.csv", *truth)
 
-    with atomic_path(folder) as made:
-        make(made)
+    with atomic_path(folder) as new_folder:
+        make(new_folder)
     return folder
 
 

@@ -152,13 +152,13 @@ def _newton(
     off, _ = _residuals(start, goal, weights, effort, controls)
     slope = _slopes(start, controls, goal.shape[-1]) * weights.reshape(len(off), -1, 1)
     gradient = (np.swapaxes(slope, 1, 2) @ off.reshape(len(off), -1, 1))[..., 0] + effort**2 * controls
-    held = ((controls >= most) & (gradient < 0)) | ((controls <= least) & (gradient > 0))
+    clamped = ((controls >= most) & (gradient < 0)) | ((controls <= least) & (gradient > 0))
     normal = np.swapaxes(slope, 1, 2) @ slope
     diagonal = np.arange(normal.shape[1], dtype=np.int64)
     normal[:, diagonal, diagonal] += effort**2
-    normal[held[:, :, None] | held[:, None, :]] = 0
-    normal[:, diagonal, diagonal] += held
-    return -np.linalg.solve(normal, np.where(held, 0, gradient)[..., None])[..., 0]
+    normal[clamped[:, :, None] | clamped[:, None, :]] = 0
+    normal[:, diagonal, diagonal] += clamped
+    return -np.linalg.solve(normal, np.where(clamped, 0, gradient)[..., None])[..., 0]
 
 
 def _slopes(start: AnyArray, controls: AnyArray, wide: int) -> AnyArray:
@@ -196,9 +196,9 @@ def _descended(
     left, size = np.arange(len(cost)), 1.0
     for _ in range(_TRIALS):
         trial = np.clip(controls[left] + size * change[left], least, most)
-        found = _residuals(start[left], goal[left], weights[left], effort, trial)[1]
-        lower = found < cost[left]
-        best[left[lower]], lowest[left[lower]] = trial[lower], found[lower]
+        residuals = _residuals(start[left], goal[left], weights[left], effort, trial)[1]
+        lower = residuals < cost[left]
+        best[left[lower]], lowest[left[lower]] = trial[lower], residuals[lower]
         left, size = left[~lower], size / 2
         if len(left) == 0:
             break

@@ -342,22 +342,22 @@ class TrackTables:
         low = np.maximum(frames - before, timeline.offsets[scene])
         high = np.minimum(frames + after + 1, timeline.offsets[scene + 1])
         spans = np.stack([timeline.agents[low], timeline.agents[high], rows], axis=1).tolist()
-        found: list[AnyArray] = []
+        parts: list[AnyArray] = []
         when: list[IntArray] = []
         for first, last, row in spans:
             agents = self.logs.agents[first:last]
             mine = np.flatnonzero(agents["track_id"] == agents["track_id"][row - first])
-            at, once = np.unique(timeline.frame_of(first + mine), return_index=True)
-            found.append(agents[mine[once]])
-            when.append(at)
-        counts = np.array([len(part) for part in found], np.int64)
+            read_frames, once = np.unique(timeline.frame_of(first + mine), return_index=True)
+            parts.append(agents[mine[once]])
+            when.append(read_frames)
+        counts = np.array([len(part) for part in parts], np.int64)
         ends = np.cumsum(counts)
         bounds = np.stack([ends - counts, ends], axis=1)
         owner = np.repeat(np.arange(len(rows), dtype=np.int32), counts)
         pairs: list[tuple[AnyArray, int]] = list(zip(when, frames.tolist(), strict=True))
-        inside = [int(np.searchsorted(at, frame)) for at, frame in pairs]
+        inside = [int(np.searchsorted(read_frames, frame)) for read_frames, frame in pairs]
         place = np.array(inside, np.int64) + bounds[:, 0]
-        return _table(0, place.astype(np.int32), np.concatenate(found), np.concatenate(when), owner, bounds), place
+        return _table(0, place.astype(np.int32), np.concatenate(parts), np.concatenate(when), owner, bounds), place
 
     def _made(self, number: int) -> tuple[Tracks, int]:
         tracks = _joined([self._scene(s) for s in range(int(self.pages[number]), int(self.pages[number + 1]))])

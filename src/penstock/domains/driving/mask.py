@@ -99,9 +99,9 @@ def agents_mask(
         return _computed(logs, thresholds, Timeline.of(logs) if timeline is None else timeline)
     key = _key(logs, thresholds)
     path = Path(cache) / f"agents-mask-{key}"
-    found = read_arrays(path, _MAGIC, key)
-    if found is not None and found[1]["mask"].shape == (len(logs.agents), 2):
-        return found[1]["mask"]
+    cached = read_arrays(path, _MAGIC, key)
+    if cached is not None and cached[1]["mask"].shape == (len(logs.agents), 2):
+        return cached[1]["mask"]
     mask = _computed(logs, thresholds, Timeline.of(logs) if timeline is None else timeline)
     write_arrays(path, _MAGIC, key, {}, {"mask": mask})
     return mask

@@ -216,7 +216,7 @@ def displacement_at(
     """
     _check(ground_truth, pred, confidences, avails)
     far = _displacement(ground_truth, pred, avails)
-    told: dict[str, AnyArray] = {}
+    errors_by_name: dict[str, AnyArray] = {}
     for horizon in horizons:
         steps = round(horizon / step_time)
         if not 1 <= steps <= pred.shape[-2]:
@@ -226,8 +226,8 @@ def displacement_at(
         errors = {"ade": far[..., :steps].sum(axis=-1) / counts, "fde": far[..., steps - 1]}
         for name, error in errors.items():
             value = _over_modes(error, mode)[there]
-            told[f"{name}@{horizon:g}s"] = value.mean() if value.size else np.array(np.nan)
-    return told
+            errors_by_name[f"{name}@{horizon:g}s"] = value.mean() if value.size else np.array(np.nan)
+    return errors_by_name
 
 
 def distance_to_reference_trajectory(pred_centroid: AnyArray, ref_traj: AnyArray) -> AnyArray:

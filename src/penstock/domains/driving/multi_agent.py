@@ -162,12 +162,12 @@ class MultiAgentDataset(RasterDataset):
             sample, targets = self.sampler.ego(frames[egos // k], frames[egos // k])
             parts, seen = [*parts, (egos, sample)], [*seen, targets]
         left_out = {*_OF_FRAMES, *(MATRICES if scene else ())}
-        told = {name: _padded(parts, name, chosen.shape) for name in sample.flat if name not in left_out}
-        told["agent_availabilities"] = (chosen != _NONE).astype(np.float32)
-        told["frame_index"] = frames - self.timeline.offsets[around.scene]
+        columns = {name: _padded(parts, name, chosen.shape) for name in sample.flat if name not in left_out}
+        columns["agent_availabilities"] = (chosen != _NONE).astype(np.float32)
+        columns["frame_index"] = frames - self.timeline.offsets[around.scene]
         if scene:
-            told |= self.sampler.matrices(around.pose)
-        whole = Columns({**self.sampler.metadata(around), **told})
+            columns |= self.sampler.matrices(around.pose)
+        whole = Columns({**self.sampler.metadata(around), **columns})
         if self.pictures is None or scene:
             return self._pictured(whole, around)
         images = self.pictures.padded(SampleSubjects.joined(seen), np.concatenate([here, egos]), chosen.size)

@@ -253,15 +253,15 @@ class Poses:
         shapes = ((n, length, 2), (n, length), (n, length, 2), (n, length))
         return cls(*(np.empty(shape, np.float32) for shape in shapes))
 
-    def put(self, at: IntArray, other: Poses) -> None:
+    def put(self, rows: IntArray, other: Poses) -> None:
         """Copy the rows of another batch.
 
         Args:
-            at: `[k]` rows to write.
+            rows: `[k]` rows to write.
             other: Poses of `k` samples.
         """
         for name in ("positions", "yaws", "extents", "there"):
-            getattr(self, name)[at] = getattr(other, name)
+            getattr(self, name)[rows] = getattr(other, name)
 
 
 class Sampler:
@@ -358,13 +358,13 @@ class Sampler:
         pose, extent = np.empty((n, 3)), np.empty((n, 3), np.float32)
         name = np.empty(n, np.int64)
         history, future = (Poses.empty(n, length) for length in self.sampling.steps)
-        for at, tracks, place in self._tracked(rows, frame, scene):
-            self._interesting(tracks, place, rows[at])
-            pose[at, :2], pose[at, 2] = tracks.xy[place], tracks.yaw[place]
-            extent[at], name[at] = tracks.extent[place], tracks.names[tracks.track[place]].astype(np.int64)
-            origin = (pose if seen_from is None else seen_from)[at]
-            history.put(at, self._poses(tracks, place, frame[at], origin, False))
-            future.put(at, self._poses(tracks, place, frame[at], origin, True))
+        for members, tracks, place in self._tracked(rows, frame, scene):
+            self._interesting(tracks, place, rows[members])
+            pose[members, :2], pose[members, 2] = tracks.xy[place], tracks.yaw[place]
+            extent[members], name[members] = tracks.extent[place], tracks.names[tracks.track[place]].astype(np.int64)
+            origin = (pose if seen_from is None else seen_from)[members]
+            history.put(members, self._poses(tracks, place, frame[members], origin, False))
+            future.put(members, self._poses(tracks, place, frame[members], origin, True))
         targets = SampleSubjects(scene, frame, np.asarray(rows, np.int64), name, pose, extent)
         return self._sample(targets, history, future, pose if seen_from is None else seen_from), targets
 
@@ -378,8 +378,8 @@ class Sampler:
             The samples `[k]` whose tracks are in a table, and the table.
         """
         page = self.tables.page_of(scene)
-        for at in _groups(page):
-            yield at, self.tables.page(int(page[at[0]]))
+        for members in _groups(page):
+            yield members, self.tables.page(int(page[members[0]]))
 
     def _tracked(self, rows: IntArray, frame: IntArray, scene: IntArray) -> Iterator[tuple[IntArray, Tracks, IntArray]]:
         """Which of the samples are in each table, the table, and their places in it.
@@ -388,16 +388,16 @@ class Sampler:
         """
         alone: list[IntArray] = []
         page, tables = self.tables.page_of(scene), self.tables
-        for at in _groups(page):
-            number = int(page[at[0]])
-            if tables.whole or len(at) >= _FEW or tables.kept(number):
+        for members in _groups(page):
+            number = int(page[members[0]])
+            if tables.whole or len(members) >= _FEW or tables.kept(number):
                 tracks = tables.page(number)
-                yield at, tracks, tracks.place[rows[at] - tracks.first].astype(np.int64)
+                yield members, tracks, tracks.place[rows[members] - tracks.first].astype(np.int64)
             else:
-                alone.append(at)
+                alone.append(members)
         if alone:
-            at = np.concatenate(alone)
-            yield at, *tables.around(rows[at], frame[at], self.sampling.history, self.sampling.future)
+            members = np.concatenate(alone)
+            yield members, *tables.around(rows[members], frame[members], self.sampling.history, self.sampling.future)
 
     def find(self, frame: int, track: int) -> int:
         """Return the row of the agents of a track in a frame.
@@ -411,10 +411,10 @@ class Sampler:
         """
         first, last = self.timeline.agents[frame : frame + 2].tolist()
         here = self.logs.agents[first:last]["track_id"] == np.uint64(max(track, 0))
-        found = np.flatnonzero(here & (track >= 0))
-        if len(found) == 0:
+        matches = np.flatnonzero(here & (track >= 0))
+        if len(matches) == 0:
             raise NoSuchRowError(f"expected an agent with track {track} in frame {frame}, got none")
-        return first + int(found[0])
+        return first + int(matches[0])
 
     def _poses(self, tracks: Tracks, place: IntArray, frame: IntArray, origin: FloatArray, future: bool) -> Poses:
         length, first, step = (self.sampling.future, 1, 1) if future else (self.sampling.history + 1, 0, -1)
@@ -433,15 +433,17 @@ class Sampler:
         poses = self.timeline.ego[np.clip(frame, first[:, None], last[:, None] - 1)]
         whole = np.flatnonzero((frame[:, -1] < last) & (ahead > 0))
         poses[whole, past:] = perturbation(poses[whole, past:], positions[whole])
-        at = np.arange(n) * width
-        bounds = np.stack([at + np.maximum(first - frame[:, 0], 0), at + np.minimum(last - frame[:, 0], width)], axis=1)
+        start = np.arange(n) * width
+        bounds = np.stack(
+            [start + np.maximum(first - frame[:, 0], 0), start + np.minimum(last - frame[:, 0], width)], axis=1
+        )
         flat = poses.reshape(-1, 3)
         extent = np.tile(np.array(EGO_EXTENT, np.float32), (len(flat), 1))
         track = np.repeat(np.arange(n, dtype=np.int32), width)
         none: Any = np.zeros(0)
         yaw = flat[:, 2].astype(np.float32)
         tracks = Tracks(0, none, frame.reshape(-1), track, bounds, flat[:, :2].copy(), yaw, extent, none, none, none)
-        return tracks, at + past, poses[:, past::-1]
+        return tracks, start + past, poses[:, past::-1]
 
     def _sample(self, targets: SampleSubjects, history: Poses, future: Poses, origin: FloatArray) -> Columns:
         sampling = self.sampling
@@ -578,4 +580,4 @@ def transforms(pose: FloatArray) -> dict[str, FloatArray]:
 def _groups(numbers: IntArray) -> Iterator[IntArray]:
     """`[k]` where each number is, one number after the other."""
     order = np.argsort(numbers, kind="stable")
-    yield from (at for at in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(at))
+    yield from (members for members in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(members))

@@ -41,13 +41,13 @@ class Reach:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Reach:
         """From `data_generation_params.lane_params` of a configuration. Raises `DataError`, naming what is missing."""
-        found = section(section(config, "data_generation_params"), "lane_params")
+        lanes = section(section(config, "data_generation_params"), "lane_params")
         return cls(
-            int(found["max_num_lanes"]),
-            int(found["max_points_per_lane"]),
-            int(found["max_num_crosswalks"]),
-            int(found["max_points_per_crosswalk"]),
-            float(found["max_retrieval_distance_m"]),
+            int(lanes["max_num_lanes"]),
+            int(lanes["max_points_per_lane"]),
+            int(lanes["max_num_crosswalks"]),
+            int(lanes["max_points_per_crosswalk"]),
+            float(lanes["max_retrieval_distance_m"]),
         )
 
 
@@ -92,14 +92,14 @@ class Surroundings:
             "lanes_mid": (self._middles, self._full, lanes, light, reach.distance),
             "crosswalks": (self._outlines, self._outline_lengths, crossing, None, every),
         }
-        told: dict[str, AnyArray] = {}
+        outputs: dict[str, AnyArray] = {}
         for name, (lines, lengths, which, third, most) in parts.items():
             shape = (*which.shape, lines.shape[1])
             points, there = np.empty((*shape, 3), np.float32), np.empty(shape, np.bool_)
             values = np.zeros(which.shape, np.float32) if third is None else third
             move_lines(lines, lengths, which, agent_from_world, values, most, points, there)
-            told[name], told[f"{name}_availabilities"] = points, there
-        return told
+            outputs[name], outputs[f"{name}_availabilities"] = points, there
+        return outputs
 
     @cached_property
     def faces(self) -> dict[str, int]:
@@ -138,9 +138,9 @@ class Surroundings:
 
     def _nearest(self, centre: FloatArray) -> IntArray:
         """`[n, lanes]` the nearest lanes, -1 where there are fewer."""
-        found = np.empty((len(centre), self.reach.lanes), np.int64)
-        nearest_lines(self._middles, self._lane_bounds, centre, self.reach.distance, found)
-        return found
+        nearest = np.empty((len(centre), self.reach.lanes), np.int64)
+        nearest_lines(self._middles, self._lane_bounds, centre, self.reach.distance, nearest)
+        return nearest
 
     def _crossing(self, centre: FloatArray) -> IntArray:
         """`[n, crosswalks]` the crosswalks near, in the order of the map, -1 where there are fewer."""
@@ -183,14 +183,14 @@ class ActiveFaces:
     def _read(self) -> Int32Array:
         """`[T]` the number of each face, -1 where it is not active, or not in the map."""
         n = int(self._timeline.faces[-1])
-        found = np.full(n, -1, np.int32)
+        face_numbers = np.full(n, -1, np.int32)
         for lo in range(0, n, _BLOCK):
             rows = self._logs.tl_faces[lo : min(lo + _BLOCK, n)]
             names, inverse = np.unique(rows["face_id"], return_inverse=True)
             numbers = np.array([self._numbers.get(str(name), -1) for name in names], np.int32)
             on = rows["traffic_light_face_status"][:, _ACTIVE] > 0
-            found[lo : lo + len(rows)] = np.where(on, numbers[inverse], -1)
-        return found
+            face_numbers[lo : lo + len(rows)] = np.where(on, numbers[inverse], -1)
+        return face_numbers
 
 
 def _within(pose: FloatArray, bounds: FloatArray, distance: float) -> BoolArray:
@@ -204,7 +204,7 @@ def _firsts(sample: IntArray, values: IntArray, n: int, most: int) -> IntArray:
     """`[n, most]` the first values of each sample, -1 where it has fewer; samples rise."""
     begins = np.searchsorted(sample, np.arange(n))
     rank = np.arange(len(sample)) - begins[sample]
-    found = np.full((n, most), -1)
+    numbers = np.full((n, most), -1)
     kept = rank < most
-    found[sample[kept], rank[kept]] = values[kept]
-    return found
+    numbers[sample[kept], rank[kept]] = values[kept]
+    return numbers

@@ -97,8 +97,8 @@ class VectorSampler:
         """The samples of the observations in `[n]` rows of the agents. Raises `NoSuchRowError`."""
         sample, targets = self.sampler.agents(rows)
         kind = np.empty(len(rows), np.int64)
-        for at, tracks in self.sampler.by_table(targets.scene):
-            kind[at] = tracks.kind[tracks.place[rows[at] - tracks.first]]
+        for members, tracks in self.sampler.by_table(targets.scene):
+            kind[members] = tracks.kind[tracks.place[rows[members] - tracks.first]]
         return self._vectors(sample, targets, kind)
 
     def _vectors(self, sample: Columns, targets: SampleSubjects, kind: IntArray) -> Columns:
@@ -143,46 +143,46 @@ class VectorSampler:
         sizes = self.vectorizer.sizes
         past, ahead = (Poses.empty(n * k, length) for length in self.sampler.sampling.steps)
         kinds, names = np.zeros((n, k), np.int64), np.zeros((n, k), np.int64)
-        for at, tracks in self.sampler.by_table(targets.scene):
-            place, nearest = self._nearest(tracks, targets, at)
-            flat, rows = place.reshape(-1), (at[:, None] * k + np.arange(k)).reshape(-1)
-            frame, pose = np.repeat(targets.frame[at], k), np.repeat(targets.pose[at], k, axis=0)
+        for members, tracks in self.sampler.by_table(targets.scene):
+            place, nearest = self._nearest(tracks, targets, members)
+            flat, rows = place.reshape(-1), (members[:, None] * k + np.arange(k)).reshape(-1)
+            frame, pose = np.repeat(targets.frame[members], k), np.repeat(targets.pose[members], k, axis=0)
             history, future = self.sampler.sampling.steps
             past.put(rows, relative(tracks, flat, frame, pose, 0, -1, history))
             ahead.put(rows, relative(tracks, flat, frame, pose, 1, 1, future))
             if len(tracks.names):
-                kinds[at] = np.where(nearest >= 0, tracks.kind[np.maximum(nearest, 0)], 0)
-                found = tracks.names[tracks.track[np.maximum(place, 0)]].astype(np.int64)
-                names[at] = np.where(place >= 0, found, 0)
+                kinds[members] = np.where(nearest >= 0, tracks.kind[np.maximum(nearest, 0)], 0)
+                track_names = tracks.names[tracks.track[np.maximum(place, 0)]].astype(np.int64)
+                names[members] = np.where(place >= 0, track_names, 0)
         for array in (past.positions, past.yaws, past.extents, past.there):
             array[:, sizes.history_agents + 1 :] = 0
-        told: dict[str, AnyArray] = {}
+        outputs: dict[str, AnyArray] = {}
         for when, poses in (("history", past), ("future", ahead)):
             length = poses.there.shape[1]
-            told[f"all_other_agents_{when}_positions"] = poses.positions.reshape(n, k, length, 2)
-            told[f"all_other_agents_{when}_yaws"] = poses.yaws.reshape(n, k, length, 1)
-            told[f"all_other_agents_{when}_extents"] = poses.extents.reshape(n, k, length, 2)
-            told[f"all_other_agents_{when}_availability"] = poses.there.reshape(n, k, length).astype(np.bool_)
-        points = (told["all_other_agents_history_positions"], told["all_other_agents_history_yaws"])
+            outputs[f"all_other_agents_{when}_positions"] = poses.positions.reshape(n, k, length, 2)
+            outputs[f"all_other_agents_{when}_yaws"] = poses.yaws.reshape(n, k, length, 1)
+            outputs[f"all_other_agents_{when}_extents"] = poses.extents.reshape(n, k, length, 2)
+            outputs[f"all_other_agents_{when}_availability"] = poses.there.reshape(n, k, length).astype(np.bool_)
+        points = (outputs["all_other_agents_history_positions"], outputs["all_other_agents_history_yaws"])
         return {
-            **told,
+            **outputs,
             "all_other_agents_types": kinds,
             "all_other_agents_track_ids": names,
             "other_agents_polyline": np.concatenate(points, axis=-1),
-            "other_agents_polyline_availability": told["all_other_agents_history_availability"].copy(),
+            "other_agents_polyline_availability": outputs["all_other_agents_history_availability"].copy(),
         }
 
-    def _nearest(self, tracks: Tracks, targets: SampleSubjects, at: IntArray) -> tuple[IntArray, IntArray]:
+    def _nearest(self, tracks: Tracks, targets: SampleSubjects, members: IntArray) -> tuple[IntArray, IntArray]:
         """`[n, others]` a place of each agent around, and the one where it was nearest; -1 where there are fewer."""
-        timeline, frame = self.sampler.timeline, targets.frame[at]
-        low = np.maximum(frame - self.vectorizer.sizes.history, timeline.offsets[targets.scene[at]])
+        timeline, frame = self.sampler.timeline, targets.frame[members]
+        low = np.maximum(frame - self.vectorizer.sizes.history, timeline.offsets[targets.scene[members]])
         start = int(low.min())
         frames = np.stack([low, frame + 1], axis=1) - start
         spans = timeline.intervals[start : int(frame.max()) + 1] - tracks.first
-        own = np.full(len(at), -1)
-        chosen = np.flatnonzero(targets.agent[at] >= 0)
-        own[chosen] = tracks.track[tracks.place[targets.agent[at[chosen]] - tracks.first]]
-        place, nearest = (np.empty((len(at), self.others), np.int64) for _ in range(2))
+        own = np.full(len(members), -1)
+        chosen = np.flatnonzero(targets.agent[members] >= 0)
+        own[chosen] = tracks.track[tracks.place[targets.agent[members[chosen]] - tracks.first]]
+        place, nearest = (np.empty((len(members), self.others), np.int64) for _ in range(2))
         nearest_agents(
             frames,
             spans,
@@ -190,7 +190,7 @@ class VectorSampler:
             tracks.xy,
             tracks.track,
             tracks.likely,
-            np.ascontiguousarray(targets.pose[at, :2]),
+            np.ascontiguousarray(targets.pose[members, :2]),
             own,
             self.vectorizer.sizes.radius,
             place,

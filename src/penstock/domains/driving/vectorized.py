@@ -246,21 +246,21 @@ class EgoAgentDatasetVectorized(EgoDatasetVectorized):
         return Columns({**both, "all_valid_agents_track_ids": self._valid[self.timeline.scene_of(rows)]})
 
     def _given(self, agents: slice) -> dict[str, Any]:
-        told: dict[str, Any] = {"eval_mode": self.eval_mode, "valid_agents": self.valid_agents}
+        keywords: dict[str, Any] = {"eval_mode": self.eval_mode, "valid_agents": self.valid_agents}
         if self.eval_mode:
-            told["eval_frame"] = self.eval_frame
-        return {**super()._given(agents), **told, "agents_mask": self.agents_mask[agents]}
+            keywords["eval_frame"] = self.eval_frame
+        return {**super()._given(agents), **keywords, "agents_mask": self.agents_mask[agents]}
 
 
 def _valid_of_scenes(logs: Logs, timeline: Timeline, rows: IntArray) -> list[IntArray]:
     """The track ids in some rows of the agents of each scene, each once, in the order in which they appear."""
     begins = np.searchsorted(rows, timeline.agents[timeline.offsets]).tolist()
-    found: list[IntArray] = []
+    by_scene: list[IntArray] = []
     for first, last in pairwise(begins):
         names = logs.agents[rows[first:last]]["track_id"].astype(np.int64)
         distinct, once = np.unique(names, return_index=True)
-        found.append(distinct[np.argsort(once)])
-    return found
+        by_scene.append(distinct[np.argsort(once)])
+    return by_scene
 
 
 def _mask(logs: Logs, threshold: float, timeline: Timeline) -> AnyArray:

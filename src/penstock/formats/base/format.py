@@ -237,17 +237,17 @@ def folder_of(files: Path | Sequence[Path]) -> Path:
     return files[0] if len(files) == 1 else Path(os.path.commonpath([file.absolute() for file in files]))
 
 
-def _unknown_option(found: Format, error: Exception, options: Mapping[str, Any]) -> ArgumentError | None:
+def _unknown_option(entry: Format, error: Exception, options: Mapping[str, Any]) -> ArgumentError | None:
     """Return the error to raise instead of Python's for an unknown keyword argument, or None for another error."""
     unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error)) if isinstance(error, TypeError) else None
     if unknown is None or unknown[1] not in options:
         return None
-    return unknown_option(f"the format {found.name!r}", unknown[1], _options_of(found))
+    return unknown_option(f"the format {entry.name!r}", unknown[1], _options_of(entry))
 
 
-def _options_of(found: Format) -> list[str]:
+def _options_of(entry: Format) -> list[str]:
     """Options of the `open` of a format: keyword arguments of the method, and of the source that it says to return."""
-    function: Any = type(found).open
+    function: Any = type(entry).open
     source = get_type_hints(function).get("return")
     callables = [function, *(part for part in get_args(source) or [source] if isinstance(part, type))]
     parameters = [each for one in callables for each in inspect.signature(one).parameters.values()]
@@ -289,17 +289,17 @@ def available() -> dict[str, Format]:
         >>> {"columns", "minari", "webdataset"} <= available().keys()
         True
     """
-    found: dict[str, Format] = {}
+    by_name: dict[str, Format] = {}
     for module in pkgutil.iter_modules(formats.__path__):
         package = importlib.import_module(f"{formats.__name__}.{module.name}")
         if isinstance(entry := getattr(package, "FORMAT", None), Format):
-            found[entry.name] = entry
+            by_name[entry.name] = entry
     for point in importlib.metadata.entry_points(group="penstock.formats"):
         entry = point.load()
         if not isinstance(entry, Format):
             raise FormatError(f"expected the entry point {point.name!r} to name a Format, got {entry!r}")
-        found.setdefault(entry.name, entry)
-    return found
+        by_name.setdefault(entry.name, entry)
+    return by_name
 
 
 def named(name: str) -> Format:

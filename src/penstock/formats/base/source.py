@@ -158,13 +158,13 @@ class Source(ABC):
         """
         offsets = self.value_offsets(column)
         check_values(column, offsets, selection)
-        for start, length, at in zip(
+        for start, length, destination in zip(
             *(a.tolist() for a in (selection.start, selection.length, selection.at)), strict=True
         ):
             a, b = np.searchsorted(offsets, [start, start + length - 1], side="right").tolist()
             values = self._ragged_rows(column, a - 1, b).values
             skipped = start - int(offsets[a - 1])
-            out[at : at + length] = values[skipped : skipped + length]
+            out[destination : destination + length] = values[skipped : skipped + length]
 
     def _ragged_rows(self, column: str, first: int, last: int) -> Ragged:
         return self.read_ragged(column, _span(first, last))

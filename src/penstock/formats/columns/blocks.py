@@ -130,13 +130,13 @@ class PackedColumn:
             raise FormatError(message, path=file, where=f"block {number}")
         inflater = zlib.decompressobj()
         try:
-            found = inflater.decompress(raw.data, size + 1)
+            inflated = inflater.decompress(raw.data, size + 1)
         except zlib.error as error:
             raise FormatError(f"damaged block: {error}", path=file, where=f"block {number}") from error
-        if len(found) != size or not inflater.eof:
-            message = f"expected {size} bytes, got {'more' if len(found) > size else len(found)}"
+        if len(inflated) != size or not inflater.eof:
+            message = f"expected {size} bytes, got {'more' if len(inflated) > size else len(inflated)}"
             raise FormatError(message, path=file, where=f"block {number}")
-        return np.frombuffer(found, np.uint8)
+        return np.frombuffer(inflated, np.uint8)
 
     @cached_property
     def _rows(self) -> IntArray:

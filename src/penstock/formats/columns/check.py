@@ -34,9 +34,9 @@ def findings(path: Path, *, deep: bool) -> Iterator[Finding]:
 def _episodes(snapshot: Snapshot) -> Iterator[Finding]:
     for e in range(len(snapshot.entries)):
         try:
-            found, expected = snapshot.payload_check(e), int(snapshot.entries[e]["payload"])
-            if found != expected:
-                yield Finding("checksum", f"episode {e}", f"expected the checksum {expected:08x}, got {found:08x}")
+            computed, expected = snapshot.payload_check(e), int(snapshot.entries[e]["payload"])
+            if computed != expected:
+                yield Finding("checksum", f"episode {e}", f"expected the checksum {expected:08x}, got {computed:08x}")
             snapshot.episode_metadata([e])
         except FormatError as error:
             yield Finding("unreadable", f"episode {e}", str(error))

@@ -82,8 +82,8 @@ def _saved(layout: StoreLayout, lost: list[Finding]) -> Iterator[Episode]:
 
 
 def _checked(snapshot: Snapshot, e: int) -> Episode:
-    found, expected = snapshot.payload_check(e), int(snapshot.entries[e]["payload"])
-    if found != expected:
-        message = f"expected the checksum {expected:08x}, got {found:08x}; damaged='skip' saves the other episodes"
+    computed, expected = snapshot.payload_check(e), int(snapshot.entries[e]["payload"])
+    if computed != expected:
+        message = f"expected the checksum {expected:08x}, got {computed:08x}; damaged='skip' saves the other episodes"
         raise ChecksumError(message, path=snapshot.layout.root, where=f"episode {e}")
     return snapshot.episode(e)

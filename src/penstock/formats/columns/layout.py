@@ -87,8 +87,8 @@ class StoreLayout:
         path = root / SPEC
         data = read_json(path)
         if data.get("format") != MARKER or data.get("version") != VERSION:
-            found = f"{data.get('format')!r} version {data.get('version')!r}"
-            raise FormatError(f"expected {MARKER!r} version {VERSION}, got {found[:200]}", path=path)
+            stated = f"{data.get('format')!r} version {data.get('version')!r}"
+            raise FormatError(f"expected {MARKER!r} version {VERSION}, got {stated[:200]}", path=path)
         try:
             spec = Spec.from_json(data.get("spec") or {})
             for column, field in spec.fields.items():

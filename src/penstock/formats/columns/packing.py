@@ -42,13 +42,13 @@ class Packing:
         if compression is None:
             return None
         if isinstance(compression, Mapping):
-            found = {p: level for name, level in compression.items() for p in spec if under(name, p)}
+            levels = {p: level for name, level in compression.items() for p in spec if under(name, p)}
             missing = [name for name in compression if not any(under(name, p) for p in spec)]
             if missing:
                 raise SpecError(f"expected columns among {list(spec)} to compress, got {missing}")
         else:
-            found = {path: compression for path, field in spec.fields.items() if packable(field)}
-        return cls(steps, {path: found[path] for path in spec if path in found}).checked(spec)
+            levels = {path: compression for path, field in spec.fields.items() if packable(field)}
+        return cls(steps, {path: levels[path] for path in spec if path in levels}).checked(spec)
 
     def checked(self, spec: Spec) -> Packing:
         """Itself. Raises `SpecError` where it does not fit the columns."""

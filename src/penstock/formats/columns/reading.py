@@ -158,9 +158,9 @@ class RaggedColumnReader(SegmentedColumn):
         """
         parts = [np.zeros(0, np.int64)]
         for offsets, segment in self._cuts():
-            held = len(self._data[segment])
-            if offsets[0] < 0 or offsets[-1] > held or np.any(np.diff(offsets) < 0):
-                message = f"expected offsets within 0:{held} that never decrease, got {offsets[0]} to {offsets[-1]}"
+            count = len(self._data[segment])
+            if offsets[0] < 0 or offsets[-1] > count or np.any(np.diff(offsets) < 0):
+                message = f"expected offsets within 0:{count} that never decrease, got {offsets[0]} to {offsets[-1]}"
                 raise FormatError(message, path=self._layout.offsets(segment, self._path))
             parts.append(np.diff(offsets))
         return offsets_of(np.concatenate(parts))
@@ -184,27 +184,27 @@ class RaggedColumnReader(SegmentedColumn):
         cuts = self._offsets[segment][first : first + rows + 1]
         values = self._data[segment]
         try:
-            held = values[cuts[0] : max(int(cuts[-1]), 0)] if cuts[0] >= 0 else values[:0]
-            return Ragged(read_mapped(held), cuts - cuts[0])
+            chosen = values[cuts[0] : max(int(cuts[-1]), 0)] if cuts[0] >= 0 else values[:0]
+            return Ragged(read_mapped(chosen), cuts - cuts[0])
         except SpecError as error:
             file = self._layout.offsets(segment, self._path)
             raise FormatError(f"damaged offsets: {error}", path=file, where=f"row {first}") from error
 
     def payload(self, e: int, segment: int, first: int, rows: int) -> Iterator[ByteArray]:
         """The bytes of lengths and values, as their checksum takes them."""
-        held = self.part(e, segment, first, rows)
-        if isinstance(held, Ragged):
-            yield as_bytes(held.lengths)
-            yield as_bytes(held.values)
+        values = self.part(e, segment, first, rows)
+        if isinstance(values, Ragged):
+            yield as_bytes(values.lengths)
+            yield as_bytes(values.values)
 
     def _checked(self, starts: IntArray, ends: IntArray, segment: IntArray) -> IntArray:
         """The lengths of rows, none of which may leave the values of its segment."""
-        held = np.diff(self._values.first)[segment]
-        wrong = (starts < 0) | (ends < starts) | (ends > held)
+        counts = np.diff(self._values.first)[segment]
+        wrong = (starts < 0) | (ends < starts) | (ends > counts)
         if wrong.any():
             bad = int(np.argmax(wrong))
             file = self._layout.offsets(self._runs.segments[int(segment[bad])], self._path)
-            raise FormatError(f"expected offsets within 0:{held[bad]}, got {starts[bad]}:{ends[bad]}", path=file)
+            raise FormatError(f"expected offsets within 0:{counts[bad]}, got {starts[bad]}:{ends[bad]}", path=file)
         return ends - starts
 
     def _segment_of(self, rows: IntArray) -> IntArray:
@@ -212,11 +212,11 @@ class RaggedColumnReader(SegmentedColumn):
 
     @cached_property
     def _offsets(self) -> dict[int, IntArray]:
-        found: dict[int, IntArray] = {}
+        offsets: dict[int, IntArray] = {}
         for segment, rows in zip(self._runs.segments, self._runs.sizes(self.field.align), strict=True):
             raw = self._map(self._layout.offsets(segment, self._path), (rows + 1) * 8)
-            found[segment] = read_mapped(raw).view("<i8")
-        return found
+            offsets[segment] = read_mapped(raw).view("<i8")
+        return offsets
 
     @cached_property
     def _data(self) -> dict[int, AnyArray]:

@@ -128,13 +128,13 @@ class Retention:
             raise DataError(f"expected keep_steps of at least 1, got {keep_steps}")
         path = Path(root)
         segment_steps = -(-keep_steps // PARTS)
-        made = cls(path, segment_steps)
-        with made._locked():
+        retention = cls(path, segment_steps)
+        with retention._locked():
             before = read_retention(path)
             now = RetentionState(keep_steps, segment_steps, 0 if before is None else before.first)
             if now != before:
                 _write(path, now)
-        return made
+        return retention
 
     def trim(self) -> int:
         """Remove the files of segments that have left.

@@ -1,4 +1,16 @@
-"""A segment opened for writing: locked for one writer, cut back to its last whole episode, appended to at the end."""
+"""A segment opened for writing: locked for one writer, cut back to its last whole episode, appended to at the end.
+
+An episode exists once its entry is in the table. So the order of writes is: rows of all columns, the line of
+metadata, then the entry, which the table appends. A process that is killed in between leaves bytes behind the last
+entry; `restore` cuts them off before the next write. The entry has the CRC-32 of everything that was written for the
+episode.
+
+Invariants: one writer a segment, by a lock on its metadata file that the system releases when the process ends. A
+number that the table knows is never used for another segment. After any error, `restore` makes the files what the
+entries say.
+
+Durability: `sync` flushes all files before the table is flushed, so an entry on disk never names rows that are not.
+"""
 
 from __future__ import annotations
 
@@ -92,12 +104,12 @@ class Segment:
     def write(self, episode: Episode, text: bytes) -> bytes:
         """Write the rows of an episode and the line about it, and give its entry for the table."""
         steps = len(episode)
-        at = self._rows(steps)
+        row = self._rows(steps)
         check = 0
         columns = episode.columns
         for part in self._parts:
             array = columns[part.path]
-            check = part.write(array, *at[part.align], check)
+            check = part.write(array, *row[part.align], check)
             self.unsynced += array.nbytes
         write_at(self._texts, text, self._text_end)
         check = zlib.crc32(text, check)
@@ -258,8 +270,8 @@ def _lock(path: Path) -> int | None:
 
 
 def _cut(fd: int, size: int, folder: Path, where: str = "metadata.jsonl") -> None:
-    found = os.fstat(fd).st_size
-    if size < 0 or found < size:
-        raise FormatError(f"expected at least {size} bytes, got {found}", path=folder, where=where)
-    if found > size:
+    actual = os.fstat(fd).st_size
+    if size < 0 or actual < size:
+        raise FormatError(f"expected at least {size} bytes, got {actual}", path=folder, where=where)
+    if actual > size:
         os.ftruncate(fd, size)

@@ -1,4 +1,17 @@
-"""A store as it stood at one moment: its episodes, and a reader for each of its columns."""
+"""A store as it stood at one moment: its episodes, and a reader for each of its columns.
+
+Computes: the spec, episode offsets and readers of the entries of the table, which say where the rows and the metadata
+of each episode are. Values are not read.
+
+Invariants: entries never change once they are written, and files only grow (a retention removes whole segments), so a
+snapshot stays valid while writers append. `grown` checks that its last entry is still in the table, and reads only
+new entries. A file that is shorter than the entries say is damage, and an error when the snapshot is made.
+
+Where a retention may remove files, they are mapped at once: a mapped file can be read after its name is gone. Removal
+and opening may race, so `open` reads the first kept episode before and after, and tries again if it moved.
+
+Memory: the maps are shared by all snapshots of a source (`Maps`); arrays of episodes are read-only views of them.
+"""
 
 from __future__ import annotations
 
@@ -43,19 +56,19 @@ class Maps:
 
     def has(self, path: Path, size: int) -> bool:
         """Whether so many bytes of a file are mapped. They can be read after the file was removed."""
-        held = self._held.get(path)
-        return held is not None and len(held) >= size
+        mapped = self._held.get(path)
+        return mapped is not None and len(mapped) >= size
 
     def keep(self, paths: Collection[Path]) -> None:
         """Let go of the maps of all other files, which keep removed files on the disk."""
-        self._held = {path: held for path, held in self._held.items() if path in paths}
+        self._held = {path: mapped for path, mapped in self._held.items() if path in paths}
 
     def __call__(self, path: Path, size: int) -> ByteArray:
         """The first `size` bytes of a file. Raises `FormatError` if it is shorter."""
-        held = self._held.get(path)
-        if held is None or len(held) < size:
-            self._held[path] = held = map_file(path, size, follow=False, lazy=True)
-        return held[:size]
+        mapped = self._held.get(path)
+        if mapped is None or len(mapped) < size:
+            self._held[path] = mapped = map_file(path, size, follow=False, lazy=True)
+        return mapped[:size]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -135,11 +148,11 @@ class Snapshot(SourceState):
         """
         known = len(self.entries)
         number = self.base + known
-        found = table.read(self.layout.table, number - min(known, 1))
-        if known and (len(found) == 0 or found[0] != self.entries[-1]):
+        new_entries = table.read(self.layout.table, number - min(known, 1))
+        if known and (len(new_entries) == 0 or new_entries[0] != self.entries[-1]):
             path, where = self.layout.table, f"entry {number - 1}"
             raise FormatError("the store was replaced or rolled back since it was opened", path=path, where=where)
-        added = found[min(known, 1) :]
+        added = new_entries[min(known, 1) :]
         if len(added) == 0:
             return None
         entries = np.concatenate([self.entries, added])
@@ -154,8 +167,8 @@ class Snapshot(SourceState):
     def first(self, episodes: int) -> Snapshot:
         """The first episodes alone. Raises `FormatError` if there are fewer."""
         if len(self.entries) < episodes:
-            found = f"expected at least {episodes} episodes, got {len(self.entries)}"
-            raise FormatError(found, path=self.layout.table)
+            shortage = f"expected at least {episodes} episodes, got {len(self.entries)}"
+            raise FormatError(shortage, path=self.layout.table)
         return Snapshot.of(self.layout, self.entries[:episodes], self.maps, self.base)
 
     def files(self) -> Iterator[tuple[Path, int]]:
@@ -176,19 +189,19 @@ class Snapshot(SourceState):
     def episode(self, e: int) -> Episode:
         """Episode `e`; its arrays are read-only views of the memory maps."""
         segment, index, start, steps, *_ = self._entry(e)
-        at = _places(index, start, steps)
-        columns = {path: column.part(e, segment, *at[column.field.align]) for path, column in self.columns.items()}
+        places = _places(index, start, steps)
+        columns = {path: column.part(e, segment, *places[column.field.align]) for path, column in self.columns.items()}
         return Episode.trusted(self.layout.spec, columns, e, self.episode_metadata([e])[0])
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         """The metadata of the given episodes. Cost: one pass of the JSON parser over all of them."""
         check_mapped(*self._texts.values())
         texts = [self.metadata_bytes(e) for e in episodes]
-        found: list[Any] = []  # stays so where one of them is damaged; which one is found out below
+        parsed: list[Any] = []  # stays so where one of them is damaged; which one is found out below
         with suppress(ValueError, RecursionError):
-            found = json.loads(f"[{b','.join(texts).decode('ascii')}]")
-        if len(found) == len(texts) and all(is_dict(entry) for entry in found):
-            return found
+            parsed = json.loads(f"[{b','.join(texts).decode('ascii')}]")
+        if len(parsed) == len(texts) and all(is_dict(entry) for entry in parsed):
+            return parsed
         return [self._parsed(text, e) for text, e in zip(texts, episodes, strict=True)]
 
     def metadata_bytes(self, e: int) -> memoryview:
@@ -199,9 +212,9 @@ class Snapshot(SourceState):
     def payload_check(self, e: int) -> int:
         """The CRC-32 of the stored bytes of episode `e`: every column in the order of the spec, then the metadata."""
         segment, index, start, steps, *_ = self._entry(e)
-        at, check = _places(index, start, steps), 0
+        places, check = _places(index, start, steps), 0
         for column in self.columns.values():
-            for part in column.payload(e, segment, *at[column.field.align]):
+            for part in column.payload(e, segment, *places[column.field.align]):
                 check_mapped(part)
                 check = zlib.crc32(part.data, check)
         return zlib.crc32(self.metadata_bytes(e), check)
@@ -220,12 +233,12 @@ class Snapshot(SourceState):
     def _parsed(self, text: memoryview, e: int) -> dict[str, Any]:
         path = self.layout.metadata(int(self.entries[e]["segment"]))
         try:
-            found = json.loads(text.tobytes())
+            value = json.loads(text.tobytes())
         except (ValueError, RecursionError) as error:
             raise FormatError(f"expected a line of JSON, got {error}", path=path, where=f"episode {e}") from error
-        if not is_dict(found):
-            raise FormatError(f"expected an object, got {type(found).__name__}", path=path, where=f"episode {e}")
-        return found
+        if not is_dict(value):
+            raise FormatError(f"expected an object, got {type(value).__name__}", path=path, where=f"episode {e}")
+        return value
 
 
 def _digest(layout: StoreLayout, entries: StructArray) -> str:
@@ -243,11 +256,11 @@ def _places(index: int, start: int, steps: int) -> dict[Align, tuple[int, int]]:
 
 def _check_size(path: Path, size: int) -> None:
     try:
-        found = os.stat(path).st_size
+        actual = os.stat(path).st_size
     except (FileNotFoundError, NotADirectoryError):
-        found = None
-    if found is None or found < size:
-        got = "no file" if found is None else str(found)
+        actual = None
+    if actual is None or actual < size:
+        got = "no file" if actual is None else str(actual)
         raise FormatError(
             f"expected at least {size} bytes, got {got}; `compact` with damaged='skip' saves what is whole", path=path
         )

@@ -48,13 +48,13 @@ class ColumnsSource(StateSource[Snapshot]):
     def __init__(self, path: str | os.PathLike[str], episodes: int | None = None, first: int | None = None) -> None:
         self._path = Path(path)
         self.location = self._path
-        found = Snapshot.open(self._path)
-        if first is not None and first != found.base:
+        snapshot = Snapshot.open(self._path)
+        if first is not None and first != snapshot.base:
             raise ExpiredRowError(
                 f"expected the episodes from number {first} on in {path}, got a store that keeps episodes from number "
-                f"{found.base} on; open it again"
+                f"{snapshot.base} on; open it again"
             )
-        self._state = found if episodes is None else found.first(episodes)
+        self._state = snapshot if episodes is None else snapshot.first(episodes)
         self._refreshing = threading.Lock()
 
     def __reduce__(self) -> tuple[Callable[..., ColumnsSource], tuple[Path, int, int]]:
@@ -88,11 +88,11 @@ class ColumnsSource(StateSource[Snapshot]):
 
         Raises `IndexError`. Cost: 20 µs for 5 columns, at any length.
         """
-        held = self.state
-        n = len(held.entries)
+        snapshot = self.state
+        n = len(snapshot.entries)
         if not -n <= e < n:
             raise IndexError(f"expected an episode within 0:{n}, got {e}")
-        return held.episode(e % n)
+        return snapshot.episode(e % n)
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         """Metadata of each of the given episodes. Cost: 2 µs an episode."""
@@ -104,9 +104,9 @@ class ColumnsSource(StateSource[Snapshot]):
         Raises `FormatError` if what was known is no longer there. Cost: one small read where nothing happened.
         """
         with self._refreshing:
-            found = self.state.grown()
-            self._state = found or self._state
-        return found is not None
+            grown = self.state.grown()
+            self._state = grown or self._state
+        return grown is not None
 
     def close(self) -> None:
         """Let go of the files; arrays that were handed out stay valid."""

@@ -85,8 +85,8 @@ def read_bytes(path: Path, start: int = 0) -> bytes:
 def sound_entries(entries: StructArray) -> BoolArray:
     """`[E]` bool: which entries have the right checksum. Cost: 0.2 µs an entry."""
     raw, body = memoryview(entries.tobytes()), _BODY.size
-    found = np.fromiter((zlib.crc32(raw[i : i + body]) for i in range(0, len(raw), SIZE)), np.uint32, len(entries))
-    return found == entries["check"]
+    checksums = np.fromiter((zlib.crc32(raw[i : i + body]) for i in range(0, len(raw), SIZE)), np.uint32, len(entries))
+    return checksums == entries["check"]
 
 
 def check_order(entries: StructArray, path: Path, packing: Packing | None = None, *, whole: bool = True) -> None:
@@ -96,22 +96,22 @@ def check_order(entries: StructArray, path: Path, packing: Packing | None = None
     """
     check_limits(entries, path)
     order = np.argsort(entries["segment"], kind="stable")
-    held = entries[order]
-    first = np.ones(len(held), np.bool_)
-    first[1:] = held["segment"][1:] != held["segment"][:-1]
+    ordered = entries[order]
+    first = np.ones(len(ordered), np.bool_)
+    first[1:] = ordered["segment"][1:] != ordered["segment"][:-1]
     expected = {
-        "index": held["index"].astype(np.int64) + 1,
-        "start": held["start"] + held["steps"],
-        "metadata": held["metadata"] + held["metadata_bytes"],
+        "index": ordered["index"].astype(np.int64) + 1,
+        "start": ordered["start"] + ordered["steps"],
+        "metadata": ordered["metadata"] + ordered["metadata_bytes"],
     }
-    wrong = np.zeros(len(held), np.bool_)
+    wrong = np.zeros(len(ordered), np.bool_)
     for name, after in expected.items():
-        follows = np.zeros(len(held), after.dtype)
+        follows = np.zeros(len(ordered), after.dtype)
         follows[1:] = after[:-1]
-        wrong |= held[name] != np.where(first, 0 if whole else held[name], follows)
-    steps, before = held["steps"].astype(np.int64), np.zeros(len(held), np.int64)
-    before[1:] = np.where(first[1:], 0, held["blocks"][:-1])
-    wrong |= (held["blocks"] != (before + packing.counts(steps) if packing else 0)) & (whole | ~first)
+        wrong |= ordered[name] != np.where(first, 0 if whole else ordered[name], follows)
+    steps, before = ordered["steps"].astype(np.int64), np.zeros(len(ordered), np.int64)
+    before[1:] = np.where(first[1:], 0, ordered["blocks"][:-1])
+    wrong |= (ordered["blocks"] != (before + packing.counts(steps) if packing else 0)) & (whole | ~first)
     if wrong.any():
         bad = int(order[wrong].min())
         raise FormatError("expected the episode to follow the one before it", path=path, where=f"entry {bad}")

@@ -205,10 +205,10 @@ class ColumnsWriter(Writer):
     def _read_retention(self) -> RetentionState | None:
         """What the store keeps, which a replay may say at any time. Cost: one `stat`."""
         try:
-            found = os.stat(self._layout.root / RETENTION)
+            status = os.stat(self._layout.root / RETENTION)
         except FileNotFoundError:
             return None
-        seen = found.st_ino, found.st_mtime_ns
+        seen = status.st_ino, status.st_mtime_ns
         if seen != self._retention_seen:
             self._retention, self._retention_seen = read_retention(self._layout.root), seen
         return self._retention

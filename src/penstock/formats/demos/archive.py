@@ -48,11 +48,11 @@ class NpzArchive:
         self.path = path
         try:
             with open_file(path) as file, zipfile.ZipFile(file) as archive:
-                found = archive.infolist()
+                listed = archive.infolist()
                 self._data = map_descriptor(file.fileno(), path)
         except DAMAGED as error:
             raise FormatError(f"expected an .npz file, got {error}", path=path) from error
-        members = [self._member(info) for info in found]
+        members = [self._member(info) for info in listed]
         self.members = {member.name: member for member in members}
         if len(self.members) < len(members):
             raise FormatError("expected members with different names", path=path)
@@ -60,17 +60,17 @@ class NpzArchive:
 
     def _member(self, info: zipfile.ZipInfo) -> NpzMember:
         where = info.filename[:200]
-        at = info.header_offset
-        head = self._data[at : at + HEAD].tobytes() if 0 <= at <= len(self._data) else b""
+        offset = info.header_offset
+        head = self._data[offset : offset + HEAD].tobytes() if 0 <= offset <= len(self._data) else b""
         if len(head) < HEAD or not head.startswith(ZIP):
-            raise FormatError(f"expected a local header at byte {at}", path=self.path, where=where)
+            raise FormatError(f"expected a local header at byte {offset}", path=self.path, where=where)
         if info.flag_bits & 1 or head[6] & 1:
             raise FormatError("expected a member that is not encrypted", path=self.path, where=where)
         method = int.from_bytes(head[8:10], "little")
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or method != info.compress_type:
             message = f"expected a member stored or deflated, got method {info.compress_type} and {method}"
             raise FormatError(message, path=self.path, where=where)
-        start = at + HEAD + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
+        start = offset + HEAD + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
         deflated = info.compress_type == zipfile.ZIP_DEFLATED
         if start + info.compress_size > len(self._data) or (not deflated and info.file_size != info.compress_size):
             message = f"expected {info.compress_size} bytes from byte {start} on within {len(self._data)}"

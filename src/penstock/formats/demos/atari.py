@@ -73,13 +73,13 @@ def read_atari(path: Path, *, frames: str = "stack", max_bytes: int = MAX_BYTES)
 
 def _trajectories(path: Path, max_bytes: int) -> list[Any]:
     if head_of(path, _SUFFIX, 8).startswith(MAGIC):
-        found = array_of(unpacked(path, max_bytes), path=path, objects=True)
+        value = array_of(unpacked(path, max_bytes), path=path, objects=True)
     else:
-        found = object_member(path, NAME, max_bytes)
-    if found.dtype != np.dtype(object) or found.ndim != 1:
-        message = f"expected an array of trajectories, got {found.dtype}{list(found.shape)}"
+        value = object_member(path, NAME, max_bytes)
+    if value.dtype != np.dtype(object) or value.ndim != 1:
+        message = f"expected an array of trajectories, got {value.dtype}{list(value.shape)}"
         raise FormatError(message, path=path)
-    return list(found)
+    return list(value)
 
 
 def _tracks(value: Any, i: int, path: Path, channels: slice) -> list[Track]:
@@ -92,9 +92,9 @@ def _tracks(value: Any, i: int, path: Path, channels: slice) -> list[Track]:
     if "rewards" in value:
         columns["rewards"] = numbers(value["rewards"], "rewards", path=path, where=where)
     more = {str(name): inner for name, inner in value.items() if name not in KEYS}
-    told = {"trajectory": i} | {name: plain(inner) for name, inner in more.items() if isinstance(inner, SIMPLE)}
-    told |= {"left_out": left} if (left := sorted(more.keys() - told.keys())) else {}
+    metadata = {"trajectory": i} | {name: plain(inner) for name, inner in more.items() if isinstance(inner, SIMPLE)}
+    metadata |= {"left_out": left} if (left := sorted(more.keys() - metadata.keys())) else {}
     states = channels_first(states[..., channels], path=path, where=where)
     return tracks_of(
-        states, columns, flags(value["dones"], path=path, where=where), metadata=told, path=path, where=where
+        states, columns, flags(value["dones"], path=path, where=where), metadata=metadata, path=path, where=where
     )

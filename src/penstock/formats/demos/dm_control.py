@@ -63,10 +63,12 @@ def read_dm_control(
         if not is_list(value):
             raise FormatError(f"expected a list of trajectories, got {type(value).__name__}", path=file)
         for i, trajectory in enumerate(value):
-            told = {"file": file.name, "trajectory": i}
-            tracks.append(unpickled(trajectory, path=file, where=f"trajectory {i}", metadata=told))
-    told = {"kind": DmControlKind.name, "color_space": "RGB"}
-    return source_of(tracks, told, path=folder_of(path), frame_stack=frame_stack, action_space=_action_space(tracks))
+            metadata = {"file": file.name, "trajectory": i}
+            tracks.append(unpickled(trajectory, path=file, where=f"trajectory {i}", metadata=metadata))
+    metadata = {"kind": DmControlKind.name, "color_space": "RGB"}
+    return source_of(
+        tracks, metadata, path=folder_of(path), frame_stack=frame_stack, action_space=_action_space(tracks)
+    )
 
 
 def _action_space(tracks: list[Track]) -> Space | None:

@@ -57,10 +57,10 @@ class Frames:
     """
 
     def __init__(self, runs: Sequence[AnyArray], index: IntArray | None = None, axis: int = 0) -> None:
-        held = [np.ascontiguousarray(run) for run in runs]
-        if len(held) > 1 and held[0].nbytes // max(len(held[0]), 1) < SMALL:
-            held = [np.concatenate(held)]
-        self.runs = held
+        buffers = [np.ascontiguousarray(run) for run in runs]
+        if len(buffers) > 1 and buffers[0].nbytes // max(len(buffers[0]), 1) < SMALL:
+            buffers = [np.concatenate(buffers)]
+        self.runs = buffers
         self.index = index
         self.axis = axis
 
@@ -115,12 +115,12 @@ class Frames:
 
     def _stack(self, wanted: IntArray, places: IntArray, out: AnyArray) -> None:
         """Frames `wanted` `[m, k]`, one behind the other, to `places` `[m]`."""
-        at = (places[:, None] * wanted.shape[1] + np.arange(wanted.shape[1], dtype=np.int64)).ravel()
+        cells = (places[:, None] * wanted.shape[1] + np.arange(wanted.shape[1], dtype=np.int64)).ravel()
         frames, there = wanted.ravel(), wanted.ravel() >= 0
         flat = out.reshape(-1).view(np.uint8)
         if not there.all():
-            flat.reshape(-1, self._rows.row_bytes)[at[~there]] = 0
-        self._rows.gather(frames[there], np.ones(int(there.sum()), np.int64), at[there], flat)
+            flat.reshape(-1, self._rows.row_bytes)[cells[~there]] = 0
+        self._rows.gather(frames[there], np.ones(int(there.sum()), np.int64), cells[there], flat)
 
 
 def stack_index(lengths: Sequence[int], k: int, *, repeat: bool) -> IntArray:

@@ -139,9 +139,9 @@ def _stored(dataset: Dataset) -> tuple[int, IntArray | None]:
         return 1, np.zeros(0, np.int64)
     if dataset.dtype != native(dataset):
         return rows, None  # to be swapped
-    at = dataset.flat()
-    if at is not None:
-        return rows, np.array([at], np.int64)
+    address = dataset.flat()
+    if address is not None:
+        return rows, np.array([address], np.int64)
     chunk = dataset.chunk_shape
     if chunk is None or dataset.filters or chunk[1:] != dataset.shape[1:]:
         return rows, None
@@ -202,8 +202,8 @@ class BandRows:
             mine = order[(where >= chosen[0]) & (where <= chosen[-1])]
             buffers = [self._decoded(int(bands[i]), int(owner[i])) for i in chosen]
             buffer = np.searchsorted(bands[chosen], self.band[run][mine])
-            held = RowMap.build(buffers, rows[mine], buffer, local[mine] * self.width, self.width)
-            held.gather(held.first[:-1], rows[mine], place[mine], out)
+            row_map = RowMap.build(buffers, rows[mine], buffer, local[mine] * self.width, self.width)
+            row_map.gather(row_map.first[:-1], rows[mine], place[mine], out)
 
     def _decoded(self, band: int, owner: int) -> ByteArray:
         dataset, height = self.datasets[owner], self.heights[owner]
@@ -221,8 +221,8 @@ def column(
 ) -> DemoColumn:
     """A column of the segments' rows, which must be alike; `shape` where a row is called another than it is stored."""
     dataset = segments.datasets[0]
-    found = Field(native(dataset), row_shape(dataset) if shape is None else shape, align)
-    return DemoColumn(found, rows_of(file, segments, cache))
+    field = Field(native(dataset), row_shape(dataset) if shape is None else shape, align)
+    return DemoColumn(field, rows_of(file, segments, cache))
 
 
 def numbers(dataset: Dataset) -> bool:
@@ -241,7 +241,7 @@ def blocks_of(columns: Mapping[str, DemoColumn], offsets: IntArray) -> IntArray 
     banded = [(c.rows, c.field.align) for c in columns.values() if isinstance(c.rows, BandRows)]
     if not banded:
         return None
-    widest, align = max(banded, key=lambda found: found[0].width)
+    widest, align = max(banded, key=lambda entry: entry[0].width)
     cuts = widest.cuts[:-1][np.diff(widest.band, prepend=-1) != 0]
     if align == "boundary":
         episode = np.searchsorted(offsets + np.arange(len(offsets)), cuts, side="right") - 1

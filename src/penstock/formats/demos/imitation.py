@@ -89,10 +89,10 @@ def _from_pickle(path: Path, max_bytes: int) -> list[Track]:
     size = path.stat().st_size
     if size > max_bytes:
         raise UnsafeDataError(f"expected at most {max_bytes} bytes, got {size}; `max_bytes` allows them", path=path)
-    found = load(read_bytes(path), path=path)
-    if not is_listed(found):
-        raise FormatError(f"expected a list of trajectories, got {type(found).__name__}", path=path)
-    return [unpickled(item, path=path, where=f"trajectory {i}") for i, item in enumerate(found)]
+    value = load(read_bytes(path), path=path)
+    if not is_listed(value):
+        raise FormatError(f"expected a list of trajectories, got {type(value).__name__}", path=path)
+    return [unpickled(item, path=path, where=f"trajectory {i}") for i, item in enumerate(value)]
 
 
 def _from_npz(path: Path, archive: NpzArchive) -> list[Track]:
@@ -131,12 +131,12 @@ def _json(path: Path) -> dict[str, Any]:
     with open_file(path) as file:
         raw = file.read(LONGEST + 1)
     try:
-        found = json.loads(raw) if len(raw) <= LONGEST else None
+        value = json.loads(raw) if len(raw) <= LONGEST else None
     except (ValueError, RecursionError) as error:
         raise FormatError(f"expected JSON, got {raw[:80]!r}", path=path) from error
-    if not is_dict(found):
+    if not is_dict(value):
         raise FormatError(f"expected a JSON object of at most {LONGEST} bytes, got {raw[:80]!r}", path=path)
-    return found
+    return value
 
 
 def _files(path: Path) -> list[Path]:
@@ -215,8 +215,8 @@ def _nested(array: Any, path: Path, name: str) -> AnyArray:
             raise FormatError(f"expected rows of one shape, got lengths {sorted(lengths)}", path=path, where=name)
         shape.append(lengths.pop() if lengths else 0)
         array = array.flatten()
-    found = np.asarray(array.to_numpy(zero_copy_only=False))
-    return numbers(found, name, path=path, where=name).reshape(shape)
+    values = np.asarray(array.to_numpy(zero_copy_only=False))
+    return numbers(values, name, path=path, where=name).reshape(shape)
 
 
 def _decoded(texts: Any, path: Path, where: str) -> Sequence[Mapping[str, Any]]:
@@ -224,12 +224,12 @@ def _decoded(texts: Any, path: Path, where: str) -> Sequence[Mapping[str, Any]]:
     out: list[Mapping[str, Any]] = []
     for text in texts if is_list(texts) else [None]:
         try:
-            found = _unjsonpickled(json.loads(text)) if isinstance(text, str) else None
+            value = _unjsonpickled(json.loads(text)) if isinstance(text, str) else None
         except (ValueError, RecursionError) as error:
             raise FormatError(f"expected JSON, got {str(text)[:80]!r}", path=path, where=f"infos of {where}") from error
-        if not is_dict(found):
+        if not is_dict(value):
             raise FormatError("expected a JSON object a step", path=path, where=f"infos of {where}")
-        out.append(found)
+        out.append(value)
     return out
 
 

@@ -99,8 +99,13 @@ def read_magical(
 
 
 def _metadata_of(names: Mapping[Any, str], preprocessor: str | None) -> dict[str, Any]:
-    told = {"kind": MagicalKind.name, "env_name": next(iter(names)), "color_space": "RGB", "preprocessor": preprocessor}
-    return {name: value for name, value in told.items() if value is not None}
+    metadata = {
+        "kind": MagicalKind.name,
+        "env_name": next(iter(names)),
+        "color_space": "RGB",
+        "preprocessor": preprocessor,
+    }
+    return {name: value for name, value in metadata.items() if value is not None}
 
 
 def _track(file: Path, max_bytes: int) -> tuple[Track, str | None]:
@@ -132,8 +137,8 @@ def _small(track: Track, view: str, chosen: Preprocessor, file: Path) -> AnyArra
             message = f"expected {view} as uint8{list(shape)}, got {frame.dtype}{list(frame.shape[1:])}"
             raise FormatError(message, path=file, where=f"observation {t}")
     if not frames:
-        found = sorted(track.observations)
-        raise FormatError(f"expected observations of {view}, got {found}", path=file, where="trajectory")
+        keys = sorted(track.observations)
+        raise FormatError(f"expected observations of {view}, got {keys}", path=file, where="trajectory")
     small = np.stack([shrunken(frame[0]) for frame in frames])
     return np.ascontiguousarray(small.transpose(0, 3, 1, 2)) if chosen.channels_first else small
 

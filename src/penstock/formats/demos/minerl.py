@@ -76,11 +76,11 @@ def read_minerl(
         raise FormatError(f"expected a folder with {ARRAYS}, or a folder of such folders, found none", path=path)
     left: dict[str, None] = {}
     tracks = [_track(stream, max_bytes, left) for stream in streams]
-    told = {"kind": MineRLKind.name, "color_space": "RGB"} | ({"left_out": sorted(left)} if left else {})
+    metadata = {"kind": MineRLKind.name, "color_space": "RGB"} | ({"left_out": sorted(left)} if left else {})
     environment = streams[0].absolute().parent.name
-    told |= {"env_name": environment} if environment.startswith("MineRL") else {}
+    metadata |= {"env_name": environment} if environment.startswith("MineRL") else {}
     if not video:
-        return source_of(tracks, told, path=path)
+        return source_of(tracks, metadata, path=path)
     clips = [_clip(stream, track) for stream, track in zip(streams, tracks, strict=True)]
     frames = ClipFrames(clips, cache_bytes)
     for number, clip in enumerate(clips):
@@ -88,7 +88,7 @@ def read_minerl(
             message = f"expected at most {max_bytes} bytes of frames, got {size}; `max_bytes` allows them"
             raise UnsafeDataError(message, path=clip.path)
     blocks = offsets_of([track.steps for track in tracks])
-    return source_of(tracks, told, path=path, frames={"pov": frames}, blocks=blocks)
+    return source_of(tracks, metadata, path=path, frames={"pov": frames}, blocks=blocks)
 
 
 def _streams(path: Path) -> Iterator[Path]:
@@ -105,24 +105,24 @@ def _track(stream: Path, max_bytes: int, left: dict[str, None]) -> Track:
     archive = NpzArchive(path, max_bytes)
     arrays = {name: archive.array(name) for name in archive}
     left.update({name: None for name, array in arrays.items() if not _fits(name, array)})
-    found: dict[str, dict[str, AnyArray]] = {"action": {}, "observation": {}}
+    columns: dict[str, dict[str, AnyArray]] = {"action": {}, "observation": {}}
     for name, array in arrays.items():
         kind, _, rest = name.partition("$")
-        if kind in found and _fits(name, array):
-            found[kind][rest.replace("$", "/")] = array
+        if kind in columns and _fits(name, array):
+            columns[kind][rest.replace("$", "/")] = array
     rewards = arrays.get("reward")
-    if rewards is None or rewards.ndim != 1 or rewards.dtype.kind not in NUMBERS or not found["action"]:
+    if rewards is None or rewards.ndim != 1 or rewards.dtype.kind not in NUMBERS or not columns["action"]:
         message = f"expected reward as [T] numbers and at least one action$..., got {sorted(arrays)[:20]}"
         raise FormatError(message, path=path)
     states = len(rewards) + 1
     for kind, rows in (("action", states - 1), ("observation", states)):
-        for name, array in found[kind].items():
+        for name, array in columns[kind].items():
             if len(array) != rows:
                 message = f"expected {rows} rows for {states - 1} rewards, got {len(array)}"
                 raise FormatError(message, path=path, where=f"{kind}${name}")
-    told = {"stream": stream.name, **plain(_metadata(stream))}
-    seen = {name: [array] for name, array in found["observation"].items()}
-    return Track(seen, found["action"], rewards, terminated=True, metadata=told)
+    metadata = {"stream": stream.name, **plain(_metadata(stream))}
+    seen = {name: [array] for name, array in columns["observation"].items()}
+    return Track(seen, columns["action"], rewards, terminated=True, metadata=metadata)
 
 
 def _fits(name: str, array: AnyArray) -> bool:
@@ -141,12 +141,12 @@ def _metadata(stream: Path) -> Mapping[str, Any]:
     if path.stat().st_size > _TEXT:
         raise UnsafeDataError(f"expected at most {_TEXT} bytes of metadata", path=path)
     try:
-        found = json.loads(read_bytes(path))
+        entries = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"expected JSON, got {error}", path=path) from error
-    if not is_dict(found):
-        raise FormatError(f"expected an object, got {type(found).__name__}", path=path)
-    return found
+    if not is_dict(entries):
+        raise FormatError(f"expected an object, got {type(entries).__name__}", path=path)
+    return entries
 
 
 def _clip(stream: Path, track: Track) -> Clip:

@@ -87,8 +87,8 @@ def read_npz(
 def _called(column: str, names: set[str]) -> list[str]:
     """Names of a column in a file with these names; more than one is ambiguous."""
     for group in NAMES[column]:
-        if found := [name for name in group if name in names]:
-            return found
+        if matches := [name for name in group if name in names]:
+            return matches
     return []
 
 
@@ -112,11 +112,11 @@ class _PlainArchive:
     def _name(self, column: str, names: Mapping[str, str]) -> str | None:
         if column in names:
             return names[column]
-        found = _called(column, set(self._archive) - set(names.values()))
-        if len(found) > 1:
-            message = f"expected one array for {column}, got {found}; say which with `names={{{column!r}: ...}}`"
+        name = _called(column, set(self._archive) - set(names.values()))
+        if len(name) > 1:
+            message = f"expected one array for {column}, got {name}; say which with `names={{{column!r}: ...}}`"
             raise FormatError(message, path=self._path)
-        return found[0] if found else None
+        return name[0] if name else None
 
     def _array(self, name: str) -> AnyArray:
         if name not in self._archive.members:
@@ -169,10 +169,10 @@ class _PlainArchive:
         return np.concatenate([[0], np.flatnonzero(ends) + 1]).astype(np.int64)
 
     def _stated(self) -> IntArray | None:
-        found = {cut: self._sound(self._offsets(cut, name), name) for cut, name in self._cuts.items()}
-        if len({offsets.tobytes() for offsets in found.values()}) > 1:
-            raise FormatError(f"expected {list(found)} to agree where episodes end", path=self._path)
-        return next(iter(found.values()), None)
+        stated = {cut: self._sound(self._offsets(cut, name), name) for cut, name in self._cuts.items()}
+        if len({offsets.tobytes() for offsets in stated.values()}) > 1:
+            raise FormatError(f"expected {list(stated)} to agree where episodes end", path=self._path)
+        return next(iter(stated.values()), None)
 
     def _offsets(self, cut: str, name: str) -> IntArray:
         array = self._array(name)

@@ -64,9 +64,9 @@ def read_procgen(path: Path, *, frame_stack: int | None = None, max_bytes: int =
     tracks = [track for i in range(len(lists["obs"])) for track in _tracks(lists, i, path)]
     fits = all(((a >= 0) & (a < ACTIONS)).all() for track in tracks for a in track.actions.values())
     left = sorted(str(name) for name in value.keys() - set(KEYS))
-    told = {"kind": ProcgenKind.name, "color_space": "RGB"} | ({"left_out": left} if left else {})
+    metadata = {"kind": ProcgenKind.name, "color_space": "RGB"} | ({"left_out": left} if left else {})
     space = Discrete(ACTIONS) if fits else None
-    return source_of(tracks, told, path=path, frame_stack=frame_stack, action_space=space)
+    return source_of(tracks, metadata, path=path, frame_stack=frame_stack, action_space=space)
 
 
 def _tracks(lists: dict[str, Any], i: int, path: Path) -> list[Track]:

@@ -231,10 +231,10 @@ class _RobomimicFile:
         """A column with a row a step. Raises `FormatError` where demonstrations differ in it."""
         first = self.demos[0].datasets[name]
         for demo in self.demos:
-            found = demo.datasets.get(name)
-            if found is None or not numbers(found) or found.shape[0] != demo.steps or not alike(found, first):
+            dataset = demo.datasets.get(name)
+            if dataset is None or not numbers(dataset) or dataset.shape[0] != demo.steps or not alike(dataset, first):
                 expected = f"{demo.steps} rows of {first.dtype}{list(row_shape(first))}"
-                got = "none" if found is None else f"{found.kind} {found.dtype}{list(found.shape)}"
+                got = "none" if dataset is None else f"{dataset.kind} {dataset.dtype}{list(dataset.shape)}"
                 where = f"data/{demo.name}/{name}"
                 raise FormatError(f"expected {expected}, got {got}", path=self._file.path, where=where)
         shape = () if name == "rewards" and row_shape(first) == (1,) else None
@@ -243,10 +243,10 @@ class _RobomimicFile:
 
     def _fits(self, name: str) -> bool:
         first = self.demos[0].datasets[name]
-        found = [demo.datasets.get(name) for demo in self.demos]
+        datasets = [demo.datasets.get(name) for demo in self.demos]
         return all(
             d is not None and numbers(d) and d.shape[0] == demo.steps and alike(d, first)
-            for d, demo in zip(found, self.demos, strict=True)
+            for d, demo in zip(datasets, self.demos, strict=True)
         )
 
     def _ends(self, marked: bool) -> dict[str, DemoColumn]:

@@ -113,13 +113,13 @@ class DemoSource(StateSource[SourceState]):
         self._entries = entries
         self._reopen = reopen
         spec = Spec({name: column.field for name, column in columns.items()})
-        found = file_state(path)
-        told = json.dumps([found.size, found.mtime_ns, state, spec.fingerprint])
+        status = file_state(path)
+        identity = json.dumps([status.size, status.mtime_ns, state, spec.fingerprint])
         begins = np.asarray(offsets, np.int64)
         self._state = SourceState(
             spec=spec,
             offsets=begins,
-            digest=hashlib.sha256(told.encode() + begins.tobytes()).hexdigest(),
+            digest=hashlib.sha256(identity.encode() + begins.tobytes()).hexdigest(),
             metadata=dict(metadata),
             blocks=blocks,
             arrays={name: GatheredColumn(column.rows, repair_bools=True) for name, column in columns.items()},

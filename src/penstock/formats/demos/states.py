@@ -15,10 +15,10 @@ from penstock.formats.demos.trajectories import Track, cuts, numbers
 
 def flags(value: Any, *, path: object, where: str) -> BoolArray:
     """`[n]` dones. Raises `FormatError` for what is neither True nor False."""
-    found = numbers(value, "dones", path=path, where=where)
-    if found.ndim != 1 or found.dtype.kind not in "biu" or not np.isin(found, (0, 1)).all():
-        raise FormatError(f"expected dones of 0 or 1, got {found.dtype}{list(found.shape)}", path=path, where=where)
-    return found.astype(np.bool_)
+    values = numbers(value, "dones", path=path, where=where)
+    if values.ndim != 1 or values.dtype.kind not in "biu" or not np.isin(values, (0, 1)).all():
+        raise FormatError(f"expected dones of 0 or 1, got {values.dtype}{list(values.shape)}", path=path, where=where)
+    return values.astype(np.bool_)
 
 
 def channels_first(states: AnyArray, *, path: object, where: str) -> AnyArray:
@@ -43,17 +43,19 @@ def tracks_of(
     A done ends an episode, and so does the end. The last action, reward and done, whose next state is missing, are
     metadata of the last episode: `final_action`, `final_reward`, `final_done`. Raises `FormatError` for other numbers.
     """
-    found = {"states": len(states), **{name: len(array) for name, array in columns.items()}, "dones": len(dones)}
-    if len(set(found.values())) > 1 or not len(states):
-        raise FormatError(f"expected equal numbers of each, at least 1, got {found}", path=path, where=where)
+    lengths = {"states": len(states), **{name: len(array) for name, array in columns.items()}, "dones": len(dones)}
+    if len(set(lengths.values())) > 1 or not len(states):
+        raise FormatError(f"expected equal numbers of each, at least 1, got {lengths}", path=path, where=where)
     ranges = cuts(dones)
     tracks: list[Track] = []
     for a, b in ranges:
-        told = dict(metadata)
+        entries = dict(metadata)
         if b == ranges[-1][1]:
-            told |= {f"final_{name.removesuffix('s')}": plain(array[-1]) for name, array in columns.items()}
-            told["final_done"] = bool(dones[-1])
+            entries |= {f"final_{name.removesuffix('s')}": plain(array[-1]) for name, array in columns.items()}
+            entries["final_done"] = bool(dones[-1])
         rewards = columns["rewards"][a:b] if "rewards" in columns else None
         terminated = bool(dones[b - 1]) if b > a else False
-        tracks.append(Track({"": [states[a : b + 1]]}, {"": columns["actions"][a:b]}, rewards, None, terminated, told))
+        tracks.append(
+            Track({"": [states[a : b + 1]]}, {"": columns["actions"][a:b]}, rewards, None, terminated, entries)
+        )
     return tracks

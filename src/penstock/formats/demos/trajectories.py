@@ -82,7 +82,7 @@ def source_of(
     left = ["rewards"] if 0 < len(rewards) < len(tracks) else []
     ends = np.where(np.array(lengths) > 0, offsets[1:] - 1, -1)
     columns |= _flags(tracks, ends, int(offsets[-1]))
-    told = {**metadata}
+    entries = {**metadata}
     episodes = [dict(track.metadata) for track in tracks]
     if all(track.infos is not None for track in tracks):
         infos = read_infos([step for track in tracks for step in track.infos or ()], ends)
@@ -92,28 +92,28 @@ def source_of(
     elif any(track.infos is not None for track in tracks):
         left.append("infos")
     if left:
-        told["left_out"] = sorted([*told.get("left_out", ()), *left])
+        entries["left_out"] = sorted([*entries.get("left_out", ()), *left])
     if not seen:
         raise FormatError("expected observations, got none", path=path)
     fields = {p: f.field("boundary") for p, f in seen.items()}
     spec = Spec(fields | {p: f for p, (f, _) in columns.items()}, observation_space_of(fields), action_space)
     return FrameSource(
-        spec, seen, {p: a for p, (_, a) in columns.items()}, offsets, plain(told), plain(episodes), blocks
+        spec, seen, {p: a for p, (_, a) in columns.items()}, offsets, plain(entries), plain(episodes), blocks
     )
 
 
 def _observations(tracks: Sequence[Track], path: object) -> dict[str, Frames]:
     kinds = None
     for i, track in enumerate(tracks):
-        found = {p: {(run.dtype, run.shape[1:]) for run in runs} for p, runs in track.observations.items()}
+        seen_kinds = {p: {(run.dtype, run.shape[1:]) for run in runs} for p, runs in track.observations.items()}
         rows = {sum(map(len, runs)) for runs in track.observations.values()}
         where = f"trajectory {i}"
         if rows - {track.steps + 1}:
             message = f"expected {track.steps + 1} observations for {track.steps} actions"
             raise FormatError(f"{message}, got {sorted(rows)}", path=path, where=where)
-        kinds = kinds or found
-        if found != kinds or any(len(kind) > 1 for kind in kinds.values()):
-            message = f"expected all observations to be of one shape and dtype, got {kinds} and {found}"
+        kinds = kinds or seen_kinds
+        if seen_kinds != kinds or any(len(kind) > 1 for kind in kinds.values()):
+            message = f"expected all observations to be of one shape and dtype, got {kinds} and {seen_kinds}"
             raise FormatError(message, path=path, where=where)
     return {p: Frames([run for track in tracks for run in track.observations[p]]) for p in kinds or ()}
 
@@ -123,8 +123,8 @@ def _stacked(tracks: Sequence[Track], k: int, path: object) -> dict[str, Frames]
         raise DataError(f"expected frame_stack as a number of frames, 1 or more, got {k!r}")
     single = _observations(tracks, path)
     if list(single) != [""] or len(single[""].shape) != 3:
-        found = {name: list(frames.shape) for name, frames in single.items()}
-        raise FormatError(f"expected images [C, H, W] to stack, got {found}", path=path)
+        shapes = {name: list(frames.shape) for name, frames in single.items()}
+        raise FormatError(f"expected images [C, H, W] to stack, got {shapes}", path=path)
     index = stack_index([track.steps + 1 for track in tracks], k, repeat=False)
     return {"": Frames(single[""].runs, index)}
 
@@ -212,10 +212,10 @@ def _number(value: Any) -> float:
 def _infos(value: Any, steps: int, path: object, where: str) -> list[Mapping[str, Any]] | None:
     if value is None:
         return None
-    found = _listed(value)
-    if len(found) != steps or not all(isinstance(info, Mapping) for info in found):
+    listed = _listed(value)
+    if len(listed) != steps or not all(isinstance(info, Mapping) for info in listed):
         raise FormatError(f"expected infos as {steps} dicts, one a step, got others", path=path, where=where)
-    return found
+    return listed
 
 
 def _listed(value: Any) -> list[Any]:

@@ -26,26 +26,26 @@ def files_of(path: Path | Sequence[Path], suffix: str) -> list[Path]:
         return list(path)
     if not path.is_dir():
         return [path] if path.is_file() else []
-    found = [p for p in path.iterdir() if p.name.endswith(suffix) and not p.name.startswith(".")]
-    return sorted((p for p in found if p.is_file()), key=lambda p: natural(p.name))
+    files = [p for p in path.iterdir() if p.name.endswith(suffix) and not p.name.startswith(".")]
+    return sorted((p for p in files if p.is_file()), key=lambda p: natural(p.name))
 
 
 def some_files(path: Path | Sequence[Path], suffix: str) -> list[Path]:
     """`files_of`. Raises `FormatError` if there is none."""
-    found = files_of(path, suffix)
-    if not found:
+    files = files_of(path, suffix)
+    if not files:
         raise FormatError(f"expected a file, or a folder with files *{suffix}, found none", path=path)
-    return found
+    return files
 
 
 def head_of(path: Path, suffix: str, size: int = HEAD, *, gzipped: bool = False) -> bytes:
     """The first bytes of the first file at `path`, unpacked if it is a gzip, which it has to be for `gzipped`; b""
     where that fails, because a test of a file's content never raises."""
     try:
-        found = files_of(path, suffix)
-        if not found:
+        files = files_of(path, suffix)
+        if not files:
             return b""
-        with open_file(found[0]) as file:
+        with open_file(files[0]) as file:
             raw = file.read(max(size, HEAD))
         if not raw.startswith(MAGIC):
             return b"" if gzipped else raw[:size]
@@ -62,18 +62,18 @@ def opening(head: bytes, count: int) -> list[Any]:
     >>> opening(pickle.dumps({"obs": [1]}), 3)
     ['EMPTY_DICT', 'obs', 'EMPTY_LIST']
     """
-    found: list[Any] = []
+    opened: list[Any] = []
     if not head.startswith(b"\x80"):  # older protocols are text, and pickletools warns of other text that it tries
-        return found
+        return opened
     try:
         for opcode, argument, _ in islice(pickletools.genops(head), 8 * count):
             if opcode.name not in _SILENT:
-                found.append(argument if "UNICODE" in opcode.name else opcode.name)
-            if len(found) == count:
+                opened.append(argument if "UNICODE" in opcode.name else opcode.name)
+            if len(opened) == count:
                 break
     except (ValueError, UnicodeDecodeError, OverflowError, MemoryError):
-        return found
-    return found
+        return opened
+    return opened
 
 
 def unpacked(path: Path, max_bytes: int = MAX_BYTES) -> bytes:

@@ -82,10 +82,10 @@ class ClipFrames:
         files = np.searchsorted(self._first, rows, side="right") - 1
         frames = rows - self._first[files]
         for file in map(int, np.unique(files)):
-            clip, found = self._clips[file], self._files.frame_count(file)
+            clip, count = self._clips[file], self._files.frame_count(file)
             wanted = clip.skip + clip.count
-            if found < wanted - 1 or found <= clip.skip:
-                raise FormatError(f"expected {wanted} frames, got {found}", path=clip.path)
+            if count < wanted - 1 or count <= clip.skip:
+                raise FormatError(f"expected {wanted} frames, got {count}", path=clip.path)
             chosen = files == file
-            frames[chosen] = np.minimum(frames[chosen] + clip.skip, found - 1)
+            frames[chosen] = np.minimum(frames[chosen] + clip.skip, count - 1)
         return files, frames

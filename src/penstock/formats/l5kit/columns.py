@@ -73,13 +73,13 @@ def _nested(episode: Episode, table: str, dtype: np.dtype[Any]) -> tuple[AnyArra
     rows = np.zeros(0, dtype)
     for name in dtype.names or ():
         path = f"{table}/{name}"
-        held: Any = episode.columns[path]
-        ragged: Ragged = held
-        found, rest = np.divmod(ragged.lengths, WIDTHS[path])
+        column: Any = episode.columns[path]
+        ragged: Ragged = column
+        points, rest = np.divmod(ragged.lengths, WIDTHS[path])
         if counts is None:
-            counts = found
-            rows = np.zeros(int(found.sum()), dtype)
-        wrong = np.flatnonzero((found != counts) | (rest != 0))
+            counts = points
+            rows = np.zeros(int(points.sum()), dtype)
+        wrong = np.flatnonzero((points != counts) | (rest != 0))
         if len(wrong):
             t = int(wrong[0])
             message = f"expected {counts[t]} times {WIDTHS[path]} values of {path}, got {ragged.lengths[t]}"

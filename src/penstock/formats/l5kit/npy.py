@@ -57,8 +57,8 @@ def header_of(dtype: np.dtype[Any], rows: int) -> bytes:
     True
     """
     file = io.BytesIO()
-    told = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (rows,)}
-    npy.write_array_header_1_0(file, told)
+    entries = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (rows,)}
+    npy.write_array_header_1_0(file, entries)
     return file.getvalue()
 
 
@@ -112,5 +112,5 @@ class NpyAppender:
 def states(folder: Path, names: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
     """Name, size and time of every file."""
     for name in names:
-        found = file_state(folder / f"{name}.npy")
-        yield name, found.size, found.mtime_ns
+        state = file_state(folder / f"{name}.npy")
+        yield name, state.size, state.mtime_ns

@@ -138,8 +138,8 @@ class L5KitSource(StateSource[SourceState]):
             raise KeyError(f"expected a column among {list(FRAME_FIELDS)}, got {column!r}")
         self._check_open()
         if len(selection.length) == 1:
-            start, at, n = (int(a[0]) for a in (selection.start, selection.at, selection.length))
-            out[at : at + n] = self.frames.read(start, start + n)[column]
+            start, destination, n = (int(a[0]) for a in (selection.start, selection.at, selection.length))
+            out[destination : destination + n] = self.frames.read(start, start + n)[column]
             return
         rows = expand(selection.start, selection.length)
         out[expand(selection.at, selection.length)] = self.frames.take(rows)[column]
@@ -149,9 +149,9 @@ class L5KitSource(StateSource[SourceState]):
         rows, offsets, name = self._nested(column)
         lengths = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
         parts: list[AnyArray] = []
-        for start, length, at in _spans(selection):
+        for start, length, destination in _spans(selection):
             cuts = offsets[start : start + length + 1]
-            lengths[at : at + length] = np.diff(cuts) * WIDTHS[column]
+            lengths[destination : destination + length] = np.diff(cuts) * WIDTHS[column]
             parts.append(flat(rows.read(int(cuts[0]), int(cuts[-1])), name))
         values = np.concatenate([np.zeros(0, SPEC[column].dtype), *parts])
         return Ragged(values, offsets_of(lengths))
@@ -165,10 +165,10 @@ class L5KitSource(StateSource[SourceState]):
         rows, offsets, name = self._nested(column)
         width = WIDTHS[column]
         check_values(column, offsets * width, selection)
-        for start, length, at in _spans(selection):
+        for start, length, destination in _spans(selection):
             first, last = start // width, -(-(start + length) // width)
             values = flat(rows.read(first, last), name)
-            out[at : at + length] = values[start - first * width :][:length]
+            out[destination : destination + length] = values[start - first * width :][:length]
 
     def _nested(self, column: str) -> tuple[ZarrRows, IntArray, str]:
         """The array of a ragged column, where its frames begin, and the field."""

@@ -79,27 +79,27 @@ def open_tables(location: str | os.PathLike[str], cache: Cache, missing: Missing
 def _zarr_tables(store: ZarrStore, cache: Cache, missing: Missing) -> Tables:
     group = ZarrGroup(store, cache)
     version_of(group.attributes, store.name)
-    found: dict[str, ZarrRows] = {}
+    tables: dict[str, ZarrRows] = {}
     for name, dtype in DTYPES.items():
         if name == FACES and FACES not in group:
-            found[name] = MemoryRows(np.zeros(0, dtype))  # of version 1
+            tables[name] = MemoryRows(np.zeros(0, dtype))  # of version 1
         else:
-            found[name] = current(group.array(name, missing), dtype, name, store.name)
-    return _named(store.name, found, group.attributes, group)
+            tables[name] = current(group.array(name, missing), dtype, name, store.name)
+    return _named(store.name, tables, group.attributes, group)
 
 
 def _npy_tables(path: Path) -> Tables:
-    told = path / npy.ATTRIBUTES
-    attributes = loaded(read_bytes(told), path, npy.ATTRIBUTES) if told.is_file() else {}
+    attributes_file = path / npy.ATTRIBUTES
+    attributes = loaded(read_bytes(attributes_file), path, npy.ATTRIBUTES) if attributes_file.is_file() else {}
     version_of(attributes, path)
-    found = {n: current(MemoryRows(npy.mapped(path / f"{n}.npy")), dtype, n, path) for n, dtype in DTYPES.items()}
-    return _named(path, found, attributes, None)
+    tables = {n: current(MemoryRows(npy.mapped(path / f"{n}.npy")), dtype, n, path) for n, dtype in DTYPES.items()}
+    return _named(path, tables, attributes, None)
 
 
 def _named(
-    path: object, found: Mapping[str, ZarrRows], attributes: Mapping[str, Any], group: ZarrGroup | None
+    path: object, tables: Mapping[str, ZarrRows], attributes: Mapping[str, Any], group: ZarrGroup | None
 ) -> Tables:
-    return Tables(path, found["scenes"], found["frames"], found["agents"], found[FACES], attributes, group)
+    return Tables(path, tables["scenes"], tables["frames"], tables["agents"], tables[FACES], attributes, group)
 
 
 def version_of(attributes: Mapping[str, Any], path: object) -> int:

@@ -71,8 +71,8 @@ def split(path: Path_, output: Path_, parts: Mapping[str, int], **options: Any) 
             for name, (a, b) in zip(parts, cuts, strict=True):
                 _written(folder / name, (source.scene(e) for e in range(a, b)), options)
 
-        with atomic_path(output) as made:
-            make(made)
+        with atomic_path(output) as new_folder:
+            make(new_folder)
     return [(a, b) for a, b in cuts]
 
 
@@ -87,12 +87,12 @@ def cut(scene: Scene, first: int, last: int) -> Scene:
     (2, 1)
     """
     frames = scene.frames[first:last]
-    held: list[AnyArray] = []
+    copied: list[AnyArray] = []
     fields = ("agent_index_interval", "traffic_light_faces_index_interval")
     for field, rows in zip(fields, (scene.agents, scene.tl_faces), strict=True):
         counts = scene.frames[field][:, 1] - scene.frames[field][:, 0]
-        held.append(rows[int(counts[:first].sum()) : int(counts[:last].sum())])
-    return Scene(scene.scene, frames, held[0], held[1])
+        copied.append(rows[int(counts[:first].sum()) : int(counts[:last].sum())])
+    return Scene(scene.scene, frames, copied[0], copied[1])
 
 
 def rebased(scene: Scene) -> Scene:
@@ -120,13 +120,13 @@ def combined_scenes(scenes: AnyArray) -> AnyArray:
     >>> combined_scenes(scenes)["frame_index_interval"].tolist()
     [[0, 9], [9, 12]]
     """
-    joined = (scenes["start_time"][1:] == scenes["end_time"][:-1]) & (scenes["host"][1:] == scenes["host"][:-1])
-    starts = np.flatnonzero(np.concatenate([np.ones(min(len(scenes), 1), bool), ~joined]))
-    found = scenes[starts].copy()
+    continues = (scenes["start_time"][1:] == scenes["end_time"][:-1]) & (scenes["host"][1:] == scenes["host"][:-1])
+    starts = np.flatnonzero(np.concatenate([np.ones(min(len(scenes), 1), bool), ~continues]))
+    combined = scenes[starts].copy()
     last = np.append(starts[1:], len(scenes))[: len(starts)] - 1
-    found["end_time"] = scenes["end_time"][last]
-    found["frame_index_interval"][:, 1] = scenes["frame_index_interval"][last, 1]
-    return found
+    combined["end_time"] = scenes["end_time"][last]
+    combined["frame_index_interval"][:, 1] = scenes["frame_index_interval"][last, 1]
+    return combined
 
 
 def _written(output: Path_, scenes: Iterable[Scene], options: Mapping[str, Any]) -> None:
@@ -134,5 +134,5 @@ def _written(output: Path_, scenes: Iterable[Scene], options: Mapping[str, Any])
         with L5KitWriter.create(folder, **options) as writer:
             writer.write_scenes(scenes)
 
-    with atomic_path(output) as made:
-        make(made)
+    with atomic_path(output) as new_folder:
+        make(new_folder)

@@ -34,7 +34,9 @@ class UpgradedRows(ZarrRows):
         self.dtype = dtype
         self.shape = stored.shape
         self._place: Any = {"path": path, "where": name}
-        self._from = {field: found for field in dtype.names or () if (found := self._source(field)) is not None}
+        self._from = {
+            field: source_field for field in dtype.names or () if (source_field := self._source(field)) is not None
+        }
         unknown = set(stored.dtype.names or ()) - set(self._from.values())
         if unknown:
             raise FormatError(f"expected fields {list(dtype.names or ())}, got also {sorted(unknown)}", **self._place)
@@ -42,24 +44,24 @@ class UpgradedRows(ZarrRows):
     def _source(self, field: str) -> str | None:
         """The stored field that gives a field. Raises `FormatError`."""
         names = self.stored.dtype.names or ()
-        found = field if field in names else OLDER.get(field, field)
-        if found not in names:
+        source_field = field if field in names else OLDER.get(field, field)
+        if source_field not in names:
             if field in ABSENT:
                 return None
             raise FormatError(f"expected a field {field!r}, got {list(names)}", **self._place)
-        have, want = ((d.base, d.shape) for d in (self.stored.dtype[found], self.dtype[field]))
+        have, want = ((d.base, d.shape) for d in (self.stored.dtype[source_field], self.dtype[field]))
         wider = np.can_cast(have[0], want[0], "safe") or (have[0].kind == "i" and want[0].kind == "u")
         if have[1] != want[1] or not wider or have[0].itemsize > want[0].itemsize:
             expected = f"{want[0]}{list(want[1])} or narrower"
             raise FormatError(f"expected {field} as {expected}, got {have[0]}{list(have[1])}", **self._place)
-        return found
+        return source_field
 
     def _upgraded(self, rows: AnyArray, out: AnyArray) -> AnyArray:
         for field in self.dtype.names or ():
-            if (found := self._from.get(field)) is None:
+            if (source_field := self._from.get(field)) is None:
                 out[field] = 0
                 continue
-            values = rows[found]
+            values = rows[source_field]
             if values.dtype.kind == "i" and out[field].dtype.kind == "u" and values.size and values.min() < 0:
                 raise FormatError(f"expected {field} from 0 on, got {values.min()}", **self._place)
             out[field] = values

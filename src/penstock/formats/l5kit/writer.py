@@ -120,8 +120,8 @@ class L5KitWriter(Writer):
                     ArrayWriter.create(folder / name, ArrayMetadata.of(dtype, (0,), chunks[name], config)).close()
                 create_group(folder, attributes)
 
-        with atomic_path(place) as made:
-            make(made)
+        with atomic_path(place) as new_folder:
+            make(new_folder)
         return cls(place)
 
     def __enter__(self) -> L5KitWriter:
@@ -222,14 +222,14 @@ class L5KitWriter(Writer):
 
 def scene_of(episode: Episode) -> AnyArray:
     """The row of a scene from the metadata of an episode. Raises `DataError` for entries without a place."""
-    told, stamps = dict(episode.metadata), np.asarray(episode.columns["timestamp"])
-    if unknown := sorted(set(told) - set(_KNOWN)):
+    metadata, stamps = dict(episode.metadata), np.asarray(episode.columns["timestamp"])
+    if unknown := sorted(set(metadata) - set(_KNOWN)):
         raise DataError(f"expected metadata among {list(_KNOWN)}, got {unknown}: a scene has no place for others")
-    host = str(told.get("host", ""))
+    host = str(metadata.get("host", ""))
     if len(host) > 16 or host.endswith("\0"):
         raise DataError(f"expected a host of at most 16 characters, got {host!r}")
     ends = (int(stamps[0]), int(stamps[-1])) if len(stamps) else (0, 0)
-    start, end = told.get("start_time", ends[0]), told.get("end_time", ends[1])
+    start, end = metadata.get("start_time", ends[0]), metadata.get("end_time", ends[1])
     return np.array((np.zeros(2, np.int64), host, start, end), SCENE_DTYPE)
 
 
@@ -243,27 +243,27 @@ def _chunk_rows(given: int | Mapping[str, int] | None) -> dict[str, int]:
 
 def _resumed(path: Path) -> tuple[dict[str, Any], dict[str, TableWriter]]:
     """The attributes, and a writer for each array behind the rows that scenes name. Raises `FormatError`."""
-    found = open_tables(path, Cache(0))
+    stored = open_tables(path, Cache(0))
     try:
-        older = any(stored_rows(found.rows(name)).dtype != dtype for name, dtype in DTYPES.items())
-        if found.format_version != FORMAT_VERSION or older:
+        older = any(stored_rows(stored.rows(name)).dtype != dtype for name, dtype in DTYPES.items())
+        if stored.format_version != FORMAT_VERSION or older:
             message = f"expected rows of version {FORMAT_VERSION}, got older ones; convert the dataset first"
             raise FormatError(message, path=path)
-        scenes = offsets_in(found.scenes.field("frame_index_interval"), len(found.frames), "scenes", path)
-        frames = found.frames[: int(scenes[-1])]
-        used = {"scenes": len(found.scenes), "frames": len(frames)}
+        scenes = offsets_in(stored.scenes.field("frame_index_interval"), len(stored.frames), "scenes", path)
+        frames = stored.frames[: int(scenes[-1])]
+        used = {"scenes": len(stored.scenes), "frames": len(frames)}
         for name, field in (("agents", "agent_index_interval"), (FACES, "traffic_light_faces_index_interval")):
-            used[name] = int(offsets_in(frames[field], len(found.rows(name)), f"frames.{field}", path)[-1])
+            used[name] = int(offsets_in(frames[field], len(stored.rows(name)), f"frames.{field}", path)[-1])
         tables: dict[str, TableWriter] = {}
         for name, dtype in DTYPES.items():
-            rows = found.rows(name)
+            rows = stored.rows(name)
             if isinstance(rows, ZarrArray):
                 tables[name] = ArrayWriter(path / name, rows.metadata, used[name])
             else:
                 tables[name] = npy.NpyAppender(path / f"{name}.npy", dtype, used[name])
-        return dict(found.attributes), tables
+        return dict(stored.attributes), tables
     finally:
-        found.close()
+        stored.close()
 
 
 def _json(attributes: Mapping[str, Any]) -> bytes:

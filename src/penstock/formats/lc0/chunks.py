@@ -94,15 +94,15 @@ class ChunkFile(ChunkSource):
         last frame that is wanted, and a copy unless `as_stored`; memory of unreferenced frames is used again.
         """
         stored = self.stored(i)
-        told = self._counted(stored, i)
-        if told is None or wanted is None or self._verify:
-            return chosen(self._whole(stored, told, i), wanted)
-        places = wanted(told.frames)
-        if len(places) < told.frames:
-            return self._some(stored, told, places, i)
-        frames = self._whole(stored, told, i)
-        if len(frames) != told.frames:
-            message = f"expected {told.frames} frames, as the end of the gzip says, got {len(frames)}"
+        counted = self._counted(stored, i)
+        if counted is None or wanted is None or self._verify:
+            return chosen(self._whole(stored, counted, i), wanted)
+        places = wanted(counted.frames)
+        if len(places) < counted.frames:
+            return self._some(stored, counted, places, i)
+        frames = self._whole(stored, counted, i)
+        if len(frames) != counted.frames:
+            message = f"expected {counted.frames} frames, as the end of the gzip says, got {len(frames)}"
             raise self._named(message, Reason.SIZE, i)
         return frames
 
@@ -117,30 +117,30 @@ class ChunkFile(ChunkSource):
         if plan:
             try:
                 with DESCRIPTORS.borrow(self.path, self._index.identity) as fd:
-                    pieces = [self._piece(fd, i, WIDTH[told.version], places) for _, i, told, places in plan]
+                    pieces = [self._piece(fd, i, WIDTH[counted.version], places) for _, i, counted, places in plan]
             except (ChunkError, OSError):
                 pieces = [None] * len(plan)
-        found: list[ByteArray | None] = [None] * len(chunks)
-        for (at, _, told, _), piece in zip(plan, pieces, strict=True):
+        frames: list[ByteArray | None] = [None] * len(chunks)
+        for (number, _, counted, _), piece in zip(plan, pieces, strict=True):
             if piece is not None:
-                found[at] = self._of_version(piece, told.version)
-        return found
+                frames[number] = self._of_version(piece, counted.version)
+        return frames
 
     def _planned(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[tuple[int, int, Counted, list[int]]]:
         """Place among `chunks`, number, `Counted`, and the places of some frames, of each chunk to be read."""
         plan: list[tuple[int, int, Counted, list[int]]] = []
         nbytes = 0
-        for at, i in enumerate(chunks):
+        for number, i in enumerate(chunks):
             try:
-                told = self._known(i) or self._counted(self.stored(i), i)
+                counted = self._known(i) or self._counted(self.stored(i), i)
             except ChunkError:
                 continue
-            if told is None or nbytes >= SOME:
+            if counted is None or nbytes >= SOME:
                 continue
-            places = wanted(at, told.frames).tolist()
-            if 0 < len(places) < told.frames:
-                plan.append((at, i, told, places))
-                nbytes += len(places) * WIDTH[told.version]
+            places = wanted(number, counted.frames).tolist()
+            if 0 < len(places) < counted.frames:
+                plan.append((number, i, counted, places))
+                nbytes += len(places) * WIDTH[counted.version]
         return plan
 
     def _piece(self, fd: int, i: int, width: int, places: list[int]) -> bytes | None:
@@ -153,36 +153,38 @@ class ChunkFile(ChunkSource):
         if raw is None:
             return None
         # A copy: an array of the few that are wanted would keep all of it.
-        return b"".join([raw[at * width : (at + 1) * width] for at in places])
+        return b"".join([raw[place * width : (place + 1) * width] for place in places])
 
     def _of_version(self, piece: bytes, version: int) -> ByteArray | None:
         """Records as `load` gives them, None where one of them is of another version."""
         width, head = WIDTH[version], version.to_bytes(4, "little")
-        if any(not piece.startswith(head, at) for at in range(0, len(piece), width)):
+        if any(not piece.startswith(head, start) for start in range(0, len(piece), width)):
             return None
         return self._given(np.frombuffer(piece, np.uint8).reshape(-1, width), version)
 
-    def _whole(self, stored: bytes, told: Counted | None, i: int) -> ByteArray:
-        raw = one_member(stored, self._limit) if told is not None and stored.startswith(MAGIC) else None
+    def _whole(self, stored: bytes, counted: Counted | None, i: int) -> ByteArray:
+        raw = one_member(stored, self._limit) if counted is not None and stored.startswith(MAGIC) else None
         try:
             return self._given(*records(self._unpacked(stored, i) if raw is None else raw))
         except ChunkError as error:
             raise error if error.path is not None else self._named(error, error.reason, i) from None
 
-    def _some(self, stored: bytes, told: Counted, places: IntArray, i: int) -> ByteArray:
+    def _some(self, stored: bytes, counted: Counted, places: IntArray, i: int) -> ByteArray:
         """The frames at some places, fewer than all."""
-        width = WIDTH[told.version]
+        width = WIDTH[counted.version]
         if len(places) == 0:
-            return self._given(np.empty((0, width), np.uint8), told.version)
+            return self._given(np.empty((0, width), np.uint8), counted.version)
         raw = stored
         if stored.startswith(MAGIC):
             raw = gunzip_start(stored, (int(places[-1]) + 1) * width)
         if raw is None:
             self._unpacked(stored, i)  # says what is wrong, in most cases
-            raise self._named(f"expected {told.frames} frames, as the end of the gzip says, got fewer", Reason.SIZE, i)
-        if np.any(versions(raw, width)[places] != told.version):
+            raise self._named(
+                f"expected {counted.frames} frames, as the end of the gzip says, got fewer", Reason.SIZE, i
+            )
+        if np.any(versions(raw, width)[places] != counted.version):
             raise self._named(several_versions(), Reason.MIXED, i)
-        return self._given(np.frombuffer(raw, np.uint8).reshape(-1, width)[places], told.version)
+        return self._given(np.frombuffer(raw, np.uint8).reshape(-1, width)[places], counted.version)
 
     def _given(self, rows: ByteArray, version: int) -> ByteArray:
         """What `load` gives for records `[n, width]`."""
@@ -207,9 +209,9 @@ class ChunkFile(ChunkSource):
         inside is not seen. Cost: a read of the compressed bytes.
         """
         stored = self.stored(i)
-        told = self._counted(stored, i)
-        if told is not None:
-            return told
+        counted = self._counted(stored, i)
+        if counted is not None:
+            return counted
         raw = self._unpacked(stored, i)
         try:
             return Counted(frames_in(version_of(raw), len(raw)), version_of(raw))
@@ -219,12 +221,12 @@ class ChunkFile(ChunkSource):
     def _counted(self, stored: bytes, i: int) -> Counted | None:
         """Properties of chunk `i` from its ends; None where only unpacking shows them. Kept, 8 bytes a chunk: the file
         is unchanged since it was indexed."""
-        told = self._known(i)
-        if told is None and (told := self._looked_at(stored)) is not None:
+        counted = self._known(i)
+        if counted is None and (counted := self._looked_at(stored)) is not None:
             if self._kept is None:
                 self._kept = np.zeros(len(self), np.int64)
-            self._kept[i] = told.frames << 4 | told.version
-        return told
+            self._kept[i] = counted.frames << 4 | counted.version
+        return counted
 
     def _known(self, i: int) -> Counted | None:
         """Properties of chunk `i` from an earlier read of its ends."""
@@ -248,19 +250,19 @@ class ChunkFile(ChunkSource):
             raise IndexError(f"expected a chunk within 0:{len(self)}, got {i}")
         if self._closed:
             raise self._named("expected an open file, got one that was closed", Reason.IO, i)
-        at, size = int(self._index.payload[i]), int(self._index.size[i])
+        offset, size = int(self._index.payload[i]), int(self._index.size[i])
         if size == 0:
             raise self._named("expected a chunk, got no bytes", Reason.EMPTY, i)
         if size > self._limit:
             raise self._named(f"expected at most {self._limit} bytes, got {size}", Reason.TOO_LARGE, i)
         try:
             with DESCRIPTORS.borrow(self.path, self._index.identity) as fd:
-                found = os.pread(fd, size, at)
+                raw = os.pread(fd, size, offset)
         except OSError as error:
             raise self._named(f"cannot read: {error.strerror}", Reason.IO, i) from error
-        if len(found) < size:
-            raise self._named(f"expected {size} bytes, got {len(found)}: the file was cut", Reason.TRUNCATED, i)
-        return found
+        if len(raw) < size:
+            raise self._named(f"expected {size} bytes, got {len(raw)}: the file was cut", Reason.TRUNCATED, i)
+        return raw
 
     def name(self, i: int) -> str | None:
         """The member that chunk `i` is, or None where the file is one chunk."""

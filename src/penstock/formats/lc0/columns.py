@@ -31,9 +31,9 @@ position and what was played there; there is no position after the last move."""
 
 def check_spec(spec: Spec) -> None:
     """Raise `SpecError` unless the columns are the columns of `SPEC`, in any order."""
-    found, expected = dict(spec.fields), dict(SPEC.fields)
-    if found != expected:
-        wrong = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+    fields, expected = dict(spec.fields), dict(SPEC.fields)
+    if fields != expected:
+        wrong = sorted(name for name in fields.keys() | expected.keys() if fields.get(name) != expected.get(name))
         raise SpecError(f"expected the columns of a record (penstock.formats.lc0.SPEC), got others: {wrong}")
 
 

@@ -28,8 +28,8 @@ class Identity(NamedTuple):
     @classmethod
     def of(cls, fd: int) -> Identity:
         """Of an open file, as it is now."""
-        found = os.fstat(fd)
-        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        status = os.fstat(fd)
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
     def holds(self, now: Identity) -> bool:
         """Whether what was indexed is still there: the same file, either as it was or longer."""
@@ -66,47 +66,47 @@ class Descriptors:
         """A descriptor of the file, valid inside the block. Raises `ChunkError` (`io`) if another file is at its path,
         and `OSError`."""
         key = (path, identity)
-        held = self._taken(key) or self._opened(key)
+        descriptor = self._taken(key) or self._opened(key)
         try:
-            if not identity.holds(Identity.of(held.fd)):
+            if not identity.holds(Identity.of(descriptor.fd)):
                 message = "expected the file that was indexed, got another: it was replaced or written again"
                 raise ChunkError(message, Reason.IO, path=path)
-            yield held.fd
+            yield descriptor.fd
         finally:
             with self._lock:
-                held.users -= 1
+                descriptor.users -= 1
                 self._shrink()
 
     def _taken(self, key: tuple[Path, Identity]) -> _OpenDescriptor | None:
         with self._lock:
-            held = self._open.get(key)
-            if held is not None:
+            descriptor = self._open.get(key)
+            if descriptor is not None:
                 self._open.move_to_end(key)
-                held.users += 1
-            return held
+                descriptor.users += 1
+            return descriptor
 
     def _opened(self, key: tuple[Path, Identity]) -> _OpenDescriptor:
         """Opened while others read; if another thread was quicker, its descriptor."""
         fd = open_descriptor(key[0], os.O_RDONLY | os.O_NONBLOCK)
         with self._lock:
-            held = self._open.setdefault(key, _OpenDescriptor(fd))
-            held.users += 1
-        if held.fd != fd:
+            descriptor = self._open.setdefault(key, _OpenDescriptor(fd))
+            descriptor.users += 1
+        if descriptor.fd != fd:
             os.close(fd)
-        return held
+        return descriptor
 
     def drop(self, path: Path, identity: Identity) -> None:
         """Close the file's descriptor, if it is open and no thread reads from it now."""
         with self._lock:
-            held = self._open.get((path, identity))
-            if held is not None and not held.users:
+            descriptor = self._open.get((path, identity))
+            if descriptor is not None and not descriptor.users:
                 os.close(self._open.pop((path, identity)).fd)
 
     def _shrink(self) -> None:
         """Close those read longest ago, until there are few enough."""
         over = len(self._open) - self._limit
         if over > 0:
-            idle = [key for key, held in self._open.items() if not held.users][:over]
+            idle = [key for key, descriptor in self._open.items() if not descriptor.users][:over]
             for key in idle:
                 os.close(self._open.pop(key).fd)
 

@@ -25,10 +25,10 @@ def files_at(path: Path | Sequence[Path], order: str = "natural") -> list[Path]:
         return sorted(path, key=lambda p: p.name) if order == "key" else list(path)
     if not path.is_dir():
         return [path]
-    found = [p for p in path.iterdir() if not p.name.startswith(".") and p.is_file()]
+    files = [p for p in path.iterdir() if not p.name.startswith(".") and p.is_file()]
     if order == "natural":
-        return sorted(found, key=lambda p: natural(p.name))
-    return sorted(found, key=lambda p: p.name)
+        return sorted(files, key=lambda p: natural(p.name))
+    return sorted(files, key=lambda p: p.name)
 
 
 def opened(path: Path, missing: Missing, limit: int) -> ChunkFile | ChunkError | None:

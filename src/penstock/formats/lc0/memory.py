@@ -48,10 +48,10 @@ def empty(n: int, width: int) -> ByteArray:
     >>> empty(400, 100).ctypes.data == address  # `part` still holds it
     False
     """
-    size, held = n * width, 0 if _SPARE.block is None else _SPARE.block.nbytes
-    if not LEAST <= size <= MOST or held > WASTE * size:
+    size, spare_bytes = n * width, 0 if _SPARE.block is None else _SPARE.block.nbytes
+    if not LEAST <= size <= MOST or spare_bytes > WASTE * size:
         return np.empty((n, width), np.uint8)
-    if held < size or _holders(_SPARE) != _UNUSED:
+    if spare_bytes < size or _holders(_SPARE) != _UNUSED:
         _SPARE.block = np.empty(size, np.uint8)
     block = _SPARE.block
     assert block is not None

@@ -80,8 +80,8 @@ class Lc0Source(StateSource[SourceState]):
         self._left_out: list[dict[str, Any]] = []
         states: list[object] = [missing_st]
         for file in files_at(files, order):
-            held = file_state(file)
-            states.append((file.name, held.size, held.mtime_ns))
+            state = file_state(file)
+            states.append((file.name, state.size, state.mtime_ns))
             self._take(opened(file, missing_st, limit), file)
         if damaged == "refuse" and self._left_out:
             first = self._left_out[0]
@@ -123,13 +123,13 @@ class Lc0Source(StateSource[SourceState]):
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         """Of each game `file`, `member` (None where the file is the chunk), `frames`, and the `version` of its records
         in the file. Cost: nothing is read."""
-        found: list[dict[str, Any]] = []
+        entries: list[dict[str, Any]] = []
         for e in episodes:
             number, i = self._chunks[e]
             file, counted = self._files[number], self._counted[e]
             entry = {"file": file.key, "member": file.name(i), "frames": counted.frames, "version": counted.version}
-            found.append(entry)
-        return found
+            entries.append(entry)
+        return entries
 
     def frames(self, e: int) -> ByteArray:
         """`[n, 8396]` the frames of game `e`, shared and read-only. Raises `ChunkError`, `IndexError`."""

@@ -165,13 +165,13 @@ def _bring(old: StructArray, new: StructArray, version: int) -> None:
 
 def _mixed(raw: bytes) -> bool:
     """Whether whole records of several versions follow one another up to the end."""
-    at = 0
-    while at < len(raw):
-        width = WIDTH.get(version_of(raw[at : at + 4]))
+    offset = 0
+    while offset < len(raw):
+        width = WIDTH.get(version_of(raw[offset : offset + 4]))
         if width is None:
             return False
-        at += width
-    return at == len(raw)
+        offset += width
+    return offset == len(raw)
 
 
 def several_versions() -> ChunkError:

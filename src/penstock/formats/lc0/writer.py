@@ -164,11 +164,11 @@ class Lc0Writer(Writer):
         if not self.path.is_dir():
             return [self._games - 1]
         names = [p.name for p in self.path.iterdir() if not p.name.startswith(".")]
-        found = [_OURS.fullmatch(name) for name in names]
-        if None in found:
+        matches = [_OURS.fullmatch(name) for name in names]
+        if None in matches:
             message = "expected only files called training.<number>.gz in a folder that is appended to"
-            raise FormatError(f"{message}, got {names[found.index(None)]!r}", path=self.path)
-        return [int(match[1]) for match in found if match is not None]
+            raise FormatError(f"{message}, got {names[matches.index(None)]!r}", path=self.path)
+        return [int(match[1]) for match in matches if match is not None]
 
 
 def _refuse(metadata: Mapping[str, Any]) -> None:

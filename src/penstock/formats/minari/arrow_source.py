@@ -48,10 +48,10 @@ def episode_directories(folder: Path) -> list[int]:
 def part(folder: Path, number: int) -> Path:
     """The file of an episode. Raises `FormatError` if there is none, or more than one."""
     directory = folder / str(number)
-    found = sorted(p for p in directory.iterdir() if p.suffix in SUFFIXES and p.name.startswith("part-"))
-    if len(found) != 1:
-        raise FormatError(f"expected one part-0.arrow or part-0.parquet, got {len(found)} parts", path=directory)
-    return found[0]
+    files = sorted(p for p in directory.iterdir() if p.suffix in SUFFIXES and p.name.startswith("part-"))
+    if len(files) != 1:
+        raise FormatError(f"expected one part-0.arrow or part-0.parquet, got {len(files)} parts", path=directory)
+    return files[0]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -142,9 +142,9 @@ class ArrowSource(StateSource[_FolderState]):
         """Each piece from its episode, in the order of the files."""
         view, field = self.state, self.spec[column]
         pieces, first = self._pieces(view, field, selection)
-        for e, start, length, at in zip(*(a.tolist() for a in pieces), strict=True):
+        for e, start, length, destination in zip(*(a.tolist() for a in pieces), strict=True):
             begin = start - int(first[e])
-            out[at : at + length] = self._rows(view, column, e, begin, begin + length)
+            out[destination : destination + length] = self._rows(view, column, e, begin, begin + length)
 
     def _pieces(self, view: _FolderState, field: Field, selection: Selection) -> tuple[RowPieces, IntArray]:
         first = self.rows(field.align)
@@ -162,41 +162,41 @@ class ArrowSource(StateSource[_FolderState]):
         blank = columns.fill_value(field).view(field.dtype).reshape(field.shape)
         if leaf is None:
             return blank
-        held = self._column(view, e, column, leaf)
+        array = self._column(view, e, column, leaf)
         if leaf.kind == "array" and not leaf.images and leaf.shape != field.shape:
             rows = np.broadcast_to(blank, (stop - start, *field.shape)).copy()
-            rows[(slice(None), *map(slice, leaf.shape))] = held[start:stop]
+            rows[(slice(None), *map(slice, leaf.shape))] = array[start:stop]
             return rows
-        if leaf.images and isinstance(held, Ragged):
+        if leaf.images and isinstance(array, Ragged):
             frames = np.empty((stop - start, *leaf.shape), np.uint8)
-            decode_rows(held[start:stop].blobs(), frames, where=column, first=start)
+            decode_rows(array[start:stop].blobs(), frames, where=column, first=start)
             return frames
-        return held[start:stop]
+        return array[start:stop]
 
     @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         view, field = self.state, self.spec[column]
         first = self.rows(field.align)
         pieces = cut(first, selection.start, selection.length, selection.start)
-        found: list[Ragged] = [Ragged(np.empty(0, field.dtype), np.zeros(1, np.int64))]
+        values: list[Ragged] = [Ragged(np.empty(0, field.dtype), np.zeros(1, np.int64))]
         for e, start, length, _ in zip(*(a.tolist() for a in pieces), strict=True):
             leaf = view.leaves[int(view.which[e])].get(column)
             if leaf is None:
-                found.append(Ragged(np.empty(0, field.dtype), np.zeros(int(length) + 1, np.int64)))
+                values.append(Ragged(np.empty(0, field.dtype), np.zeros(int(length) + 1, np.int64)))
             else:
-                found.append(self._column(view, e, column, leaf)[start - int(first[e]) :][:length])
-        return spread(Ragged.concatenate(found), selection)
+                values.append(self._column(view, e, column, leaf)[start - int(first[e]) :][:length])
+        return spread(Ragged.concatenate(values), selection)
 
     def _column(self, view: _FolderState, e: int, column: str, leaf: ArrowColumn) -> Any:
         """A leaf of an episode, loaded or from the cache."""
-        held = self._held.get(int(view.numbers[e]), view.parts[e])
-        held.part.check()
-        array = held.arrays.get(column)
+        episode_table = self._held.get(int(view.numbers[e]), view.parts[e])
+        episode_table.part.check()
+        array = episode_table.arrays.get(column)
         if array is None:
             steps = int(view.offsets[e + 1] - view.offsets[e])
             rows = {"step": steps, "boundary": steps + 1, "episode": 1}[leaf.align]
-            table = held.part.column(column.split("/", 1)[0])
-            array = held.arrays[column] = arrow_table.values(table, column, leaf, rows, view.parts[e])
+            table = episode_table.part.column(column.split("/", 1)[0])
+            array = episode_table.arrays[column] = arrow_table.values(table, column, leaf, rows, view.parts[e])
             self._held.grow(array.nbytes)
         return array
 
@@ -204,8 +204,8 @@ class ArrowSource(StateSource[_FolderState]):
         """Contents of the `metadata.json` next to each episode's file. Raises `FormatError` for bad JSON."""
         view = self.state
         lengths = np.diff(view.offsets)
-        found = [metadata.read_json(self.folder / str(view.numbers[e]) / metadata.FILE) or {} for e in episodes]
-        return [metadata.episode_entries(f, int(e), int(lengths[e])) for f, e in zip(found, episodes, strict=True)]
+        entries = [metadata.read_json(self.folder / str(view.numbers[e]) / metadata.FILE) or {} for e in episodes]
+        return [metadata.episode_entries(f, int(e), int(lengths[e])) for f, e in zip(entries, episodes, strict=True)]
 
     def refresh(self) -> bool:
         """List the directory again. Raises `StateError` if episodes that were there are not what they were."""
@@ -236,9 +236,13 @@ class ArrowSource(StateSource[_FolderState]):
         leaves = tuple(arrow_table.leaves(schema, known, self.folder, unreadable) for schema in schemas)
         columns.refuse_unreadable(unreadable, self._infos, self.folder)
         offsets = offsets_of(rows - 1)
-        found = self._resolve(leaves, which, offsets, known)
-        fields = {c.path: c.field for c in found} if found else columns.of_spaces(both["observations"], both["actions"])
-        fields.update({path: c.field for path, c in columns.derived(found).items()})
+        resolved = self._resolve(leaves, which, offsets, known)
+        fields = (
+            {c.path: c.field for c in resolved}
+            if resolved
+            else columns.of_spaces(both["observations"], both["actions"])
+        )
+        fields.update({path: c.field for path, c in columns.derived(resolved).items()})
         spec = Spec(fields, both["observations"], both["actions"])
         totals = {"total_episodes": len(numbers), "total_steps": int(offsets[-1])}
         digest = hashlib.sha256(json.dumps([states, spec.fingerprint]).encode()).hexdigest()
@@ -254,7 +258,7 @@ class ArrowSource(StateSource[_FolderState]):
             states=states,
             leaves=leaves,
             which=which,
-            columns={c.path: c for c in found},
+            columns={c.path: c for c in resolved},
         )
 
     def _resolve(
@@ -285,8 +289,8 @@ class ArrowSource(StateSource[_FolderState]):
         """Episodes, their files, rows and schemas; from the cache if nothing changed."""
         numbers, parts, states, inodes = self._listed()
         place, key = index_cache.place(self.folder, self._cache), json.dumps([str(self.folder), states, inodes])
-        if place is not None and (found := index_cache.load(place, key)) is not None:
-            header, arrays = found
+        if place is not None and (cached := index_cache.load(place, key)) is not None:
+            header, arrays = cached
             schemas = [
                 arrow_table.arrow().ipc.read_schema(arrow_table.arrow().py_buffer(base64.b64decode(s)))
                 for s in header["schemas"]

@@ -114,24 +114,24 @@ def leaves(schema: Any, spaces: Mapping[str, Space], path: Path, unreadable: dic
         aligns = json.loads(schema.metadata.get(ALIGNS, b"{}") if schema.metadata else b"{}")
     except ValueError as error:
         raise FormatError(f"expected alignments as JSON, got {error}", path=path) from error
-    found: dict[str, ArrowColumn] = {}
+    columns: dict[str, ArrowColumn] = {}
     for field in schema:
         if field.name != "episode_id":
             for name, kind in _fields(field.name, field, path):
                 try:
-                    found[name] = _leaf(name, kind, spaces.get(name), _align(name, aligns), path)
+                    columns[name] = _leaf(name, kind, spaces.get(name), _align(name, aligns), path)
                 except FormatError as error:
                     if required(name):
                         raise
                     unreadable.setdefault(name, str(error))
-    return found
+    return columns
 
 
 def _align(name: str, aligns: Any) -> Align:
     if name in FLAGS or under("actions", name):
         return "step"
-    told = aligns.get(name) if is_dict(aligns) else None
-    return told if told in ("step", "episode") and not under("observations", name) else "boundary"
+    stated = aligns.get(name) if is_dict(aligns) else None
+    return stated if stated in ("step", "episode") and not under("observations", name) else "boundary"
 
 
 def _fields(name: str, field: Any, path: Path) -> Iterator[tuple[str, Any]]:
@@ -232,8 +232,8 @@ def _ragged(column: Any, leaf: ArrowColumn) -> Ragged:
     if listed:
         data = column.values.to_numpy(zero_copy_only=False)
     else:
-        held = column.buffers()[2]
-        data = np.frombuffer(held, np.uint8) if held is not None and held.size else np.empty(0, np.uint8)
+        buffer = column.buffers()[2]
+        data = np.frombuffer(buffer, np.uint8) if buffer is not None and buffer.size else np.empty(0, np.uint8)
     if offsets[-1] > len(data):
         raise FormatError(f"expected offsets within {len(data)} values, got {offsets[-1]}")
     return Ragged(data[offsets[0] : offsets[-1]].astype(leaf.dtype, copy=False), offsets - offsets[0])

@@ -132,9 +132,9 @@ class ArrowWriter(writing.DatasetWriter):
             if before and not (self._folder / str(number)).exists():
                 return number, steps
         self._set_aside()
-        found = ArrowSource(self._folder, infos="skip", cache="off")
-        with found:
-            return int(found.numbers.max(initial=-1)) + 1, found.steps
+        source = ArrowSource(self._folder, infos="skip", cache="off")
+        with source:
+            return int(source.numbers.max(initial=-1)) + 1, source.steps
 
     def _set_aside(self) -> None:
         """Hide a last episode that is not whole, so that its number is free: leftovers of a killed writer."""

@@ -18,8 +18,8 @@ from penstock.formats.minari.hdf5_source import Hdf5Source
 
 def findings(path: Path, open_source: Callable[..., Source], infos: str) -> Iterator[Finding]:
     """Every finding in the metadata of a dataset and of its episodes."""
-    source, found = _opened(path, open_source, infos)
-    yield from found
+    source, problems = _opened(path, open_source, infos)
+    yield from problems
     if source is None:
         return
     with source:
@@ -31,7 +31,7 @@ def findings(path: Path, open_source: Callable[..., Source], infos: str) -> Iter
 def _opened(path: Path, open_source: Callable[..., Source], infos: str) -> tuple[Source | None, list[Finding]]:
     """The source, with all columns that can be read; and what is wrong with the others, and left out."""
     source: Source | None = None
-    found: list[Finding] = []
+    problems: list[Finding] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for policy in dict.fromkeys((infos, "skip")):
@@ -39,9 +39,9 @@ def _opened(path: Path, open_source: Callable[..., Source], infos: str) -> tuple
                 source = open_source(path, infos=policy, cache="off")
                 break
             except FormatError as error:
-                found += [Finding("unreadable", str(path), str(error))] if policy == infos else []
-    told = dict.fromkeys(str(each.message) for each in caught if each.category is DamageWarning)
-    return source, found + [Finding("damaged-part", str(path), message) for message in told]
+                problems += [Finding("unreadable", str(path), str(error))] if policy == infos else []
+    messages = dict.fromkeys(str(each.message) for each in caught if each.category is DamageWarning)
+    return source, problems + [Finding("damaged-part", str(path), message) for message in messages]
 
 
 def _metadata(source: Source) -> Iterator[Finding]:
@@ -57,10 +57,14 @@ def _metadata(source: Source) -> Iterator[Finding]:
     for name in ("observation_space", "action_space"):
         if name not in source.metadata:
             yield Finding("missing-part", where, f"expected {name}, got none")
-    told = source.metadata.get("dataset_id")
+    stated = source.metadata.get("dataset_id")
     place = source.folder.parent if source.folder.name == root.DATA else source.folder
-    if isinstance(told, str) and told != ids.id_of(place) and not ids.id_of(place).endswith(told.rsplit("/", 1)[-1]):
-        yield Finding("identity", where, f"expected the dataset_id {ids.id_of(place)} of its place, got {told}")
+    if (
+        isinstance(stated, str)
+        and stated != ids.id_of(place)
+        and not ids.id_of(place).endswith(stated.rsplit("/", 1)[-1])
+    ):
+        yield Finding("identity", where, f"expected the dataset_id {ids.id_of(place)} of its place, got {stated}")
     numbers = source.numbers
     if not np.array_equal(numbers, np.arange(len(numbers))):
         message = f"expected episodes numbered from 0 on, got {numbers[:8].tolist()}"

@@ -55,13 +55,13 @@ class SpecColumn:
 def steps(stored: Mapping[str, Sequence[ColumnStorage]], episodes: int, path: object) -> IntArray:
     """`[E]` steps of every episode, from the rewards. Raises `FormatError` where an episode has none."""
     parts = stored.get("rewards", ())
-    found = np.full(episodes, -1, np.int64)
+    lengths = np.full(episodes, -1, np.int64)
     for part in parts:
-        found[part.episode] = part.rows
-    if np.any(found < 0):
-        where = f"episode {int(np.argmin(found))}/rewards"
+        lengths[part.episode] = part.rows
+    if np.any(lengths < 0):
+        where = f"episode {int(np.argmin(lengths))}/rewards"
         raise FormatError("expected rewards in every episode, got none", path=path, where=where)
-    return found
+    return lengths
 
 
 def resolve(
@@ -74,7 +74,7 @@ def resolve(
     missing = [name for name in (*ROOTS, *FLAGS) if not any(under(name, column) for column in stored)]
     if missing and len(lengths):
         raise FormatError(f"expected the columns {[*ROOTS, *FLAGS]}, got no {missing}", path=path)
-    found: list[SpecColumn] = []
+    resolved: list[SpecColumn] = []
     for column, parts in stored.items():
         try:
             below = next((other for other in stored if other != column and under(column, other)), None)
@@ -82,11 +82,11 @@ def resolve(
                 message = f"expected a column, or columns below it, got {column} in some episodes and {below} in others"
                 hint = "" if required(column) else "; open with infos='skip' to leave it out"
                 raise FormatError(message + hint, path=path, where=column)
-            found.append(_column(column, parts, lengths, infos, path))
+            resolved.append(_column(column, parts, lengths, infos, path))
         except FormatError:
             if required(column) or infos != "skip":
                 raise
-    return found
+    return resolved
 
 
 def _column(column: str, parts: Sequence[ColumnStorage], lengths: IntArray, infos: Infos, path: object) -> SpecColumn:
@@ -142,14 +142,14 @@ def _align(column: str, episode: IntArray, rows: IntArray, lengths: IntArray, pa
     wrong = rows != expected[allowed[0]]
     if len(allowed) > 1:
         wrong &= rows != expected["step"]
-    at = int(np.argmax(wrong)) if wrong.any() else 0
-    count = int(lengths[episode[at]])
-    wanted = f"{int(expected[allowed[0]][at])}" if len(allowed) == 1 else "T + 1, T or one, alike in all episodes,"
+    first = int(np.argmax(wrong)) if wrong.any() else 0
+    count = int(lengths[episode[first]])
+    wanted = f"{int(expected[allowed[0]][first])}" if len(allowed) == 1 else "T + 1, T or one, alike in all episodes,"
     hint = "" if required(column) else "; open with infos='skip' to leave it out"
     raise FormatError(
-        f"expected {wanted} rows for {count} steps, got {int(rows[at])}{hint}",
+        f"expected {wanted} rows for {count} steps, got {int(rows[first])}{hint}",
         path=path,
-        where=f"episode {int(episode[at])}/{column}",
+        where=f"episode {int(episode[first])}/{column}",
     )
 
 
@@ -178,13 +178,13 @@ def _field(
 def derived(columns: Sequence[SpecColumn]) -> dict[str, SpecColumn]:
     """The columns that `"union"` adds, by path: masks of columns that are missing somewhere, and shapes that differ."""
     none = np.zeros(0, np.int64)
-    found: dict[str, Field] = {}
+    fields: dict[str, Field] = {}
     for column in columns:
         if len(column.missing):
-            found[f"{PRESENT}/{column.path}"] = Field(np.dtype(np.bool_), (), "episode")
+            fields[f"{PRESENT}/{column.path}"] = Field(np.dtype(np.bool_), (), "episode")
         if column.shapes is not None:
-            found[f"{SHAPES}/{column.path}"] = Field(np.dtype(np.int64), column.shapes.shape[1:], "episode")
-    return {path: SpecColumn(path, field, none) for path, field in found.items()}
+            fields[f"{SHAPES}/{column.path}"] = Field(np.dtype(np.int64), column.shapes.shape[1:], "episode")
+    return {path: SpecColumn(path, field, none) for path, field in fields.items()}
 
 
 def fill_value(field: Field) -> ByteArray:
@@ -197,8 +197,8 @@ def fill_value(field: Field) -> ByteArray:
 
 def of_spaces(observation_space: Space | None, action_space: Space | None) -> dict[str, Field]:
     """The fields of a dataset without episodes, as its spaces say; flags and rewards have their usual dtypes."""
-    found = leaves({"observations": observation_space, "actions": action_space})
-    fields = {p: _of_leaf(leaf, "boundary" if under("observations", p) else "step") for p, leaf in found.items()}
+    spaces = leaves({"observations": observation_space, "actions": action_space})
+    fields = {p: _of_leaf(leaf, "boundary" if under("observations", p) else "step") for p, leaf in spaces.items()}
     flag = Field(np.dtype(np.bool_))
     return {**fields, "rewards": Field(np.dtype(np.float64)), "terminations": flag, "truncations": flag}
 

@@ -186,9 +186,9 @@ def _look(folder: Path, main: str | None) -> Hdf5Source | ArrowSource:
 def _holds_episodes(path: Path) -> bool:
     if not has_signature(path):
         return False
-    found = hdf5_writer.File(path)
-    names = found.root.links
-    return any(n.startswith("episode_") for n in names) or bool(MARKS & found.root.attrs.keys()) or _beside(path)
+    file = hdf5_writer.File(path)
+    names = file.root.links
+    return any(n.startswith("episode_") for n in names) or bool(MARKS & file.root.attrs.keys()) or _beside(path)
 
 
 def _beside(path: Path) -> bool:

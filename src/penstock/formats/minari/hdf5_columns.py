@@ -1,4 +1,17 @@
-"""From the index of an HDF5 file to columns that can be read: a field and a reader for each."""
+"""From the index of an HDF5 file to columns that can be read: a field and a reader for each.
+
+A column is one part if all its episodes are stored alike, otherwise several. A reader is made for each part: a
+`RowMap` over the memory map for datasets without compression, `FilteredRows` with a cache of decoded tiles for
+others, `VlenRows` and `StringRows` for ragged values and text, `ImageRows` for JPEG frames (recognised by space,
+shape and first bytes). Several parts are put together by `JoinedRows` or `JoinedRagged`, which know the part of each
+episode; episodes without the column get a fill value.
+
+Invariant: the readers of `HDF5Columns` number rows as the dataset does (`offsets`). The readers of parts number the
+rows of their part, and the joined readers translate. `blocks` are the step rows at which tiles of the largest
+compressed column begin: shuffling by blocks then decodes each tile once.
+
+Memory: readers own no values. Mapped bytes belong to the opened files, decoded tiles to one cache for all columns.
+"""
 
 from __future__ import annotations
 
@@ -59,11 +72,11 @@ def readable(
     if episodes == 0:
         return _empty(spaces)
     lengths = columns.steps(stored, episodes, path)
-    found = columns.resolve(stored, lengths, infos, path)
+    resolved = columns.resolve(stored, lengths, infos, path)
     for space_path in leaves(spaces):
         if space_path not in stored:
             raise FormatError(f"expected the column {space_path} that the space names, got {list(stored)}", path=path)
-    return assembly.join(found, lengths)
+    return assembly.join(resolved, lengths)
 
 
 def _empty(spaces: Mapping[str, Space | None]) -> HDF5Columns:
@@ -81,9 +94,9 @@ class _Assembly:
         self._buffers = [*(file.buffer for file in files), index.inline]
         self._cache = Cache(DECODED)
         self._leaves = leaves(spaces)
-        found = by_column(index)
-        ordered = columns.in_order(found, self._leaves)
-        self.pieces = {path: [self._piece(part) for part in found[path]] for path in ordered}
+        indexed = by_column(index)
+        ordered = columns.in_order(indexed, self._leaves)
+        self.pieces = {path: [self._piece(part) for part in indexed[path]] for path in ordered}
 
     def _piece(self, part: ColumnRuns) -> _Piece:
         kind = "array"
@@ -155,13 +168,13 @@ class _Assembly:
         shape = leaf.shape if isinstance(leaf, Box) else _squeezed(read_header(first).shape)
         return ImageRows(blobs, shape, part.column), shape
 
-    def join(self, found: Sequence[SpecColumn], lengths: IntArray) -> HDF5Columns:
+    def join(self, resolved: Sequence[SpecColumn], lengths: IntArray) -> HDF5Columns:
         offsets = offsets_of(lengths)
-        masks = columns.derived(found)
-        fields = {c.path: c.field for c in (*found, *masks.values())}
+        masks = columns.derived(resolved)
+        fields = {c.path: c.field for c in (*resolved, *masks.values())}
         rows: dict[str, RowReader] = {}
         ragged: dict[str, RaggedRows] = {}
-        for column in found:
+        for column in resolved:
             first = offsets_of(_count(column.field.align, lengths))
             pieces = self.pieces[column.path]
             if column.field.ragged:
@@ -175,12 +188,12 @@ class _Assembly:
             if column.shapes is not None:
                 rows[f"{columns.SHAPES}/{column.path}"] = RowMap.of(column.shapes)
         spec = Spec(fields, self._spaces["observations"], self._spaces["actions"])
-        frames = {c.path for c in found if any(isinstance(p.rows, ImageRows) for p in self.pieces[c.path])}
-        return HDF5Columns(spec, offsets, rows, ragged, self._blocks(found, lengths, offsets), frozenset(frames))
+        frames = {c.path for c in resolved if any(isinstance(p.rows, ImageRows) for p in self.pieces[c.path])}
+        return HDF5Columns(spec, offsets, rows, ragged, self._blocks(resolved, lengths, offsets), frozenset(frames))
 
-    def _blocks(self, found: Sequence[SpecColumn], lengths: IntArray, offsets: IntArray) -> IntArray | None:
+    def _blocks(self, resolved: Sequence[SpecColumn], lengths: IntArray, offsets: IntArray) -> IntArray | None:
         """Where the blocks of the largest compressed column begin, in step rows."""
-        packed = [c for c in found if any(piece.cuts is not None for piece in self.pieces[c.path])]
+        packed = [c for c in resolved if any(piece.cuts is not None for piece in self.pieces[c.path])]
         if not packed:
             return None
         largest = max(packed, key=lambda c: c.field.row_bytes * (c.field.align != "episode"))
@@ -232,13 +245,13 @@ def _join(column: SpecColumn, pieces: Sequence[_Piece], first: IntArray) -> RowR
 
 
 def _join_ragged(column: SpecColumn, pieces: Sequence[_Piece], first: IntArray) -> RaggedRows:
-    found = [(piece.ragged, piece.stored.episode) for piece in pieces if piece.ragged is not None]
+    ragged = [(piece.ragged, piece.stored.episode) for piece in pieces if piece.ragged is not None]
     if _in_order(pieces, column, len(first) - 1):
-        return found[0][0]
+        return ragged[0][0]
     if len(column.missing):
-        found.append((BlankRows(column.field.dtype), column.missing))
+        ragged.append((BlankRows(column.field.dtype), column.missing))
     owner, local = np.zeros((2, len(first) - 1), np.int64)
     lengths = np.diff(first)
-    for number, (_, episode) in enumerate(found):
+    for number, (_, episode) in enumerate(ragged):
         owner[episode], local[episode] = number, offsets_of(lengths[episode])[:-1]
-    return JoinedRagged(first, tuple(rows for rows, _ in found), owner, local, column.field.dtype)
+    return JoinedRagged(first, tuple(rows for rows, _ in ragged), owner, local, column.field.dtype)

@@ -109,12 +109,12 @@ class Hdf5Source(StateSource[_FilesState]):
 
     def _entries(self, view: _FilesState, e: int) -> dict[str, Any]:
         """The entries of an episode, decoded once; the last 65536 are cached."""
-        held = view.entries.get(e)
-        if held is None:
+        entries = view.entries.get(e)
+        if entries is None:
             if len(view.entries) >= HELD:
                 view.entries.clear()
-            held = view.entries[e] = self._decoded(view, e)
-        return held
+            entries = view.entries[e] = self._decoded(view, e)
+        return entries
 
     def _decoded(self, view: _FilesState, e: int) -> dict[str, Any]:
         name = f"episode_{view.index.number[e]}"
@@ -179,9 +179,9 @@ class Hdf5Source(StateSource[_FilesState]):
         )
 
     def _without_json(self, main: File) -> tuple[Layout, dict[str, Any]]:
-        found = read_attributes(main)
-        if any(name in found for name in ROOT_MARKS):
-            return "0.4", found
+        attributes = read_attributes(main)
+        if any(name in attributes for name in ROOT_MARKS):
+            return "0.4", attributes
         if (self.folder / metadata.FILE).exists():
             warnings.warn(
                 f"{self.folder / metadata.FILE} is empty, as a killed writer leaves it: spaces and other entries are "
@@ -193,11 +193,11 @@ class Hdf5Source(StateSource[_FilesState]):
     def _index(self, path: Path, main: File, spaces: dict[str, Space | None]) -> tuple[tuple[File, ...], HDF5Index]:
         place = index_cache.place(path, self._cache) if self._last is None else None
         key = json.dumps([str(path), _state(path, main), _spaces_digest(spaces)])
-        if place is not None and (found := index_cache.load(place, key)) is not None:
-            index = index_cache.unpack(*found)
+        if place is not None and (cached := index_cache.load(place, key)) is not None:
+            index = index_cache.unpack(*cached)
             files = (main, *(_open(self.folder / name) for name in index.files[1:]))
             states = [_state(self.folder / name, file) for name, file in zip(index.files, files, strict=True)]
-            if states == found[0]["states"]:
+            if states == cached[0]["states"]:
                 return files, index
         opened = {self.main: main}
         index = build(opened, self.folder, self.main, spaces, self._last)

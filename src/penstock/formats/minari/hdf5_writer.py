@@ -120,9 +120,9 @@ class Hdf5Writer(writing.DatasetWriter):
                 return number, steps
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DamageWarning)  # opening the dataset has warned already
-            found = Hdf5Source(self._folder, self._path.name, infos="skip", cache="off")
-        with found:
-            return int(found.numbers.max(initial=-1)) + 1, found.steps
+            source = Hdf5Source(self._folder, self._path.name, infos="skip", cache="off")
+        with source:
+            return int(source.numbers.max(initial=-1)) + 1, source.steps
 
     def _write_entries(self, entries: Mapping[str, Any]) -> None:
         size = metadata.size_of(self._folder)

@@ -78,8 +78,8 @@ def hierarchy(namespace: str | None) -> Iterator[str]:
 
 def root() -> Path:
     """Folder of local datasets: `MINARI_DATASETS_PATH`, or `~/.minari/datasets`. Nothing is created."""
-    told = os.environ.get(ENVIRONMENT_VARIABLE)
-    return Path(told) if told else Path.home() / ".minari" / "datasets"
+    configured = os.environ.get(ENVIRONMENT_VARIABLE)
+    return Path(configured) if configured else Path.home() / ".minari" / "datasets"
 
 
 def inside(name: str, base: Path | None = None) -> Path:

@@ -39,11 +39,11 @@ def statistics_of(rewards: Dataset) -> dict[str, Any]:
 
 def attributes_of(entries: Mapping[str, Any]) -> dict[str, Any]:
     """Dataset entries as 0.4 keeps them: text, numbers, lists of them; authors joined by "; "."""
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for name, value in entries.items():
         if isinstance(value, (list, tuple, set, frozenset)):
             items = [str(item) for item in cast("Iterable[Any]", value)]
-            found[name] = "; ".join(items) if name in JOINED else items
+            attributes[name] = "; ".join(items) if name in JOINED else items
         elif value is not None:
-            found[name] = np.int64(value) if isinstance(value, int) and not isinstance(value, bool) else value
-    return found
+            attributes[name] = np.int64(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    return attributes

@@ -48,12 +48,12 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 def _object(raw: bytes, path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(raw)
+        value = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"expected one JSON object, got text that is not JSON: {error}", path=path) from error
-    if not is_dict(found):
-        raise FormatError(f"expected one JSON object, got a {type(found).__name__}", path=path)
-    return found
+    if not is_dict(value):
+        raise FormatError(f"expected one JSON object, got a {type(value).__name__}", path=path)
+    return value
 
 
 def write_json(path: Path, data: Mapping[str, Any], *, durable: bool = True) -> None:
@@ -156,15 +156,15 @@ def prepare(metadata: Mapping[str, Any], observation_space: Space, action_space:
         if isinstance(given.get(name), str):
             given[name] = [given[name]]
     texts = {"observation_space": dumps(observation_space.to_json()), "action_space": dumps(action_space.to_json())}
-    for name, held in (("observation_space", observation_space), ("action_space", action_space)):
+    for name, space in (("observation_space", observation_space), ("action_space", action_space)):
         read = Space.from_json(texts[name])
-        if read != held or _shapes(read) != _shapes(held):  # several axes without a value are [[], []]
-            raise SpecError(f"expected {name} to be one that its text holds, got {held}, which has no values")
+        if read != space or _shapes(read) != _shapes(space):  # several axes without a value are [[], []]
+            raise SpecError(f"expected {name} to be one that its text holds, got {space}, which has no values")
     return {**given, "total_episodes": 0, "total_steps": 0, **texts}
 
 
-def _shapes(held: Space) -> list[tuple[int, ...]]:
-    return [getattr(leaf, "shape", ()) for _, leaf in held.leaves()]
+def _shapes(space: Space) -> list[tuple[int, ...]]:
+    return [getattr(leaf, "shape", ()) for _, leaf in space.leaves()]
 
 
 def changed(stored: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,11 +37,11 @@ class VlenRows:
         """The elements of all spans."""
         first = offsets_of(self.part.rows)
         pieces = cut(first, start, length, start)
-        found = [
+        values = [
             self._piece(run, begin - int(first[run]), rows)
             for run, begin, rows in zip(pieces.run.tolist(), pieces.start.tolist(), pieces.length.tolist(), strict=True)
         ]
-        return Ragged.concatenate(found) if found else empty(self.part.dtype)
+        return Ragged.concatenate(values) if values else empty(self.part.dtype)
 
     def blobs(self, start: int, stop: int) -> Iterator[bytes]:
         """Rows `start` to `stop` as bytes."""
@@ -54,10 +54,10 @@ class VlenRows:
         dataset = file.open_object(int(self.part.header[run]), where)
         if not isinstance(dataset, Dataset):
             raise FormatError("expected a dataset, got a group", path=file.path, where=where)
-        found = Ragged(*(dataset.read_vlen() if not dataset.shape else dataset.read_vlen(start, start + rows)))
+        piece = Ragged(*(dataset.read_vlen() if not dataset.shape else dataset.read_vlen(start, start + rows)))
         if self.part.item < 0:
-            return found
-        return found.take(np.arange(rows) * math.prod(self.part.shape) + self.part.item)
+            return piece
+        return piece.take(np.arange(rows) * math.prod(self.part.shape) + self.part.item)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,13 +104,13 @@ class JoinedRagged:
         """Each piece from its share."""
         pieces = cut(self.first, start, length, start)
         begin = self.local[pieces.run] + pieces.start - self.first[pieces.run]
-        found = [
+        values = [
             self.shares[int(owner)].read(begin[i : i + 1], pieces.length[i : i + 1])
             for i, owner in enumerate(self.owner[pieces.run])
         ]
-        if not found:
+        if not values:
             return empty(self.dtype)
-        return Ragged.concatenate([Ragged(r.values.astype(self.dtype, copy=False), r.offsets) for r in found])
+        return Ragged.concatenate([Ragged(r.values.astype(self.dtype, copy=False), r.offsets) for r in values])
 
 
 def empty(dtype: np.dtype[Any]) -> Ragged:

@@ -24,8 +24,8 @@ def datasets(base: Path | None = None, prefix: str | None = None) -> list[str]:
     """
     top = ids.root() if base is None else base
     start = top if not prefix else ids.inside(prefix, top)
-    found = [path.relative_to(top).as_posix() for path in _dataset_directories(start, DEPTH)]
-    return sorted((name for name in found if ids.DATASET_ID.fullmatch(name)), key=sort_key)
+    names = [path.relative_to(top).as_posix() for path in _dataset_directories(start, DEPTH)]
+    return sorted((name for name in names if ids.DATASET_ID.fullmatch(name)), key=sort_key)
 
 
 def sort_key(dataset_id: str) -> tuple[str, str, int]:
@@ -119,9 +119,9 @@ def _namespace_file(namespace: str, base: Path | None) -> Path:
 def dataset_metadata(dataset_id: str, base: Path | None = None) -> dict[str, Any]:
     """The raw entries of a dataset's `metadata.json`. Raises `FileNotFoundError`, or `FormatError` for bad JSON."""
     path = ids.directory(dataset_id, base) / DATA / metadata.FILE
-    found = metadata.read_json(path)
-    if found is None and path.exists():
+    entries = metadata.read_json(path)
+    if entries is None and path.exists():
         raise FormatError("expected one JSON object, got an empty file, as a killed writer leaves it", path=path)
-    if found is None:
+    if entries is None:
         raise FileNotFoundError(f"no metadata of {dataset_id} at {path}")
-    return found
+    return entries

@@ -87,12 +87,12 @@ class FilteredRows:
         tiles = expand(self._tile[bands], counts)
         owner = np.repeat(run, counts)
         stored = part.tile_offset[tiles] >= 0
-        held = tiles[stored]
+        tile = tiles[stored]
         release = self._files.fill(
-            part.file[owner[stored]], part.tile_offset[held], part.tile_offset[held] + part.tile_nbytes[held]
+            part.file[owner[stored]], part.tile_offset[tile], part.tile_offset[tile] + part.tile_nbytes[tile]
         )
         try:
-            chunks = [self._chunk(int(r), int(t)) for r, t in zip(owner[stored], held, strict=True)]
+            chunks = [self._chunk(int(r), int(t)) for r, t in zip(owner[stored], tile, strict=True)]
         finally:
             release()
         buffer = np.maximum(np.cumsum(stored) - 1, 0)

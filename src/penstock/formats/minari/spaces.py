@@ -46,11 +46,11 @@ def is_image(space: Space | None) -> bool:
 
 def leaves(spec_spaces: Mapping[str, Space | None]) -> dict[str, Space]:
     """The leaf spaces by column path, of `{"observations": space, "actions": space}`."""
-    found: dict[str, Space] = {}
+    spaces: dict[str, Space] = {}
     for name, space in spec_spaces.items():
         if space is not None:
-            found.update({f"{name}/{path}" if path else name: leaf for path, leaf in space.leaves()})
-    return found
+            spaces.update({f"{name}/{path}" if path else name: leaf for path, leaf in space.leaves()})
+    return spaces
 
 
 def of_spec(spec: Spec) -> dict[str, Space]:

@@ -135,10 +135,10 @@ class WritePlan:
         """The metadata of an episode as it is stored: `id`, `total_steps`, statistics, and what came with it."""
         steps = len(episode)
         given = {k: v for k, v in episode.metadata.items() if v is not None and k not in ("id", "total_steps")}
-        found = metadata.statistics(episode.rewards) if self.statistics else {}
+        entries = metadata.statistics(episode.rewards) if self.statistics else {}
         if "seed" in given:
             given["seed"] = seed_of(given["seed"])
-        return {"id": number, "total_steps": steps, **found, **given}
+        return {"id": number, "total_steps": steps, **entries, **given}
 
     def frames(self, path: str, array: Array) -> list[bytes] | None:
         """A column's rows as JPEG frames, or None where it is stored as it is."""
@@ -189,9 +189,9 @@ def install(path: Path, fill: Callable[[Path], None]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileNotFoundError):
         path.rmdir()  # an empty one
-    with atomic_path(path, durable="folder") as made:
-        (made / "data").mkdir(parents=True)
-        fill(made / "data")
+    with atomic_path(path, durable="folder") as new_folder:
+        (new_folder / "data").mkdir(parents=True)
+        fill(new_folder / "data")
 
 
 def text(column: Ragged) -> list[str]:

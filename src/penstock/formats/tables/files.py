@@ -71,10 +71,10 @@ def files_at(path: Path | Sequence[Path]) -> list[Path]:
 
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a small file. Raises `FormatError` for other content."""
-    found = json.loads(read_bytes(path))
-    if not is_dict(found):
-        raise FormatError(f"expected a JSON object, got {type(found).__name__}", path=path)
-    return found
+    value = json.loads(read_bytes(path))
+    if not is_dict(value):
+        raise FormatError(f"expected a JSON object, got {type(value).__name__}", path=path)
+    return value
 
 
 def has_table(path: Path) -> bool:

@@ -144,14 +144,14 @@ class TableSource(StateSource[_TableState]):
 
     def damage(self) -> list[tuple[str, FormatError]]:
         """Read every block of every column, and return place and errors of unreadable blocks."""
-        found: list[tuple[str, FormatError]] = []
+        damaged: list[tuple[str, FormatError]] = []
         for column in self.spec:
             for number in range(len(self.state.shards)):
                 try:
                     self._rows(self.state, column, number)
                 except FormatError as error:
-                    found.append((column, error))
-        return found
+                    damaged.append((column, error))
+        return damaged
 
     @override
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
@@ -178,9 +178,9 @@ def _common_leaves(
         leaves = leaves or mine
         if other := [name for name in {**leaves, **mine} if leaves.get(name) != mine.get(name)]:
             expected = {name: leaves[name].field for name in other if name in leaves}
-            found = {name: mine[name].field for name in other if name in mine}
+            common = {name: mine[name].field for name in other if name in mine}
             message = (
-                f"expected the columns of {shards[0].path.name}, {expected}, got {found}; convert them to one type"
+                f"expected the columns of {shards[0].path.name}, {expected}, got {common}; convert them to one type"
             )
             raise FormatError(message, path=shard.path)
     return leaves
@@ -194,14 +194,14 @@ def _episode_names(shards: Sequence[TableShard], name: str | None) -> set[str]:
 
 def _episode_column(leaves: Mapping[str, TableColumn], name: str | None, path: Path) -> str:
     if name is None:
-        found = next((known for known in KNOWN if known in leaves), None)
-        if found is None:
+        column = next((known for known in KNOWN if known in leaves), None)
+        if column is None:
             raise FormatError(
                 f"expected a column with the episode of each row, such as {KNOWN[0]!r}, got {list(leaves)}; say which, "
                 f"as episode={next(iter(leaves), 'name')!r}",
                 path=path,
             )
-        name = found
+        name = column
     if name not in leaves:
         raise ArgumentError(f"no column {name!r}{suggestion(name, leaves)}; there are {list(leaves)}")
     field = leaves[name].field

@@ -62,8 +62,8 @@ class Content:
         keys, shard, payload, size = (arrays[f"samples/{name}"] for name in _SAMPLES)
         samples = Samples(keys, shard, tuple(header["extensions"]), payload, size)
         spec, episodes = Spec.from_json(header["spec"]), tuple(header["episodes"])
-        told = (header["metadata"], episodes, header["described"], header["torn"])
-        return cls(header["layout"], spec, arrays["offsets"], columns, samples, *told)
+        entries = (header["metadata"], episodes, header["described"], header["torn"])
+        return cls(header["layout"], spec, arrays["offsets"], columns, samples, *entries)
 
 
 def told_spec(spec: Spec) -> dict[str, Any]:

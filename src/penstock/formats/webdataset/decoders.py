@@ -158,7 +158,7 @@ def _npy(member: MemberBytes) -> Any:
 
 
 def _npz(member: MemberBytes) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     room = UNPACKED
     try:
         with zipfile.ZipFile(io.BytesIO(member.raw)) as archive:
@@ -169,10 +169,10 @@ def _npz(member: MemberBytes) -> dict[str, Any]:
                 room -= entry.file_size
                 name = entry.filename.removesuffix(".npy")
                 where = f"{entry.filename!r} of {member.where}"
-                found[name] = np.asarray(array_of(archive.read(entry), path=member.path, where=where), order="C")
+                arrays[name] = np.asarray(array_of(archive.read(entry), path=member.path, where=where), order="C")
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
         raise member.error(f"expected an .npz file, got {error}") from error
-    return found
+    return arrays
 
 
 def _pickle(member: MemberBytes) -> Any:

@@ -42,13 +42,13 @@ def read(archives: Archives) -> Content:
     for x, extension in enumerate(samples.extensions):
         if options.missing == "fill":
             rows = present[x]
-            found, left = _columns(replace(archives, samples=samples.take(np.asarray(rows))), extension)
-            columns |= {path: places.among(rows) for path, places in found.items()}
+            read_columns, left = _columns(replace(archives, samples=samples.take(np.asarray(rows))), extension)
+            columns |= {path: places.among(rows) for path, places in read_columns.items()}
             flags = Field(np.dtype(np.bool_))
             columns[f"missing/{extension}"] = Places.of(flags, ~rows)
         else:
-            found, left = _columns(archives, extension)
-            columns |= found
+            read_columns, left = _columns(archives, extension)
+            columns |= read_columns
         left_out += left
     if not columns:
         why = "" if not metadata else f"; {metadata['missing']['samples']} samples lack a member"
@@ -70,14 +70,14 @@ def _columns(archives: Archives, extension: str) -> tuple[dict[str, Places], lis
     if placed is not None:
         return {extension: placed}, []
     values = archives.values(extension)
-    found, left = columns_of(values, "step", "episode")
+    read_columns, left = columns_of(values, "step", "episode")
     trusted = how.trust == "pickle" and is_pickle(extension)
     if "" in left and not trusted:
         odd = next((i for i, value in enumerate(values) if _kind(value) != _kind(values[0])), 0)
         message = "expected numbers, text, or arrays of one shape or one dimension in all samples, got others"
         hint = "give resize=, crop= or ragged=True, or leave them" if is_image(extension) else "leave them"
         raise archives.member(odd, extension).error(f"{message}; {hint} out with `extensions`")
-    columns = {f"{extension}/{path}" if path else extension: places for path, places in found.items()}
+    columns = {f"{extension}/{path}" if path else extension: places for path, places in read_columns.items()}
     return columns, [f"{extension}/{path}" if path else extension for path in left]
 
 

@@ -40,16 +40,16 @@ def place(path: Path | Sequence[Path]) -> Path:
 
 def state_of(key: str, shards: Sequence[Path], buffers: Sequence[ByteArray]) -> str:
     """State that an index belongs to: the options and archives that `key` names, and the very files that these are."""
-    found: list[object] = [key]
+    parts: list[object] = [key]
     for shard, data in zip(shards, buffers, strict=True):
         if remote_file(shard) is not None:
-            found.append([str(shard.absolute()), file_state(shard).mtime_ns, len(data)])
+            parts.append([str(shard.absolute()), file_state(shard).mtime_ns, len(data)])
             continue
         state, middle = shard.stat(), len(data) // 2
         sample = b"".join(bytes(data[i : i + _SAMPLE]) for i in (0, middle, max(len(data) - _SAMPLE, 0)))
         place = str(shard.absolute())
-        found.append([place, state.st_ino, state.st_ctime_ns, len(data), hashlib.sha256(sample).hexdigest()])
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+        parts.append([place, state.st_ino, state.st_ctime_ns, len(data), hashlib.sha256(sample).hexdigest()])
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def save(path: Path, state: str, content: Content) -> None:
@@ -60,9 +60,9 @@ def save(path: Path, state: str, content: Content) -> None:
 
 def load(path: Path, state: str) -> Content | None:
     """The content kept for this state of archives; None if there is none, or anything is wrong with it."""
-    found = read_arrays(path, MAGIC, state)
-    if found is None:
+    cached = read_arrays(path, MAGIC, state)
+    if cached is None:
         return None
     with suppress(PenstockError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
-        return Content.unpacked(*found)
+        return Content.unpacked(*cached)
     return None  # by another version

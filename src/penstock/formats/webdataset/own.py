@@ -57,8 +57,8 @@ class Description:
 
     def encode(self) -> bytes:
         """The member's payload. Raises `TypeError`, `ValueError` for metadata that is not JSON."""
-        told = {"format": MARKER, "version": VERSION, "spec": self.spec.to_json(), "metadata": dict(self.metadata)}
-        return json.dumps(told).encode()
+        entries = {"format": MARKER, "version": VERSION, "spec": self.spec.to_json(), "metadata": dict(self.metadata)}
+        return json.dumps(entries).encode()
 
 
 def described(paths: Sequence[Path], buffers: Sequence[ByteArray], members: Sequence[Members]) -> Description | None:
@@ -69,9 +69,9 @@ def described(paths: Sequence[Path], buffers: Sequence[ByteArray], members: Sequ
     if not members or not len(members[0]) or not members[0].name(0).startswith(FOLDER):
         return None
     newest: tuple[str, int, int] | None = None
-    for shard, held in enumerate(members):
-        for i in np.flatnonzero(np.char.startswith(held.names, FOLDER.encode())).tolist():
-            newest = max(newest or ("", 0, 0), (held.name(i), shard, i))
+    for shard, shard_members in enumerate(members):
+        for i in np.flatnonzero(np.char.startswith(shard_members.names, FOLDER.encode())).tolist():
+            newest = max(newest or ("", 0, 0), (shard_members.name(i), shard, i))
     if newest is None:
         return None
     name, shard, i = newest
@@ -81,10 +81,10 @@ def described(paths: Sequence[Path], buffers: Sequence[ByteArray], members: Sequ
 def _description(name: str, data: ByteArray, members: Members, i: int, path: Path) -> Description:
     begin, size = int(members.payload[i]), min(int(members.size[i]), LARGEST)
     try:
-        told = json.loads(data[begin : begin + size].tobytes())
-        if (told["format"], told["version"]) != (MARKER, VERSION):
-            raise ValueError(f"format {told['format']!r} of version {told['version']!r}")
-        return Description(int(name[len(FOLDER) : -5]), Spec.from_json(told["spec"]), dict(told["metadata"]))
+        entries = json.loads(data[begin : begin + size].tobytes())
+        if (entries["format"], entries["version"]) != (MARKER, VERSION):
+            raise ValueError(f"format {entries['format']!r} of version {entries['version']!r}")
+        return Description(int(name[len(FOLDER) : -5]), Spec.from_json(entries["spec"]), dict(entries["metadata"]))
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         message = f"expected a description of {MARKER!r}, version {VERSION}, got {error}"
         raise FormatError(message, path=path, where=members.where(i)) from error
@@ -99,27 +99,27 @@ def extensions(spec: Spec) -> dict[str, str]:
     >>> extensions(Spec({"infos/Hits": Field(np.dtype("f8"))}))
     {'infos/Hits': 'infos.hits.npy'}
     """
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for path, field in spec.items():
         if field.ragged and field.shape:
             raise SpecError(f"expected ragged rows of one dimension, got {field.dtype}{field.shape} - at {path}")
         name = path.replace("/", ".").encode().lower().decode()
         if field.ragged:
-            found |= {path: f"{name}.values.npy", f"{path}:offsets": f"{name}.offsets.npy"}
+            names |= {path: f"{name}.values.npy", f"{path}:offsets": f"{name}.offsets.npy"}
         else:
-            found[path] = f"{name}.npy"
-    if len(set(found.values())) < len(found):
+            names[path] = f"{name}.npy"
+    if len(set(names.values())) < len(names):
         raise SpecError(f"expected columns whose names differ with '/' as '.' and in lower case, got {list(spec)}")
-    return found
+    return names
 
 
 def read(archives: Archives, description: Description) -> Content:
     """The dataset. Raises `FormatError` for episodes that are not as the description says."""
     spec = description.spec
-    told = [_episode(archives, i) for i in range(len(archives.samples))]
-    steps = np.array([steps for steps, _ in told], np.int64)
+    entries = [_episode(archives, i) for i in range(len(archives.samples))]
+    steps = np.array([steps for steps, _ in entries], np.int64)
     columns = {path: _OwnColumn(archives, spec, path).places(steps) for path in spec}
-    metadata = tuple(entry for _, entry in told)
+    metadata = tuple(entry for _, entry in entries)
     told_of = (description.metadata, metadata, description.number)
     return Content(NAME, spec, offsets_of(steps), columns, archives.samples, *told_of)
 
@@ -130,8 +130,8 @@ def _episode(archives: Archives, i: int) -> tuple[int, dict[str, Any]]:
         raise FormatError(message, path=archives.paths[0], where=f"sample {archives.samples.key(i)!r}")
     member = archives.member(i, "json")
     try:
-        told = json.loads(member.raw)
-        steps, metadata = told["steps"], told["metadata"]
+        entries = json.loads(member.raw)
+        steps, metadata = entries["steps"], entries["metadata"]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise member.error(f"expected steps and metadata of an episode, got {error}") from error
     if type(steps) is not int or not 0 <= steps < 1 << 48 or not is_dict(metadata):
@@ -178,9 +178,9 @@ class _OwnColumn:
             begin, size = int(samples.payload[x, i]), int(samples.size[x, i])
             data = self._archives.buffers[int(samples.shard[i])]
             check_mapped(data)
-            found = data[begin : begin + len(expected)].tobytes()
-            if found != expected or size != len(expected) + count * width:
-                message = f"expected an .npy file of {dtype}{[count, *shape]}, got {size} bytes that begin {found!r}"
+            raw = data[begin : begin + len(expected)].tobytes()
+            if raw != expected or size != len(expected) + count * width:
+                message = f"expected an .npy file of {dtype}{[count, *shape]}, got {size} bytes that begin {raw!r}"
                 raise self._archives.member(i, extension).error(message)
             begins.append(begin + len(expected))
         return np.array(begins, np.int64)

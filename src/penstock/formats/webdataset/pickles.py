@@ -55,9 +55,9 @@ def _around(dtype: str, shape: tuple[int, ...], scalar: bool) -> tuple[bytes, by
         size *= side
     if scalar:
         return _global("numpy.core.multiarray", "scalar") + _dtype(dtype) + _length(size), b"\x86R"
-    made = _global("numpy.core.multiarray", "_reconstruct") + _global("numpy", "ndarray") + b"K\0\x85C\1b\x87R"
+    prefix = _global("numpy.core.multiarray", "_reconstruct") + _global("numpy", "ndarray") + b"K\0\x85C\1b\x87R"
     state = b"(K\1" + _value(shape, DEPTH) + _dtype(dtype) + _FALSE
-    return made + state + _length(size), b"tb"
+    return prefix + state + _length(size), b"tb"
 
 
 def _value(value: Any, depth: int) -> bytes:
@@ -126,15 +126,15 @@ def _numpy(value: Any) -> bytes:
 
 def _space(value: Space) -> bytes:
     """A space as il-representations stores it: a call of its function with the class and its arguments."""
-    made = _global("il_representations.envs.utils", "_inflate_object")
+    code = _global("il_representations.envs.utils", "_inflate_object")
     if isinstance(value, Box):
         arguments = {"low": value.low, "high": value.high, "shape": value.shape}
         inner = b"".join(_value(k, DEPTH) + _value(v, DEPTH) for k, v in arguments.items())
         inner = b"}(" + inner + _text("dtype") + _dtype(value.dtype.str) + b"u"
-        return made + _global("gym.spaces.box", "Box") + inner + b"\x86R"
+        return code + _global("gym.spaces.box", "Box") + inner + b"\x86R"
     if isinstance(value, Discrete):
         sized = {"n": value.n} if value.start == 0 else {"n": value.n, "start": value.start}
-        return made + _global("gym.spaces.discrete", "Discrete") + _mapping(sized, DEPTH) + b"\x86R"
+        return code + _global("gym.spaces.discrete", "Discrete") + _mapping(sized, DEPTH) + b"\x86R"
     raise DataError(f"expected a Box or Discrete space, which this layout can hold, got {value}")
 
 
@@ -143,9 +143,9 @@ def _enum(value: Enum) -> bytes:
 
 
 def _dtype(dtype: str) -> bytes:
-    made = _global("numpy", "dtype") + _text(dtype[1:]) + _FALSE + _TRUE + b"\x87R"
+    code = _global("numpy", "dtype") + _text(dtype[1:]) + _FALSE + _TRUE + b"\x87R"
     minus = b"J\xff\xff\xff\xff"
-    return made + b"(K\3" + _text(dtype[0]) + _NONE * 3 + minus * 2 + b"K\0tb"
+    return code + b"(K\3" + _text(dtype[0]) + _NONE * 3 + minus * 2 + b"K\0tb"
 
 
 def _global(module: str, name: str) -> bytes:

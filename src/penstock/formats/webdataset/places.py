@@ -34,15 +34,15 @@ class Places:
     def of(cls, field: Field, array: AnyArray) -> Places:
         """A column that was decoded: `[rows, *shape]`."""
         one = np.ones(1, np.int64)
-        held = np.ascontiguousarray(array, field.dtype).reshape(-1).view(np.uint8)
-        return cls(field, one * len(array), -one, one * 0, held)
+        raw = np.ascontiguousarray(array, field.dtype).reshape(-1).view(np.uint8)
+        return cls(field, one * len(array), -one, one * 0, raw)
 
     @classmethod
     def of_ragged(cls, field: Field, rows: Ragged) -> Places:
         """A ragged column that was decoded."""
         one = np.ones(1, np.int64)
-        held = np.ascontiguousarray(rows.values, field.dtype).view(np.uint8)
-        return cls(field, one * len(rows.values), -one, one * 0, held, rows.offsets)
+        raw = np.ascontiguousarray(rows.values, field.dtype).view(np.uint8)
+        return cls(field, one * len(rows.values), -one, one * 0, raw, rows.offsets)
 
     @classmethod
     def of_column(cls, field: Field, rows: AnyArray | Ragged, ragged: Align) -> Places:
@@ -62,8 +62,8 @@ class Places:
             return Places.of(self.field, out)
         buffer, offset = np.full(n, -1), np.full(n, len(self.held))
         buffer[rows], offset[rows] = self.buffer, self.offset
-        held = np.concatenate([self.held, np.zeros(self.field.row_bytes, np.uint8)])
-        return replace(self, rows=np.ones(n, np.int64), buffer=buffer, offset=offset, held=held)
+        raw = np.concatenate([self.held, np.zeros(self.field.row_bytes, np.uint8)])
+        return replace(self, rows=np.ones(n, np.int64), buffer=buffer, offset=offset, held=raw)
 
     def on(self, buffers: Sequence[ByteArray]) -> PlacedColumn | PlacedRagged:
         """The column, to be read. Raises `IndexError` if a run leaves its buffer."""

@@ -1,4 +1,16 @@
-"""From members to columns: by place where members are alike, by value where they are not."""
+"""From members to columns: by place where members are alike, by value where they are not.
+
+Computes: a column from the members with one extension, one member a sample. Members that were written by the same code
+have the same bytes around their values: the header of a `.npy` file, the opcodes of a pickle. `learn` finds this
+*template* in one decoded member; `_matching` then compares the prefix and suffix of all members at once, with NumPy. A
+match gives the place of the values in the archive, so the column is a gather over memory maps and nothing is decoded.
+
+Invariants: a member matches only if all its bytes except the values are equal to the template's, and its size too; so
+the values at that place are what the decoder would return. A column has at most `TEMPLATES` templates of one dtype and
+shape. Otherwise all members are decoded one by one, bounded by `decoded_bytes`.
+
+Memory: values that have places stay in the archives, whose maps the source owns. Decoded values are held by the column.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +88,7 @@ class Archives:
         """Every member of one extension, decoded. Raises `FormatError` for bad ones, or too much of them."""
         decode = decoder(extension, self.options.how) or _raw
         known: dict[bytes, Any] = {}
-        found: list[Any] = []
+        values: list[Any] = []
         room = limit = self.options.decoded_bytes
         for i, raw in enumerate(self._raws(extension)):
             value = known.get(raw)
@@ -88,8 +100,8 @@ class Archives:
             if room < 0:
                 message = f"expected values of at most {limit} bytes, got more; raise decoded_bytes"
                 raise self.member(i, extension).error(message)
-            found.append(value)
-        return found
+            values.append(value)
+        return values
 
     def _raws(self, extension: str) -> Iterator[bytes]:
         """The bytes of every member of one extension. Raises `FormatError` where a sample has none."""
@@ -126,12 +138,14 @@ class Archives:
         buffer, offset = self.samples.shard.copy(), np.zeros(len(left), np.int64)
         first: ArrayTemplate | None = None
         for _ in range(TEMPLATES):
-            found = self._template(int(left[0]), extension, decode)
-            if found is None or (first is not None and (found.dtype, found.shape) != (first.dtype, first.shape)):
+            template = self._template(int(left[0]), extension, decode)
+            if template is None or (
+                first is not None and (template.dtype, template.shape) != (first.dtype, first.shape)
+            ):
                 return None
-            first = first or found
-            same = self._matching(found, x, left)
-            offset[left[same]] = self.samples.payload[x, left[same]] + len(found.prefix)
+            first = first or template
+            same = self._matching(template, x, left)
+            offset[left[same]] = self.samples.payload[x, left[same]] + len(template.prefix)
             left = left[~same]
             if not len(left):
                 rows = np.ones(len(offset), np.int64)
@@ -166,20 +180,20 @@ class Archives:
         """Which of the samples have a member with the template's bytes around its values."""
         same = self.samples.size[x, rows] == template.size
         tail = len(template.prefix) + template.values
-        for part, at in ((template.prefix, 0), (template.suffix, tail)):
+        for part, begin in ((template.prefix, 0), (template.suffix, tail)):
             expected = np.frombuffer(part, np.uint8)
             step = max(CHUNK // max(len(part), 1), 1)
             chosen = np.flatnonzero(same)
             for lo in range(0, len(chosen), step):
                 places = chosen[lo : lo + step]
-                offset = self.samples.payload[x, rows[places]] + at
-                found = gathered(self.buffers, self.samples.shard[rows[places]], offset, len(part))
-                same[places] = (found == expected).all(axis=1)
+                offset = self.samples.payload[x, rows[places]] + begin
+                raw = gathered(self.buffers, self.samples.shard[rows[places]], offset, len(part))
+                same[places] = (raw == expected).all(axis=1)
         if template.dtype.kind == "b":
             chosen = np.flatnonzero(same)
             offset = self.samples.payload[x, rows[chosen]] + len(template.prefix)
-            found = gathered(self.buffers, self.samples.shard[rows[chosen]], offset, template.values)
-            same[chosen] = (found <= 1).all(axis=1)  # others are no bools, and the careful way says so
+            raw = gathered(self.buffers, self.samples.shard[rows[chosen]], offset, template.values)
+            same[chosen] = (raw <= 1).all(axis=1)  # others are no bools, and the careful way says so
         return same
 
 
@@ -200,10 +214,10 @@ def columns_of(values: Sequence[Any], align: Align, ragged: Align) -> tuple[dict
     columns: dict[str, Places] = {}
     left: dict[str, list[Any]] = {}
     for name in names:
-        found = [row.get(name) for row in rows]
-        column = None if any(value is None for value in found) else column_of(found, align)
+        member_values = [row.get(name) for row in rows]
+        column = None if any(value is None for value in member_values) else column_of(member_values, align)
         if column is None:
-            left[name] = found
+            left[name] = member_values
         else:
             columns[name] = Places.of_column(*column, ragged)
     return columns, left

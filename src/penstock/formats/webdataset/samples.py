@@ -60,11 +60,11 @@ class Samples:
             raise FormatError(f"expected at most {EXTENSIONS} different extensions, got {len(extensions)}")
         n = sum(map(len, parts))
         payload, size = np.zeros((len(extensions), n), np.int64), np.full((len(extensions), n), -1)
-        at = 0
+        first = 0
         for part in parts:
             rows = np.array([extensions.index(e) for e in part.extensions], np.int64)
-            payload[rows, at : at + len(part)], size[rows, at : at + len(part)] = part.payload, part.size
-            at += len(part)
+            payload[rows, first : first + len(part)], size[rows, first : first + len(part)] = part.payload, part.size
+            first += len(part)
         keys = np.concatenate([part.keys for part in parts]) if parts else np.zeros(0, "S1")
         shard = np.concatenate([part.shard for part in parts]) if parts else np.zeros(0, np.int64)
         return Samples(keys, shard, extensions, payload, size)
@@ -125,17 +125,17 @@ def _split(members: Members) -> tuple[npt.NDArray[np.bytes_], IntArray, tuple[st
     dots = (names == ord(".")) & (np.arange(width, dtype=np.int64) > slash[:, None])
     dot = np.where(dots.any(axis=1), np.argmax(dots, axis=1), -1)
     dot[_passed(members)] = -1
-    found: dict[bytes, int] = {}
+    extensions: dict[bytes, int] = {}
     extension = np.full(n, -1)
-    for at in np.unique(dot[dot >= 0]).tolist():
-        rows = np.flatnonzero(dot == at)
-        rest = np.ascontiguousarray(names[rows, at + 1 :])
+    for dot_place in np.unique(dot[dot >= 0]).tolist():
+        rows = np.flatnonzero(dot == dot_place)
+        rest = np.ascontiguousarray(names[rows, dot_place + 1 :])
         texts = rest.view(f"S{rest.shape[1]}").ravel() if rest.shape[1] else np.zeros(len(rows), "S1")
         different, which = np.unique(texts, return_inverse=True)
-        numbers = [found.setdefault(bytes(text).lower(), len(found)) for text in different]
+        numbers = [extensions.setdefault(bytes(text).lower(), len(extensions)) for text in different]
         extension[rows] = np.array(numbers, np.int64)[which.ravel()]
     keys = np.where(np.arange(width, dtype=np.int64) < dot[:, None], names, 0).astype(np.uint8)
-    return keys.view(f"S{max(width, 1)}").reshape(n), extension, tuple(_text(name) for name in found)
+    return keys.view(f"S{max(width, 1)}").reshape(n), extension, tuple(_text(name) for name in extensions)
 
 
 def _passed(members: Members) -> IntArray:

@@ -78,14 +78,14 @@ def read(archives: Archives) -> Content:
 def _written_spec(meta: dict[str, Any], archives: Archives) -> dict[str, Field] | None:
     """The columns that our own writer was given, taken out of the metadata; None if it was another. Spaces that the
     layout has no place for come from there as well."""
-    told = meta.pop(SPEC, None)
-    if told is None:
+    stated = meta.pop(SPEC, None)
+    if stated is None:
         return None
     try:
         meta.update(
-            {name: Space.from_json(told[name]) for name in ("observation_space", "action_space") if name in told}
+            {name: Space.from_json(stated[name]) for name in ("observation_space", "action_space") if name in stated}
         )
-        return {str(path): Field.from_json(field) for path, field in told["fields"].items()}
+        return {str(path): Field.from_json(field) for path, field in stated["fields"].items()}
     except (SpecError, AttributeError, TypeError, KeyError) as error:
         raise FormatError(f"expected columns in {SPEC}, got {error}", path=archives.paths[0]) from error
 
@@ -151,9 +151,11 @@ class _StepColumns:
         metadata |= {"discontinuous_steps": breaks} if breaks else {}
         metadata |= {"left_out": infos.left_out} if infos.left_out else {}
         n = len(self.offsets) - 1
-        told = {path: _as_written(columns[path], f, n) for path, f in (written or {}).items() if path in columns}
-        if written is not None and {path: places.field for path, places in told.items()} == dict(written):
-            columns = told
+        written_metadata = {
+            path: _as_written(columns[path], f, n) for path, f in (written or {}).items() if path in columns
+        }
+        if written is not None and {path: places.field for path, places in written_metadata.items()} == dict(written):
+            columns = written_metadata
         spec = _spec({path: places.field for path, places in columns.items()}, meta)
         episodes = tuple(infos.episodes) if any(infos.episodes) else ()
         return Content(NAME, spec, self.offsets, columns, self._samples, metadata, episodes)
@@ -207,10 +209,10 @@ class _StepColumns:
         (buffer, offset), (next_buffer, next_offset) = each_row(now), each_row(after)
         ends = np.flatnonzero(self._ends)
         late = next_offset[ends] + np.where(next_buffer[ends] < 0, len(now.held), 0)
-        held = np.concatenate([now.held, after.held])
+        raw = np.concatenate([now.held, after.held])
         rows = np.ones(len(buffer) + len(ends), np.int64)
         buffers, offsets = np.insert(buffer, ends + 1, next_buffer[ends]), np.insert(offset, ends + 1, late)
-        return Places(now.field, rows, buffers, offsets, held)
+        return Places(now.field, rows, buffers, offsets, raw)
 
     def _join(self, cuts: IntArray) -> None:
         """Let episodes go on behind these last steps of archives whose `next_obs` is the first `obs` of the next."""
@@ -238,10 +240,10 @@ class _StepColumns:
         one, places = np.ones(step, np.int64), np.arange(step)
         a, b = np.empty((2, step, width), np.uint8)  # used again and again, so that they stay in the cache
         for lo in range(0, len(rows), step):
-            at = rows[lo : lo + step]
-            n = len(at)
-            left.gather(at, one[:n], places[:n], a[:n])
-            right.gather(at + 1, one[:n], places[:n], b[:n])
+            part = rows[lo : lo + step]
+            n = len(part)
+            left.gather(part, one[:n], places[:n], a[:n])
+            right.gather(part + 1, one[:n], places[:n], b[:n])
             if not np.array_equal(a[:n], b[:n]):
                 differs[lo : lo + n] = (a[:n] != b[:n]).any(axis=1)
         return differs
@@ -254,9 +256,9 @@ class _StepColumns:
         values = self._archives.values("infos" + SUFFIX)
         if not all(isinstance(value, dict) for value in values):
             raise self._archives.member(_odd(values, dict), "infos.pickle").error("expected infos to be a dict")
-        found = read_infos(values, ends, written)
-        episodes = [_parsed(row, self._archives.paths[0]) for row in found.episodes]
-        return replace(found, episodes=episodes), np.array([value.get(TRUNCATED) is True for value in values], np.bool_)
+        infos = read_infos(values, ends, written)
+        episodes = [_parsed(row, self._archives.paths[0]) for row in infos.episodes]
+        return replace(infos, episodes=episodes), np.array([value.get(TRUNCATED) is True for value in values], np.bool_)
 
 
 def read_all(places: Places, buffers: Sequence[ByteArray]) -> AnyArray:
@@ -276,12 +278,12 @@ def each_row(places: Places) -> tuple[IntArray, IntArray]:
 
 def _parsed(row: Mapping[str, Any], path: object) -> dict[str, Any]:
     """The metadata of an episode, with what our own writer put there."""
-    told = row.get(f"infos/{EXTRA}")
-    if not isinstance(told, str):
+    text = row.get(f"infos/{EXTRA}")
+    if not isinstance(text, str):
         return dict(row)
     own = (f"infos/{EXTRA}", f"infos/{TRUNCATED}")  # the second is stored outside of the column
     try:
-        return {name: value for name, value in row.items() if name not in own} | dict(json.loads(told))
+        return {name: value for name, value in row.items() if name not in own} | dict(json.loads(text))
     except (TypeError, ValueError, RecursionError) as error:
         raise FormatError(f"expected JSON in the infos at {EXTRA!r}, got {error}", path=path) from error
 
@@ -304,11 +306,11 @@ def _fitting(space: Any, column: str, fields: Mapping[str, Field]) -> Space | No
     """The space, if the columns below `column` are its leaves."""
     if not isinstance(space, Space):
         return None
-    found = {path: field for path, field in fields.items() if under(column, path)}
+    fitting = {path: field for path, field in fields.items() if under(column, path)}
     spaces = {_below(column, path): leaf for path, leaf in space.leaves()}
-    fits = found.keys() == spaces.keys() and all(
+    fits = fitting.keys() == spaces.keys() and all(
         getattr(spaces[path], "dtype", field.dtype) == field.dtype and getattr(spaces[path], "shape", ()) == field.shape
-        for path, field in found.items()
+        for path, field in fitting.items()
     )
     return space if fits else None
 

@@ -187,26 +187,26 @@ def _head(spec: Spec, metadata: Mapping[str, Any]) -> bytes:
         raise DataError(f"expected color_space to be 'RGB' or 'GRAY', got {color!r}")
     spaces = {"action_space": spec.action_space, "observation_space": spec.observation_space}
     known = {name: space for name, space in spaces.items() if isinstance(space, Box | Discrete)}
-    told: dict[str, Any] = {"env_cfg": {}, **known, **metadata}
+    metadata_of_task: dict[str, Any] = {"env_cfg": {}, **known, **metadata}
     if color is not None:
-        told["color_space"] = ColorSpace(color)
-    told[seed.SPEC] = {k: v for k, v in told_spec(spec).items() if v is not None and k not in known}
-    return member(HEAD, dumps(told))
+        metadata_of_task["color_space"] = ColorSpace(color)
+    metadata_of_task[seed.SPEC] = {k: v for k, v in told_spec(spec).items() if v is not None and k not in known}
+    return member(HEAD, dumps(metadata_of_task))
 
 
 def _fields(episode: Episode, frames: int) -> Iterator[tuple[str, Rows]]:
     """Name and pickle by step of every member of a sample, in the order of the names."""
     spec = episode.spec
-    found: dict[str, Rows] = {"frame": lambda t: (dumps(frames + t),)}
-    found |= {"obs": _named(episode, "observations", 0), "next_obs": _next(episode)}
-    found |= {"acts": _named(episode, "actions", 0), "infos": _infos(episode)}
+    entries: dict[str, Rows] = {"frame": lambda t: (dumps(frames + t),)}
+    entries |= {"obs": _named(episode, "observations", 0), "next_obs": _next(episode)}
+    entries |= {"acts": _named(episode, "actions", 0), "infos": _infos(episode)}
     dtype = spec["dones"].dtype if "dones" in spec else np.dtype(np.bool_)
-    found["dones"] = _rows(_dones(episode).astype(dtype))
+    entries["dones"] = _rows(_dones(episode).astype(dtype))
     if any(under("rewards", path) for path in spec):
-        found["rews"] = _named(episode, "rewards", 0)
+        entries["rews"] = _named(episode, "rewards", 0)
     others = {path.split("/")[0] for path in spec} - set(seed.NAMES.values()) - set(_DERIVED)
-    found |= {name: _named(episode, name, 0) for name in others}
-    yield from sorted(found.items())
+    entries |= {name: _named(episode, name, 0) for name in others}
+    yield from sorted(entries.items())
 
 
 def _next(episode: Episode) -> Rows:
@@ -247,8 +247,8 @@ def _infos(episode: Episode) -> Rows:
         ends = t == len(episode) - 1
         if not inside and not ends:
             return (empty,)
-        held = {path: _at(array, t) for path, array in inside.items()}
-        return (dumps(nest(held | last) if ends else nest(held)),)
+        values = {path: _at(array, t) for path, array in inside.items()}
+        return (dumps(nest(values | last) if ends else nest(values)),)
 
     return rows
 
@@ -256,9 +256,9 @@ def _infos(episode: Episode) -> Rows:
 def _last(episode: Episode) -> dict[str, Any]:
     """Paths and values that only the last infos have."""
     metadata = is_json(episode.metadata)
-    found = {k.removeprefix("infos/"): v for k, v in metadata.items() if _own(k, v)}
+    infos = {k.removeprefix("infos/"): v for k, v in metadata.items() if _own(k, v)}
     if rest := {k: v for k, v in metadata.items() if not _own(k, v)}:
-        found[seed.EXTRA] = json.dumps(rest)
+        infos[seed.EXTRA] = json.dumps(rest)
     if "truncations" in episode.spec:
-        found[TRUNCATED] = bool(np.asarray(episode.columns["truncations"])[-1])
-    return found
+        infos[TRUNCATED] = bool(np.asarray(episode.columns["truncations"])[-1])
+    return infos

@@ -29,10 +29,10 @@ def shards_of(files: Path | Sequence[Path]) -> list[Path]:
     that somebody else put there.
     """
     if isinstance(files, Path) and files.is_dir():
-        found = sorted(_once(p for p in files.iterdir() if _is_shard(p)), key=lambda p: natural(p.name))
-        if not found:
+        shards = sorted(_once(p for p in files.iterdir() if _is_shard(p)), key=lambda p: natural(p.name))
+        if not shards:
             raise FormatError(f"expected archives whose names end with {', '.join(SUFFIXES)}, found none", path=files)
-        return found
+        return shards
     named = [current(files, recording(files))] if isinstance(files, Path) else list(files)
     missing = [str(p) for p in named if not p.is_file()]
     if missing:
@@ -110,15 +110,15 @@ def _once(paths: Iterable[Path]) -> Iterator[Path]:
     by_stem: dict[str, list[Path]] = {}
     for path in paths:
         by_stem.setdefault(stem_of(path), []).append(path)
-    for stem, found in by_stem.items():
-        if len(found) == 1:
-            yield found[0]
+    for stem, paths_of_stem in by_stem.items():
+        if len(paths_of_stem) == 1:
+            yield paths_of_stem[0]
             continue
-        packed = [p for p in found if p.suffix != ".tar"]
-        if not _OURS.fullmatch(stem) or (len(found), len(packed)) != (2, 1):
-            names = " and ".join(sorted(p.name for p in found))
+        packed = [p for p in paths_of_stem if p.suffix != ".tar"]
+        if not _OURS.fullmatch(stem) or (len(paths_of_stem), len(packed)) != (2, 1):
+            names = " and ".join(sorted(p.name for p in paths_of_stem))
             message = f"expected every shard once, got {names}; remove one, or open a pattern that names one of them"
-            raise FormatError(message, path=found[0].parent)
+            raise FormatError(message, path=paths_of_stem[0].parent)
         yield current(packed[0], packed[0].with_name(f"{stem}.tar"))
 
 

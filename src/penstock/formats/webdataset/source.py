@@ -202,8 +202,8 @@ class ShardSource(StateSource[OpenedArchives]):
 
     @override
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
-        held = self.state.content.episodes
-        return [dict(held[e]) if held else {} for e in episodes]
+        entries = self.state.content.episodes
+        return [dict(entries[e]) if entries else {} for e in episodes]
 
     @property
     def samples(self) -> Samples:

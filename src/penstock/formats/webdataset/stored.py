@@ -27,17 +27,17 @@ class ArchiveSamples:
         samples = self._archives.samples
         if not 0 <= i < len(samples):
             raise IndexError(f"expected a sample within 0:{len(samples)}, got {i}")
-        found: dict[str, Any] = {"__key__": samples.key(i)}
+        decoded: dict[str, Any] = {"__key__": samples.key(i)}
         shard = int(samples.shard[i])
         buffer = self._archives.buffers[shard]
         places = zip(self._values, samples.payload[:, i].tolist(), samples.size[:, i].tolist(), strict=True)
         for values, begin, size in places:
             if size >= 0:
                 name = values.extension
-                found[name] = values.of(
+                decoded[name] = values.of(
                     read_mapped(buffer[begin : begin + size]).data, lambda name=name: self._archives.member(i, name)
                 )
-        return found
+        return decoded
 
 
 class _Values:

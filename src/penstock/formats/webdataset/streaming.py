@@ -119,8 +119,8 @@ class ShardStream:
     @property
     def fingerprint(self) -> str:
         """A digest of the archives' names and states, the order and the options."""
-        told = [[a.state or a.name for a in self.archives], self.rows, self.shuffle, self.seed, self.buffer_bytes]
-        return hashlib.sha256(f"shard stream {told} {self.options}".encode()).hexdigest()
+        parts = [[a.state or a.name for a in self.archives], self.rows, self.shuffle, self.seed, self.buffer_bytes]
+        return hashlib.sha256(f"shard stream {parts} {self.options}".encode()).hexdigest()
 
     def __call__(self) -> ShardIterator:
         """A fresh iterator, at the start."""
@@ -171,8 +171,8 @@ class ShardIterator(BlockIterator):
             place = self._after
             number = number + 1
             given = 0
-        told = {"archive": place[0], "sample": place[1], "buffer": number, "given": given}
-        return {"stream": self._origin.fingerprint, **told}
+        state = {"archive": place[0], "sample": place[1], "buffer": number, "given": given}
+        return {"stream": self._origin.fingerprint, **state}
 
     def load_state_dict(self, state: IteratorState) -> None:
         """Go there. Raises `StateError` for a state of another stream."""
@@ -197,11 +197,11 @@ class ShardIterator(BlockIterator):
         files = (Ahead(source.open, source.name, AHEAD) for source in sources)
         running = deque(islice(files, origin.threads))
         try:
-            for at, source in enumerate(sources, archive):
+            for archive_number, source in enumerate(sources, archive):
                 samples = samples_of(running[0], source.name, origin.buffer_bytes, origin.options.salvage)
                 for i, one in enumerate(samples):
-                    if at > archive or i >= sample:
-                        yield at, i, one
+                    if archive_number > archive or i >= sample:
+                        yield archive_number, i, one
                 running.popleft().close()
                 running.extend(islice(files, 1))
         finally:
@@ -212,12 +212,12 @@ class ShardIterator(BlockIterator):
         """The next buffer, shuffled; None at the end."""
         origin, parts = self._origin, list[_BufferedArchive]()
         count = nbytes = 0
-        for at, i, sample in self._samples:
+        for archive, i, sample in self._samples:
             begin, before = sample[0][0].header, nbytes
-            if not parts or self._after[0] != at or begin - parts[-1].end > GAP:
-                parts.append(_BufferedArchive(origin.archives[self._order[at]].name, begin))
+            if not parts or self._after[0] != archive or begin - parts[-1].end > GAP:
+                parts.append(_BufferedArchive(origin.archives[self._order[archive]].name, begin))
             nbytes = before + parts[-1].add(sample)
-            self._after, count = (at, i + 1), count + 1
+            self._after, count = (archive, i + 1), count + 1
             if count >= max(origin.shuffle, origin.rows) or nbytes >= origin.buffer_bytes:
                 break
         if not count:
@@ -234,20 +234,20 @@ class ShardIterator(BlockIterator):
         content = general.read(Archives(paths, buffers, chosen(samples, options.extensions, paths[0]), options))
         n = len(content.samples)
         whole = Selection(*(np.array([x]) for x in (0, 0, n, 0)), shape=(1, n))
-        found: dict[str, Any] = {}
+        columns: dict[str, Any] = {}
         for path, places in content.columns.items():
             column = places.on(buffers)
             if isinstance(column, PlacedRagged):
-                found[path] = column.read_ragged(whole)
+                columns[path] = column.read_ragged(whole)
             else:
-                found[path] = np.empty((n, *places.field.shape), places.field.dtype)
-                column.read(whole, found[path])
+                columns[path] = np.empty((n, *places.field.shape), places.field.dtype)
+                column.read(whole, columns[path])
         kinds = {path: (p.field.dtype.str, p.field.shape, p.field.kind) for path, p in content.columns.items()}
         if self._kinds not in (None, kinds):
             message = f"expected the columns {self._kinds} as before, got {kinds}; choose some with `extensions`"
             raise FormatError(message, path=paths[0])
         self._kinds = kinds
-        return Columns(found)
+        return Columns(columns)
 
 
 def samples_of(file: Ahead, name: str, limit: int, salvage: bool = False) -> Iterator[Sample]:
@@ -257,7 +257,7 @@ def samples_of(file: Ahead, name: str, limit: int, salvage: bool = False) -> Ite
     a member that all others have. Raises `FormatError`, `UnsafeDataError` for a sample of more than `limit` bytes.
     """
     members = stream(file, name, limit=limit, torn="drop" if salvage else "refuse")
-    held: Sample = []
+    waiting: Sample = []
     key, torn = b"", None
     required: set[bytes] | None = None  # the extensions that all samples have
     while True:
@@ -269,19 +269,19 @@ def samples_of(file: Ahead, name: str, limit: int, salvage: bool = False) -> Ite
         mine, dot = key_of(member.name)
         if not dot or mine == META.encode() or PASSED.match(member.name):
             continue
-        if held and mine != key:
-            extensions = _extensions(held)
+        if waiting and mine != key:
+            extensions = _extensions(waiting)
             required = extensions if required is None else required & extensions
-            yield held
-            held = []
+            yield waiting
+            waiting = []
         key = mine
-        held.append((member, payload))
-        if member.payload + member.size - held[0][0].header > limit:
+        waiting.append((member, payload))
+        if member.payload + member.size - waiting[0][0].header > limit:
             message = f"expected samples of at most {limit} bytes, got more; raise buffer_bytes"
             raise UnsafeDataError(message, path=name, where=f"member {member.name.decode(errors='replace')!r}")
-    cut = held and salvage and torn is not None and required is not None and not required <= _extensions(held)
-    if held and not cut:
-        yield held
+    cut = waiting and salvage and torn is not None and required is not None and not required <= _extensions(waiting)
+    if waiting and not cut:
+        yield waiting
     if torn is not None:
         left_out = f"; the last sample {key.decode(errors='replace')!r} is left out" if cut else ""
         warnings.warn(f"{name} was cut off: {torn}{left_out}", DamageWarning, stacklevel=2)

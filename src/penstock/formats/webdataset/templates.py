@@ -55,12 +55,12 @@ def learn(raw: bytes, decode: Callable[[bytes], Any]) -> ArrayTemplate | None:
     probe = (np.frombuffer(payload, np.uint8) ^ 1).tobytes()  # still a bool, where it was one
     end = len(raw)
     for _ in range(TRIES):
-        at = raw.rfind(payload, 0, end)
-        if at < 0:
+        payload_start = raw.rfind(payload, 0, end)
+        if payload_start < 0:
             break
-        if _makes(raw[:at] + probe + raw[at + len(payload) :], probe, value, decode):
-            return ArrayTemplate(raw[:at], raw[at + len(payload) :], value.dtype, value.shape)
-        end = at + len(payload) - 1
+        if _makes(raw[:payload_start] + probe + raw[payload_start + len(payload) :], probe, value, decode):
+            return ArrayTemplate(raw[:payload_start], raw[payload_start + len(payload) :], value.dtype, value.shape)
+        end = payload_start + len(payload) - 1
     return None
 
 

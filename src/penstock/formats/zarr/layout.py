@@ -84,10 +84,10 @@ class BufferLayout:
     def of(cls, group: ZarrGroup, ends: IntArray, names: Mapping[str, str] | None = None) -> BufferLayout:
         """The layout of a stored buffer. Raises `FormatError`, `ArgumentError` for `names` that do not fit."""
         arrays = {name: group.array(name) for name in (*group.arrays(DATA), *group.arrays(META)) if name != ENDS}
-        told, keys = _mark(group)
-        found: dict[str, ColumnArrays] = {}
+        stated, keys = _mark(group)
+        columns: dict[str, ColumnArrays] = {}
         left_out: list[str] = []
-        named: Mapping[str, Field] = {} if told is None else told.fields
+        named: Mapping[str, Field] = {} if stated is None else stated.fields
         for path, given in named.items():
             column = stored_column(given, keys[path])
             problem = _problem(column, arrays, len(ends))
@@ -99,17 +99,17 @@ class BufferLayout:
             if problem:
                 left_out.append(f"{path}: {problem}")
             else:
-                found[path] = column
-        used = {name for column in found.values() for name in column.names()}
+                columns[path] = column
+        used = {name for column in columns.values() for name in column.names()}
         others = [name for name in arrays if name.startswith(f"{DATA}/") and name not in used]
         for name, path in paths_of([name[len(DATA) + 1 :] for name in others], names).items():
-            if path in found:
-                message = f"expected one array for the column {path!r}, got {name!r} and {found[path].rows!r}"
+            if path in columns:
+                message = f"expected one array for the column {path!r}, got {name!r} and {columns[path].rows!r}"
                 raise FormatError(f"{message}; give them other names with `names`", path=group.store.name)
             array = arrays[f"{DATA}/{name}"]
-            found[path] = ColumnArrays(Field(native(array.dtype), array.shape[1:]), f"{DATA}/{name}")
-        spaces = (None, None) if told is None else (told.observation_space, told.action_space)
-        return cls(Spec({path: column.field for path, column in found.items()}, *spaces), found, left_out)
+            columns[path] = ColumnArrays(Field(native(array.dtype), array.shape[1:]), f"{DATA}/{name}")
+        spaces = (None, None) if stated is None else (stated.observation_space, stated.action_space)
+        return cls(Spec({path: column.field for path, column in columns.items()}, *spaces), columns, left_out)
 
     @classmethod
     def new(cls, spec: Spec) -> BufferLayout:
@@ -159,16 +159,16 @@ def paths_of(keys: Iterable[str], names: Mapping[str, str] | None = None) -> dic
     listed, given = list(keys), dict(names or {})
     if wrong := [key for key in given if key not in listed]:
         raise ArgumentError(f"no key {wrong[0]!r} in the buffer{suggestion(wrong[0], listed)}; there are {listed}")
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for key in listed:
         head, _, rest = key.partition("/")
         known = NAMES.get(head)
         path = f"observations/{key}" if known is None else f"{known}/{rest}" if rest else known
-        found[key] = given.get(key, path)
-    alone = [key for key, path in found.items() if path == "observations"]
-    if alone and any(path.startswith("observations/") for path in found.values()):
-        found |= {key: f"observations/{key}" for key in alone if key not in given}
-    return found
+        paths[key] = given.get(key, path)
+    alone = [key for key, path in paths.items() if path == "observations"]
+    if alone and any(path.startswith("observations/") for path in paths.values()):
+        paths |= {key: f"observations/{key}" for key in alone if key not in given}
+    return paths
 
 
 def keys_of(spec: Mapping[str, Field]) -> dict[str, str]:
@@ -178,7 +178,7 @@ def keys_of(spec: Mapping[str, Field]) -> dict[str, str]:
     >>> keys_of({"observations/img": column, "actions": column, "observations/a/b": column, "infos/img": column})
     {'observations/img': 'img', 'actions': 'action', 'observations/a/b': 'a.b', 'infos/img': 'infos.img'}
     """
-    found: dict[str, str] = {}
+    keys: dict[str, str] = {}
     taken = {"episode_ends", "episode_metadata"}
     for path in spec:
         short = path.removeprefix("observations/")
@@ -190,8 +190,8 @@ def keys_of(spec: Mapping[str, Field]) -> dict[str, str]:
         if len(key.encode()) > _LONGEST:
             raise SpecError(f"expected a column name of at most {_LONGEST} bytes once quoted, got {key[:80]}...")
         taken.add(key.casefold())
-        found[path] = key
-    return found
+        keys[path] = key
+    return keys
 
 
 def _safe(key: str) -> str:
@@ -205,12 +205,12 @@ def _safe(key: str) -> str:
 
 def _mark(group: ZarrGroup) -> tuple[Spec | None, Mapping[str, str]]:
     """The columns that the attribute of the group names, and their keys. Raises `FormatError`."""
-    told: Any = group.attributes.get(MARK)
-    if not is_dict(told) or told.get("version") != VERSION:
+    mark: Any = group.attributes.get(MARK)
+    if not is_dict(mark) or mark.get("version") != VERSION:
         return None, {}
-    keys: Any = told.get("keys")
+    keys: Any = mark.get("keys")
     try:
-        spec = Spec.from_json(json.loads(told.get("spec") or ""))
+        spec = Spec.from_json(json.loads(mark.get("spec") or ""))
     except (SpecError, TypeError, ValueError, RecursionError, AttributeError, OverflowError) as error:
         raise FormatError(
             f"expected the columns of a buffer, got {error}", path=group.store.name, where=MARK

@@ -40,7 +40,7 @@ def pack_zip(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> Pat
     root, place = Path(folder), Path(out)
     if not root.is_dir():
         raise FormatError("expected a folder to pack", path=root)
-    with atomic_path(place, durable="file") as made, zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
+    with atomic_path(place, durable="file") as new_file, zipfile.ZipFile(new_file, "w", zipfile.ZIP_STORED) as archive:
         for file in sorted(path for path in root.rglob("*") if path.is_file() and ".penstock" not in path.name):
             member = zipfile.ZipInfo(file.relative_to(root).as_posix(), _MOMENT)
             with file.open("rb") as source, archive.open(member, "w", force_zip64=True) as target:

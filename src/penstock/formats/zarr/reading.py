@@ -87,12 +87,12 @@ class RaggedArrays:
         gather(self.values, selection.start, selection.length, selection.at, out)
 
 
-def gather(rows: ZarrArray, start: IntArray, length: IntArray, at: IntArray, out: AnyArray) -> None:
+def gather(rows: ZarrArray, start: IntArray, length: IntArray, destination: IntArray, out: AnyArray) -> None:
     """Copy rows to `out`, in the dtype that it has."""
     if rows.dtype == out.dtype:
-        rows.gather(start, length, at, out.reshape(-1).view(np.uint8))
+        rows.gather(start, length, destination, out.reshape(-1).view(np.uint8))
     else:  # stored in the other order of bytes
-        out[expand(at, length)] = rows.take(expand(start, length))
+        out[expand(destination, length)] = rows.take(expand(start, length))
 
 
 def ends_in(rows: ZarrArray, most: int, where: str, path: object) -> IntArray:

@@ -129,8 +129,8 @@ class ZarrSource(StateSource[SourceState]):
         return self._ended(stored.rows, str(stored.ends), rows)
 
     def _ended(self, values: str, ends: str, rows: int) -> RaggedArrays:
-        held, path = self.array(values), self.group.store.name
-        offsets = ends_in(self._used(ends, rows), len(held), ends, path)[: rows + 1]
+        array, path = self.array(values), self.group.store.name
+        offsets = ends_in(self._used(ends, rows), len(array), ends, path)[: rows + 1]
         return RaggedArrays(self._used(values, int(offsets[-1])), offsets)
 
     def _episode_entries(self, episodes: int) -> RaggedArrays | None:
@@ -138,18 +138,18 @@ class ZarrSource(StateSource[SourceState]):
         values, ends = f"{EPISODES}.values", f"{EPISODES}.ends"
         if values not in self.group or ends not in self.group or len(self.array(ends)) < episodes:
             return None
-        held = self.array(values)
-        if held.dtype != np.uint8 or held.ndim != 1:
-            message = f"expected [n] bytes, got {held.dtype}{list(held.shape)}"
+        array = self.array(values)
+        if array.dtype != np.uint8 or array.ndim != 1:
+            message = f"expected [n] bytes, got {array.dtype}{list(array.shape)}"
             raise FormatError(message, path=self.group.store.name, where=values)
         return self._ended(values, ends, episodes)
 
     def _about(self) -> dict[str, Any]:
         """The attributes of the group, and what cannot be read."""
-        found = {name: value for name, value in self.group.attributes.items() if name != MARK}
+        entries = {name: value for name, value in self.group.attributes.items() if name != MARK}
         if MARK not in self.group.attributes:
-            found[KEYS] = {path: stored.rows for path, stored in self.layout.columns.items()}
-        return {**found, "left_out": self.layout.left_out} if self.layout.left_out else found
+            entries[KEYS] = {path: stored.rows for path, stored in self.layout.columns.items()}
+        return {**entries, "left_out": self.layout.left_out} if self.layout.left_out else entries
 
     def _blocks(self, end: int) -> IntArray | None:
         """The chunks of the compressed array with the largest rows."""
@@ -166,17 +166,17 @@ class ZarrSource(StateSource[SourceState]):
         names = {name for stored in self.layout.columns.values() for name in stored.names()}
         if self._entries is not None:
             names |= {f"{EPISODES}.values", f"{EPISODES}.ends"}
-        told: list[object] = [self.spec.fingerprint, self.offsets.tobytes()]
+        parts: list[object] = [self.spec.fingerprint, self.offsets.tobytes()]
         for name in sorted({*names, ENDS}):
             array = self.array(name)
-            told.append((name, array.shape, str(array.dtype), list(self.group.store.states(name))))
-        return hashlib.sha256(repr(told).encode()).hexdigest()
+            parts.append((name, array.shape, str(array.dtype), list(self.group.store.states(name))))
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     @override
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         if self._entries is None:
             return [{} for _ in episodes]
-        offsets, found = self._entries.value_offsets, list[dict[str, Any]]()
+        offsets, entries = self._entries.value_offsets, list[dict[str, Any]]()
         for e in episodes:
             raw = self._entries.values[int(offsets[e]) : int(offsets[e + 1])].tobytes()
             try:
@@ -188,8 +188,8 @@ class ZarrSource(StateSource[SourceState]):
             if not is_dict(entry):
                 message = f"expected an object, got {type(entry).__name__}"
                 raise FormatError(message, path=self.group.store.name, where=f"episode {e}")
-            found.append(entry)
-        return found
+            entries.append(entry)
+        return entries
 
     @override
     def close(self) -> None:

@@ -210,16 +210,16 @@ class PackIndex:
 
     def _found(self, pack: IntArray, epoch: IntArray) -> StoredPieces:
         if self._store is not None:
-            found = self._store.find(pack, epoch, 0, self._layout, self._seeds)
-            return self._refused(pack, epoch) if found is None else found
+            pieces = self._store.find(pack, epoch, 0, self._layout, self._seeds)
+            return self._refused(pack, epoch) if pieces is None else pieces
         if len(pack) and not (pack.min() >= 0 and pack.max() < self._first[-1] and epoch.min() >= 0):
             self._refused(pack, epoch)
         window = np.searchsorted(self._first, pack, side="right") - 1
         order = np.argsort(window, kind="stable")
         groups = [g for g in np.split(order, np.flatnonzero(np.diff(window[order])) + 1) if len(g)]
         epochs = np.broadcast_to(epoch, pack.shape)
-        found = [self._found_in(int(window[g[0]]), pack[g], np.ascontiguousarray(epochs[g])) for g in groups]
-        return found[0] if len(found) == 1 else _merged(groups, found)
+        pieces = [self._found_in(int(window[g[0]]), pack[g], np.ascontiguousarray(epochs[g])) for g in groups]
+        return pieces[0] if len(pieces) == 1 else _merged(groups, pieces)
 
     def _refused(self, pack: IntArray, epoch: IntArray) -> NoReturn:
         if epoch.min() < 0:
@@ -227,8 +227,8 @@ class PackIndex:
         raise PlanError(f"expected packs of 0 to {self._first[-1] - 1}, got {pack.min()} to {pack.max()}")
 
     def _found_in(self, w: int, pack: IntArray, epoch: IntArray) -> StoredPieces:
-        found = self._window_store(w).find(pack - self._first[w], epoch, w, self._layout, self._seeds)
-        return self._refused(pack, epoch) if found is None else found
+        pieces = self._window_store(w).find(pack - self._first[w], epoch, w, self._layout, self._seeds)
+        return self._refused(pack, epoch) if pieces is None else pieces
 
     def _window_store(self, w: int) -> WindowStore:
         """The plan of window `w`, which one thread makes while other threads wait."""
@@ -314,8 +314,8 @@ class PackIndex:
             return max(bounds)
         counts = [np.zeros(limit + 1, np.int64) for limit in self.rule.capacity]
         for w in range(len(self._layout)):
-            if len(counts) == 1 and (found := self._layout.histogram(w)) is not None:
-                counts[0] += found
+            if len(counts) == 1 and (histogram := self._layout.histogram(w)) is not None:
+                counts[0] += histogram
                 continue
             rows = cut_overlong(self.rule, self._layout.lengths_in(w)).rows
             counts = [count + np.bincount(rows[:, a], minlength=len(count)) for a, count in enumerate(counts)]

@@ -26,12 +26,12 @@ class Scratch(threading.local):
     def empty(self, name: str, n: int, dtype: type[Any]) -> AnyArray:
         """`[n]` of any values, good until this thread asks for the name again."""
         nbytes = n * np.dtype(dtype).itemsize
-        held = self._held.get(name)
-        if held is None or len(held) < nbytes:
-            held = np.empty(nbytes, np.uint8)
+        buffer = self._held.get(name)
+        if buffer is None or len(buffer) < nbytes:
+            buffer = np.empty(nbytes, np.uint8)
             if nbytes <= MOST:
-                self._held[name] = held
-        return held[:nbytes].view(dtype)
+                self._held[name] = buffer
+        return buffer[:nbytes].view(dtype)
 
 
 SCRATCH = Scratch()

@@ -62,11 +62,11 @@ class WindowStore:
         widest = max((int(w.local.max(initial=len(w.slot) - 1)) for w in windows), default=0)
         narrow = np.uint16 if widest < 1 << 16 else np.uint32
         firsts = [offsets_of(np.array([len(column(w)) for w in windows], np.int64)) for column in (_cut, _slot, _run)]
-        joined = {name: _joined([getattr(w, name) for w in windows]) for name in ("cut", "slot", "local", "run")}
+        common = {name: _joined([getattr(w, name) for w in windows]) for name in ("cut", "slot", "local", "run")}
         has_parts = any(len(w.part) for w in windows)
         parts = [_padded(w.part, len(w.slot)) for w in windows] if has_parts else []
         rows = [_joined([getattr(w, name) for w in windows]) for name in ("begin", "size")]
-        arrays = {name: array.astype(narrow, copy=False) for name, array in joined.items()}
+        arrays = {name: array.astype(narrow, copy=False) for name, array in common.items()}
         return cls(*firsts, **arrays, part=_joined(parts).astype(np.uint32), begin=rows[0], size=rows[1])
 
     @classmethod

@@ -66,7 +66,7 @@ class _Kind(TargetPairConstructor):
         return [_pair(columns.row(i)) for i in range(columns.n)]
 
     def _through(self, frames: Iterable[dict[str, Any]]) -> Iterator[Sample]:
-        held: deque[dict[str, Any]] = deque(maxlen=self.offset)
+        waiting: deque[dict[str, Any]] = deque(maxlen=self.offset)
         trajectory = step = 0
         before: dict[str, Any] | None = None
         for frame in frames:
@@ -74,13 +74,13 @@ class _Kind(TargetPairConstructor):
                 raise DataError(f"expected frames with obs, acts and dones, got {sorted(frame)} without {missing}")
             if before is not None and begins(frame, before):
                 trajectory, step = trajectory + 1, 0
-                held.clear()
-            if len(held) == self.offset:
-                first = held[0] if held else frame
-                values = {"now": first["obs"], "later": frame["obs"], "actions": [each["acts"] for each in held]}
-                made = {role: np.array(values[what]) for role, what in KINDS[self.kind].items()}
-                yield _pair({**made, "traj_ts_ids": (trajectory, step)})
-            held.append(frame)
+                waiting.clear()
+            if len(waiting) == self.offset:
+                first = waiting[0] if waiting else frame
+                values = {"now": first["obs"], "later": frame["obs"], "actions": [each["acts"] for each in waiting]}
+                pair = {role: np.array(values[what]) for role, what in KINDS[self.kind].items()}
+                yield _pair({**pair, "traj_ts_ids": (trajectory, step)})
+            waiting.append(frame)
             before, step = frame, step + 1
 
 
@@ -169,5 +169,5 @@ class JigsawPairConstructor(_Kind):
 
     def _through(self, frames: Iterable[dict[str, Any]]) -> Iterator[Sample]:
         for i, pair in enumerate(super()._through(frames)):
-            made = self.jigsaw(Columns({"context": pair["context"][None]}), keys(self.seed, np.array([i])))
-            yield pair | made.row(0)
+            shuffled = self.jigsaw(Columns({"context": pair["context"][None]}), keys(self.seed, np.array([i])))
+            yield pair | shuffled.row(0)

@@ -25,9 +25,9 @@ class PairLoader(TorchLoader):
 
     def hand_over(self, batch: Batch) -> Tensors:
         """Return the batch as tensors and start its copy to the device."""
-        made = super().hand_over(batch)
-        pair = {name: made.get(name, []) for name in ("context", "target", "extra_context")}
-        return Tensors({**pair, "traj_ts_ids": list(made["traj_ts_ids"].unbind(1))}, made.ticket)
+        tensors = super().hand_over(batch)
+        pair = {name: tensors.get(name, []) for name in ("context", "target", "extra_context")}
+        return Tensors({**pair, "traj_ts_ids": list(tensors["traj_ts_ids"].unbind(1))}, tensors.ticket)
 
 
 def datasets_to_loader(
@@ -66,11 +66,11 @@ def datasets_to_loader(
     ...     print(batch["context"][:, 0], batch["target"][:, 0])
     tensor([0, 1, 2, 3]) tensor([1, 2, 3, 4])
     """
-    made: list[ILRDataset] = []
+    opened: list[ILRDataset] = []
     for number, dataset in enumerate(datasets):
         piped = reduce(ILRDataset.pipe, preprocessors, dataset)
-        made.append(piped.shuffle(shuffle_buffer_size, seed=seed * len(datasets) + number) if shuffle else piped)
-    mixed = InterleavedDataset(made, nominal_length, weights=weights)
+        opened.append(piped.shuffle(shuffle_buffer_size, seed=seed * len(datasets) + number) if shuffle else piped)
+    mixed = InterleavedDataset(opened, nominal_length, weights=weights)
     if drop_last and len(mixed) < batch_size:
         raise PlanError(f"expected a whole batch of {batch_size} in an epoch of {len(mixed)}; or drop_last=False")
     if mixed.pairs is not None and collate_fn is None:

@@ -36,8 +36,8 @@ def metadata_of(paths: Sequence[Path]) -> Meta:
         message = f"expected {NAME} as the first member, which mkdataset_demos and mkdataset_random write, got none"
         raise FormatError(message, path=paths[0])
     for path, other in zip(paths[1:], others, strict=True):
-        if other is not None and (told := differences(first, other)):
-            warnings.warn(f"metadata of {path} differ from those of {paths[0]}: {'; '.join(told)}", stacklevel=3)
+        if other is not None and (differing := differences(first, other)):
+            warnings.warn(f"metadata of {path} differ from those of {paths[0]}: {'; '.join(differing)}", stacklevel=3)
     return first
 
 
@@ -55,8 +55,8 @@ def shown(value: Any) -> str:
     """Return a short text for a value; boxes show dtype, shape and range."""
     if isinstance(value, Box):
         low, high = (np.unique(bound) for bound in (value.low, value.high))
-        told = [str(b[0]) if len(b) == 1 else f"{b[0]}..{b[-1]}" for b in (low, high) if len(b)]
-        return f"Box({value.dtype}{list(value.shape)} from {' to '.join(told)})"
+        bounds = [str(b[0]) if len(b) == 1 else f"{b[0]}..{b[-1]}" for b in (low, high) if len(b)]
+        return f"Box({value.dtype}{list(value.shape)} from {' to '.join(bounds)})"
     return repr(value) if isinstance(value, Space) else repr(value)[:200]
 
 

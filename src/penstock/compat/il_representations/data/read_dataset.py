@@ -97,14 +97,14 @@ class ILRDataset(Resumable):
         return self._after
 
     def _ordered(self) -> MapDataset:
-        made = self.stage.planned(self.episodes)
+        samples = self.stage.planned(self.episodes)
         if self._frames < self.episodes.steps:
             offsets = self.episodes.episodes.length.cumsum()
             kept = np.diff(np.minimum(offsets, self._frames), prepend=0)
-            made = made.apply(Take(np.arange(self.stage.pairs_of(kept))))
+            samples = samples.apply(Take(np.arange(self.stage.pairs_of(kept))))
         for seed in self._seeds:
-            made = made.shuffle(seed)
-        return made
+            samples = samples.shuffle(seed)
+        return samples
 
     def pipe(self, stage: Stage | Planned) -> ILRDataset:
         """Return the dataset with another stage: a pair constructor, an extractor, or any function from an iterator to
@@ -146,11 +146,11 @@ class ILRDataset(Resumable):
         return self._with(_after=(*self._after, stage), _digests=(*self._digests, FunctionDigest.of(stage)))
 
     def _with(self, **changed: Any) -> ILRDataset:
-        made = copy.copy(self)
-        made.__dict__.pop("samples", None)
-        made.__dict__.update(changed)
-        made.set_epoch(0)
-        return made
+        copied = copy.copy(self)
+        copied.__dict__.pop("samples", None)
+        copied.__dict__.update(changed)
+        copied.set_epoch(0)
+        return copied
 
     def _identity(self) -> str:
         return f"{self._ordered().fingerprint} {[digest.text for digest in self._digests]}"
@@ -327,12 +327,12 @@ class _Buffer:
 
     def of(self, items: Iterator[Any], epoch: int) -> Iterator[Any]:
         rng = np.random.default_rng([self.seed, epoch])
-        held = list(islice(items, self.size))
+        buffered = list(islice(items, self.size))
         for item in items:
-            i = int(rng.integers(len(held)))
-            yield held[i]
-            held[i] = item
-        yield from (held[i] for i in rng.permutation(len(held)).tolist())
+            i = int(rng.integers(len(buffered)))
+            yield buffered[i]
+            buffered[i] = item
+        yield from (buffered[i] for i in rng.permutation(len(buffered)).tolist())
 
 
 def _location(urls: str | Path | Sequence[str | Path]) -> Path:

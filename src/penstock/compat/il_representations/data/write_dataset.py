@@ -113,16 +113,18 @@ class TaskWriter(Writer):
         self._spec = spec
         self._from = {name: names.get(name, name) for name in ("observations", "actions")}
         for name, space in (("observations", meta["observation_space"]), ("actions", meta["action_space"])):
-            found = {p: (str(spec[p].dtype), spec[p].shape) for p in spec.paths(self._from[name])}
+            stored_fields = {p: (str(spec[p].dtype), spec[p].shape) for p in spec.paths(self._from[name])}
             wanted = (str(space.dtype), getattr(space, "shape", ()))
-            if found != {self._from[name]: wanted}:
-                raise SpecError(f"expected {name} of the task's space, {wanted}, got {found}")
+            if stored_fields != {self._from[name]: wanted}:
+                raise SpecError(f"expected {name} of the task's space, {wanted}, got {stored_fields}")
         steps = [p for p, f in spec.items() if (f.align == "step" or _late(p, f)) and not under("actions", p)]
         self._from |= {path: path for path in steps}
         fields = {name: spec[path] for name, path in self._from.items()}
         fields = {name: replace(f, align="step") if _late(name, f) else f for name, f in fields.items()}
-        told = {"env_cfg": meta["env_cfg"], "color_space": meta["color_space"].value}
-        self._inner = SeedWriter.create(path, Spec(fields, meta["observation_space"], meta["action_space"]), told)
+        stored_meta = {"env_cfg": meta["env_cfg"], "color_space": meta["color_space"].value}
+        self._inner = SeedWriter.create(
+            path, Spec(fields, meta["observation_space"], meta["action_space"]), stored_meta
+        )
 
     @property
     def spec(self) -> Spec:

@@ -102,11 +102,11 @@ def load_wds_datasets(configs: Sequence[Mapping[str, Any]]) -> tuple[list[ILRDat
     datasets = [_dataset(config) for config in configs]
     first = {name: datasets[0].meta.get(name) for name in COMPARED}
     for number, dataset in enumerate(datasets):
-        told = differences(first, {name: dataset.meta.get(name) for name in COMPARED})
-        if told:
+        differing = differences(first, {name: dataset.meta.get(name) for name in COMPARED})
+        if differing:
             raise DataError(
                 f"expected datasets with the same spaces, got others in {dataset.paths[0]} than in "
-                f"{datasets[0].paths[0]}: {'; '.join(told)} (dataset config {number}, {dict(configs[number])})"
+                f"{datasets[0].paths[0]}: {'; '.join(differing)} (dataset config {number}, {dict(configs[number])})"
             )
     return datasets, first
 

@@ -91,7 +91,10 @@ def _sacred() -> dict[str, Any]:
 
         return ingredient
 
-    return {part.section: remembered(part.section, made) for part, made in zip(PARTS, ingredients(), strict=True)}
+    return {
+        part.section: remembered(part.section, section_ingredient)
+        for part, section_ingredient in zip(PARTS, ingredients(), strict=True)
+    }
 
 
 def _running() -> list[_Run]:

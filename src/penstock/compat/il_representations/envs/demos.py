@@ -84,13 +84,13 @@ def as_dict(demos: EpisodeDataset, names: Mapping[str, str]) -> dict[str, Any]:
     dones = np.zeros(steps.n, np.bool_)
     dones[np.cumsum(demos.episodes.length) - 1] = True
     seen, done = names.get("observations", "observations"), names.get("actions", "actions")
-    found = {"obs": _below(tree, seen), "next_obs": _below(tree, f"next_{seen}"), "acts": _below(tree, done)}
-    found["dones"] = dones
+    arrays = {"obs": _below(tree, seen), "next_obs": _below(tree, f"next_{seen}"), "acts": _below(tree, done)}
+    arrays["dones"] = dones
     if "rewards" in tree:
-        found["rews"] = tree["rewards"]
+        arrays["rews"] = tree["rewards"]
     if any(path.startswith("infos/") for path in demos.spec):
-        found["infos"] = _infos(demos)
-    return found
+        arrays["infos"] = _infos(demos)
+    return arrays
 
 
 def _infos(demos: EpisodeDataset) -> Any:
@@ -101,12 +101,12 @@ def _infos(demos: EpisodeDataset) -> Any:
         whole = {p: a for p, a in columns.items() if demos.spec[f"infos/{p}"].align == "episode"}
         lists = {p: a.strings() if isinstance(a, Ragged) else a for p, a in columns.items() if p not in whole}
         steps = [{path: rows[t] for path, rows in lists.items()} for t in range(len(episode))]
-        told = {k.removeprefix("infos/"): v for k, v in episode.metadata.items() if k.startswith("infos/")}
-        steps[-1] |= {path: array[0] for path, array in whole.items()} | told
+        metadata = {k.removeprefix("infos/"): v for k, v in episode.metadata.items() if k.startswith("infos/")}
+        steps[-1] |= {path: array[0] for path, array in whole.items()} | metadata
         rows += [nest(step) for step in steps]
-    made = np.empty(len(rows), object)
-    made[:] = rows
-    return made
+    infos = np.empty(len(rows), object)
+    infos[:] = rows
+    return infos
 
 
 def _below(tree: Any, path: str) -> Any:

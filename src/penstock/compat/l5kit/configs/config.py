@@ -20,12 +20,12 @@ def load_config_data(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     yaml = require("yaml", "config")
     try:
-        found = yaml.safe_load(Path(path).read_text("utf-8"))
+        config = yaml.safe_load(Path(path).read_text("utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise FormatError(f"expected YAML of plain values, got {error}", path=path) from error
-    if not is_dict(found):
-        raise FormatError(f"expected a mapping such as 'raster_params: ...', got {type(found).__name__}", path=path)
-    return found
+    if not is_dict(config):
+        raise FormatError(f"expected a mapping such as 'raster_params: ...', got {type(config).__name__}", path=path)
+    return config
 
 
 def save_config_data(data: dict[str, Any], path: str | os.PathLike[str]) -> None:

@@ -33,11 +33,11 @@ def printed(logs: Logs) -> str:
         "Avg Scene Time (sec)": frames / max(scenes, 1) / rate,
         "Avg Frame frequency": rate,
     }
-    told = {name: f"{value:.2f}" if isinstance(value, float) else str(value) for name, value in values.items()}
-    return framed(told)
+    texts = {name: f"{value:.2f}" if isinstance(value, float) else str(value) for name, value in values.items()}
+    return framed(texts)
 
 
-def framed(told: dict[str, str]) -> str:
+def framed(texts: dict[str, str]) -> str:
     """Names above values, with rules.
 
     >>> print(framed({"a": "1", "bc": "234"}))
@@ -47,11 +47,11 @@ def framed(told: dict[str, str]) -> str:
     | 1 | 234 |
     +---+-----+
     """
-    widths = [max(len(name), len(text)) for name, text in told.items()]
+    widths = [max(len(name), len(text)) for name, text in texts.items()]
     rule = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
     head, body = (
         "|" + "|".join(f" {_centred(text, width)} " for text, width in zip(row, widths, strict=True)) + "|"
-        for row in (told.keys(), told.values())
+        for row in (texts.keys(), texts.values())
     )
     return "\n".join([rule, head, rule, body, rule])
 

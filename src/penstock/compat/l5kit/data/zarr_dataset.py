@@ -95,13 +95,13 @@ class ChunkedDataset:
             shutil.rmtree(place)
         place.mkdir(parents=True)
         lengths = {"scenes": num_scenes, "frames": num_frames, "agents": num_agents, FACES: num_tl_faces}
-        made = {
+        arrays = {
             name: WritableRows.create(place / name, ArrayMetadata.of(dtype, (lengths[name],), CHUNK_ROWS[name]))
             for name, dtype in DTYPES.items()
         }
         create_group(place, {"format_version": FORMAT_VERSION, "labels": list(LABELS)})
         for own, name in FIELDS.items():
-            setattr(self, own, made[name])
+            setattr(self, own, arrays[name])
         return self
 
     def open(self, mode: Mode = "r", cached: bool = True, cache_size_bytes: int = int(1e9)) -> ChunkedDataset:
@@ -167,7 +167,7 @@ class ChunkedDataset:
 def in_memory(logs: Logs, scene_index: int) -> ChunkedDataset:
     """Return one scene of any logs as a dataset in memory. Raises `NoSuchRowError`."""
     one = scene_logs(logs, scene_index)
-    found = ChunkedDataset("")
+    dataset = ChunkedDataset("")
     for own in FIELDS:
-        setattr(found, own, getattr(one, own))
-    return found
+        setattr(dataset, own, getattr(one, own))
+    return dataset

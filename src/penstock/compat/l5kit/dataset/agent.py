@@ -54,6 +54,6 @@ class AgentDataset(BaseEgoDataset, agent.AgentDataset):
     @property
     def mask_indices(self) -> IntArray:
         """`[N]` the sample of each of the agents, -1 where there is none."""
-        found = np.full(len(self.dataset.agents), -1, np.int64)
-        found[self.agents_indices] = np.arange(len(self))
-        return found
+        sample_of_agent = np.full(len(self.dataset.agents), -1, np.int64)
+        sample_of_agent[self.agents_indices] = np.arange(len(self))
+        return sample_of_agent

@@ -17,9 +17,9 @@ def read_gt_csv(csv_path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
 
     Raises `FormatError`.
     """
-    found = tables.read_gt_csv(csv_path)
-    for i in range(len(found.timestamps)):
-        yield {**_key(found, i), "coord": found.coords[i], "avail": found.avails[i]}
+    truth = tables.read_gt_csv(csv_path)
+    for i in range(len(truth.timestamps)):
+        yield {**_key(truth, i), "coord": truth.coords[i], "avail": truth.avails[i]}
 
 
 def read_pred_csv(csv_path: str | os.PathLike[str], max_modes: int = MAX_MODES) -> Iterator[dict[str, Any]]:
@@ -27,10 +27,10 @@ def read_pred_csv(csv_path: str | os.PathLike[str], max_modes: int = MAX_MODES) 
 
     Raises `FormatError`.
     """
-    found = tables.read_pred_csv(csv_path, max_modes)
-    for i in range(len(found.timestamps)):
-        yield {**_key(found, i), "coords": found.coords[i], "conf": found.confs[i]}
+    predictions = tables.read_pred_csv(csv_path, max_modes)
+    for i in range(len(predictions.timestamps)):
+        yield {**_key(predictions, i), "coords": predictions.coords[i], "conf": predictions.confs[i]}
 
 
-def _key(found: tables.GroundTruth | tables.Predictions, i: int) -> dict[str, str]:
-    return {"track_id": str(found.track_ids[i]), "timestamp": str(found.timestamps[i])}
+def _key(rows: tables.GroundTruth | tables.Predictions, i: int) -> dict[str, str]:
+    return {"track_id": str(rows.track_ids[i]), "timestamp": str(rows.timestamps[i])}

@@ -39,12 +39,12 @@ def compute_metrics_csv(
     if not metrics:
         raise DataError("expected one metric or more, got none")
     truth = {(line["track_id"], line["timestamp"]): line for line in read_gt_csv(ground_truth_path)}
-    found = {(line["track_id"], line["timestamp"]): line for line in read_pred_csv(inference_output_path, max_modes)}
-    if apart := sorted(truth.keys() ^ found.keys()):
+    lines = {(line["track_id"], line["timestamp"]): line for line in read_pred_csv(inference_output_path, max_modes)}
+    if apart := sorted(truth.keys() ^ lines.keys()):
         kind = "no prediction" if apart[0] in truth else "no ground truth"
         raise DataError(
-            f"expected predictions of the {len(truth)} agents of the ground truth, got {len(found)}; {kind} for track "
+            f"expected predictions of the {len(truth)} agents of the ground truth, got {len(lines)}; {kind} for track "
             f"{apart[0][0]} at {apart[0][1]}"
         )
-    pairs = [(line["coord"], found[key]["coords"], found[key]["conf"], line["avail"]) for key, line in truth.items()]
+    pairs = [(line["coord"], lines[key]["coords"], lines[key]["conf"], line["avail"]) for key, line in truth.items()]
     return {metric.__name__: np.mean([metric(*pair) for pair in pairs], axis=0) for metric in metrics}

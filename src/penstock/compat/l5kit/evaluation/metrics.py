@@ -74,8 +74,8 @@ def distance_to_reference_trajectory(pred_centroid: Any, ref_traj: Any) -> Any:
     """
     if is_array(pred_centroid):
         return metrics.distance_to_reference_trajectory(pred_centroid, ref_traj)
-    found = metrics.distance_to_reference_trajectory(pred_centroid.cpu().numpy(), ref_traj.cpu().numpy())
-    return pred_centroid.new_tensor(found)
+    distances = metrics.distance_to_reference_trajectory(pred_centroid.cpu().numpy(), ref_traj.cpu().numpy())
+    return pred_centroid.new_tensor(distances)
 
 
 def detect_collision(

@@ -126,8 +126,8 @@ class UniformRandomGenerator(RandomGenerator):
 
 
 def _three(numbers: npt.ArrayLike) -> tuple[float, float, float]:
-    found = np.asarray(numbers, np.float64)
-    if found.shape != (3,):
-        raise DataError(f"expected three numbers as an offset (left, ahead, yaw), got {found.tolist()}")
-    left, ahead, yaw = found.tolist()
+    triple = np.asarray(numbers, np.float64)
+    if triple.shape != (3,):
+        raise DataError(f"expected three numbers as an offset (left, ahead, yaw), got {triple.tolist()}")
+    left, ahead, yaw = triple.tolist()
     return left, ahead, yaw

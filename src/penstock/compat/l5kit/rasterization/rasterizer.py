@@ -45,6 +45,6 @@ class Described:
 
 def named(kind: type[R], built: Any) -> R:
     """Return a rasterizer of the driving domain as an instance of the original's class name."""
-    made = object.__new__(kind)
-    vars(made).update(built.__dict__)
-    return made
+    rasterizer = object.__new__(kind)
+    vars(rasterizer).update(built.__dict__)
+    return rasterizer

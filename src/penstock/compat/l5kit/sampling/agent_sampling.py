@@ -166,8 +166,8 @@ def generate_agent_sample(
         chosen = logs.agents[row]
         sample, _ = sampler.agents(np.array([row]))
     history, _, history_agents, _, history_faces, _ = context
-    found = sample.row(0)
+    values = sample.row(0)
     for name in ("scene_index", "host_id", "timestamp", "track_id"):
-        del found[name]
-    found["image"] = rasterizer.rasterize(history, history_agents, history_faces, chosen)
-    return {**found, "frame_index": state_index}
+        del values[name]
+    values["image"] = rasterizer.rasterize(history, history_agents, history_faces, chosen)
+    return {**values, "frame_index": state_index}

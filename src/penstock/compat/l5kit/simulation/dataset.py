@@ -42,9 +42,9 @@ class SimulationDataset:
         dataset: EgoSamples, scene_indices: Sequence[int], sim_cfg: SimulationConfig
     ) -> SimulationDataset:
         """Return some scenes of a dataset for simulation. Raises `DataError` for a scene twice, or a missing scene."""
-        made = SimulationDataset.__new__(SimulationDataset)
-        made.dataset, made.simulation = dataset, Simulation.of(dataset, scene_indices, sim_cfg)
-        return made
+        simulated = SimulationDataset.__new__(SimulationDataset)
+        simulated.dataset, simulated.simulation = dataset, Simulation.of(dataset, scene_indices, sim_cfg)
+        return simulated
 
     @property
     def sim_cfg(self) -> SimulationConfig:

@@ -110,28 +110,28 @@ def _turn_policies(
             if before >= 0 and after >= 0:
                 values[i, 2 + after] = policy[before]
                 becomes[before] = after
-        for at in range(PLAYED, BEST + 1, 2):
-            played = np.int64(rows[i, at]) + 256 * np.int64(rows[i, at + 1])
+        for field in range(PLAYED, BEST + 1, 2):
+            played = np.int64(rows[i, field]) + 256 * np.int64(rows[i, field + 1])
             if played < POLICY and becomes[played] >= 0:
-                rows[i, at], rows[i, at + 1] = becomes[played] & 255, becomes[played] >> 8
+                rows[i, field], rows[i, field + 1] = becomes[played] & 255, becomes[played] >> 8
 
 
 @uncounted_helper
-def _same_rights(states: IntArray, i: int, at: int, turned: bool) -> bool:
+def _same_rights(states: IntArray, i: int, old: int, turned: bool) -> bool:
     """Whether the same sides may castle the same ways, `at` being seen by the other side if `turned`."""
     same = True
     for side in range(4):
-        other = states[at, CASTLE + (side ^ (2 if turned else 0))]
+        other = states[old, CASTLE + (side ^ (2 if turned else 0))]
         same = same and (states[i, CASTLE + side] >= 0) == (other >= 0)
     return same
 
 
 @uncounted_helper
-def _see(words: UInt64Array, at: int, turned: bool) -> None:
+def _see(words: UInt64Array, place: int, turned: bool) -> None:
     """Write board `at`, or how the other side sees it, to the last row of `words`."""
     for k in range(12):
-        other = words[at, k + THEIRS if k < THEIRS else k - THEIRS]
-        words[len(words) - 1, k] = other_side(other) if turned else words[at, k]
+        other = words[place, k + THEIRS if k < THEIRS else k - THEIRS]
+        words[len(words) - 1, k] = other_side(other) if turned else words[place, k]
 
 
 @uncounted_helper
@@ -145,8 +145,8 @@ def _take_back(words: UInt64Array, i: int, came: int, gone: int) -> None:
 
 @uncounted_helper
 def _put(bits: UInt32Array, i: int, plane: int, word: np.uint64) -> None:
-    at = _PLANES + 2 * plane
-    bits[i, at], bits[i, at + 1] = np.uint32(word & _LOW), np.uint32(word >> _32)
+    first_word = _PLANES + 2 * plane
+    bits[i, first_word], bits[i, first_word + 1] = np.uint32(word & _LOW), np.uint32(word >> _32)
 
 
 @uncounted_kernel("u1[2C] i8[2C] i8 i8[1C] i8[2Cr] u4[2C] u8[2C]")
@@ -171,14 +171,14 @@ def _encode_planes(
         step = 0
         turned = False
         while step < _HISTORY:
-            at = h if h > 0 else 0
-            passing, again = states[at, EN_PASSANT], states[at, SEEN] > 0
-            if canonical and (not _same_rights(states, i, at, turned) or (h != i and passing >= 0)):
+            first = h if h > 0 else 0
+            passing, again = states[first, EN_PASSANT], states[first, SEEN] > 0
+            if canonical and (not _same_rights(states, i, first, turned) or (h != i and passing >= 0)):
                 break
             if h < -1 or (h == -1 and passing < 0):
                 break
             if again or step == 0 or not repeats_only:
-                _see(words, at, turned)
+                _see(words, first, turned)
                 if h < 0:
                     _take_back(words, view, (24 if turned else 32) + passing, (8 if turned else 48) + passing)
                 for k in range(12):
@@ -190,7 +190,7 @@ def _encode_planes(
                 step += 1
             if h > 0:
                 turned = not turned
-            if canonical and states[at, CLOCK] == 0:
+            if canonical and states[first, CLOCK] == 0:
                 break
             h -= 1
 

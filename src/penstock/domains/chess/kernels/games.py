@@ -130,17 +130,17 @@ def _inspect(
                 faults[i] |= _BOARD
             board_of_words(words, i, boards)
         if i > 0:  # the frame before: its move needs this one's board
-            at = i - 1
-            if faults[at] & _BOARD:
+            before = i - 1
+            if faults[before] & _BOARD:
                 start = i
                 continue
-            faults[at] |= _check(rows, bits, at, start, words, states)
+            faults[before] |= _check(rows, bits, before, start, words, states)
             if i < len(rows) and not faults[i] & _BOARD:
-                found = play(at, index, turns, reached, words, states)
-                if not found & _UNKNOWN:
-                    found |= _check_index(rows, values, bits, at, states[at, INDEX])
-                faults[at] |= found
-                if found & (_UNKNOWN | _CONTINUITY):
+                bits_of_move = play(before, index, turns, reached, words, states)
+                if not bits_of_move & _UNKNOWN:
+                    bits_of_move |= _check_index(rows, values, bits, before, states[before, INDEX])
+                faults[before] |= bits_of_move
+                if bits_of_move & (_UNKNOWN | _CONTINUITY):
                     start = i
     return canonical
 
@@ -231,8 +231,8 @@ def _passing_of(bits: UInt32Array, i: int, words: UInt64Array, side: np.int64, t
                 file = 7 - k if transform & 1 else k
     else:
         now = words[i, THEIRS + PAWN]
-        at = _BEFORE + 2 * (THEIRS + PAWN)
-        before = np.uint64(bits[i, at]) | np.uint64(bits[i, at + 1]) << _32
+        plane = _BEFORE + 2 * (THEIRS + PAWN)
+        before = np.uint64(bits[i, plane]) | np.uint64(bits[i, plane + 1]) << _32
         gone, come = before & ~now & _SEVENTH, now & ~before
         if ones(before ^ now) == 2 and gone and come == gone >> _16:
             file = 55 - lowest(gone)

@@ -141,9 +141,9 @@ def _complete(small: ByteArray, values: Float32Array, first: int, states: IntArr
             zero = zero and small[i, k] == 0
         if len(states) == 0:
             continue
-        at, index = first + _PLAYED, states[i, INDEX]
-        if small[i, at] == 255 and small[i, at + 1] == 255 and index >= 0:  # no move
-            small[i, at], small[i, at + 1] = index & 255, index >> 8
+        field, index = first + _PLAYED, states[i, INDEX]
+        if small[i, field] == 255 and small[i, field + 1] == 255 and index >= 0:  # no move
+            small[i, field], small[i, field + 1] = index & 255, index >> 8
         if values[i, word + _LEFT] == 0:
             values[i, word + _LEFT] = len(small) - i
     return zero or nan

@@ -138,48 +138,48 @@ def _encode_rows(
     to = np.int64(out.ctypes.data)
     width = frames.shape[1]
     for i in range(begin, len(places)):
-        at = offsets[i]
+        start = offsets[i]
         if not 0 <= places[i] < len(frames):
             return -1 - i
-        if at + LARGEST + 8 > len(out):
+        if start + LARGEST + 8 > len(out):
             return i
-        offsets[i + 1] = at + _encode(base + places[i] * width, width == SHORT, nan, to + at, moves)
+        offsets[i + 1] = start + _encode(base + places[i] * width, width == SHORT, nan, to + start, moves)
     return len(places)
 
 
 @uncounted_helper
 def _encode(frame: Address, short: bool, nan: bool, row: Address, index: npt.NDArray[np.uint16]) -> Address:
     """Write one row, of a frame or of a `short` record; return its length."""
-    at = row + HEADER
+    position = row + HEADER
     low, high = _0, _0
     for p in range(STORED):
         word = load8(frame + WORDS + 8 * p)
         before = load8(frame + WORDS + 8 * (p - STEP)) if p >= STEP else _0
-        store8(at, word)  # overwritten by the next where it need not be stored; `out` has room
+        store8(position, word)  # overwritten by the next where it need not be stored; `out` has room
         changed = np.uint64(word != before)
-        at += 8 * np.int64(changed)
+        position += 8 * np.int64(changed)
         if p < 64:
             low |= changed << np.uint64(p)
         else:
             high |= changed << np.uint64(p - 64)
-    stored = (at - row - HEADER) // 8
+    stored = (position - row - HEADER) // 8
     flags = 0
     if not short and _any_spare(frame):
         flags |= RESERVED
-        memcpy(at, frame + SPARE, WIDTH - SPARE)
-        at += WIDTH - SPARE
+        memcpy(position, frame + SPARE, WIDTH - SPARE)
+        position += WIDTH - SPARE
     moves = _legal(frame + PROBS, index)
     if moves > SPARSE_MOVES:
         moves, flags = POLICY, flags | DENSE
-        memcpy(at, frame + PROBS, 4 * POLICY)
-        at += 4 * POLICY
+        memcpy(position, frame + PROBS, 4 * POLICY)
+        position += 4 * POLICY
     else:
         for j in range(moves):
-            move4(at + 4 * j, frame + PROBS + 4 * np.int64(index[j]))
-        memcpy(at + 4 * moves, np.int64(index.ctypes.data), 2 * moves)
-        at += 6 * moves
-        store8(at, _0)
-        at = row + ((at - row + 7) & -8)
+            move4(position + 4 * j, frame + PROBS + 4 * np.int64(index[j]))
+        memcpy(position + 4 * moves, np.int64(index.ctypes.data), 2 * moves)
+        position += 6 * moves
+        store8(position, _0)
+        position = row + ((position - row + 7) & -8)
     memcpy(row, frame, 8)
     store8(row + 8, low)
     store8(row + 16, high | (np.uint64(stored) << _40) | (np.uint64(moves) << _48))
@@ -189,7 +189,7 @@ def _encode(frame: Address, short: bool, nan: bool, row: Address, index: npt.NDA
     else:
         store8(row + 24 + SHORT - TAIL, load8(frame + SHORT))
     store4(row + 116, np.uint32(flags + 256 * LAYOUT))
-    return at - row
+    return position - row
 
 
 @uncounted_helper
@@ -208,8 +208,8 @@ def _fill_in(row: Address, nan: bool) -> None:
 @uncounted_helper
 def _any_spare(frame: Address) -> bool:
     bits = _0
-    for at in range(SPARE, WIDTH, 8):
-        bits |= load8(frame + at)
+    for byte in range(SPARE, WIDTH, 8):
+        bits |= load8(frame + byte)
     return bits != _0
 
 
@@ -252,13 +252,13 @@ def parts(row: Address, begin: int, end: int, limit: int) -> tuple[Address, Addr
         return 0, 0, -1, 0
     if not dense:
         before = -1
-        for at in range(policy + 4 * moves, end, 2):
-            move = load2(row + at)
+        for byte in range(policy + 4 * moves, end, 2):
+            move = load2(row + byte)
             if not before < move < POLICY:
                 return 0, 0, -1, 0
             before = move
-    for at in range(end, size):
-        if load1(row + at) != 0:
+    for byte in range(end, size):
+        if load1(row + byte) != 0:
             return 0, 0, -1, 0
     return row + spare, row + policy, moves, flags
 
@@ -268,12 +268,12 @@ def unpack_words(row: Address, words: UInt64Array) -> None:
     """Write the 104 stored planes of a row: each is stored, or is the plane of one position before."""
     low = load8(row + 8)
     high = load8(row + 16)
-    at = row + HEADER
+    position = row + HEADER
     for p in range(STORED):
         bit = (low >> np.uint64(p)) if p < 64 else (high >> np.uint64(p - 64))
         if bit & _1:
-            words[p] = load8(at)
-            at += 8
+            words[p] = load8(position)
+            position += 8
         else:
             words[p] = words[p - STEP] if p >= STEP else _0
 
@@ -284,8 +284,8 @@ def unpack_policy(policy: Address, moves: int, flags: int, out: Address) -> None
     if flags & DENSE:
         memcpy(out, policy, 4 * POLICY)
         return
-    for at in range(out, out + 29 * 256, 256):
-        spread4(at, _ALL, _ILLEGAL)
+    for target in range(out, out + 29 * 256, 256):
+        spread4(target, _ALL, _ILLEGAL)
     for j in range(29 * 64, POLICY):
         store4(out + 4 * j, _ILLEGAL)
     for j in range(moves):
@@ -308,8 +308,8 @@ def _decode_rows(values: ByteArray, offsets: IntArray, frames: ByteArray, words:
         if flags & RESERVED:
             memcpy(frame + SPARE, spare, WIDTH - SPARE)
         else:
-            for at in range(SPARE, WIDTH, 8):
-                store8(frame + at, _0)
+            for byte in range(SPARE, WIDTH, 8):
+                store8(frame + byte, _0)
     return -1
 
 

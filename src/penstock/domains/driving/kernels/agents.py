@@ -217,24 +217,24 @@ def _select_agents(
         tracks = 0
         for f in range(scenes[s, 0], scenes[s, 1]):
             for i in range(agents[f, 0], agents[f, 1]):
-                at = _slot(track[i], s, mask, keys, stamp)
-                if stamp[at] != s:
+                slot = _slot(track[i], s, mask, keys, stamp)
+                if stamp[slot] != s:
                     tracks += 1
                     if tracks > mask:  # a full table would be searched forever
                         return False
-                known = stamp[at] == s and last[at] >= 0
-                keys[at], stamp[at] = track[i], s
+                known = stamp[slot] == s and last[slot] >= 0
+                keys[slot], stamp[slot] = track[i], s
                 total = labels[i, _FIRST]
                 for column in range(_FIRST + 1, _LAST):
                     total += labels[i, column]
                 x, y = ego[f, 0] - centroid[i, 0], ego[f, 1] - centroid[i, 1]
                 if not total > least or not np.sqrt(x * x + y * y) < limits[3]:
-                    last[at] = -1
+                    last[slot] = -1
                     continue
-                if known and f == seen[at] + 1 and _follows(yaw, extent, last[at], i, limits):
-                    before[i] = last[at]
-                    out[i, 0] = out[last[at], 0] + 1
-                last[at], seen[at] = i, f
+                if known and f == seen[slot] + 1 and _follows(yaw, extent, last[slot], i, limits):
+                    before[i] = last[slot]
+                    out[i, 0] = out[last[slot], 0] + 1
+                last[slot], seen[slot] = i, f
     for s in range(len(scenes) - 1, -1, -1):
         for f in range(scenes[s, 1] - 1, scenes[s, 0] - 1, -1):
             for i in range(agents[f, 0], agents[f, 1]):
@@ -246,10 +246,10 @@ def _select_agents(
 @uncounted_helper
 def _slot(track: np.uint64, scene: int, mask: int, keys: UInt64Array, stamp: IntArray) -> IntScalar:
     """Return where the table holds a track of this scene; a slot of an earlier scene is free."""
-    at = np.int64((track * _GOLDEN) >> _32) & mask
-    while stamp[at] == scene and keys[at] != track:
-        at = (at + 1) & mask
-    return at
+    slot = np.int64((track * _GOLDEN) >> _32) & mask
+    while stamp[slot] == scene and keys[slot] != track:
+        slot = (slot + 1) & mask
+    return slot
 
 
 @uncounted_helper

@@ -116,9 +116,9 @@ def _place_shapes(
         for k in range(shapes.shape[1]):
             x, y = shapes[shape, k, 0], shapes[shape, k, 1]
             for axis in range(2):
-                at = (x * a + y * b + c if axis == 0 else x * d + y * e + f) * scale
-                at = -REACH if at < -REACH else at
-                out[count, k, axis] = np.int32(REACH if at > REACH else at)
+                value = (x * a + y * b + c if axis == 0 else x * d + y * e + f) * scale
+                value = -REACH if value < -REACH else value
+                out[count, k, axis] = np.int32(REACH if value > REACH else value)
         kept[count] = i
         count += 1
     return count

@@ -91,7 +91,7 @@ def draw_shapes(
 def _emit_blend(bits: int) -> Callable[..., None]:
     """Blend three pixels of `bits` bits with a colour, all their channels in one vector."""
 
-    def emit(builder: Builder, at: Value, across: Value, weights: Value, color: Value) -> None:
+    def emit(builder: Builder, pointer: Value, across: Value, weights: Value, color: Value) -> None:
         from llvmlite import ir
 
         channels = max(bits // 16, 1)
@@ -107,7 +107,7 @@ def _emit_blend(bits: int) -> Callable[..., None]:
                 builder.bitcast(packed, four), ir.Constant(four, cast("Any", ir).Undefined), mask
             )
 
-        addresses = (builder.sub(at, across), at, builder.add(at, across))
+        addresses = (builder.sub(pointer, across), pointer, builder.add(pointer, across))
         places = [builder.inttoptr(address, pixel.as_pointer()) for address in addresses]
         pixels = ir.Constant(ir.VectorType(wide, 4), [0] * 4)
         for k, place in enumerate(places):
@@ -128,21 +128,21 @@ def _emit_blend(bits: int) -> Callable[..., None]:
 
 
 @intrinsic(_emit_blend(8), "i8 i8 u8 u8")
-def _blend_bytes(at: Address, across: int, weights: np.uint64, color: np.uint64) -> None:
+def _blend_bytes(address: Address, across: int, weights: np.uint64, color: np.uint64) -> None:
     """Blend the bytes at an address and `across` bytes before and behind it; their `weights` are 16 bits apart."""
 
 
 @intrinsic(_emit_blend(64), "i8 i8 u8 u8")
-def _blend_words(at: Address, across: int, weights: np.uint64, color: np.uint64) -> None:
+def _blend_words(address: Address, across: int, weights: np.uint64, color: np.uint64) -> None:
     """Blend the pixels of uint64 at an address and `across` bytes before and behind it, as `_blend_bytes`."""
 
 
 @uncounted_helper
-def _blend(image: AnyArray, at: IntScalar, color: np.uint64, alpha: np.uint64) -> None:
+def _blend(image: AnyArray, pixel: IntScalar, color: np.uint64, alpha: np.uint64) -> None:
     """Twice `alpha` / 256 of the way to `color`, all channels of a pixel at once: they are 16 bits apart."""
     rest, part = _FULL - alpha, color * alpha + _ROUND
-    value = ((np.uint64(image[at]) * rest + part) >> _BITS) & _MASK
-    image[at] = ((value * rest + part) >> _BITS) & _MASK
+    value = ((np.uint64(image[pixel]) * rest + part) >> _BITS) & _MASK
+    image[pixel] = ((value * rest + part) >> _BITS) & _MASK
 
 
 @uncounted_helper
@@ -239,7 +239,7 @@ def _line(
     end = v + slope * steps
     lowest, highest = (v, end) if v < end else (end, v)
     inside = lowest >= ONE and highest < (breadth - 1) * ONE
-    at, base = first * along, np.int64(image.ctypes.data)
+    position, base = first * along, np.int64(image.ctypes.data)
     for step in range(min(steps + 1, length - first)):
         row, between = v >> SHIFT, (v >> FINE) & 31
         weight = end1 if step == steps - 1 else tilt
@@ -247,7 +247,7 @@ def _line(
         weight = begin1 if step == 1 else weight
         weight = begin0 if step == 0 else weight
         weights = ((_WEIGHTS[between] * np.uint64(weight)) >> _BITS) & _MASK
-        place = at + row * across
+        place = position + row * across
         if not inside:
             for k in range(3):
                 if 0 <= row + k - 1 < breadth:
@@ -257,7 +257,7 @@ def _line(
         else:
             _blend_bytes(base + place, across, weights, color)
         v += slope
-        at += along
+        position += along
 
 
 @uncounted_helper
@@ -341,8 +341,8 @@ def _sweep(
         for k in range(0, count - 1, 2):
             left, right = (edges[active[k], 0] + ONE - 1) >> SHIFT, edges[active[k + 1], 0] >> SHIFT
             left, right = left if left > 0 else 0, right if right < width else width - 1
-            for at in range(y * width + left, y * width + right + 1):
-                image[at] = color
+            for pixel in range(y * width + left, y * width + right + 1):
+                image[pixel] = color
 
 
 @uncounted_helper
@@ -381,8 +381,8 @@ def _draw(
     height = len(heads)
     for plane in range(len(image)):
         layer = image[plane]
-        for at in range(len(layer)):
-            layer[at] = np.uint64(background)
+        for pixel in range(len(layer)):
+            layer[pixel] = np.uint64(background)
     for call in range(len(calls)):
         first = calls[call, 0]
         last = calls[call, 1]

@@ -246,13 +246,13 @@ def _turn(
     within = slice(0, last - first)
     _places(np.int32(start[0]), np.int32(start[1]), along, down, base, stride, place[within], right, lower)
     for k in range(last - first):
-        at = place[k]
-        prefetch(at + nearby)
-        prefetch(at + nearby + stride)
-        move4(words + 4 * k, at)  # six bytes are two pixels: none is read beyond them
-        move4(words + row + 4 * k, at + 2)
-        move4(words + 2 * row + 4 * k, at + stride)
-        move4(words + 3 * row + 4 * k, at + stride + 2)
+        position = place[k]
+        prefetch(position + nearby)
+        prefetch(position + nearby + stride)
+        move4(words + 4 * k, position)  # six bytes are two pixels: none is read beyond them
+        move4(words + row + 4 * k, position + 2)
+        move4(words + 2 * row + 4 * k, position + stride)
+        move4(words + 3 * row + 4 * k, position + stride + 2)
     _mix_four(near[0], near[1], near[2], near[3], right, lower, line[first:last])
 
 

@@ -88,9 +88,9 @@ class RoadMap:
         []
         """
         reader = _MapParser(data)
-        for found in wire.fields(data, (0, len(data))):
-            if found[0] == 2:
-                reader.element(reader.message(found))
+        for part in wire.fields(data, (0, len(data))):
+            if part[0] == 2:
+                reader.element(reader.message(part))
         return reader.finish()
 
 
@@ -137,9 +137,9 @@ class _MapParser:
         self.crosswalk_ids: list[str] = []
         self.boundaries, self.outlines = _Lines(), _Lines()
 
-    def message(self, found: wire.Field) -> wire.Span:
+    def message(self, part: wire.Field) -> wire.Span:
         """Range of a field's message."""
-        number, kind, low, high = found
+        number, kind, low, high = part
         if kind != wire.BYTES:
             raise FormatError(f"expected a message in field {number}, got wire type {kind}", where=f"byte {low}")
         return low, high
@@ -147,9 +147,9 @@ class _MapParser:
     def identity(self, span: wire.Span) -> str:
         """The text of a `GlobalId`."""
         text = b""
-        for found in wire.fields(self.data, span):
-            if found[0] == 1:
-                low, high = self.message(found)
+        for part in wire.fields(self.data, span):
+            if part[0] == 1:
+                low, high = self.message(part)
                 text = self.data[low:high]
         try:
             return text.decode("utf-8")
@@ -159,15 +159,15 @@ class _MapParser:
     def element(self, span: wire.Span) -> None:
         """One `MapElement`: its id, and the one thing it is."""
         name, inner = "", None
-        for found in wire.fields(self.data, span):
-            if found[0] == 1:
-                name = self.identity(self.message(found))
-            elif found[0] == 2:
-                inner = self.message(found)
+        for part in wire.fields(self.data, span):
+            if part[0] == 1:
+                name = self.identity(self.message(part))
+            elif part[0] == 2:
+                inner = self.message(part)
         kind, body = "none", None
-        for found in wire.fields(self.data, inner) if inner else ():
-            if found[0] in KINDS:
-                kind, body = KINDS[found[0]], self.message(found)
+        for part in wire.fields(self.data, inner) if inner else ():
+            if part[0] in KINDS:
+                kind, body = KINDS[part[0]], self.message(part)
         control, outlined = 0, False
         if body is not None and kind == "lane":
             self.lane(name, body)
@@ -180,13 +180,13 @@ class _MapParser:
         frame = (0, 0)
         controls = list[str]()
         sides = {3: list[bytes](), 4: list[bytes]()}
-        for found in wire.fields(self.data, span):
-            if found[0] == 2:
-                frame = self.frame(self.message(found))
-            elif found[0] in sides:
-                sides[found[0]] = self.deltas(self.message(found), 1)
-            elif found[0] == 8:
-                controls.append(self.identity(self.message(found)))
+        for part in wire.fields(self.data, span):
+            if part[0] == 2:
+                frame = self.frame(self.message(part))
+            elif part[0] in sides:
+                sides[part[0]] = self.deltas(self.message(part), 1)
+            elif part[0] == 8:
+                controls.append(self.identity(self.message(part)))
         for side, deltas in zip(("left", "right"), sides.values(), strict=True):
             self.boundaries.deltas += deltas or [b"", b"", b""]
             self.boundaries.names.append(f"{side} boundary of lane {name!r}")
@@ -197,11 +197,11 @@ class _MapParser:
     def control(self, name: str, span: wire.Span) -> tuple[int, bool]:
         """Which control it is, and whether it has points; a crosswalk that has is kept."""
         kind, frame = 0, (0, 0)
-        for found in wire.fields(self.data, span):
-            if found[0] == 2:
-                frame = self.frame(self.message(found))
-            elif found[0] not in NO_TYPE:
-                kind = found[0]
+        for part in wire.fields(self.data, span):
+            if part[0] == 2:
+                frame = self.frame(self.message(part))
+            elif part[0] not in NO_TYPE:
+                kind = part[0]
         deltas = self.deltas(span, 3)
         if kind == CROSSWALK and deltas[0]:
             self.outlines.frames.append(frame)
@@ -213,9 +213,9 @@ class _MapParser:
     def frame(self, span: wire.Span) -> tuple[int, int]:
         """Latitude and longitude of a `GeoFrame`, times 1e7."""
         place = {1: 0, 2: 0}
-        for found in wire.fields(self.data, span):
-            if found[0] == 1:
-                for inner in wire.fields(self.data, self.message(found)):
+        for part in wire.fields(self.data, span):
+            if part[0] == 1:
+                for inner in wire.fields(self.data, self.message(part)):
                     if inner[0] in place:
                         place[inner[0]] = wire.signed32(self.data, inner)
         return place[1], place[2]

@@ -30,41 +30,42 @@ def fields(buffer: bytes, span: Span) -> Iterator[Field]:
     >>> list(fields(bytes([0x08, 0x96, 0x01, 0x12, 0x01, 0x41]), (0, 6)))
     [(1, 0, 1, 3), (2, 2, 5, 6)]
     """
-    at, high = span
-    while at < high:
-        start = at
-        tag, at = varint(buffer, at, high)
+    place, high = span
+    while place < high:
+        start = place
+        tag, place = varint(buffer, place, high)
         number, kind = tag >> 3, tag & 7
         if kind == BYTES:
-            length, at = varint(buffer, at, high)
+            length, place = varint(buffer, place, high)
         elif kind == VARINT:
-            length = varint(buffer, at, high)[1] - at
+            length = varint(buffer, place, high)[1] - place
         elif kind in (FIXED32, FIXED64):
             length = 4 if kind == FIXED32 else 8
         else:
             raise FormatError(f"expected wire type 0, 1, 2 or 5, got {kind}", where=f"byte {start}")
-        if number == 0 or length > high - at:
+        if number == 0 or length > high - place:
             raise FormatError(
-                f"expected a field within its message of {high - at} more bytes, got field {number} of {length} bytes",
+                f"expected a field within its message of {high - place} more bytes, got field {number} of {length} "
+                "bytes",
                 where=f"byte {start}",
             )
-        yield number, kind, at, at + length
-        at += length
+        yield number, kind, place, place + length
+        place += length
 
 
-def varint(buffer: bytes, at: int, high: int) -> tuple[int, int]:
+def varint(buffer: bytes, offset: int, high: int) -> tuple[int, int]:
     """The unsigned number at `buffer[at]` and where it ends. Raises `FormatError` where it does not end in 10 bytes.
 
     >>> varint(bytes([0x96, 0x01]), 0, 2)
     (150, 2)
     """
     value = 0
-    for shift, place in enumerate(range(at, min(high, at + 10))):
+    for shift, place in enumerate(range(offset, min(high, offset + 10))):
         byte = buffer[place]
         value |= (byte & 0x7F) << 7 * shift
         if byte < 0x80:
             return value, place + 1
-    raise FormatError("expected a number of at most 10 bytes, got one that does not end", where=f"byte {at}")
+    raise FormatError("expected a number of at most 10 bytes, got one that does not end", where=f"byte {offset}")
 
 
 def signed32(buffer: bytes, field: Field) -> int:
@@ -87,17 +88,17 @@ def zigzags(payload: bytes) -> tuple[IntArray, IntArray]:
     >>> zigzags(bytes([0x00, 0x01, 0x02, 0xAC, 0x02]))[0].tolist()
     [0, -1, 1, 150]
     """
-    held = np.frombuffer(payload, np.uint8)
-    ends = np.flatnonzero(held < 0x80) + 1
+    values = np.frombuffer(payload, np.uint8)
+    ends = np.flatnonzero(values < 0x80) + 1
     begins = np.concatenate([[0], ends]).astype(np.int64)
-    if begins[-1] != len(held):
+    if begins[-1] != len(values):
         raise FormatError("expected whole numbers, got one that is cut off")
     length = np.diff(begins)
     if np.any(length > 10):
         raise FormatError(f"expected numbers of at most 10 bytes, got one of {length.max()}")
-    shift = 7 * (np.arange(len(held)) - np.repeat(begins[:-1], length))
+    shift = 7 * (np.arange(len(values)) - np.repeat(begins[:-1], length))
     parts = np.where(
-        shift < 64, (held & np.uint8(0x7F)).astype(np.uint64) << np.minimum(shift, 63).astype(np.uint64), 0
+        shift < 64, (values & np.uint8(0x7F)).astype(np.uint64) << np.minimum(shift, 63).astype(np.uint64), 0
     )
     value = np.add.reduceat(parts, begins[:-1]) if len(ends) else np.empty(0, np.uint64)
     if np.any(value > 0xFFFFFFFF):

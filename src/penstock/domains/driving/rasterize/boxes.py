@@ -115,8 +115,8 @@ class BoxRasterizer(Rasterizer):
     def _shown(self, views: Views) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         """The existing steps: which of all, and their frame, view and step."""
         wanted = views.steps[:, : self.history_num_frames + 1 : self.options.history_step]
-        at = np.flatnonzero(wanted >= 0)
-        return at, wanted.ravel()[at], at // wanted.shape[1], at % wanted.shape[1]
+        places = np.flatnonzero(wanted >= 0)
+        return places, wanted.ravel()[places], places // wanted.shape[1], places % wanted.shape[1]
 
     def _agents(self, boxes: Boxes, views: Views) -> tuple[IntArray, IntArray, IntArray]:
         """Which agents are drawn: of which view, into which channel, which corners."""
@@ -131,10 +131,10 @@ class BoxRasterizer(Rasterizer):
 
     def _vehicle(self, boxes: Boxes, views: Views) -> tuple[IntArray, IntArray, IntArray]:
         """The same of the vehicle, which is an agent among others around an agent."""
-        at, frame, view, step = self._shown(views)
+        places, frame, view, step = self._shown(views)
         is_ego = views.track[view] < 0
         kept = slice(None) if self.render_ego_history else ~is_ego | (step == 0)
-        corner = len(boxes.rows) + frame if views.ego is None else at
+        corner = len(boxes.rows) + frame if views.ego is None else places
         return view[kept], (step + self.steps * is_ego)[kept], corner[kept]
 
     def to_rgb(self, in_im: AnyArray, **kwargs: Any) -> Planes:

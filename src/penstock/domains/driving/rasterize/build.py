@@ -94,8 +94,8 @@ def rasterizer_of(cfg: Mapping[str, Any]) -> Rasterizer | None:
     >>> rasterizer_of({"raster_params": {"raster_size": [8, 8]}}) is None
     True
     """
-    found = cfg.get("raster_params")
-    map_type = found.get("map_type") if is_mapping(found) else None
+    raster = cfg.get("raster_params")
+    map_type = raster.get("map_type") if is_mapping(raster) else None
     if map_type is None:
         return None
     if MAP_TYPES.get(map_type, (False, ""))[1]:

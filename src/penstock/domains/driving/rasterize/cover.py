@@ -30,8 +30,8 @@ class Cover:
     def add(self, shapes: Any, plane: Any) -> None:
         """Shapes `[m, c, 2]` float32 in pixels, convex, each onto its `plane` `[m]` int64."""
         _, height, width = self.shape
-        owner, row, at, step = crossings(shapes, height, width)
-        place = (plane[owner] * height + row).mul_(width + 1).add_(at)
+        owner, row, column, step = crossings(shapes, height, width)
+        place = (plane[owner] * height + row).mul_(width + 1).add_(column)
         step = self.torch.full_like(step, HALF, dtype=self._steps.dtype) if self.odd else step
         self._steps.scatter_add_(0, place, step)
 
@@ -46,10 +46,10 @@ class Cover:
 def topmost(shapes: Any, plane: Any, planes: int, height: int, width: int) -> Any:
     """`[planes, height, width]` int32: 1 + the last of `shapes` that covers each pixel, 0 where none does."""
     torch = require("torch", "torch")
-    owner, row, at, _ = crossings(shapes, height, width)
+    owner, row, column, _ = crossings(shapes, height, width)
     line, place = torch.unique(owner * height + row, return_inverse=True)
-    first = torch.full_like(line, width).scatter_reduce_(0, place, at, "amin")
-    last = torch.zeros_like(line).scatter_reduce_(0, place, at, "amax")
+    first = torch.full_like(line, width).scatter_reduce_(0, place, column, "amin")
+    last = torch.zeros_like(line).scatter_reduce_(0, place, column, "amax")
     of, within = _ranges(last - first)
     owner, row = line // height, line % height
     pixel = ((plane[owner] * height + row) * width + first)[of] + within
@@ -77,10 +77,10 @@ def crossings(shapes: Any, height: int, width: int) -> tuple[Any, Any, Any, Any]
     edge, row = _ranges(((high - low) * seen[:, None]).flatten().long())
     slope = along[..., 0] / along[..., 1]  # of edges that cross no row it may be anything
     level = low.flatten()[edge] + row
-    at = level - top[..., 1].flatten()[edge]
-    at = at.mul_(slope.flatten()[edge]).add_(top[..., 0].flatten()[edge]).ceil_().clamp_(0, width).long()
+    column = level - top[..., 1].flatten()[edge]
+    column = column.mul_(slope.flatten()[edge]).add_(top[..., 0].flatten()[edge]).ceil_().clamp_(0, width).long()
     step = torch.where(down[..., 0] == (area < 0)[:, None], 1, -1).to(torch.int16).flatten()[edge]
-    return edge // corners, level.long(), at, step
+    return edge // corners, level.long(), column, step
 
 
 def _ranges(count: Any) -> tuple[Any, Any]:

@@ -107,8 +107,8 @@ class Scenes:
         spans: dict[str, IntArray] = {}
         for name in ("agent_index_interval", "traffic_light_faces_index_interval"):
             known = name in (frames.dtype.names or ())
-            held = frames[name].astype(np.int64) if known else np.zeros((len(frames), 2), np.int64)
-            spans[name] = held - (held[0, 0] if len(held) else 0)
+            intervals = frames[name].astype(np.int64) if known else np.zeros((len(frames), 2), np.int64)
+            spans[name] = intervals - (intervals[0, 0] if len(intervals) else 0)
         return cls(frames, agents, faces, *spans.values())
 
     @classmethod
@@ -143,7 +143,7 @@ class Scenes:
             return self._boxes[threshold]
 
     def _work_out(self, threshold: float) -> Boxes:
-        blocks = [self.agents[at : at + BLOCK]["label_probabilities"] for at in range(0, len(self.agents), BLOCK)]
+        blocks = [self.agents[low : low + BLOCK]["label_probabilities"] for low in range(0, len(self.agents), BLOCK)]
         passed = [np.sum(block[:, LABELS], axis=1) > threshold for block in blocks]
         kept = np.flatnonzero(np.concatenate(passed)) if passed else np.empty(0, np.int64)
         agents = self.agents[kept]

@@ -92,7 +92,7 @@ class SemanticRasterizer(Rasterizer):
     def _take_controls(self) -> None:
         """Every control that a lane obeys, lane after lane: `control_lane`, `control_face`, and `face_kind` by face."""
         names: dict[str, int] = {}
-        pairs = [(lane, name) for lane, held in enumerate(self.road.road.controls) for name in held]
+        pairs = [(lane, name) for lane, faces in enumerate(self.road.road.controls) for name in faces]
         self.control_lane = np.array([lane for lane, _ in pairs], np.int64)
         self.control_face = np.array([names.setdefault(name, len(names)) for _, name in pairs], np.int64)
         self.faces = names

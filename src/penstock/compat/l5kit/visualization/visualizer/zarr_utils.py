@@ -58,12 +58,12 @@ def zarr_to_visualizer_scene(
     agents = filter_agents_by_frames(frames, scene_dataset.agents[:])
     lights = filter_tl_faces_by_frames(frames, scene_dataset.tl_faces[:])
     seen: list[FrameVisualization] = []
-    for at, frame in enumerate(frames):
-        likely = filter_agents_by_labels(agents[at], _LIKELY)
-        found = _frame(mapAPI, frame, likely, lights[at])
+    for number, frame in enumerate(frames):
+        likely = filter_agents_by_labels(agents[number], _LIKELY)
+        shown = _frame(mapAPI, frame, likely, lights[number])
         if with_trajectories:
-            found = found._replace(trajectories=_ways(frames, agents, likely["track_id"], at))
-        seen.append(found)
+            shown = shown._replace(trajectories=_ways(frames, agents, likely["track_id"], number))
+        seen.append(shown)
     return seen
 
 
@@ -104,14 +104,14 @@ def _agents(agents: AnyArray) -> list[AgentVisualization]:
     return seen
 
 
-def _ways(frames: AnyArray, agents: Sequence[AnyArray], tracks: AnyArray, at: int) -> list[TrajectoryVisualization]:
+def _ways(frames: AnyArray, agents: Sequence[AnyArray], tracks: AnyArray, number: int) -> list[TrajectoryVisualization]:
     """Where tracks and the ego are from a frame on, without the frames in which they are not."""
     ways: list[TrajectoryVisualization] = []
-    near = np.concatenate(agents[at : at + _AGENT_STEPS])
+    near = np.concatenate(agents[number : number + _AGENT_STEPS])
     for track in tracks.tolist():
         xy = near["centroid"][near["track_id"] == track].astype(np.float32)
         ways.append(TrajectoryVisualization(xy[:, 0], xy[:, 1], "blue", "agent_trajectory", track))
-    ego = frames["ego_translation"][at : at + _EGO_STEPS].astype(np.float32)
+    ego = frames["ego_translation"][number : number + _EGO_STEPS].astype(np.float32)
     return [*ways, TrajectoryVisualization(ego[:, 0], ego[:, 1], "red", "ego_trajectory", -1)]
 
 
@@ -123,10 +123,10 @@ def simulation_out_to_visualizer_scene(sim_out: Any, mapAPI: MapAPI) -> list[Fra
     dataset = sim_out.simulated_dataset
     threshold = dataset.cfg["raster_params"]["filter_agents_threshold"]
     seen = _simulated(sim_out, dataset.dataset.tl_faces, threshold, len(sim_out.simulated_ego), mapAPI)
-    for at, frame in enumerate(seen):
-        for each in sim_out.ego_ins_outs[at : at + 1]:
+    for number, frame in enumerate(seen):
+        for each in sim_out.ego_ins_outs[number : number + 1]:
             frame.trajectories.extend(_sent(each, -1, ("ego_replay", "blue"), ("ego_simulated", "red")))
-        _add_agents(frame, sim_out.agents_ins_outs[at : at + 1])
+        _add_agents(frame, sim_out.agents_ins_outs[number : number + 1])
     return seen
 
 
@@ -138,15 +138,15 @@ def episode_out_to_visualizer_scene_gym_cle(sim_out: Any, mapAPI: MapAPI) -> lis
     """
     count = max(len(sim_out.simulated_ego) - 2, 0)
     seen = _simulated(sim_out, sim_out.tls_frames, sim_out.agents_th, count, mapAPI)
-    for at, frame in enumerate(seen):
+    for number, frame in enumerate(seen):
         center = np.array([[frame.ego.center_x, frame.ego.center_y]])
-        for each in sim_out.ego_ins_outs[at : at + 1]:
+        for each in sim_out.ego_ins_outs[number : number + 1]:
             replayed, simulated = _in_world(each)
             for way, name, color in ((simulated, "ego_simulated", "green"), (replayed, "ego_replay", "yellow")):
                 step = np.concatenate([center, center + _SCALE * (way[:1] - center)])
                 label = f"{name} ({_SCALE}x scale)"
                 frame.trajectories.append(TrajectoryVisualization(step[:, 0], step[:, 1], color, label, -1))
-        _add_agents(frame, sim_out.agents_ins_outs[at : at + 1])
+        _add_agents(frame, sim_out.agents_ins_outs[number : number + 1])
     return seen
 
 
@@ -155,7 +155,10 @@ def _simulated(sim_out: Any, tl_faces: Any, threshold: float, count: int, road: 
     frames = sim_out.simulated_ego
     agents = filter_agents_by_frames(frames, sim_out.simulated_agents)
     lights = filter_tl_faces_by_frames(frames, tl_faces)
-    return [_frame(road, frames[at], filter_agents_by_labels(agents[at], threshold), lights[at]) for at in range(count)]
+    return [
+        _frame(road, frames[number], filter_agents_by_labels(agents[number], threshold), lights[number])
+        for number in range(count)
+    ]
 
 
 def _add_agents(frame: FrameVisualization, ins_outs: Sequence[Sequence[Any]]) -> None:
