@@ -34,3 +34,8 @@ def test_files_that_share_lines_are_pairs() -> None:
     one, other, third = "\n".join(["a = 1", *shared]), "\n".join([*shared, "import b"]), "\n".join(shared[1:])
     files = {name: MEASURES["measured"](source) for name, source in {"1": one, "2": other, "3": third}.items()}
     assert MEASURES["pairs"](files) == {("1", "2")}
+
+
+def test_retired_names_are_counted_where_they_are_bound() -> None:
+    file = MEASURES["measured"]("def read(at):\n    found, rows = at, 1\n    return [held for held in found]\n")
+    assert file.retired == ("1: at", "2: found", "3: held")

@@ -1,6 +1,7 @@
 """Check plain English and print the measures of readability as one table: `python tools/measures.py`.
 
-It runs `tools/plain.py`, whose findings fail it, reads `src/penstock` as text, and starts Python to time an import.
+It runs `tools/plain.py`, reads `src/penstock` as text, and starts Python to time an import. Findings of
+`tools/plain.py` and too many retired names fail it.
 `tests/test_architecture.py` has the other limits. Cost: 3 to 5 s.
 """
 
@@ -22,6 +23,9 @@ PACKAGE = ROOT / "src" / "penstock"
 SHARED = 6  # equal lines that make two files a pair
 WIDEST = 8  # files of one run of lines above which it is too common to count
 IMPORTS = 3  # the fastest of so many imports counts
+# Names that say what was done to a value, or where, but not what it is. `docs/decisions.md` has better ones.
+RETIRED = {"at", "checked", "found", "held", "joined", "made", "told"}
+MOST_RETIRED = 200  # only lowered
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class FileMeasures:
         comments: Lines with a comment, and lines of the opening comment of the module.
         texts: Lines of docstrings.
         anys: Uses of `Any`.
+        retired: Assignments and arguments with a name in `RETIRED`, as `line: name`.
         runs: Digests of `SHARED` lines of code that follow each other, without imports and lines of punctuation.
     """
 
@@ -42,6 +47,7 @@ class FileMeasures:
     comments: int
     texts: int
     anys: int
+    retired: tuple[str, ...]
     runs: frozenset[bytes]
 
 
@@ -53,11 +59,14 @@ def measured(source: str) -> FileMeasures:
     """
     tree = ast.parse(source)
     texts: set[int] = set()
+    retired: list[str] = []
     anys = 0
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             texts.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
         anys += isinstance(node, ast.Name) and node.id == "Any"
+        if (name := bound_name(node)) in RETIRED:
+            retired.append(f"{node.lineno}: {name}")  # pyright: ignore[reportAttributeAccessIssue]
     opening = 0
     if ast.get_docstring(tree) is not None:
         opening = tree.body[0].end_lineno or 0
@@ -65,7 +74,18 @@ def measured(source: str) -> FileMeasures:
     rest = [line.strip() for number, line in enumerate(lines, 1) if number not in texts and line.strip()]
     code = [line for line in rest if not line.startswith("#")]
     comments = [line for line in rest if line.startswith("#") or "  # " in line]
-    return FileMeasures(len(lines), len(code), len(comments) + opening, len(texts), anys, runs_of(code))
+    return FileMeasures(len(lines), len(code), len(comments) + opening, len(texts), anys, tuple(retired), runs_of(code))
+
+
+def bound_name(node: ast.AST) -> str | None:
+    """Return the name that a node assigns or that it is an argument of, None for other nodes.
+
+    Args:
+        node: Any node.
+    """
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return node.id
+    return node.arg if isinstance(node, ast.arg) else None
 
 
 def runs_of(code: Iterable[str]) -> frozenset[bytes]:
@@ -112,6 +132,7 @@ def table(files: dict[str, FileMeasures], phrases: str) -> list[tuple[str, str]]
     code, comments, texts = (
         sum(getattr(each, kind) for each in files.values()) for kind in ("code", "comments", "texts")
     )
+    retired = sum(len(each.retired) for each in files.values())
     anys = sum(each.anys for name, each in files.items() if "kernels" in Path(name).parts)
     return [
         ("phrases per 1,000 words", f"{phrases}; the limit is 1.0"),
@@ -120,6 +141,7 @@ def table(files: dict[str, FileMeasures], phrases: str) -> list[tuple[str, str]]
         ("comments and opening comments", f"{comments:,} lines, one for {code / comments:.0f} lines of code"),
         ("docstrings", f"{texts:,} lines"),
         ("`Any` in kernels", f"{anys}; the limit is 60"),
+        ("names such as `found` and `held`", f"{retired}; the limit is {MOST_RETIRED}"),
         (f"pairs of files with {SHARED} equal lines", f"{len(pairs(files))}"),
         ("import penstock", f"{import_milliseconds():.0f} ms"),
     ]
@@ -140,6 +162,11 @@ def main() -> int:
     for name, value in table(files, f"{rate} of {int(words):,} words"):
         print(f"{name:36} {value}")
     print(f"{'measured in':36} {time.perf_counter() - begin:.1f} s")
+    if sum(len(each.retired) for each in files.values()) > MOST_RETIRED:
+        for name, each in files.items():
+            for place in each.retired:
+                print(f"src/penstock/{name}:{place}: name it after its contents", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -252,10 +252,10 @@ def _keys(members: Members, shard: int, path: Path) -> list[bytes]:
 def _runs(key: Sequence[bytes], keep: Sequence[int], lengths: Iterator[int], *, steps: bool) -> Iterator[list[int]]:
     """Yield the members that must share an archive: the members of a sample, or of all samples of an episode."""
     run: list[int] = []
-    held, left = b"", 0
+    current, left = b"", 0
     for i in keep:
-        if key[i] and key[i] != held:
-            held = key[i]
+        if key[i] and key[i] != current:
+            current = key[i]
             if left == 0:
                 if run:
                     yield run

@@ -153,12 +153,12 @@ def _close(draft: Draft, scan: Scan) -> None:
     if "terminations" not in draft.fields:
         draft.put("terminations", FLAG, zeros(FLAG))
         draft.note("filled", "terminations", "False: the source has none")
-    held = draft.makes.get("truncations")
-    if held is None:
+    make = draft.makes.get("truncations")
+    if make is None:
         draft.note("filled", "truncations", f"{FILLS['truncations']}: the source has none")
     elif count := scan.unfinished().size:
         draft.note("filled", "truncations", f"True at the last step of {count} episodes that nothing ends")
-    draft.put("truncations", FLAG, closed(held, [draft.makes["terminations"]]))
+    draft.put("truncations", FLAG, closed(make, [draft.makes["terminations"]]))
 
 
 def _scalar(draft: Draft, path: str) -> None:
@@ -187,18 +187,18 @@ def _optional(draft: Draft, target: Target, scan: Scan, path: str) -> None:
         if target.minari and field.align == "episode" and len(scan.lengths) and (scan.lengths == 1).all():
             draft.note("adapted", path, "read back as a column of steps: all episodes have one")
         return
-    made = [path]
+    listed = [path]
     if field.kind == "ragged" and field.dtype.itemsize > 1:
         _pad(draft, scan, path)
-        made.append(path + LENGTHS)
-    for name in made:
-        held = draft.fields[name]
-        if held.align == "boundary" and target.fits(name, replace(held, align="step")):
+        listed.append(path + LENGTHS)
+    for name in listed:
+        source_field = draft.fields[name]
+        if source_field.align == "boundary" and target.fits(name, replace(source_field, align="step")):
             cut = earlier if target.lerobot else later
-            draft.put(name, replace(held, align="step"), cut(draft.makes[name]))
+            draft.put(name, replace(source_field, align="step"), cut(draft.makes[name]))
             lost = "that after the last step" if target.lerobot else "that of the reset"
             draft.note("adapted", name, f"T rows: {lost} is left out")
-        elif not target.fits(name, held):
+        elif not target.fits(name, source_field):
             what = f"{field.kind} of {field.dtype}, {field.align} rows"
             draft.leave_out(name, f"{target.name} has no place for it: {what}")
 

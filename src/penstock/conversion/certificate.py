@@ -342,12 +342,12 @@ def certify(
         for note in notes
         if note.level == "left out" and any(under(note.what, path) for path in data.spec)
     ]
-    made = [column.certificate() for path, column in columns.items() if path not in missing]
-    known = {column.column for column in (*made, *left_out)}
+    certificates = [column.certificate() for path, column in columns.items() if path not in missing]
+    known = {column.column for column in (*certificates, *left_out)}
     return Certificate(
         _identity(data.source, len(data), data.steps),
         _identity(target, len(target), target.steps),
-        (*made, *lost, *left_out),
+        (*certificates, *lost, *left_out),
         tuple(note for note in notes if note.what not in known),
         version("penstock"),
     )

@@ -99,11 +99,11 @@ def difference(
         raise ArgumentError(f"expected match to be 'number' or 'content', got {match!r}")
     if match == "content" and tolerance:
         raise ArgumentError("expected tolerance=0 with match='content', which compares digests")
-    found = [*_columns(first, second)]
+    differences = [*_columns(first, second)]
     shared = [path for path, field in first.spec.items() if second.spec.get(path) == field]
     if match == "content":
-        return (*found, *_by_content(first, second, shared, threads, progress))
-    return (*found, *_by_number(first, second, shared, tolerance, threads, progress))
+        return (*differences, *_by_content(first, second, shared, threads, progress))
+    return (*differences, *_by_number(first, second, shared, tolerance, threads, progress))
 
 
 def _columns(first: EpisodeDataset, second: EpisodeDataset) -> Iterable[Difference]:
@@ -235,11 +235,11 @@ def _digests(data: EpisodeDataset, shared: Sequence[str], threads: int | None, p
     ranges = [np.arange(a, min(a + RANGE, len(data))) for a in range(0, len(data), RANGE)]
 
     def work(numbers: IntArray) -> list[bytes]:
-        found: list[bytes] = []
+        digests: list[bytes] = []
         for episode in _read(data, numbers):
             parts = b"".join(digest(episode.columns[path]) for path in shared)
-            found.append(hashlib.blake2b(parts, digest_size=DIGEST_BYTES).digest())
-        return found
+            digests.append(hashlib.blake2b(parts, digest_size=DIGEST_BYTES).digest())
+        return digests
 
     with OrderedMap(work, ranges, PrefetchLimits(threads)) as done:
         return [each for _ in tracked(range(len(ranges)), "reading", progress) for each in done.get()]

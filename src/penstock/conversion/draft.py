@@ -120,10 +120,10 @@ def closed(make: Make | None, ends: Sequence[Make]) -> Make:
     """Truncations whose last one is set where none of `ends` is at the last step."""
 
     def made(columns: Columns, steps: int) -> Array:
-        held = np.zeros(steps, np.bool_) if make is None else np.array(make(columns, steps), np.bool_)
-        if steps and not held[-1] and not any(np.asarray(end(columns, steps))[-1] for end in ends):
-            held[-1] = True
-        return held
+        flags = np.zeros(steps, np.bool_) if make is None else np.array(make(columns, steps), np.bool_)
+        if steps and not flags[-1] and not any(np.asarray(end(columns, steps))[-1] for end in ends):
+            flags[-1] = True
+        return flags
 
     return made
 

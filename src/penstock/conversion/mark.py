@@ -38,8 +38,8 @@ class ConversionMark:
     def of(cls, fingerprint: str, episodes: IntArray, how: Mapping[str, Any]) -> ConversionMark:
         """The mark of one conversion."""
         order = hashlib.sha256(np.ascontiguousarray(episodes, "<i8").tobytes()).hexdigest()
-        told = hashlib.sha256(json.dumps(how, sort_keys=True, default=str).encode()).hexdigest()
-        return cls(fingerprint, order, told, len(episodes))
+        digest = hashlib.sha256(json.dumps(how, sort_keys=True, default=str).encode()).hexdigest()
+        return cls(fingerprint, order, digest, len(episodes))
 
     def encode(self) -> str:
         """As text, which every format has a place for."""
@@ -53,17 +53,17 @@ class ConversionMark:
         (ConversionMark(source='a', episodes='b', how='c', total=3), None)
         """
         try:
-            told = json.loads(text) if isinstance(text, str) else None
-            return cls(**told) if is_dict(told) else None
+            entries = json.loads(text) if isinstance(text, str) else None
+            return cls(**entries) if is_dict(entries) else None
         except (ValueError, TypeError, RecursionError):
             return None
 
-    def check(self, found: ConversionMark, out: Path) -> None:
+    def check(self, stored: ConversionMark, out: Path) -> None:
         """Raise `StateError` saying in what the conversion found at `out` differs from this one."""
         differs = {
-            "another source, or the source was changed since": self.source != found.source,
-            "other episodes of it, or another order": (self.episodes, self.total) != (found.episodes, found.total),
-            "other options": self.how != found.how,
+            "another source, or the source was changed since": self.source != stored.source,
+            "other episodes of it, or another order": (self.episodes, self.total) != (stored.episodes, stored.total),
+            "other options": self.how != stored.how,
         }
         if wrong := [what for what, yes in differs.items() if yes]:
             raise StateError(
@@ -85,13 +85,13 @@ def found_at(out: Path, entry: Format) -> ConversionMark | None:
         out.rmdir()
         return None
     try:
-        found, path = recognise(out) if out.exists() else (entry, out)
-        with found.open(path) as source:
+        entry_of_path, path = recognise(out) if out.exists() else (entry, out)
+        with entry_of_path.open(path) as source:
             mark = ConversionMark.decode(source.metadata.get(MARK))
     except PenstockError as error:
         raise FileExistsError(f"expected nothing at {out}, or what a conversion wrote, got neither: {error}") from error
-    if mark is None or found.name != entry.name:
-        got = f"one of {found.name}" + ("" if mark else " that none wrote")
+    if mark is None or entry_of_path.name != entry.name:
+        got = f"one of {entry_of_path.name}" + ("" if mark else " that none wrote")
         raise FileExistsError(
             f"expected nothing at {out}, or a {entry.name} dataset that a conversion wrote, got {got}; convert to "
             "another place"
@@ -134,8 +134,8 @@ def locked(out: Path) -> Generator[None]:
 def check_apart(given: object, source: object, out: Path) -> None:
     """Raise `DataError` if `out` is the source itself, or is inside it, or it inside `out`."""
     parts = getattr(source, "parts", (source,))
-    told = [given, *(getattr(part, name, None) for part in parts for name in ("path", "root", "folder"))]
-    for place in (p for p in told if is_path(p)):
+    places = [given, *(getattr(part, name, None) for part in parts for name in ("path", "root", "folder"))]
+    for place in (p for p in places if is_path(p)):
         a, b = Path(place).resolve(), out.resolve()
         if a == b or a in b.parents or b in a.parents:
             raise DataError(f"expected a place apart from the source, got {out} for {place}")

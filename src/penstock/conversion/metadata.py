@@ -19,40 +19,42 @@ _COUNTED = frozenset(("id", "total_steps"))  # entries of an episode that the ta
 
 def of_dataset(metadata: Mapping[str, Any], target: Target) -> tuple[dict[str, Any], list[Note]]:
     """The entries of the target, and what is to be said about the others."""
-    found, notes = json_of(metadata, "metadata")
+    entries, notes = json_of(metadata, "metadata")
     for name in READERS:
-        if (told := found.pop(name, None)) is not None and name == "left_out":
-            notes += [Note("left out", str(value), "the reader of the source found no column in it") for value in told]
-    found.pop(MARK, None)
-    for name in STORED_BY_MINARI & found.keys():
-        del found[name]
+        if (removed := entries.pop(name, None)) is not None and name == "left_out":
+            notes += [
+                Note("left out", str(value), "the reader of the source found no column in it") for value in removed
+            ]
+    entries.pop(MARK, None)
+    for name in STORED_BY_MINARI & entries.keys():
+        del entries[name]
     if target.minari:
-        found.pop("dataset_id", None)  # the id of the source's place
-    if target.seed and found.get("color_space") not in COLORS:
-        value = found.pop("color_space")
+        entries.pop("dataset_id", None)  # the id of the source's place
+    if target.seed and entries.get("color_space") not in COLORS:
+        value = entries.pop("color_space")
         notes.append(Note("left out", "metadata/color_space", f"expected RGB or GRAY, got {value!r}"))
-    return found, notes
+    return entries, notes
 
 
 def of_episode(metadata: Mapping[str, Any], target: Target) -> tuple[dict[str, Any], list[Note]]:
     """The entries of one episode, and what is to be said about the others."""
     given = {key: value for key, value in metadata.items() if key not in _COUNTED}
-    found, notes = json_of(given, "episode metadata")
+    entries, notes = json_of(given, "episode metadata")
     if not target.minari:
-        return found, notes
-    seed = found.get("seed")
-    if "seed" in found and (type(seed) is not int or not -(2**63) <= seed < 2**64):
-        del found["seed"]
+        return entries, notes
+    seed = entries.get("seed")
+    if "seed" in entries and (type(seed) is not int or not -(2**63) <= seed < 2**64):
+        del entries["seed"]
         if seed is not None:
             notes.append(Note("left out", "episode metadata/seed", "expected an integer of 64 bits"))
     if target.name == "minari, hdf5":
-        for key, value in found.items():
+        for key, value in entries.items():
             if _deep(value):
-                found[key] = json.dumps(value)
+                entries[key] = json.dumps(value)
                 notes.append(
                     Note("adapted", f"episode metadata/{key}", "stored as JSON text, as attributes hold no such list")
                 )
-    return found, notes
+    return entries, notes
 
 
 def json_of(metadata: Mapping[Any, Any], where: str) -> tuple[dict[str, Any], list[Note]]:
@@ -62,16 +64,16 @@ def json_of(metadata: Mapping[Any, Any], where: str) -> tuple[dict[str, Any], li
     >>> json_of({"seed": np.int64(3), "code": b"x"}, "metadata")[0]
     {'seed': 3}
     """
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     notes: list[Note] = []
     for key, value in metadata.items():
         if not isinstance(key, str):
             notes.append(Note("adapted", f"{where}/{key}", "the key became text"))
         try:
-            found[str(key)] = _plain(value)
+            entries[str(key)] = _plain(value)
         except (TypeError, RecursionError) as error:
             notes.append(Note("left out", f"{where}/{key}", f"JSON cannot hold it: {error}"))
-    return found, notes
+    return entries, notes
 
 
 def _plain(value: Any) -> Any:

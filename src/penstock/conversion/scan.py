@@ -54,8 +54,8 @@ class Scan:
         order = np.arange(len(chosen))
         shape = (len(chosen), 1)
         selection = Selection(order * 0, self._source.offsets[chosen + 1] - 1, np.ones_like(order), order, shape)
-        held = self._source.read(present, selection)
-        return [np.asarray(np.asarray(array).reshape(len(chosen), -1).any(axis=1)) for array in held.values()]
+        columns = self._source.read(present, selection)
+        return [np.asarray(np.asarray(array).reshape(len(chosen), -1).any(axis=1)) for array in columns.values()]
 
     def continues(self, after: str, column: str) -> bool:
         """Whether each row of `after` (T rows) equals the next row of `column` (T + 1 rows). Cost: a pass over both."""

@@ -94,16 +94,16 @@ class ColumnStatistics:
         shares = np.asarray(q, np.float64)
         if np.any(~((shares >= 0) & (shares <= 1))):
             raise PlanError(f"expected quantiles within 0 and 1, got {shares.tolist()}")
-        found = np.full((shares.size, self.count.size), np.nan)
+        estimates = np.full((shares.size, self.count.size), np.nan)
         for i, (values, counts, low, high) in enumerate(self._histograms()):
             if len(values):
                 ends = np.cumsum(counts)
                 # Rank in sorted order, from 1. The product of a share and a count may be just above a whole number.
                 rank = np.clip(np.ceil(shares.ravel() * ends[-1] * (1 - 2**-50)), 1, ends[-1])
-                found[:, i] = values[np.searchsorted(ends, rank)].clip(low, high)
-                found[rank == 1, i] = low
-                found[rank == ends[-1], i] = high
-        return found.reshape((*shares.shape, *self.shape))
+                estimates[:, i] = values[np.searchsorted(ends, rank)].clip(low, high)
+                estimates[rank == 1, i] = low
+                estimates[rank == ends[-1], i] = high
+        return estimates.reshape((*shares.shape, *self.shape))
 
     def histogram(self, bins: int = 20) -> tuple[IntArray, FloatArray]:
         """Return counts of values in bins of equal width, from the least to the greatest value.

@@ -109,14 +109,14 @@ class _Walk:
 def _passed(walk: _Walk, threads: int | None, progress: bool | None) -> Statistics:
     """Run all blocks. A thread borrows counters that no other thread uses, or makes new ones."""
     idle: list[_Counters] = []
-    made: list[_Counters] = []
+    counters_of_parts: list[_Counters] = []
     lock = threading.Lock()
 
     def work(block: int) -> None:
         with lock:
             counters = idle.pop() if idle else _Counters()
-            if counters not in made:
-                made.append(counters)
+            if counters not in counters_of_parts:
+                counters_of_parts.append(counters)
         for label, path, rows, leaves in walk.read(block, counters.buffers):
             counters.add(label, path, rows, leaves)
         with lock:
@@ -126,12 +126,12 @@ def _passed(walk: _Walk, threads: int | None, progress: bool | None) -> Statisti
         for _ in tracked(range(walk.blocks), "statistics", progress):
             done.get()
     groups: dict[Hashable, Statistics] = {}
-    for counters in made:
-        for label, found in counters.statistics().items():
-            groups[label] = groups[label] | found if label in groups else found
+    for counters in counters_of_parts:
+        for label, by_column in counters.statistics().items():
+            groups[label] = groups[label] | by_column if label in groups else by_column
     merged = Statistics({}, skipped=walk.skipped)
-    for found in groups.values():
-        merged |= found
+    for by_column in groups.values():
+        merged |= by_column
     if walk.labelled:
         merged.groups.update(groups)
     return merged
@@ -169,10 +169,10 @@ class _Counters:
 
     def statistics(self) -> dict[Hashable, Statistics]:
         """Return what was counted, by label."""
-        found: dict[Hashable, dict[str, ColumnStatistics]] = {}
+        by_group: dict[Hashable, dict[str, ColumnStatistics]] = {}
         for (label, path), counter in self._columns.items():
-            found.setdefault(label, {})[path] = counter.statistics()
-        return {label: Statistics(columns) for label, columns in found.items()}
+            by_group.setdefault(label, {})[path] = counter.statistics()
+        return {label: Statistics(columns) for label, columns in by_group.items()}
 
 
 class _ColumnCounter:
@@ -279,15 +279,15 @@ def _chosen(wanted: Sequence[str] | None, known: Mapping[str, str]) -> tuple[lis
     """Columns to count, and columns that are skipped with the reason. `known` has the reason not to count a column."""
     if wanted is None:
         return [path for path, why in known.items() if not why], {path: why for path, why in known.items() if why}
-    found: list[str] = []
+    paths: list[str] = []
     for name in wanted:
         below = [path for path in known if under(name, path)]
         if not below:
             raise SpecError(f"expected columns among {list(known)}, got {name!r}{suggestion(name, known)}")
         if bad := next((path for path in below if known[path]), None):
             raise SpecError(f"expected columns of numbers, got {bad}: {known[bad]}")
-        found += below
-    return list(dict.fromkeys(found)), {}
+        paths += below
+    return list(dict.fromkeys(paths)), {}
 
 
 def _episode_walk(data: EpisodeDataset, columns: Sequence[str] | None, by: str | Sequence[Hashable] | None) -> _Walk:
@@ -351,8 +351,8 @@ def _joined(start: IntArray, length: IntArray) -> Selection:
     start, length = start[some], length[some]
     begins = np.flatnonzero(np.concatenate([[True], start[1:] != start[:-1] + length[:-1]])) if len(start) else start
     rows = np.add.reduceat(length, begins) if len(start) else length
-    at = np.cumsum(rows) - rows
-    return Selection(begins * 0, start[begins], rows, at, (1, int(length.sum())))
+    starts = np.cumsum(rows) - rows
+    return Selection(begins * 0, start[begins], rows, starts, (1, int(length.sum())))
 
 
 def _reason(kind: str, dtype: np.dtype[Any]) -> str:
@@ -430,8 +430,8 @@ def _sample_walk(
         labels = None if by is None else _values(batch[by], by)
         for label, chosen in _groups(labels):
             for path in paths:
-                found = views.get(path)
-                mask = None if found is None or found.squeeze else grids[found.view].mask()
+                view = views.get(path)
+                mask = None if view is None or view.squeeze else grids[view.view].mask()
                 yield label, path, *_sample_rows(batch[path], mask, chosen)
 
     return _Walk(-(-n // block_samples), read, by is not None, skipped)

@@ -79,7 +79,7 @@ def figures(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[StageFi
     >>> one.busy, one.rates
     (0.25, {'frames': 10.0})
     """
-    found: list[StageFigures] = []
+    listed: list[StageFigures] = []
     places = {name: i for i, name in enumerate(ORDER)}
     every = rates(before, after)
     for name in sorted(every, key=lambda name: (places.get(name.partition(".")[0], len(ORDER)), name)):
@@ -92,8 +92,8 @@ def figures(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[StageFi
             spent = stage["queue"]["waited_seconds"] - earlier.get("waited_seconds", 0.0)
             waited = spent / max(after["time"] - before["time"], 1e-9)
         now = (fill, capacity, drops, waited, stage["counts"], stage["gauges"])
-        found.append(StageFigures(name, stage["threads"], every[name]["busy"], per_second, *now))
-    return found
+        listed.append(StageFigures(name, stage["threads"], every[name]["busy"], per_second, *now))
+    return listed
 
 
 def bottleneck(before: Mapping[str, Any], after: Mapping[str, Any]) -> Bottleneck | None:

@@ -70,9 +70,9 @@ class StageMetrics:
         {'weight': {'count': 2, 'sum': 4.0, 'min': 1.0, 'max': 3.0, 'latest': 1.0}}
         """
         with self._lock:
-            held = self.samples.get(name, {"count": 0, "sum": 0.0, "min": value, "max": value})
-            least, most = min(held["min"], value), max(held["max"], value)
-            count, total = held["count"] + 1, held["sum"] + value
+            summary = self.samples.get(name, {"count": 0, "sum": 0.0, "min": value, "max": value})
+            least, most = min(summary["min"], value), max(summary["max"], value)
+            count, total = summary["count"] + 1, summary["sum"] + value
             self.samples[name] = {"count": count, "sum": total, "min": least, "max": most, "latest": value}
 
     @contextmanager
@@ -182,9 +182,9 @@ def snapshot(stages: Sequence[StageMetrics], clock: Callable[[], float]) -> tupl
     All locks are taken while the clock is read. Read before or after, a stage could seem busier than its threads.
     """
     queues = [dict(stage.queue()) for stage in stages]
-    with ExitStack() as held:
+    with ExitStack() as locks:
         for stage in {id(stage): stage for stage in stages}.values():
-            held.enter_context(stage._lock)  # pyright: ignore[reportPrivateUsage]  as a method of the class
+            locks.enter_context(stage._lock)  # pyright: ignore[reportPrivateUsage]  as a method of the class
         now = clock()
         return now, [
             {
@@ -220,16 +220,16 @@ class Metrics:
 
     def consumer(self) -> ConsumerMetrics:
         """The metrics of the consumer, stage `consumer`, made when first asked for."""
-        found = self.stages.setdefault("consumer", ConsumerMetrics("consumer"))
-        assert isinstance(found, ConsumerMetrics), "no stage has this name"
-        return found
+        consumer = self.stages.setdefault("consumer", ConsumerMetrics("consumer"))
+        assert isinstance(consumer, ConsumerMetrics), "no stage has this name"
+        return consumer
 
     def failures(self) -> dict[str, int]:
         """What failed so far, all stages, by reason."""
         total: Counter[str] = Counter()
         for stage in self.stages.values():
-            found = {name: n for name, n in list(stage.counts.items()) if name.startswith("failed.")}
-            total.update({name.removeprefix("failed."): n for name, n in found.items()})
+            counts = {name: n for name, n in list(stage.counts.items()) if name.startswith("failed.")}
+            total.update({name.removeprefix("failed."): n for name, n in counts.items()})
         return dict(total)
 
     def examples(self) -> list[tuple[str, str, str]]:
@@ -239,8 +239,8 @@ class Metrics:
     def snapshot(self) -> dict[str, Any]:
         """Plain values: `time` in seconds (monotonic) and `stages` by name."""
         stages = dict(self.stages)
-        now, found = snapshot(list(stages.values()), self._clock)
-        return {"time": now, "stages": dict(zip(stages, found, strict=True))}
+        now, figures = snapshot(list(stages.values()), self._clock)
+        return {"time": now, "stages": dict(zip(stages, figures, strict=True))}
 
 
 def rates(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict[str, float]]:
@@ -253,9 +253,9 @@ def rates(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict
     """
     spent = max(after["time"] - before["time"], 1e-9)
     nothing: dict[str, Any] = {"busy": 0.0, "counts": {}}
-    found: dict[str, dict[str, float]] = {}
+    by_stage: dict[str, dict[str, float]] = {}
     for name, now in after["stages"].items():
         then = before["stages"].get(name, nothing)
         counts = {key: (n - then["counts"].get(key, 0)) / spent for key, n in now["counts"].items()}
-        found[name] = {"busy": (now["busy"] - then["busy"]) / spent / now["threads"], **counts}
-    return found
+        by_stage[name] = {"busy": (now["busy"] - then["busy"]) / spent / now["threads"], **counts}
+    return by_stage

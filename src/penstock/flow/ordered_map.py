@@ -138,10 +138,10 @@ class OrderedMap(Generic[T, R]):
                 self._add_thread()
                 with self._waiting:
                     wait_until(self._results, self._is_ready, timeout, "a result")
-            found = self._done.pop(self._given, None)
-            if found is None:
+            finished = self._done.pop(self._given, None)
+            if finished is None:
                 raise self._reason_to_end()
-            result, error, weight = found
+            result, error, weight = finished
             self._given += 1
             self._done_bytes -= weight
             self._space.notify_all()
@@ -205,8 +205,8 @@ class OrderedMap(Generic[T, R]):
     def stats(self) -> dict[str, float]:
         """Return the counts of a queue: `puts`, `gets`, `drops`, `fill`, `capacity`, `nbytes`, `waited_seconds`."""
         counts = {"puts": self._finished, "gets": self._given, "drops": 0}
-        held = {"fill": len(self._done), "capacity": self.limits.most, "nbytes": self._done_bytes}
-        return {**counts, **held, "waited_seconds": self._waiting.seconds}
+        figures = {"fill": len(self._done), "capacity": self.limits.most, "nbytes": self._done_bytes}
+        return {**counts, **figures, "waited_seconds": self._waiting.seconds}
 
     def _is_ready(self) -> bool:
         return self._closed or self._given in self._done or (self._end is not None and self._given >= self._end)

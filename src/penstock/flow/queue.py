@@ -109,8 +109,8 @@ class BlockQueue(Generic[T]):
         """Return the counts `puts`, `gets` and `drops`, the present `fill`, `capacity` and `nbytes`, and
         `waited_seconds`, the time during which at least one thread waited in `get`."""
         counts = {"puts": self.puts, "gets": self.gets, "drops": self.drops}
-        held = {"fill": len(self._held), "capacity": self.capacity, "nbytes": self.held_bytes}
-        return {**counts, **held, "waited_seconds": self._waiting.seconds}
+        figures = {"fill": len(self._held), "capacity": self.capacity, "nbytes": self.held_bytes}
+        return {**counts, **figures, "waited_seconds": self._waiting.seconds}
 
     def producer(self) -> Producer[T]:
         """Return a token to put items with. The queue closes when the last token is closed."""

@@ -79,8 +79,8 @@ def _temporary() -> str:
         folder = os.path.join(tempfile.gettempdir(), f"penstock-kernels-{os.getuid()}")
         with suppress(FileExistsError):
             os.mkdir(folder, 0o700)
-        found = os.lstat(folder)
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not stat.S_IMODE(found.st_mode) & 0o077:
+        status = os.lstat(folder)
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not stat.S_IMODE(status.st_mode) & 0o077:
             return folder
         folder = tempfile.mkdtemp(prefix="penstock-kernels-")
     except OSError as error:

@@ -13,11 +13,11 @@ from penstock.core.selection import Selection
 from penstock.core.spec import Field
 
 
-def assert_same_array(found: Array, expected: Array, where: str) -> None:
+def assert_same_array(actual: Array, expected: Array, where: str) -> None:
     """Fail unless dtype, shape and every bit are equal (so NaN equals NaN).
 
     Args:
-        found: The array that was read.
+        actual: The array that was read.
         expected: The array that it should be.
         where: Text of the failure, such as the name of the column.
 
@@ -27,20 +27,20 @@ def assert_same_array(found: Array, expected: Array, where: str) -> None:
     Example:
         >>> assert_same_array(np.array([np.nan]), np.array([np.nan]), "rewards")
     """
-    assert isinstance(found, Ragged) == isinstance(expected, Ragged), where
-    assert found.dtype == expected.dtype, where
-    assert found.shape == expected.shape, where
-    if isinstance(found, Ragged) and isinstance(expected, Ragged):
-        assert found.offsets.tolist() == expected.offsets.tolist(), where
-        found, expected = found.values, expected.values
-    assert np.asarray(found).tobytes() == np.asarray(expected).tobytes(), where
+    assert isinstance(actual, Ragged) == isinstance(expected, Ragged), where
+    assert actual.dtype == expected.dtype, where
+    assert actual.shape == expected.shape, where
+    if isinstance(actual, Ragged) and isinstance(expected, Ragged):
+        assert actual.offsets.tolist() == expected.offsets.tolist(), where
+        actual, expected = actual.values, expected.values
+    assert np.asarray(actual).tobytes() == np.asarray(expected).tobytes(), where
 
 
-def assert_same_episode(found: Episode, expected: Episode) -> None:
+def assert_same_episode(actual: Episode, expected: Episode) -> None:
     """Fail unless columns and metadata are equal.
 
     Args:
-        found: The episode that was read.
+        actual: The episode that was read.
         expected: The episode that it should be. Metadata that it lacks are not compared.
 
     Raises:
@@ -50,12 +50,12 @@ def assert_same_episode(found: Episode, expected: Episode) -> None:
         >>> from penstock.testing.examples import FLAT
         >>> assert_same_episode(FLAT.episodes()[0], FLAT.episodes()[0])
     """
-    assert len(found) == len(expected)
-    assert list(found.columns) == list(expected.columns)
+    assert len(actual) == len(expected)
+    assert list(actual.columns) == list(expected.columns)
     for path, array in expected.columns.items():
-        assert_same_array(found.columns[path], array, path)
+        assert_same_array(actual.columns[path], array, path)
     given = dict(expected.metadata)
-    assert {name: found.metadata.get(name) for name in given} == given
+    assert {name: actual.metadata.get(name) for name in given} == given
 
 
 def rows_of(episodes: Sequence[Episode], path: str) -> list[npt.NDArray[np.generic]]:

@@ -91,17 +91,17 @@ class ViewerServer:
         options: dict[str, Any],
     ) -> list[ViewedDataset]:
         """Open datasets with different names, from the last parts of their locations."""
-        found: dict[str, ViewedDataset] = {}
+        datasets: dict[str, ViewedDataset] = {}
         for location in locations:
             located = locate(location, format=format, storage_options=stores if has_url(location) else None)
             data = self._opened.enter_context(EpisodeDataset(located.open(**options)))
             number, name = 1, located.name
-            while name in found:
+            while name in datasets:
                 number += 1
                 name = f"{located.name}-{number}"
             file, message = (curation, "") if curation is not None else _curation_of(located, data.source)
-            found[name] = ViewedDataset(name, str(located), located.format, data, curation=file, no_curation=message)
-        return list(found.values())
+            datasets[name] = ViewedDataset(name, str(located), located.format, data, curation=file, no_curation=message)
+        return list(datasets.values())
 
     def run(self) -> None:
         """Answer requests until `stop`, or until the process is interrupted."""

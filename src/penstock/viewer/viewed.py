@@ -271,12 +271,12 @@ class ViewedDataset:
         entries: Mapping[str, Any] = self._data.source.episode_metadata([number])[0]
         steps = int(self._data.episodes.length[e])
         with self._lock:
-            found = () if self._report is None else self._report.findings
+            all_findings = () if self._report is None else self._report.findings
             known = number < self._curation.episodes  # others were appended since the file was written
             marks = self._curation[number].to_json() if known else {}
         findings = [
             {"name": f.name, "level": f.level, "message": f.message, "column": f.column, "row": row}
-            for f in found
+            for f in all_findings
             for episode, row in zip(f.episodes, f.rows or (0,) * len(f.episodes), strict=True)
             if episode == number
         ]
@@ -356,14 +356,14 @@ class ViewedDataset:
 
     def _texts(self, number: int) -> dict[str, str]:
         """The first row of each column of text."""
-        found: dict[str, str] = {}
+        texts: dict[str, str] = {}
         for path, field in self._data.spec.items():
             begin, end = self._data.source.episode_rows(field.align, number)
             if field.kind == "text" and end > begin:
                 one = np.ones(1, np.int64)
                 rows = self._data.source.read_ragged(path, Selection(one * 0, one * begin, one, one * 0, (1, 1)))
-                found[path] = Ragged(rows.values, rows.offsets).strings()[0]
-        return found
+                texts[path] = Ragged(rows.values, rows.offsets).strings()[0]
+        return texts
 
     def _rate(self, number: int) -> float:
         """Steps a second: as the dataset states it, or by the timestamps in seconds of the episode; else 10."""

@@ -53,11 +53,11 @@ def existing_root(repo_id: str, root: str | Path | None) -> Path:
     Raises:
         FileNotFoundError: It has no metadata. The message says where they were looked for.
     """
-    found = root_of(repo_id, root)
-    if not (found / INFO).is_file():
+    folder = root_of(repo_id, root)
+    if not (folder / INFO).is_file():
         by = "root" if root is not None else HOME
         raise FileNotFoundError(
-            f"no LeRobot dataset {repo_id!r}: looked for {found / INFO}, by {by}; nothing is downloaded, so fetch it "
-            f"there: hf download {repo_id} --repo-type dataset --local-dir {found}"
+            f"no LeRobot dataset {repo_id!r}: looked for {folder / INFO}, by {by}; nothing is downloaded, so fetch it "
+            f"there: hf download {repo_id} --repo-type dataset --local-dir {folder}"
         )
-    return found
+    return folder

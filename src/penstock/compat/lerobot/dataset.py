@@ -141,9 +141,9 @@ class LeRobotDataset(_Dataset):
         LeRobotDatasetMetadata.create(
             repo_id, fps, features, robot_type=robot_type, root=root, use_videos=use_videos, vcodec=vcodec
         )
-        made = cls(repo_id, root, tolerance_s=tolerance_s, video_backend=video_backend)
-        made.episode_buffer = made.create_episode_buffer()
-        return made
+        dataset = cls(repo_id, root, tolerance_s=tolerance_s, video_backend=video_backend)
+        dataset.episode_buffer = dataset.create_episode_buffer()
+        return dataset
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies read. The writer and unsaved frames stay with the original."""
@@ -172,14 +172,14 @@ class LeRobotDataset(_Dataset):
         columns = self._open()[1][[operator.index(i) for i in indices]].flat
         features = {name: each for name, each in self.meta.stored.features.items() if each.path in columns}
         ordered = sorted(features, key=lambda name: features[name].dtype != "video")  # LeRobot has video first
-        found = {name: self._values(features[name], columns[features[name].path]) for name in ordered}
+        by_feature = {name: self._values(features[name], columns[features[name].path]) for name in ordered}
         for name in self.delta_timestamps or {}:
             mask = columns[f"{features[name].path}_mask"]
-            found[f"{name}_is_pad"] = torch.as_tensor(~np.asarray(mask))
+            by_feature[f"{name}_is_pad"] = torch.as_tensor(~np.asarray(mask))
         texts = columns.get(TASK)
         if isinstance(texts, Ragged):
-            found[TASK] = texts.strings()
-        items = [{name: values[i] for name, values in found.items()} for i in range(len(indices))]
+            by_feature[TASK] = texts.strings()
+        items = [{name: values[i] for name, values in by_feature.items()} for i in range(len(indices))]
         if self.image_transforms is not None:
             for item in items:
                 for name in self.meta.camera_keys:

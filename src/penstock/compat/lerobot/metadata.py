@@ -138,14 +138,16 @@ class LeRobotDatasetMetadata:
     @cached_property
     def info(self) -> dict[str, Any]:
         """Content of `meta/info.json`, with shapes as tuples. Episodes that are not finalised are counted."""
-        found = dict(self.stored.entries)
-        found["features"] = {name: {**each, "shape": tuple(each["shape"])} for name, each in found["features"].items()}
+        entries = dict(self.stored.entries)
+        entries["features"] = {
+            name: {**each, "shape": tuple(each["shape"])} for name, each in entries["features"].items()
+        }
         if self.pending:
-            found["total_episodes"] = len(self.entries)
-            found["total_frames"] = sum(entry.length for entry in self.entries)
-            found["total_tasks"] = len(self.tasks)
-            found["splits"] = {"train": f"0:{len(self.entries)}"}
-        return found
+            entries["total_episodes"] = len(self.entries)
+            entries["total_frames"] = sum(entry.length for entry in self.entries)
+            entries["total_tasks"] = len(self.tasks)
+            entries["splits"] = {"train": f"0:{len(self.entries)}"}
+        return entries
 
     @cached_property
     def pending(self) -> list[PendingEpisode]:

@@ -68,14 +68,14 @@ def list_cmd(
     """List the datasets of this machine or of a hub."""
     with _errors_in_red():
         if path == "local":
-            found = local.list_local_datasets(True, not all, prefix)
+            listed = local.list_local_datasets(True, not all, prefix)
             title = f"Local Minari datasets('{get_dataset_path()}')"
         else:
             hub, inner = _hub(default_remote() if path == "remote" else path)
             wanted = "/".join(part for part in (inner, prefix) if part) or None
-            found = hosting.list_remote_datasets(hub, wanted, True, not all)
+            listed = hosting.list_remote_datasets(hub, wanted, True, not all)
             title = f"Minari datasets in {hub}"
-    _print_table(found, title)
+    _print_table(listed, title)
 
 
 def _hub(path: str) -> tuple[str, str]:

@@ -151,9 +151,9 @@ def _check_wrappers(spec: EnvSpec) -> None:
     safe = {f"{wrapper.__module__}:{wrapper.__name__}" for wrapper in known.values() if wrapper is not None}
     others = [wrapper for wrapper in spec.additional_wrappers if wrapper.entry_point not in safe]
     if others:
-        told = ", ".join(f"{wrapper.name} from {wrapper.entry_point!r} with {wrapper.kwargs}" for wrapper in others)
+        names = ", ".join(f"{wrapper.name} from {wrapper.entry_point!r} with {wrapper.kwargs}" for wrapper in others)
         raise UnsafeDataError(
-            f"expected wrappers of gymnasium that neither run code nor write files, got {told} in the dataset's "
+            f"expected wrappers of gymnasium that neither run code nor write files, got {names} in the dataset's "
             "metadata; pass trust=True if you know where the dataset comes from"
         )
 

@@ -117,8 +117,8 @@ def _spaces(
         return observation_space, action_space
     if env is None:
         raise DataError("Both observation space and action space must be provided, if env is None")
-    made = env if isinstance(env, gymnasium.Env) else gymnasium.make(env)
-    return observation_space or made.observation_space, action_space or made.action_space
+    built = env if isinstance(env, gymnasium.Env) else gymnasium.make(env)
+    return observation_space or built.observation_space, action_space or built.action_space
 
 
 def combine_datasets(datasets_to_combine: Sequence[MinariDataset], new_dataset_id: str) -> MinariDataset:
@@ -213,7 +213,7 @@ def get_normalized_score(dataset: MinariDataset, returns: npt.ArrayLike) -> Any:
 
 def get_dataset_spec_dict(dataset_spec: Mapping[str, Any]) -> dict[str, str]:
     """Return a description of a dataset's raw metadata, as Markdown."""
-    told = {name: dataset_spec.get(key, "Not provided") for name, key in _SHOWN.items()}
+    entries = {name: dataset_spec.get(key, "Not provided") for name, key in _SHOWN.items()}
     spaces = {"Observation": dataset_spec.get("observation_space"), "Action": dataset_spec.get("action_space")}
     version, link = dataset_spec.get("minari_version"), dataset_spec.get("code_permalink")
     supported = "supported" if is_supported(version) else "not supported"
@@ -225,7 +225,7 @@ def get_dataset_spec_dict(dataset_spec: Mapping[str, Any]) -> dict[str, str]:
         **{f"Dataset {name} Space": f"`{_flat(space)}`" for name, space in spaces.items() if space is not None},
         **{
             name: value if isinstance(value, str) else ", ".join(sorted(map(str, value)))
-            for name, value in told.items()
+            for name, value in entries.items()
         },
         "Code Permalink": f"[{link}]({link})" if link else "Not provided",
         "Minari Version": f"`{version}` ({supported})",
@@ -237,5 +237,5 @@ _SHOWN = {"Algorithm": "algorithm_name", "Author": "author", "Email": "author_em
 
 
 def _flat(space: Any) -> str:
-    made = deserialize_space(space) if isinstance(space, str) or is_dict(space) else space
-    return " ".join(repr(made).split())
+    parsed = deserialize_space(space) if isinstance(space, str) or is_dict(space) else space
+    return " ".join(repr(parsed).split())

@@ -48,8 +48,8 @@ class _Reader:
         self.path = path
         self._fd = fd
 
-    def number(self, at: int) -> int:
-        return int.from_bytes(read_at(self.path, self._fd, 4, at))
+    def number(self, offset: int) -> int:
+        return int.from_bytes(read_at(self.path, self._fd, 4, offset))
 
     def check_table(self, begin: int, end: int, step: int = 1, first: int = 0) -> None:
         """Check a table of 32-bit numbers, of which each `step`-th from `first` on is the size of a packet."""

@@ -461,8 +461,8 @@ class VideoFiles:
                     message = f"expected {length} bytes, got {len(raw)}: the file was cut; restore it"
                     raise FormatError(message, path=path, where=f"byte {begin}")
                 for p in range(a, b):
-                    at = int(offset[p]) - begin
-                    yield raw[at : at + int(size[p])], int(index.rank[first + p])
+                    start = int(offset[p]) - begin
+                    yield raw[start : start + int(size[p])], int(index.rank[first + p])
 
 
 @contextmanager

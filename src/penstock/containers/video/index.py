@@ -66,8 +66,8 @@ class FileIdentity(NamedTuple):
         if (remote := remote_file(path)) is not None:
             state = remote.state
             return cls(state.device, state.inode, state.size, state.mtime_ns)
-        found = os.fstat(fd)
-        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        status = os.fstat(fd)
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,8 +320,8 @@ def _offset(fd: int, packet: Any, path: Path) -> int | None:
     if packet.pos is None or packet.pos < 0:
         return None
     raw = bytes(packet)
-    found = read_at(path, fd, len(raw) + _HEADER, packet.pos).find(raw)
-    return None if found < 0 else packet.pos + found
+    place = read_at(path, fd, len(raw) + _HEADER, packet.pos).find(raw)
+    return None if place < 0 else packet.pos + place
 
 
 def _check_size(context: Any, path: Path) -> None:
@@ -336,8 +336,8 @@ def _described(context: Any) -> dict[str, Any]:
     numbers = [context.width, context.height, context.bits_per_coded_sample, *map(int, colours)]
     names = [context.name, context.codec_tag, context.pix_fmt, context.profile]
     digest = hashlib.sha256(repr((numbers, names)).encode() + (context.extradata or b""))
-    told = {"width": context.width, "height": context.height, "codec": context.name}
-    return {**told, "encoding": digest.hexdigest()}
+    sizes = {"width": context.width, "height": context.height, "codec": context.name}
+    return {**sizes, "encoding": digest.hexdigest()}
 
 
 def _index(identity: FileIdentity, header: dict[str, Any], arrays: dict[str, AnyArray]) -> PacketIndex:

@@ -146,10 +146,10 @@ class ImageColumn:
 
     def load(self, block: int) -> Ragged:
         """Return the encoded images of a block."""
-        found = self.data.block(block, self.name, _BYTES.dtype, encoded_images)
-        if not isinstance(found, Ragged):
-            raise FormatError(f"expected encoded images, got {found.dtype}")
-        return found
+        encoded = self.data.block(block, self.name, _BYTES.dtype, encoded_images)
+        if not isinstance(encoded, Ragged):
+            raise FormatError(f"expected encoded images, got {encoded.dtype}")
+        return encoded
 
     def read(self, selection: Selection, out: AnyArray) -> None:
         """Decode each wanted image once, and copy it to its other places."""
@@ -197,10 +197,10 @@ class TaskColumn:
         numbers = np.asarray(self.index.load(block), np.int64)
         known, texts = self._texts
         places = np.searchsorted(known, numbers)
-        found = np.append(known, -1)[np.minimum(places, len(known))] == numbers
-        if not found.all():
+        matches = np.append(known, -1)[np.minimum(places, len(known))] == numbers
+        if not matches.all():
             raise FormatError(
-                f"expected the number of a task among {known[:8].tolist()}, got {numbers[~found][:8].tolist()}; add "
+                f"expected the number of a task among {known[:8].tolist()}, got {numbers[~matches][:8].tolist()}; add "
                 "its text to the tasks in meta",
                 path=self.index.data.file_of(block).path,
             )
@@ -254,13 +254,13 @@ class CountedRagged:
         """Gather values."""
         offsets = self.value_offsets
         spans = zip(selection.start.tolist(), selection.length.tolist(), selection.at.tolist(), strict=True)
-        for start, length, at in spans:
+        for start, length, destination in spans:
             if not length:
                 continue
             first, last = np.searchsorted(offsets, [start, start + length - 1], side="right").tolist()
             rows = self.read_ragged(span(last - first + 1, first - 1))
             skipped = start - int(offsets[first - 1])
-            out[at : at + length] = rows.values[skipped : skipped + length]
+            out[destination : destination + length] = rows.values[skipped : skipped + length]
 
 
 def rows_of(array: Any, field: Field) -> Array:
@@ -310,10 +310,10 @@ def encoded_images(array: Any) -> Ragged:
         raise FormatError(f"expected the bytes of images, got {array.type}")
     if array.null_count:
         raise FormatError(f"expected the bytes of every image, got {array.null_count} rows without; embed the images")
-    found = values_of(array, _BYTES)
-    if not isinstance(found, Ragged):
-        raise FormatError(f"expected the bytes of images, got {found.dtype}")
-    return found
+    values = values_of(array, _BYTES)
+    if not isinstance(values, Ragged):
+        raise FormatError(f"expected the bytes of images, got {values.dtype}")
+    return values
 
 
 def _storage(array: Any) -> Any:

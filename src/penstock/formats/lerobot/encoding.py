@@ -98,7 +98,7 @@ def stored_features(spec: Spec, cameras: Cameras) -> dict[str, StoredFeature]:
     Raises:
         SpecError: LeRobot has no place for a column.
     """
-    found: dict[str, StoredFeature] = {}
+    features: dict[str, StoredFeature] = {}
     for path, field in spec.items():
         if path == TASK and field.kind == "text" and field.align == "step":
             continue
@@ -110,11 +110,11 @@ def stored_features(spec: Spec, cameras: Cameras) -> dict[str, StoredFeature]:
                 f"expected {path} with T rows of numbers or text, got {field.kind} rows, align={field.align!r}; "
                 "penstock.convert adapts columns"
             )
-        found[path] = StoredFeature(Feature(name, path, _dtype(path, field, cameras), field.shape), field)
-    names = [stored.feature.name for stored in found.values()]
+        features[path] = StoredFeature(Feature(name, path, _dtype(path, field, cameras), field.shape), field)
+    names = [stored.feature.name for stored in features.values()]
     if len(set(names)) < len(names):
         raise SpecError(f"expected columns whose names differ in LeRobot, got {names}")
-    return found
+    return features
 
 
 def index_features() -> dict[str, dict[str, Any]]:

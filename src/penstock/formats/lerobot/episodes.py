@@ -180,7 +180,7 @@ def read_statistics(info: Info, episodes: Sequence[int]) -> dict[int, dict[str, 
         episodes: Wanted `episode_index`.
     """
     wanted = set(episodes)
-    found: dict[int, dict[str, dict[str, Any]]] = {}
+    by_episode: dict[int, dict[str, dict[str, Any]]] = {}
     if not info.shared_files:
         path = info.root / "meta/episodes_stats.jsonl"
         rows = _json_rows(path) if path.is_file() else []
@@ -196,8 +196,8 @@ def read_statistics(info: Info, episodes: Sequence[int]) -> dict[int, dict[str, 
             for name in names:
                 _, feature, figure = name.split("/", 2)
                 figures.setdefault(feature, {})[figure] = row[name]
-            found[int(row["episode_index"])] = figures
-    return found
+            by_episode[int(row["episode_index"])] = figures
+    return by_episode
 
 
 def read_tasks(info: Info) -> dict[int, str] | None:

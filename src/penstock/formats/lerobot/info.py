@@ -143,12 +143,12 @@ class Info:
         splits = splits if is_dict(splits) else {}
         if name not in splits:
             raise ArgumentError(f"no split {name!r}{suggestion(name, splits)}; there are {list(splits)}")
-        found = re.fullmatch(r"(\d+):(\d+)", str(splits[name]))
-        if found is None:
+        match = re.fullmatch(r"(\d+):(\d+)", str(splits[name]))
+        if match is None:
             raise FormatError(
                 f"expected a range such as '0:10' for the split {name!r}, got {splits[name]!r}", path=self.root / INFO
             )
-        return int(found[1]), int(found[2])
+        return int(match[1]), int(match[2])
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -158,12 +158,12 @@ def read_json(path: Path) -> dict[str, Any]:
     if len(raw) > LIMIT:
         raise FormatError(f"expected at most {LIMIT} bytes, got more", path=path)
     try:
-        found = json.loads(raw)
+        value = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"expected a JSON object, got text that is not JSON: {error}", path=path) from error
-    if not is_dict(found):
-        raise FormatError(f"expected a JSON object, got {type(found).__name__}", path=path)
-    return found
+    if not is_dict(value):
+        raise FormatError(f"expected a JSON object, got {type(value).__name__}", path=path)
+    return value
 
 
 def has_info(root: Path) -> bool:
@@ -205,17 +205,17 @@ def _as_written(features: dict[str, Feature], entries: Mapping[str, Any], path: 
     columns = own.get("columns") if is_dict(own) else None
     if not is_dict(columns):
         return features
-    found = dict(features)
+    written = dict(features)
     for name in features.keys() & columns.keys():
         described, feature = columns[name], features[name]
         place, shape = (described.get(key) for key in ("path", "shape")) if is_dict(described) else (None, None)
         if not isinstance(place, str) or not place or not is_list(shape):
             raise FormatError(f"expected path and shape of {name!r}, got {described!r}", path=path, where=INTERNAL)
         sizes = feature.shape if tuple(shape) not in ((), (1,)) or feature.shape else tuple(shape)
-        found[name] = Feature(name, place, feature.dtype, sizes)
-    if len({feature.path for feature in found.values()}) < len(found):
+        written[name] = Feature(name, place, feature.dtype, sizes)
+    if len({feature.path for feature in written.values()}) < len(written):
         raise FormatError("expected columns with different paths", path=path, where=INTERNAL)
-    return found
+    return written
 
 
 def _feature(name: str, path: str, described: Any) -> Feature:

@@ -51,7 +51,7 @@ def read_pending(info: Info, known: set[int], damage: list[str]) -> list[Pending
         known: Indices of episodes that are in its files already.
         damage: Messages about unreadable files are appended.
     """
-    found: list[PendingEpisode] = []
+    episodes: list[PendingEpisode] = []
     for path in sorted((info.root / FOLDER).glob("episode-*.parquet")):
         try:
             episode = _read(info, path)
@@ -59,8 +59,8 @@ def read_pending(info: Info, known: set[int], damage: list[str]) -> list[Pending
             damage.append(str(error))
             continue
         if episode.entry.index not in known:
-            found.append(episode)
-    return sorted(found, key=lambda episode: episode.entry.index)
+            episodes.append(episode)
+    return sorted(episodes, key=lambda episode: episode.entry.index)
 
 
 def _read(info: Info, path: Path) -> PendingEpisode:

@@ -254,7 +254,7 @@ def open_files(
 
 def _runs(file: ParquetFile) -> dict[int, tuple[int, int]]:
     """Return first row and length of each episode in a file. An episode of several runs has the length -1."""
-    found: dict[int, tuple[int, int]] = {}
+    runs: dict[int, tuple[int, int]] = {}
     columns: list[Any] = []
     for group in range(len(file.rows)):
         with parsing(file.path, f"episode_index, row group {group}"):
@@ -263,8 +263,8 @@ def _runs(file: ParquetFile) -> dict[int, tuple[int, int]]:
     edges = np.flatnonzero(np.diff(index, prepend=index[:1] - 1, append=index[-1:] - 1))
     for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         number = int(index[start])
-        found[number] = (start, end - start) if number not in found else (start, -1)
-    return found
+        runs[number] = (start, end - start) if number not in runs else (start, -1)
+    return runs
 
 
 def _names(
@@ -364,7 +364,7 @@ def _digest(info: Info, data: DataFiles, kept: Sequence[EpisodeEntry], spec: Spe
             info.entries,
             [[entry.index, entry.length, entry.tasks] for entry in kept],
             [file.identity for file in data.files],
-            [[str(name), found.size, found.mtime_ns] for name, found in _videos(info, kept)],
+            [[str(name), state.size, state.mtime_ns] for name, state in _videos(info, kept)],
             spec.fingerprint,
         ]
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
@@ -385,17 +385,17 @@ def _metadata(
     own = info.entries.get(INTERNAL)
     written = own.get("metadata") if is_dict(own) else None
     stats = info.root / STATS
-    found: dict[str, Any] = {
+    entries: dict[str, Any] = {
         **(written if is_dict(written) else {}),
         **kept,
         "names": {info.features[name].path: name for name in names if name in info.features},
         "statistics": _by_path(info, read_json(stats)) if stats.is_file() else {},
     }
     if left_out:
-        found["left_out"] = [f"{name}: {why}" for name, why in left_out.items()]
+        entries["left_out"] = [f"{name}: {why}" for name, why in left_out.items()]
     if damage:
-        found["damage"] = [each.message for each in damage]
-    return found
+        entries["damage"] = [each.message for each in damage]
+    return entries
 
 
 def _by_path(info: Info, stored: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -67,7 +67,7 @@ def merged(one: Mapping[str, AnyArray], other: Mapping[str, AnyArray]) -> Figure
     squares = [
         (each["std"] ** 2 + (each["mean"] - mean) ** 2) * count for each, count in zip(both, counts, strict=True)
     ]
-    found: Figures = {
+    figures: Figures = {
         "min": np.minimum(one["min"], other["min"]),
         "max": np.maximum(one["max"], other["max"]),
         "mean": mean,
@@ -76,8 +76,8 @@ def merged(one: Mapping[str, AnyArray], other: Mapping[str, AnyArray]) -> Figure
     }
     for name in QUANTILES:
         if name in one and name in other:
-            found[name] = (one[name] * counts[0] + other[name] * counts[1]) / total
-    return found
+            figures[name] = (one[name] * counts[0] + other[name] * counts[1]) / total
+    return figures
 
 
 def _few(rows: AnyArray) -> Figures:
@@ -115,14 +115,14 @@ def _quantiles(values: AnyArray, least: Any, greatest: Any) -> list[Any]:
     numbers: AnyArray = values.astype(np.uint8) if values.dtype == np.bool_ else values
     counts = np.asarray(np.histogram(numbers, bins=edges)[0], np.float64)
     sums = np.cumsum(counts)
-    found: list[Any] = []
+    estimates: list[Any] = []
     for share in QUANTILES.values():
         wanted = share * len(values)
         bin = int(np.searchsorted(sums, wanted))
         if bin == 0 or bin >= BINS:
-            found.append(edges[0] if bin == 0 else edges[-1])
+            estimates.append(edges[0] if bin == 0 else edges[-1])
             continue
         inside = sums[bin] - sums[bin - 1]
         part = (wanted - sums[bin - 1]) / inside if inside else 0
-        found.append(edges[bin] + part * (edges[bin + 1] - edges[bin]))
-    return found
+        estimates.append(edges[bin] + part * (edges[bin + 1] - edges[bin]))
+    return estimates

@@ -79,11 +79,11 @@ def read_features(folder: Path) -> list[RLDSFeature]:
         tree: Any = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"expected JSON, got {error}", path=path) from error
-    found = list(_leaves("", tree, (), path))
-    names = [key for feature in found for key in feature.keys]
+    leaves = list(_leaves("", tree, (), path))
+    names = [key for feature in leaves for key in feature.keys]
     if len(set(names)) < len(names):
         raise FormatError(f"expected features of distinct names, got {names}", path=path)
-    return found
+    return leaves
 
 
 def _leaves(name: str, node: Any, within: tuple[int | None, ...], path: Path) -> Iterator[RLDSFeature]:

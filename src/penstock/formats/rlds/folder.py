@@ -46,13 +46,13 @@ def is_version(path: Path) -> bool:
 
 def versions_below(path: Path) -> dict[str, list[Path]]:
     """Return the folders of versions below a dataset's folder, by config (`""` without), the oldest version first."""
-    found: dict[str, list[Path]] = {}
+    folders: dict[str, list[Path]] = {}
     for config in (path, *sorted(child for child in path.iterdir() if child.is_dir())):
         names = [v for v in config.iterdir() if VERSION.fullmatch(v.name) and v.is_dir() and is_version(v)]
         if names:
             key = "" if config == path else config.name
-            found[key] = sorted(names, key=lambda v: [int(part) for part in v.name.split(".")])
-    return found
+            folders[key] = sorted(names, key=lambda v: [int(part) for part in v.name.split(".")])
+    return folders
 
 
 def version_folder(path: Path, config: str | None, version: str | None) -> Path:
@@ -73,18 +73,20 @@ def version_folder(path: Path, config: str | None, version: str | None) -> Path:
                 f"expected no config and version for the folder of one version, got {config}, {version}"
             )
         return path
-    found = versions_below(path)
-    if not found:
+    folders = versions_below(path)
+    if not folders:
         raise FormatError(f"expected {FILE} next to shards, found none", path=path)
-    if config is None and len(found) > 1:
-        raise ArgumentError(f"expected the name of a config, as config={next(iter(found))!r}; there are {list(found)}")
-    name = next(iter(found)) if config is None else config
-    if name not in found:
-        raise ArgumentError(f"no config {name!r}{suggestion(name, found)}; there are {list(found)}")
-    known = {folder.name: folder for folder in found[name]}
+    if config is None and len(folders) > 1:
+        raise ArgumentError(
+            f"expected the name of a config, as config={next(iter(folders))!r}; there are {list(folders)}"
+        )
+    name = next(iter(folders)) if config is None else config
+    if name not in folders:
+        raise ArgumentError(f"no config {name!r}{suggestion(name, folders)}; there are {list(folders)}")
+    known = {folder.name: folder for folder in folders[name]}
     if version is not None and version not in known:
         raise ArgumentError(f"no version {version!r}; there are {list(known)}")
-    return found[name][-1] if version is None else known[version]
+    return folders[name][-1] if version is None else known[version]
 
 
 def read_info(folder: Path) -> dict[str, Any]:
@@ -92,10 +94,10 @@ def read_info(folder: Path) -> dict[str, Any]:
     path = folder / INFO
     if not path.is_file():
         return {}
-    found: Any = json.loads(read_bytes(path))
-    if not is_dict(found):
-        raise FormatError(f"expected a JSON object, got {type(found).__name__}", path=path)
-    return found
+    entries: Any = json.loads(read_bytes(path))
+    if not is_dict(entries):
+        raise FormatError(f"expected a JSON object, got {type(entries).__name__}", path=path)
+    return entries
 
 
 def splits_of(folder: Path, info: Mapping[str, Any]) -> dict[str, SplitFiles]:
@@ -126,12 +128,12 @@ def _split(folder: Path, name: str, shards: Sequence[re.Match[str]], lengths: Se
 
 def _lengths(info: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     listed: Any = info.get("splits")
-    found: dict[str, tuple[int, ...]] = {}
+    lengths: dict[str, tuple[int, ...]] = {}
     for split in listed if is_list(listed) else []:
         if is_dict(split) and isinstance(split.get("name"), str):
             sizes: Any = split.get("shardLengths")
-            found[split["name"]] = tuple(int(size) for size in sizes) if is_list(sizes) else ()
-    return found
+            lengths[split["name"]] = tuple(int(size) for size in sizes) if is_list(sizes) else ()
+    return lengths
 
 
 def chosen_splits(splits: Mapping[str, SplitFiles], wanted: str | None, folder: Path) -> list[SplitFiles]:

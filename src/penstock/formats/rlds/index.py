@@ -101,7 +101,7 @@ def index_split(splits: Sequence[SplitFiles], features: Sequence[RLDSFeature], *
     """
     paths = [path for split in splits for path in split.paths]
     keys = keys_of(features)
-    stats = [(path.name, found.size, found.mtime_ns) for path in paths for found in (file_state(path),)]
+    stats = [(path.name, state.size, state.mtime_ns) for path in paths for state in (file_state(path),)]
     key = json.dumps([stats, keys, [list(map(str, f.shape)) for f in features]])
     place = _place(paths[0], splits) if cache else None
     if place is not None and (kept := read_arrays(place, MAGIC, key)) is not None:
@@ -128,13 +128,13 @@ def _place(path: Path, splits: Sequence[SplitFiles]) -> Path | None:
 
 
 def _joined(parts: Sequence[RecordIndex]) -> RecordIndex:
-    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS}
-    return _made(joined, [each for part in parts for each in part.damaged])
+    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS}
+    return _made(arrays, [each for part in parts for each in part.damaged])
 
 
 def _made(arrays: Arrays, damaged: Sequence[tuple[str, str]]) -> RecordIndex:
-    found: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
-    return RecordIndex(**found, damaged=tuple(damaged))
+    fields: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
+    return RecordIndex(**fields, damaged=tuple(damaged))
 
 
 def _index_shard(shard: int, path: Path, length: int, features: Sequence[RLDSFeature]) -> RecordIndex:
@@ -153,12 +153,12 @@ def _index_shard(shard: int, path: Path, length: int, features: Sequence[RLDSFea
 def _index_frames(data: ByteArray, features: Sequence[RLDSFeature]) -> tuple[RecordIndex, list[str]]:
     """Index a TFRecord file, and return what ends it."""
     records = index_records(data)
-    found = scan_records(data, records.begin, records.size, features)
+    scanned = scan_records(data, records.begin, records.size, features)
     count = len(records.begin)
     ends = records.end < len(data)
     damaged = [f"record {count} and {BEHIND} at byte {records.end}"] if ends else []
     number, within = np.arange(count), np.zeros(count, np.int64)
-    return _index_of(found, number, records.begin, within, records.size, records.checksum), damaged
+    return _index_of(scanned, number, records.begin, within, records.size, records.checksum), damaged
 
 
 def _index_chunks(data: ByteArray, features: Sequence[RLDSFeature]) -> tuple[RecordIndex, list[str]]:
@@ -176,20 +176,25 @@ def _index_chunks(data: ByteArray, features: Sequence[RLDSFeature]) -> tuple[Rec
         except FormatError as error:
             damaged.append(f"records {number[:1].tolist()} and {chunk.records - 1} more: {error}")
             continue
-        found = scan_records(values, offsets[:-1], np.diff(offsets), features)
+        scanned = scan_records(values, offsets[:-1], np.diff(offsets), features)
         sums = [masked(crc32c(values[a:b])) for a, b in pairwise(offsets.tolist())]
         begin = np.full(chunk.records, chunk.position)
-        parts.append(_index_of(found, number, begin, number - number[:1], np.diff(offsets), np.array(sums)))
+        parts.append(_index_of(scanned, number, begin, number - number[:1], np.diff(offsets), np.array(sums)))
     return _joined(parts), damaged
 
 
 def _index_of(
-    found: ScannedRecords, number: IntArray, begin: IntArray, within: IntArray, size: IntArray, checksum: AnyArray
+    scanned: ScannedRecords, number: IntArray, begin: IntArray, within: IntArray, size: IntArray, checksum: AnyArray
 ) -> RecordIndex:
     shard = np.zeros(len(number), np.int32)
     place = {"shard": shard, "number": number, "begin": begin, "within": within, "size": size}
-    values = {"checksum": checksum.astype(np.uint32), "steps": found.steps, "spans": found.spans, "kinds": found.kinds}
-    renamed = [re.sub(r"^record (\d+)", lambda m: f"record {number[int(m[1])]}", text) for text in found.damaged]
+    values = {
+        "checksum": checksum.astype(np.uint32),
+        "steps": scanned.steps,
+        "spans": scanned.spans,
+        "kinds": scanned.kinds,
+    }
+    renamed = [re.sub(r"^record (\d+)", lambda m: f"record {number[int(m[1])]}", text) for text in scanned.damaged]
     return _made({**place, **values}, [("", text) for text in renamed])
 
 

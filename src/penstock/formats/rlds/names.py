@@ -109,10 +109,12 @@ def read_own(folder: Path) -> OwnFile | None:
     path = folder / FILE
     if not path.is_file():
         return None
-    found: Any = json.loads(read_bytes(path))
-    if not is_dict(found) or found.get("last_step") not in ("observation", "step"):
+    entries: Any = json.loads(read_bytes(path))
+    if not is_dict(entries) or entries.get("last_step") not in ("observation", "step"):
         raise FormatError("expected an object with spec, columns and last_step", path=path)
-    if found.get("images") not in ("png", "jpeg", "raw"):
-        raise FormatError(f"expected images as 'png', 'jpeg' or 'raw', got {found.get('images')!r}", path=path)
-    columns = {str(feature): str(column) for feature, column in found["columns"].items()}
-    return OwnFile(Spec.from_json(found["spec"]), columns, found["last_step"], dict(found["metadata"]), found["images"])
+    if entries.get("images") not in ("png", "jpeg", "raw"):
+        raise FormatError(f"expected images as 'png', 'jpeg' or 'raw', got {entries.get('images')!r}", path=path)
+    columns = {str(feature): str(column) for feature, column in entries["columns"].items()}
+    return OwnFile(
+        Spec.from_json(entries["spec"]), columns, entries["last_step"], dict(entries["metadata"]), entries["images"]
+    )

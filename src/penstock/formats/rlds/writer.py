@@ -51,10 +51,10 @@ class RLDSWriter(Writer):
         self._images: Images = own.images
         self._features = stored_features(own.spec, own.images)
         self._log = AppendLog(shards[0], b"", "a shard of records")
-        found = index_records(map_records(shards[0]))
-        self._log.truncate(found.end)  # a killed writer may have left a part of a record
-        self._count = len(found.begin)
-        self._bytes = int(found.size.sum())
+        index = index_records(map_records(shards[0]))
+        self._log.truncate(index.end)  # a killed writer may have left a part of a record
+        self._count = len(index.begin)
+        self._bytes = int(index.size.sum())
         self._closed = False
         self._write_info([])
 
@@ -85,16 +85,20 @@ class RLDSWriter(Writer):
         name = name or (above if _NAME.fullmatch(above) else "dataset")
         if path.exists():
             raise FileExistsError(f"{path} exists already; delete it, or open it with append")
-        found = stored_features(spec, images)
+        rlds_features = stored_features(spec, images)
         last = "observation" if "boundary" in spec.aligns else "step"
-        own = OwnFile(spec, {feature.path: column for column, feature in found.items()}, last, dict(metadata), images)
+        own = OwnFile(
+            spec, {feature.path: column for column, feature in rlds_features.items()}, last, dict(metadata), images
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(path, durable="folder") as made:
-            made.mkdir()
-            (made / features.FILE).write_text(json.dumps(_tree(found, images), indent=2))
-            (made / FILE).write_text(json.dumps(own.to_json()))
-            (made / folder.INFO).write_text(json.dumps({"name": name, "version": _VERSION, "fileFormat": "tfrecord"}))
-            (made / f"{name}-train.tfrecord-00000-of-00001").touch()
+        with atomic_path(path, durable="folder") as new_folder:
+            new_folder.mkdir()
+            (new_folder / features.FILE).write_text(json.dumps(_tree(rlds_features, images), indent=2))
+            (new_folder / FILE).write_text(json.dumps(own.to_json()))
+            (new_folder / folder.INFO).write_text(
+                json.dumps({"name": name, "version": _VERSION, "fileFormat": "tfrecord"})
+            )
+            (new_folder / f"{name}-train.tfrecord-00000-of-00001").touch()
         return cls(path)
 
     @override
@@ -167,29 +171,29 @@ class RLDSWriter(Writer):
 
 def stored_features(spec: Spec, images: Images) -> dict[str, RLDSFeature]:
     """Return the feature of each column. Raises `SpecError` for columns without one."""
-    found: dict[str, RLDSFeature] = {}
+    features: dict[str, RLDSFeature] = {}
     for column, field in spec.items():
         path = column if field.align == "episode" else f"{STEPS}/{feature_of_column(column)}"
         if column == "truncations":  # is_last cannot say whether an episode that ends early was truncated
             path = f"{STEPS}/truncation"
         if column in ENDS and (field.dtype != np.bool_ or field.shape or field.align != "step"):
             raise SpecError(f"expected {column} as one bool for each step, got {field}")
-        found[column] = encoding.feature_of(path, field, images)
-    for column, feature in found.items():
+        features[column] = encoding.feature_of(path, field, images)
+    for column, feature in features.items():
         flags = {f"{STEPS}/{name}" for name in FLAGS if column != "terminations"}
-        others = {OTHERS, *flags, *(each.path for name, each in found.items() if name != column)}
+        others = {OTHERS, *flags, *(each.path for name, each in features.items() if name != column)}
         lost = spec[column].align == "episode" and column.split("/", maxsplit=1)[0] in (STEPS, METADATA)
         if lost or any(f"{feature.path}/".startswith(f"{path}/") for path in others):
             raise SpecError(f"expected columns with features of their own, got {column} as {feature.path}")
-    return found
+    return features
 
 
-def _tree(found: Mapping[str, RLDSFeature], images: Images) -> dict[str, Any]:
+def _tree(features: Mapping[str, RLDSFeature], images: Images) -> dict[str, Any]:
     """Return the content of `features.json`."""
     nested: dict[str, Any] = {STEPS: {}, METADATA: {}}
     flags = [RLDSFeature(f"{STEPS}/{name}", "number", np.dtype(np.bool_)) for name in FLAGS]
     text = RLDSFeature(OTHERS, "text", np.dtype(np.uint8))
-    for feature in {each.path: each for each in (*flags, text, *found.values())}.values():
+    for feature in {each.path: each for each in (*flags, text, *features.values())}.values():
         *groups, leaf = feature.path.split("/")
         node = nested
         for group in groups:

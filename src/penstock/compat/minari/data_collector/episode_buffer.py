@@ -66,37 +66,37 @@ class EpisodeBuffer:
         return len(self.rewards)
 
 
-def _joined(held: Any, value: Any, where: str, first: bool = False) -> Any:
+def _joined(buffered: Any, value: Any, where: str, first: bool = False) -> Any:
     """`value` appended to each leaf of `held`; with `first`, None starts lists of one value."""
-    if held is None:
+    if buffered is None:
         return _listed(value) if first else _copied(value)
     if is_mapping(value):
-        return _joined_dict(held, value, where)
+        return _joined_dict(buffered, value, where)
     if is_tuple(value):
-        if not is_tuple(held) or len(held) != len(value):
-            raise DataError(f"expected {_shape_of(held)}, got a tuple of {len(value)} - at {where}")
-        return tuple(_joined(h, v, f"{where}/{i}") for i, (h, v) in enumerate(zip(held, value, strict=True)))
-    if isinstance(held, (Mapping, tuple)):
-        raise DataError(f"expected {_shape_of(held)}, got a {type(value).__name__} - at {where}")
-    if is_list(held):
-        held.append(_copied(value))
-        return held
-    return [held, _copied(value)]
+        if not is_tuple(buffered) or len(buffered) != len(value):
+            raise DataError(f"expected {_shape_of(buffered)}, got a tuple of {len(value)} - at {where}")
+        return tuple(_joined(h, v, f"{where}/{i}") for i, (h, v) in enumerate(zip(buffered, value, strict=True)))
+    if isinstance(buffered, (Mapping, tuple)):
+        raise DataError(f"expected {_shape_of(buffered)}, got a {type(value).__name__} - at {where}")
+    if is_list(buffered):
+        buffered.append(_copied(value))
+        return buffered
+    return [buffered, _copied(value)]
 
 
-def _joined_dict(held: Any, value: Mapping[str, Any], where: str) -> dict[str, Any]:
-    if not is_mapping(held) or held.keys() != value.keys():
+def _joined_dict(buffered: Any, value: Mapping[str, Any], where: str) -> dict[str, Any]:
+    if not is_mapping(buffered) or buffered.keys() != value.keys():
         raise DataError(
-            f"expected {_shape_of(held)}, got the keys {sorted(value)} - at {where}; every step needs the same keys: "
-            "fill in what is missing in a StepDataCallback, or collect with record_infos='union'"
+            f"expected {_shape_of(buffered)}, got the keys {sorted(value)} - at {where}; every step needs the same "
+            "keys: fill in what is missing in a StepDataCallback, or collect with record_infos='union'"
         )
-    return {key: _joined(held[key], value[key], f"{where}/{key}") for key in held}
+    return {key: _joined(buffered[key], value[key], f"{where}/{key}") for key in buffered}
 
 
-def _shape_of(held: Any) -> str:
-    if is_mapping(held):
-        return f"the keys {sorted(held)}"
-    return f"a tuple of {len(held)}" if is_tuple(held) else "a single value"
+def _shape_of(buffered: Any) -> str:
+    if is_mapping(buffered):
+        return f"the keys {sorted(buffered)}"
+    return f"a tuple of {len(buffered)}" if is_tuple(buffered) else "a single value"
 
 
 def _listed(value: Any) -> Any:

@@ -82,12 +82,12 @@ class MinariStorage:
         Raises as `read_raw_metadata` does.
         """
         entries = cls.read_raw_metadata(data_path)
-        found = [deserialize_space(entries[name]) for name in _SPACES if entries.get(name) is not None]
-        if len(found) < len(_SPACES):
-            found = widest_spaces(Path(data_path))
+        spaces = [deserialize_space(entries[name]) for name in _SPACES if entries.get(name) is not None]
+        if len(spaces) < len(_SPACES):
+            spaces = widest_spaces(Path(data_path))
         kind = get_minari_storage(str(entries.get("data_format", "hdf5")))
         # Files of releases before the flag say by their bytes what is encoded; the flag then tells what is written.
-        return kind(Path(data_path), found[0], found[1], jpeg_encoding=bool(entries.get("jpeg_encoding", False)))
+        return kind(Path(data_path), spaces[0], spaces[1], jpeg_encoding=bool(entries.get("jpeg_encoding", False)))
 
     @classmethod
     def new(
@@ -250,9 +250,9 @@ class MinariStorage:
         """Close the files. A dataset without episodes gets its empty data file, so that others can read it."""
         if self.total_episodes == 0 and not has_data(self._data_path):
             self._begin(empty_spec(*self._columns))
-        for held in (self._reading, self._writing):
-            if held is not None:
-                held.close()
+        for opened in (self._reading, self._writing):
+            if opened is not None:
+                opened.close()
         self._reading = self._writing = None
 
     def _begin(self, spec: Spec) -> None:

@@ -79,17 +79,17 @@ def legacy_metadata(data: Path) -> dict[str, Any]:
     """
     if not (data / MAIN).is_file() and not (data / metadata.FILE).exists():
         raise DataError(f"No data found in data path {data}")
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     if (data / MAIN).is_file() and (data / MAIN).stat().st_size:
         with File(data / MAIN) as file:
-            found = legacy.read_attributes(file)
-    if not any(name in found for name in ROOT_MARKS):
+            entries = legacy.read_attributes(file)
+    if not any(name in entries for name in ROOT_MARKS):
         raise FormatError(
             "expected metadata, got none, probably because of a killed writer; rebuild it with "
             "penstock.formats.minari.recover.rebuild_metadata",
             path=data / metadata.FILE,
         )
-    return {**found, "data_format": "hdf5", "jpeg_encoding": False}
+    return {**entries, "data_format": "hdf5", "jpeg_encoding": False}
 
 
 def widest_spaces(data: Path) -> list[gymnasium.Space[Any]]:

@@ -43,7 +43,7 @@ def list_local_datasets(
     Datasets that cannot be read, or whose metadata has another id, are warned about and left out. Arguments:
     `latest_version` keeps the highest version of each name, `compatible_minari_version` what can be read here.
     """
-    found: dict[str, dict[str, Any]] = {}
+    listed: dict[str, dict[str, Any]] = {}
     for dataset_id in root.datasets(get_dataset_path(), prefix):
         try:
             metadata = _checked(dataset_id)
@@ -51,8 +51,8 @@ def list_local_datasets(
             warnings.warn(f"Misconfigured dataset named {dataset_id}: {error}", stacklevel=2)
             continue
         if not compatible_minari_version or is_supported(metadata.get("minari_version")):
-            found[dataset_id] = metadata
-    return {key: found[key] for key in latest(list(found))} if latest_version else found
+            listed[dataset_id] = metadata
+    return {key: listed[key] for key in latest(list(listed))} if latest_version else listed
 
 
 def _checked(dataset_id: str) -> dict[str, Any]:

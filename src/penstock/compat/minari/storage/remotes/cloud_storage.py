@@ -53,16 +53,16 @@ class CloudStorage:
 
     def list_datasets(self, prefix: str | None = None) -> Iterator[str]:
         """Return the ids of the hub's datasets that start with `prefix`, sorted. Other names are ignored."""
-        found = self._registered("datasets") if self.scheme == "hf" else self._walked(_DATA_FILE, prefix)
-        return (name for name in sorted(set(found)) if name.startswith(prefix or "") and _is_id(name))
+        names = self._registered("datasets") if self.scheme == "hf" else self._walked(_DATA_FILE, prefix)
+        return (name for name in sorted(set(names)) if name.startswith(prefix or "") and _is_id(name))
 
     def list_namespaces(self) -> Iterator[str]:
         """Return the namespaces that have metadata on the hub, sorted."""
         if self.scheme == "hf":
-            found: Iterable[str] = (*self._groups(), *self._registered("namespaces"))
+            names: Iterable[str] = (*self._groups(), *self._registered("namespaces"))
         else:
-            found = self._walked(f"/{root.NAMESPACE_FILE}", None)
-        return (name for name in sorted(set(found)) if ids.NAMESPACE.fullmatch(name))
+            names = self._walked(f"/{root.NAMESPACE_FILE}", None)
+        return (name for name in sorted(set(names)) if ids.NAMESPACE.fullmatch(name))
 
     def get_dataset_metadata(self, dataset_id: str) -> dict[str, Any]:
         """Return the raw metadata of a dataset ("" for a dataset at the hub's root).
@@ -83,8 +83,8 @@ class CloudStorage:
             staging.mkdir()
             self._copy(dataset_id, staging)
             target.parent.mkdir(parents=True, exist_ok=True)  # namespaces appear with their first dataset
-            with atomic_path(target, overwrite=True) as made:
-                move(staging, made)
+            with atomic_path(target, overwrite=True) as new_folder:
+                move(staging, new_folder)
 
     def _copy(self, dataset_id: str, staging: Path) -> None:
         prefix = f"{self._path(dataset_id)}/"
@@ -137,12 +137,12 @@ class CloudStorage:
         if len(raw) > metadata.LIMIT:
             raise FormatError(f"expected metadata of at most {metadata.LIMIT} bytes, got more", path=self._path(name))
         try:
-            found = json.loads(raw)
+            value = json.loads(raw)
         except (ValueError, RecursionError) as error:
             raise FormatError(f"expected one JSON object: {error}", path=self._path(name)) from error
-        if not is_dict(found):
-            raise FormatError(f"expected one JSON object, got a {type(found).__name__}", path=self._path(name))
-        return found
+        if not is_dict(value):
+            raise FormatError(f"expected one JSON object, got a {type(value).__name__}", path=self._path(name))
+        return value
 
     def _put(self, file: Path, name: str) -> None:
         path = self._path(name)
@@ -161,7 +161,7 @@ class CloudStorage:
     def _groups(self) -> list[str]:
         """Return the repositories of an organisation on `hf`."""
         hub: Any = require("huggingface_hub", "hf")
-        return [str(found.id).partition("/")[2] for found in hub.HfApi().list_datasets(author=self.name)]
+        return [str(entry.id).partition("/")[2] for entry in hub.HfApi().list_datasets(author=self.name)]
 
     def _registered(self, kind: str) -> Iterator[str]:
         for group in self._groups():
