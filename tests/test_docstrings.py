@@ -243,7 +243,8 @@ def test_every_argument_is_described(name: str) -> None:
     if any("__init__" in vars(base) for base in ours(subject)) and not getattr(subject, "_is_protocol", False):
         wrong["__init__"] = undescribed(subject.__init__, docs)
     if hasattr(subject, "_fields"):  # a named tuple
-        wrong["__new__"] = None if described(docs[0]) == set(subject._fields) else f"has {subject._fields}"
+        names = described(docs[0], "Attributes")
+        wrong["__new__"] = None if names == set(subject._fields) else f"has {subject._fields}"
     for method, call in methods(subject):
         wrong[method] = undescribed(call, docs_of(subject, method))
     assert {method: problem for method, problem in wrong.items() if problem} == {}

@@ -199,6 +199,8 @@ def closest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return `"; did you mean 'x'?"` with the most similar known name, or an empty string.
 
+    Without a similar name, it is the only name that begins with the unknown one, of three letters or more.
+
     Args:
         name: The unknown name.
         known: Names to compare with, as for `closest`.
@@ -206,8 +208,14 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     Example:
         >>> suggestion("task", ["benchmark_name", "task_name"])
         "; did you mean 'task_name'?"
+        >>> suggestion("obs", ["observations", "actions"])
+        "; did you mean 'observations'?"
     """
-    similar = closest(name, known)
+    names = list(known)
+    similar = closest(name, names)
+    if similar is None and len(name) >= 3:
+        longer = [each for each in names if each.lower().startswith(name.lower())]
+        similar = longer[0] if len(longer) == 1 else None
     return "" if similar is None else f"; did you mean {similar!r}?"
 
 

@@ -38,7 +38,7 @@ class CachedSource(DerivedSource):
 
     def __init__(self, base: Source, name: str) -> None:
         if name not in base.spec.fields:
-            raise SpecError(f"expected a column, got {name!r}{suggestion(name, base.spec)}")
+            raise SpecError(f"expected columns among {list(base.spec)}, got {name!r}{suggestion(name, base.spec)}")
         field = base.spec[name]
         if field.ragged:
             raise SpecError(f"expected a column whose rows have one shape, got {name!r} of kind {field.kind!r}")

@@ -17,7 +17,7 @@ PlaneDtype = Literal["float32", "float16", "uint8"]
 class BitPlanes(NamedTuple):
     """Planes without loss, in 928 bytes a position.
 
-    Args:
+    Attributes:
         words: `[n, 112]` uint64. Square `8 * rank + file` of a plane is bit `(8 * rank + file) ^ 7`, as in the record,
             so `np.unpackbits(words.view("u1"))` returns the squares in order.
         fill: `[n, 8]` float32: the values of set bits in planes 104 to 111. Set bits of all other planes are 1.

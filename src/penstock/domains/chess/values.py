@@ -17,7 +17,7 @@ COLUMNS = ("q", "d", "moves_left")
 class Outcomes(NamedTuple):
     """The targets of the older five-tuple, of `n` positions, seen by the side to move.
 
-    Args:
+    Attributes:
         winner: `[n, 3]` float32: chances of a win, a draw and a loss, by the result of the game.
         best_q: `[n, 3]` float32: the same, by the evaluation of the best move.
         plies_left: `[n, 1]` float32: plies until the end of the game.
