@@ -42,7 +42,7 @@ class RasterDataset(DrivingDataset):
         DataError: The configuration lacks an entry, names a rasterizer that needs files, or an option is unknown.
 
     Example:
-        >>> EgoDataset.__mro__[1] is RasterDataset
+        >>> issubclass(EgoDataset, RasterDataset)
         True
     """
 
