@@ -175,10 +175,25 @@ def read_entries(path: str | os.PathLike[str]) -> list[JournalEntry]:
 
 
 def whole_size(path: Path) -> int:
-    """Return how many bytes of a journal are complete entries. Raises as `read_entries`.
+    """Return how many bytes of a journal are complete entries.
 
     Args:
         path: The file.
+
+    Returns:
+        Bytes from the start of the file.
+
+    Raises:
+        FormatError: The file is not a journal of a replay, or is damaged before its end.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "journal")
+        >>> journal = ReplayJournal(path)
+        >>> journal.write(JournalEntry.arrival(0, 3))
+        >>> journal.close()
+        >>> whole_size(path) == path.stat().st_size
+        True
     """
     data = path.read_bytes()
     if not data.startswith(MAGIC):
