@@ -76,9 +76,10 @@ def trimmed(record: Record) -> Record:
     for name, value in record.items():
         mask = value if name.endswith("mask") else record.get(f"{name}_mask", record.get("mask"))
         mask = mask if packs is None or name == "e" else packs
-        if isinstance(value, list) and isinstance(mask, list) and len(mask) == len(value):
-            places = zip(reversed(value), reversed(mask), strict=True)
-            padding = next((i for i, (v, there) in enumerate(places) if there or v not in (0, [], -1)), len(value))
+        if isinstance(value, list) and isinstance(mask, list) and len(mask) <= len(value):
+            there = [*mask, *[False] * (len(value) - len(mask))]  # of a mask that is trimmed already
+            places = zip(reversed(value), reversed(there), strict=True)
+            padding = next((i for i, (v, real) in enumerate(places) if real or v not in (0, [], -1)), len(value))
             out[name] = value[: len(value) - padding]
     return out
 
