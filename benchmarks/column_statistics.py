@@ -11,11 +11,13 @@ same threads. The best of three runs counts for each.
 from __future__ import annotations
 
 import argparse
+import re
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import figures
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -94,6 +96,9 @@ def main() -> None:
         part = rows[: max(len(rows) // 8, 1)]
         _, peer = best(lambda part=part: in_numpy(part))
         speeds = (megabytes / reading, megabytes / counting, part.nbytes / 1e6 / peer, megabytes / cpu)
+        short = "_".join(re.findall(r"\w+", name))
+        figures.record(f"{short}.reading", speeds[1] / speeds[0], "x")
+        figures.record(f"{short}.numpy", speeds[3] / speeds[2], "x")
         table.add_row(
             name,
             f"{speeds[0]:,.0f}",

@@ -10,11 +10,13 @@ data are transitions of 17 + 6 float32, reward, termination and value, in episod
 from __future__ import annotations
 
 import argparse
+import re
 import time
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
 
+import figures
 import numpy as np
 
 import penstock
@@ -81,6 +83,7 @@ def print_functions(data: penstock.EpisodeDataset) -> None:
         rate = data.steps / cpu_seconds(partial(whole_column, data, function))
         claim = "" if name != "returns_to_go" else f"   claim: {CLAIM_STEPS / 1e6:.0f}"
         print(f"{name:32}{rate / 1e6:>24.1f}{claim}")
+        figures.record("_".join(re.findall(r"\w+", name)), rate, "/s")
 
 
 def print_samples(data: penstock.EpisodeDataset) -> None:
@@ -100,6 +103,7 @@ def print_samples(data: penstock.EpisodeDataset) -> None:
     for name, each in seconds.items():
         claim = f"   claim: at most {CLAIM_COST}" if name == "with four derived columns" else ""
         print(f"{name:32}{1e-3 / each:>24.0f}{each / base:>9.2f}x{claim}")
+        figures.record("_".join(re.findall(r"\w+", name)), each / base, "x")
 
 
 def main() -> None:

@@ -10,9 +10,11 @@ Episodes have 1000 steps. Times are CPU time of one thread: the fastest of some 
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 
+import figures
 import numpy as np
 
 import penstock
@@ -92,6 +94,7 @@ def main() -> None:
             base = base or cost
             over = f" above {LIMIT}" if kind not in OTHERS and cost > LIMIT * base else ""
             print(f"{name:<16}{kind:<28}{cost * 1e6:>12.2f}{cost / base:>8.2f}{over}")
+            figures.record("_".join(re.findall(r"\w+", f"{name} {kind}")), cost / base, "x")
 
 
 if __name__ == "__main__":

@@ -68,10 +68,10 @@ class PlanContract(ABC):
             assert not read.squeeze or len(plan.views[read.view].steps) == 1
 
     def test_selections_are_well_formed(self) -> None:
-        """One grid a view; spans ordered, apart, not empty, and none across samples."""
+        """One grid a view; spans ordered, apart, not empty, none across samples or beyond what a sample needs."""
         plan = self.plan(self.episodes())
         k = np.arange(plan.start(2))
-        for view, selection in zip(plan.views, plan.resolve(k), strict=True):
+        for view, selection, extent in zip(plan.views, plan.resolve(k), plan.extents(k), strict=True):
             width = len(view.steps)
             assert selection.shape == (len(k), width)
             assert all(a.dtype == np.int64 for a in (selection.source, selection.start, selection.length, selection.at))
@@ -79,6 +79,8 @@ class PlanContract(ABC):
             assert np.all(selection.length > 0)
             assert np.all(ends[:-1] <= selection.at[1:])
             assert np.all(selection.at // width == (ends - 1) // width)
+            assert np.all(extent <= width)
+            assert not view.whole or np.all((ends - 1) % width < extent[selection.at // width])
 
     def test_a_sample_lies_in_one_episode(self) -> None:
         """All rows of all views of a sample belong to the same episode of the same source."""
