@@ -103,9 +103,9 @@ def main() -> int:
         pictures = [1e6 / rate - part if rate else 0.0 for rate, part in zip(rates["all"], parse, strict=True)]
         for name, (mine, theirs) in (("parse", parse), ("pictures", pictures)):
             print(f"{name:12} {mine:10,.1f} {theirs:10,.1f}")
-            figures.record(f"{name}_us.penstock", mine, "µs")
+            figures.record(f"{name}.penstock", mine / 1e6, "s")
             if theirs:
-                figures.record(f"{name}_us.TFDS", theirs, "µs")
+                figures.record(f"{name}.TFDS", theirs / 1e6, "s")
     return 0
 
 
