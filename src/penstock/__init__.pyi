@@ -1,6 +1,7 @@
 """Public names, and the module of each. `__init__.py` imports a name from there at its first use."""
 
 from .conversion.convert import convert as convert
+from .conversion.merge import merge as merge
 from .core import spaces as spaces
 from .core.columns import Columns as Columns
 from .core.episode import Episode as Episode
@@ -35,6 +36,7 @@ from .data.returns import timesteps as timesteps
 from .data.statistics import Statistics as Statistics
 from .data.summarize import statistics as statistics
 from .doctor.check import check as check
+from .doctor.partition import split as split
 from .doctor.repair import RepairReport as RepairReport
 from .doctor.repair import repair as repair
 from .doctor.repair import undo_repair as undo_repair

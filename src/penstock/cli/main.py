@@ -29,6 +29,11 @@ COMMANDS = {
         "penstock.cli.certificate:certificate",
         "Show what a conversion kept, changed and left out; --verify compares again.",
     ),
+    "split": ("penstock.cli.split:split", "Split a dataset into parts without leakage."),
+    "merge": (
+        "penstock.cli.merge:merge",
+        "Write the episodes of several datasets to one, with all columns and the names of the sources.",
+    ),
     "repair": (
         "penstock.cli.repair:repair",
         "Mend what can be mended without loss: torn tails, totals, numbering, footers, statistics.",

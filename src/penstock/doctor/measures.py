@@ -105,7 +105,7 @@ def measured(block: EpisodeBlock, thresholds: CheckThresholds, *, complete: bool
             values["jerk"] = values["jerk"] + jerk if "jerk" in values else jerk
     for path, field_, rows in block.clocks():
         values[f"step of {path}"] = clock_changes(rows, block.bounds(field_.align))[1]
-    return BlockMeasures(block.first, block.lengths, _digests(block) if complete else None, values, _features(block))
+    return BlockMeasures(block.first, block.lengths, digests_of(block) if complete else None, values, _features(block))
 
 
 def _roughness(actions: FloatArray, bounds: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -135,7 +135,7 @@ def _roughness(actions: FloatArray, bounds: IntArray) -> tuple[FloatArray, Float
     return largest, jerk
 
 
-def _digests(block: EpisodeBlock) -> ByteArray:
+def digests_of(block: EpisodeBlock) -> ByteArray:
     """`[n, 16]` BLAKE2b of all columns, each with its path, dtype and number of bytes."""
     digests = [hashlib.blake2b(digest_size=DIGEST_BYTES) for _ in range(len(block))]
     for path in sorted(block.columns):

@@ -1,0 +1,44 @@
+"""`penstock merge`: several datasets as one new dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from penstock.cli.options import IN_HELP, pairs
+from penstock.cli.show import Json, print_json
+from penstock.conversion.merge import merge as merged
+
+
+def merge(
+    locations: Annotated[list[str], typer.Argument(metavar="LOCATION...", help=IN_HELP)],
+    out: Annotated[Path, typer.Option("--out", metavar="TARGET", help="Path of the new dataset.")],
+    missing: Annotated[
+        Literal["refuse", "fill"], typer.Option("--missing", help="What to do with columns that a dataset lacks.")
+    ] = "refuse",
+    fill: Annotated[
+        list[str] | None, typer.Option("--fill", metavar="COLUMN=VALUE", help="Value of a missing column.")
+    ] = None,
+    to: Annotated[str, typer.Option("--to", help="Format of the new dataset.")] = "columns",
+    options: Annotated[
+        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the writer.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write the episodes of several datasets to one, with all columns, merged statistics and the names of the sources.
+
+    Example: penstock merge ./monday ./tuesday --out ./week
+    """
+    values = pairs(fill, "--fill")
+    how = {"options": pairs(options, "--option"), "overwrite": overwrite}
+    report = merged(locations, out, missing=missing, fill=values, format=to, **how)
+    if as_json:
+        print_json(report.to_json())
+    else:
+        counts = f"{report.episodes:,} episodes, {report.steps:,} steps"
+        Console(soft_wrap=True).print(Text(f"{report.out}: {counts} of {len(locations)} datasets"))

@@ -1,0 +1,99 @@
+"""`FilledSource`: a source with the columns of a union; the columns that it lacks have one value everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from typing_extensions import override
+
+from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.ragged import Ragged
+from penstock.core.selection import Selection
+from penstock.core.spec import Spec
+from penstock.formats.base.pieces import expand
+from penstock.formats.base.source import Source
+from penstock.plan.base import chained
+
+
+class FilledSource(Source):
+    """A dataset with more columns, and with its name in the metadata of every episode.
+
+    Args:
+        base: The dataset.
+        spec: All columns, those of the dataset among them.
+        values: Value of each missing column. Rows of ragged columns are empty.
+        name: Name of the dataset, in the entry `source` of each episode's metadata.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> base = penstock.from_arrays({"rewards": np.zeros(2)}, lengths=[2]).source
+        >>> wider = penstock.Spec({**base.spec.fields, "cost": penstock.Field(np.dtype("f4"))})
+        >>> episode = FilledSource(base, wider, {"cost": -1.0}, "lab").episode(0)
+        >>> episode.columns["cost"].tolist(), episode.metadata
+        ([-1.0, -1.0], {'source': 'lab'})
+    """
+
+    parses: ClassVar[bool] = False
+
+    def __init__(self, base: Source, spec: Spec, values: Mapping[str, Any], name: str) -> None:
+        self.base = base
+        self.name = name
+        self.location = base.location
+        self._spec = spec
+        self._values = dict(values)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FilledSource, (self.base, self._spec, self._values, self.name)
+
+    @property
+    @override
+    def spec(self) -> Spec:
+        return self._spec
+
+    @property
+    @override
+    def offsets(self) -> IntArray:
+        return self.base.offsets
+
+    @property
+    @override
+    def fingerprint(self) -> str:
+        return chained(
+            self.base.fingerprint, f"filled {self.name!r} {self._spec.fingerprint} {sorted(self._values.items())!r}"
+        )
+
+    @property
+    @override
+    def metadata(self) -> Mapping[str, Any]:
+        return self.base.metadata
+
+    @override
+    def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
+        if column in self.base.spec:
+            self.base.read_array(column, selection, out)
+        else:
+            out[expand(selection.at, selection.length)] = self._values[column]
+
+    @override
+    def read_ragged(self, column: str, selection: Selection) -> Ragged:
+        if column in self.base.spec:
+            return self.base.read_ragged(column, selection)
+        field = self._spec[column]
+        cells = selection.shape[0] * selection.shape[1]
+        return Ragged(np.empty((0, *field.shape), field.dtype), np.zeros(cells + 1, np.int64))
+
+    @override
+    def value_offsets(self, column: str) -> IntArray:
+        if column in self.base.spec:
+            return self.base.value_offsets(column)
+        return np.zeros(len(self.rows(self._spec[column].align)), np.int64)
+
+    @override
+    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
+        return [{**entries, "source": self.name} for entries in self.base.episode_metadata(episodes)]
+
+    @override
+    def close(self) -> None:
+        self.base.close()

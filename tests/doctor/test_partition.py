@@ -1,0 +1,134 @@
+"""Splits without leakage, and merges of datasets with different columns."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import penstock
+from penstock.conversion.merge import merged_statistics
+from penstock.errors import ArgumentError, PlanError, SpecError
+
+N = 40
+
+
+def episodes(seed: int = 0, copies: dict[int, int] | None = None) -> penstock.EpisodeDataset:
+    """Episodes of random values; `copies` says of which episode another one is a copy."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 6, N)
+    for copy, original in (copies or {}).items():
+        lengths[copy] = lengths[original]
+    rewards = [rng.normal(size=n) for n in lengths]
+    for copy, original in (copies or {}).items():
+        rewards[copy] = rewards[original]
+    room = np.repeat(rng.integers(0, 7, N), lengths)
+    when = np.repeat(rng.permutation(N) * 10.0, lengths)
+    columns = {"rewards": np.concatenate(rewards), "room": room, "when": when}
+    if copies:
+        columns = {"rewards": columns["rewards"]}
+    return penstock.from_arrays(columns, lengths=lengths.tolist())
+
+
+def index(part: penstock.EpisodeDataset) -> set[int]:
+    return set(np.asarray(part.episodes.index).tolist())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_shares_are_exact_and_disjoint(seed: int) -> None:
+    parts = penstock.split(episodes(), {"a": 0.5, "b": 0.3, "c": 0.2}, seed=seed)
+    assert [len(part) for part in parts.values()] == [20, 12, 8]
+    assert sorted(e for part in parts.values() for e in index(part)) == list(range(N))
+    again = penstock.split(episodes(), {"a": 0.5, "b": 0.3, "c": 0.2}, seed=seed)
+    assert [index(part) for part in again.values()] == [index(part) for part in parts.values()]
+    other = penstock.split(episodes(), {"a": 0.5, "b": 0.3, "c": 0.2}, seed=seed + 10)
+    assert index(other["a"]) != index(parts["a"])
+    few = penstock.split(episodes(), {"a": 5, "b": 3}, seed=seed)
+    assert [len(part) for part in few.values()] == [5, 3]
+    assert not index(few["a"]) & index(few["b"])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_are_in_one_part(seed: int) -> None:
+    data = episodes(seed)
+    parts = penstock.split(data, {"train": 0.7, "test": 0.3}, by="room", seed=seed)
+    rooms = {name: {int(part[e].columns["room"][0]) for e in range(len(part))} for name, part in parts.items()}
+    assert rooms["train"] | rooms["test"] == set(range(7))
+    assert not rooms["train"] & rooms["test"]
+    largest = max(np.bincount([int(data[e].columns["room"][0]) for e in range(N)]))
+    assert abs(len(parts["train"]) - 28) < largest
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_duplicates_are_in_one_part(seed: int) -> None:
+    copies = {7: 3, 11: 3, 20: 19, 30: 2}
+    data = episodes(seed, copies)
+    parts = penstock.split(data, {"train": 0.5, "test": 0.5}, seed=seed)
+    assert len(parts["train"]) == 20
+    for copy, original in copies.items():
+        assert (copy in index(parts["train"])) == (original in index(parts["train"]))
+    divided = [penstock.split(data, {"train": 0.5, "test": 0.5}, seed=s, duplicates=True) for s in range(20)]
+    assert any((7 in index(each["train"])) != (3 in index(each["train"])) for each in divided)
+
+
+def test_time_goes_forward() -> None:
+    data = episodes()
+    parts = penstock.split(data, {"past": 0.6, "now": 0.2, "future": 0.2}, time="when")
+    when = {name: [float(part[e].columns["when"][0]) for e in range(len(part))] for name, part in parts.items()}
+    assert [len(part) for part in parts.values()] == [24, 8, 8]
+    assert max(when["past"]) < min(when["now"])
+    assert max(when["now"]) < min(when["future"])
+
+
+def test_wrong_arguments() -> None:
+    data = episodes()
+    with pytest.raises(ArgumentError, match="did you mean 'room'"):
+        penstock.split(data, {"a": 1.0}, by="rom")
+    with pytest.raises(PlanError, match="adding up to 1"):
+        penstock.split(data, {"a": 0.5, "b": 0.1})
+    with pytest.raises(PlanError, match="at most"):
+        penstock.split(data, {"a": 30, "b": 11})
+
+
+def test_merge_keeps_names_columns_and_statistics(tmp_path: Path) -> None:
+    one = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
+    two = penstock.from_arrays({"rewards": np.ones(4), "cost": np.full(4, 3.0)}, lengths=[4])
+    with pytest.raises(SpecError, match="lab lacks cost"):
+        penstock.merge({"lab": one, "field": two}, tmp_path / "both")
+    report = penstock.merge({"lab": one, "field": two}, tmp_path / "both", missing="fill", fill={"cost": -1})
+    data = penstock.open(tmp_path / "both")
+    assert [data[e].metadata["source"] for e in range(3)] == ["lab", "lab", "field"]
+    assert [part["name"] for part in data.metadata["parts"]] == ["lab", "field"]
+    assert [np.asarray(data[e].columns["cost"]).tolist() for e in (0, 2)] == [[-1, -1], [3, 3, 3, 3]]
+    assert np.asarray(data[1].columns["rewards"]).tolist() == [2, 3, 4]
+    assert report.certificate is not None
+    assert report.certificate.lossless
+    parts = penstock.split(data, {"a": 2, "b": 1}, by="source")
+    assert [index(part) for part in parts.values()] == [{0, 1}, {2}]
+    with pytest.raises(ArgumentError, match="fill for missing columns"):
+        penstock.merge({"a": one, "b": two}, tmp_path / "x", missing="fill", fill={"rewards": 1})
+    with pytest.raises(ArgumentError, match="two datasets"):
+        penstock.merge({"a": one}, tmp_path / "x")
+    other = penstock.from_arrays({"rewards": np.ones(4, "f4")}, lengths=[4])
+    with pytest.raises(SpecError, match="expected rewards as in a"):
+        penstock.merge({"a": one, "b": other}, tmp_path / "x")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_statistics_are_those_of_all_rows(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = [rng.normal(rng.normal(), 2, (int(n), 3)) for n in rng.integers(1, 50, 4)]
+    parts = [
+        {"x": {"count": [len(r)], "min": r.min(0), "max": r.max(0), "mean": r.mean(0), "std": r.std(0), "q50": r[0]}}
+        for r in rows
+    ]
+    found = merged_statistics(parts)["x"]
+    whole = np.concatenate(rows)
+    for name, expected in {"mean": whole.mean(0), "std": whole.std(0), "min": whole.min(0)}.items():
+        np.testing.assert_allclose(found[name], expected)
+    assert found["count"] == [len(whole)]
+    assert merged_statistics([parts[0], {}]) == {}
+    assert merged_statistics([parts[0], None]) == {}
