@@ -14,6 +14,8 @@ from rich.panel import Panel
 from rich.table import Column, Table
 from rich.text import Text
 
+from penstock.cli.catalogue import catalogue
+from penstock.cli.catalogue import render as render_catalogue
 from penstock.cli.fitted import Fitted
 from penstock.cli.options import From, In, Opening, Storage, opened, pairs
 from penstock.cli.show import Json, plain, print_json, size, sparkline, spread
@@ -21,7 +23,8 @@ from penstock.core.arrays import FloatArray, IntArray
 from penstock.core.selection import Selection
 from penstock.core.text import counted
 from penstock.data.located import LocatedData, locate
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, UnknownFormatError
+from penstock.formats.base.format import recognise
 from penstock.formats.base.source import Source
 from penstock.formats.demos.format import kind_at
 
@@ -38,10 +41,17 @@ def info(
 ) -> None:
     """Show a dataset's columns, spaces, episodes, returns and metadata.
 
-    Reads the index and the rewards, no other values. Exit code 1 if there are no episodes.
+    Reads the index and the rewards, no other values. Exit code 1 if there are no episodes. Of a folder of datasets,
+    shows a catalogue: format, episodes, steps, size and columns of each.
 
     Example: penstock info ./cartpole --json
     """
+    if source is None and (rows := _catalogue(location)):
+        if as_json:
+            print_json({"path": location, "datasets": rows})
+        else:
+            Console().print(render_catalogue(rows))
+        return
     located, dataset = opened(location, opening, source, pairs(storage, "--storage"))
     with dataset:
         lengths, returns = np.diff(dataset.offsets), episode_returns(dataset)
@@ -53,6 +63,18 @@ def info(
     if not len(lengths):
         Console(stderr=True, soft_wrap=True).print(Text(_nothing(location, located), style="red"))
         raise typer.Exit(1)
+
+
+def _catalogue(location: str) -> list[dict[str, Any]]:
+    """The datasets in a folder that is no dataset itself; none for other locations."""
+    folder = Path(location)
+    if not folder.is_dir():
+        return []
+    try:
+        recognise(folder)
+    except UnknownFormatError:
+        return catalogue(folder)
+    return []
 
 
 def _nothing(location: str, located: LocatedData) -> str:

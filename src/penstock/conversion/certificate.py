@@ -3,7 +3,9 @@
 Each column of each episode has a digest of its values in a canonical form: little-endian, C-contiguous, with dtype and
 row shape; ragged rows with their lengths. Digests of the source are made of what the source returns when it is read
 again, digests of the target of what the reopened target returns. So neither the writer nor memory of the conversion can
-make them equal. A certificate is written at the end, in one step: a conversion that was killed has none.
+make them equal. The file has one digest for each column, of the digests of its episodes, and the first 4 bytes of each
+of these, which name the episode if the column differs later. A certificate is written at the end, in one step: a
+conversion that was killed has none.
 """
 
 from __future__ import annotations
@@ -39,9 +41,61 @@ from penstock.locations.mirror import mirror
 Status = Literal["equal", "changed", "lossy", "filled", "dropped", "left out", "different"]
 
 DIGEST_BYTES = 16
+START_BYTES = 4  # of the digest of each episode in a certificate
 SUFFIX = ".certificate.json"
 VERSION = 1
 WINDOW = 8  # pixels of a side of the squares that the structural similarity compares
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnDigests:
+    """Digests of one column of a dataset.
+
+    Args:
+        whole: 16 bytes, the digest of the digests of all episodes.
+        starts: `[E, 4]` uint8, the first bytes of the digest of each episode.
+
+    Example:
+        >>> found = ColumnDigests.of([digest(np.zeros(2)), digest(np.ones(3))])
+        >>> len(found.whole), found.starts.shape, ColumnDigests.from_json(found.to_json()).whole == found.whole
+        (16, (2, 4), True)
+    """
+
+    whole: bytes
+    starts: ByteArray
+
+    @classmethod
+    def of(cls, digests: Sequence[bytes]) -> ColumnDigests:
+        """Make one from the digests of the episodes.
+
+        Args:
+            digests: Result of `digest` for each episode.
+        """
+        joined = b"".join(digests)
+        whole = hashlib.blake2b(joined, digest_size=DIGEST_BYTES).digest()
+        return cls(whole, np.frombuffer(joined, np.uint8).reshape(-1, DIGEST_BYTES)[:, :START_BYTES].copy())
+
+    def others(self, other: ColumnDigests) -> list[int]:
+        """Return the numbers of the episodes whose digests begin differently.
+
+        Args:
+            other: Digests of as many episodes.
+        """
+        return np.flatnonzero((self.starts != other.starts).any(axis=1)).tolist()
+
+    def to_json(self) -> dict[str, str]:
+        """Return plain data: the digest in hexadecimal digits, and the first bytes as base64."""
+        return {"digest": self.whole.hex(), "episodes": base64.b64encode(self.starts.tobytes()).decode()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, str]) -> ColumnDigests:
+        """Make one from the output of `to_json`.
+
+        Args:
+            data: Output of `to_json`.
+        """
+        starts = np.frombuffer(base64.b64decode(data["episodes"]), np.uint8).reshape(-1, START_BYTES)
+        return cls(bytes.fromhex(data["digest"]), starts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +109,8 @@ class ColumnCertificate:
             compressed with loss. `"filled"`: values that the source lacks. `"dropped"`: left out as asked for. `"left
             out"`: not in the target. `"different"`: the target does not have the values that it should have.
         change: Explanation.
-        source: `[E, 16]` uint8 digests of the source's values, or None.
-        target: `[E, 16]` uint8 digests of the target's values, or None.
+        source: Digests of the source's values, or None.
+        target: Digests of the target's values, or None.
         psnr: Smallest peak signal-to-noise ratio of an episode in dB, for lossy columns.
         ssim: Smallest structural similarity of an episode, for lossy columns.
 
@@ -69,20 +123,22 @@ class ColumnCertificate:
     origin: str | None
     status: Status
     change: str = ""
-    source: ByteArray | None = None
-    target: ByteArray | None = None
+    source: ColumnDigests | None = None
+    target: ColumnDigests | None = None
     psnr: float | None = None
     ssim: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data; digests as base64."""
+        """Return plain data. Digests of the source that are those of the target are `True`."""
+        source = None if self.source is None else self.source.to_json()
+        target = None if self.target is None else self.target.to_json()
         return {
             "column": self.column,
             "origin": self.origin,
             "status": self.status,
             "change": self.change,
-            "source": None if self.source is None else base64.b64encode(self.source.tobytes()).decode(),
-            "target": None if self.target is None else base64.b64encode(self.target.tobytes()).decode(),
+            "source": True if source is not None and source == target else source,
+            "target": target,
             "psnr": self.psnr,
             "ssim": self.ssim,
         }
@@ -94,10 +150,10 @@ class ColumnCertificate:
         Args:
             data: Output of `to_json`.
         """
-        source, target = (
-            None if text is None else np.frombuffer(base64.b64decode(text), np.uint8).reshape(-1, DIGEST_BYTES)
-            for text in (data["source"], data["target"])
-        )
+        target = None if data["target"] is None else ColumnDigests.from_json(data["target"])
+        source = target if data["source"] is True else None
+        if is_dict(data["source"]):
+            source = ColumnDigests.from_json(data["source"])
         rest = (data["psnr"], data["ssim"])
         return cls(data["column"], data["origin"], data["status"], data["change"], source, target, *rest)
 
@@ -294,9 +350,11 @@ class _Column:
         """The certificate of the column."""
         status: Status = "different" if self._different else self._status
         lossy = (self._psnr, self._ssim) if status == "lossy" else (None, None)
-        source = _table(self._source) if self._source else None
+        source = ColumnDigests.of(self._source) if self._source else None
         change = self._different or self._change
-        return ColumnCertificate(self._column, self._origin, status, change, source, _table(self._target), *lossy)
+        return ColumnCertificate(
+            self._column, self._origin, status, change, source, ColumnDigests.of(self._target), *lossy
+        )
 
 
 def certify(
@@ -390,13 +448,18 @@ def verify(certificate: Certificate, target: Source, source: Source | None = Non
         }
         if missing := sorted(columns.keys() - opened.spec.keys()):
             yield f"{name}: expected the columns {missing}, got none"
-        wrong: dict[str, list[int]] = {}
-        for e, episode in enumerate(opened.episodes()):
-            for path in columns.keys() & opened.spec.keys():
-                if digest(episode.columns[path]) != columns[path][e].tobytes():
-                    wrong.setdefault(path, []).append(e)
-        for path, episodes in sorted(wrong.items()):
-            yield f"{name}: {path} has other values in {counted(len(episodes), 'episode')}, the first is {episodes[0]}"
+        found: dict[str, list[bytes]] = {path: [] for path in sorted(columns.keys() & opened.spec.keys())}
+        for episode in opened.episodes():
+            for path, digests in found.items():
+                digests.append(digest(episode.columns[path]))
+        for path, digests in found.items():
+            now = ColumnDigests.of(digests)
+            if now.starts.shape != columns[path].starts.shape:
+                yield f"{name}: expected digests of {len(digests)} episodes of {path}, got {len(columns[path].starts)}"
+            elif now.whole != columns[path].whole:
+                episodes = columns[path].others(now)
+                first = f"{counted(len(episodes), 'episode')}, the first is {episodes[0]}" if episodes else "an episode"
+                yield f"{name}: {path} has other values in {first}"
 
 
 def _column(path: str, draft: Draft, notes: Sequence[Note]) -> _Column:
@@ -413,10 +476,6 @@ def _column(path: str, draft: Draft, notes: Sequence[Note]) -> _Column:
 def _identity(source: Source, episodes: int, steps: int) -> dict[str, Any]:
     reader = type(source).__name__
     return {"reader": reader, "fingerprint": source.fingerprint, "episodes": episodes, "steps": steps}
-
-
-def _table(digests: Sequence[bytes]) -> ByteArray:
-    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST_BYTES)
 
 
 def _frames(rows: ByteArray) -> ByteArray:

@@ -1,0 +1,85 @@
+"""A catalogue: the datasets in a folder, one row each, within a bounded time."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.table import Column, Table
+from rich.text import Text
+
+from penstock.cli.show import size
+from penstock.errors import DamageWarning, PenstockError, UnknownFormatError
+from penstock.formats.base.format import Format, recognise
+
+DEPTH = 4  # folders below the given one that are looked into
+SECONDS = 30.0  # after which datasets are listed, and not opened
+
+
+def datasets_in(folder: Path, depth: int = DEPTH) -> Iterator[tuple[Path, Format]]:
+    """Yield the datasets in a folder and below it, in the order of their names. Hidden files are passed over.
+
+    Args:
+        folder: The folder.
+        depth: How many levels of folders to look into. The default is 4.
+    """
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):
+            continue
+        try:
+            yield path, recognise(path)[0]
+        except UnknownFormatError:
+            if path.is_dir() and depth > 1:
+                yield from datasets_in(path, depth - 1)
+        except (PenstockError, OSError):
+            continue  # a pipe, or a file without permission
+
+
+def catalogue(folder: Path, seconds: float = SECONDS) -> list[dict[str, Any]]:
+    """Return a row for each dataset in a folder: path, format, episodes, steps, bytes and columns.
+
+    Args:
+        folder: The folder.
+        seconds: Time after which datasets are no longer opened; their numbers are None then. The default is 30.
+    """
+    end = time.monotonic() + seconds
+    rows: list[dict[str, Any]] = []
+    for path, entry in datasets_in(folder):
+        row: dict[str, Any] = {"path": str(path.relative_to(folder)), "format": entry.name}
+        row |= {"episodes": None, "steps": None, "bytes": None, "columns": [], "problem": None}
+        rows.append(row)
+        if time.monotonic() > end:
+            row["problem"] = f"not opened within {seconds:g} s"
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DamageWarning)
+                source = entry.open(path)
+            with source:
+                row |= {"episodes": len(source), "steps": source.steps, "columns": list(source.spec)}
+            files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+            row["bytes"] = sum(file.stat().st_size for file in files)
+        except (PenstockError, OSError) as error:
+            row["problem"] = str(error)
+    return rows
+
+
+def render(rows: list[dict[str, Any]]) -> Table:
+    """Return the catalogue as a table for people.
+
+    Args:
+        rows: Result of `catalogue`.
+    """
+    table = Table(Column("dataset", overflow="fold"), "format", box=None, header_style="bold", pad_edge=False)
+    for name in ("episodes", "steps", "size"):
+        table.add_column(name, justify="right")
+    table.add_column("columns", overflow="fold")
+    for row in rows:
+        numbers = ["" if row[name] is None else f"{row[name]:,}" for name in ("episodes", "steps")]
+        nbytes = "" if row["bytes"] is None else size(row["bytes"])
+        about = Text(row["problem"], style="red") if row["problem"] else Text(", ".join(row["columns"]))
+        table.add_row(Text(row["path"], style="cyan"), row["format"], *numbers, nbytes, about)
+    return table

@@ -1,0 +1,33 @@
+"""`penstock info` of a folder of datasets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import penstock
+from penstock.cli.catalogue import catalogue
+from tests.cli.conftest import Call
+
+
+def test_a_folder_of_datasets_is_a_catalogue(call: Call, tmp_path: Path) -> None:
+    data = penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[2, 1])
+    for name, format in (("b/one", "columns"), ("a/data.tar", "webdataset"), ("b/deeper/two", "columns")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        penstock.convert(data, tmp_path / name, format=format, certificate=False)
+    (tmp_path / "notes.txt").write_text("no dataset")
+    damaged = tmp_path / "c"
+    penstock.convert(data, damaged, certificate=False)
+    (damaged / "episodes").write_bytes(bytes(96))
+    rows = call("info", tmp_path, "--json").json["datasets"]
+    assert [(row["path"], row["format"], row["episodes"]) for row in rows[:3]] == [
+        ("a", "webdataset", 2),
+        ("b/deeper/two", "columns", 2),
+        ("b/one", "columns", 2),
+    ]
+    assert rows[3]["path"] == "c"
+    assert (rows[0]["steps"], rows[0]["columns"]) == (3, ["rewards"])
+    assert rows[0]["bytes"] == (tmp_path / "a/data.tar").stat().st_size
+    assert "b/one" in call("info", tmp_path).out
+    assert [row["problem"] for row in catalogue(tmp_path, seconds=-1)] == ["not opened within -1 s"] * 4
+    (tmp_path / "empty").mkdir()
+    assert call("info", tmp_path / "empty").code == 2
