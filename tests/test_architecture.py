@@ -70,8 +70,8 @@ SEES: dict[str, tuple[str, ...]] = {
     ),
     "load": (*GROUND, "flow", "kernels", "plan", "formats.base", "data"),
     "replay": (*GROUND, "flow", "kernels", "plan", "formats.base", "formats.columns", "data", "load"),
-    "conversion": (*GROUND, "flow", "locations", "formats.base", "data"),
-    "doctor": (*GROUND, "flow", "formats.base", "locations", "data", "conversion"),
+    "conversion": (*GROUND, "flow", "locations", "formats.base", "formats.joined", "data"),
+    "doctor": (*GROUND, "flow", "plan", "formats.base", "locations", "data", "conversion"),
     "testing": (*GROUND, "kernels", "plan", "formats.base", "formats.memory", "data"),
 }
 # Any other folder of `formats` is a file format. No file format imports another one.

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.formats.l5kit import AGENT_DTYPE, FORMAT, L5KitSource, L5KitWriter, Scene
+from penstock.formats.l5kit.dtypes import FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
 from penstock.formats.l5kit.source import offsets_in
 
 Make = Callable[..., Scene]
@@ -218,3 +219,18 @@ def test_objects_are_never_made(folder: Path) -> None:
     path.write_text(json.dumps(told))
     with pytest.raises(UnsafeDataError, match=r"agents/\.zarray"):
         L5KitSource(folder)
+
+
+def test_an_agent_that_is_too_fast_is_named(tmp_path: Path) -> None:
+    for speed, names in ((69.0, []), (71.0, ["impossible-speed"])):
+        frames = np.zeros(2, FRAME_DTYPE)
+        frames["agent_index_interval"] = [[0, 1], [1, 2]]
+        frames["timestamp"] = [1, 2]
+        frames["ego_rotation"] = np.eye(3)
+        agents = np.zeros(2, AGENT_DTYPE)
+        agents["velocity"][1, 1] = -speed
+        path = tmp_path / str(speed)
+        with L5KitWriter.create(path, compressor=None) as writer:
+            writer.write_scene(np.zeros((), SCENE_DTYPE), frames, agents, np.zeros(0, TL_FACE_DTYPE))
+        assert [finding.name for finding in FORMAT.check(path)] == names
+        assert [finding.name for finding in FORMAT.check(path, deep=False)] == []

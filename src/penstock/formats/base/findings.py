@@ -107,6 +107,9 @@ FINDINGS: Mapping[str, FindingKind] = {
     "invalid-value": FindingKind(
         "warning", "Values cannot be true, for example a rotation matrix that does not rotate.", "Leave them out."
     ),
+    "impossible-speed": FindingKind(
+        "warning", "An agent of a driving log is faster than 70 m/s.", "Leave the agent out, or correct its track."
+    ),
     "next-observation": FindingKind(
         "warning",
         "A stored next observation is not the observation of the next step.",

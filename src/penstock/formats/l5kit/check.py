@@ -21,6 +21,7 @@ from penstock.formats.l5kit.tables import Tables, open_tables, stored_rows
 _ROWS = 1 << 16
 _MOST = 10  # chunks of an array that are reported as damaged
 _SLACK = 1e-3
+FASTEST = 70.0  # metres a second, 250 km/h
 
 
 def findings(path: Path, *, deep: bool) -> Iterator[Finding]:
@@ -137,4 +138,10 @@ def _agents(tables: Tables, offsets: IntArray, path: str) -> Iterator[Finding]:
         if len(wrong):
             where = f"agents[{int(offsets[first]) + wrong[0]}] in {path}"
             yield Finding("invalid-value", where, f"{len(wrong)} agents near have a place or yaw that is not finite")
+        speed = np.hypot(rows["velocity"][:, 0].astype(np.float64), rows["velocity"][:, 1])
+        fast = np.flatnonzero(speed > FASTEST)
+        if len(fast):
+            where = f"agents[{int(offsets[first]) + fast[0]}] in {path}"
+            message = f"{len(fast)} agents near are faster than {FASTEST:g} m/s, the first has {speed[fast[0]]:.1f}"
+            yield Finding("impossible-speed", where, message)
         first = last
