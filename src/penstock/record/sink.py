@@ -38,7 +38,11 @@ class StreamTarget(Protocol):
         ...
 
     def row_stream(self, fields: Mapping[str, Field]) -> RowStream | None:
-        """Begin an episode with these columns of observations. Returns None if it takes no rows."""
+        """Begin an episode. Returns None if the target takes no rows.
+
+        Args:
+            fields: Columns of observations.
+        """
         ...
 
 
