@@ -224,7 +224,9 @@ def _feature(data: ByteArray, at: IntScalar, end: IntScalar) -> tuple[IntScalar,
         if at < 0:
             return -1, 0, 0
         if tag & 7 == 2 and 1 <= tag >> 3 <= 3:
-            kind, begin, stop = tag >> 3, first, at
+            kind = tag >> 3
+            begin = first
+            stop = at
     return kind, begin, stop
 
 

@@ -167,7 +167,9 @@ def _push(heap: IntArray, count: int, value: IntScalar) -> None:
 @uncounted_helper
 def _drop_least(heap: IntArray, count: int) -> None:
     """Remove the first value of a heap of `count` values, which is the least."""
-    value, place, child = heap[count - 1], 0, 1
+    value = heap[count - 1]
+    place = 0
+    child = 1
     while child < count - 1:
         if child + 1 < count - 1 and heap[child + 1] < heap[child]:
             child += 1
@@ -180,7 +182,9 @@ def _drop_least(heap: IntArray, count: int) -> None:
 
 @uncounted_kernel("i8[1C] i8[1C] i8[1C] i8[1C]")
 def _earliest_deadline(release: IntArray, deadline: IntArray, heap: IntArray, out: IntArray) -> int:
-    jobs, seen, waiting = len(release), 0, 0
+    jobs = len(release)
+    seen = 0
+    waiting = 0
     for slot in range(len(out)):
         while seen < jobs and release[seen] <= slot:
             _push(heap, waiting, deadline[seen] * jobs + seen)

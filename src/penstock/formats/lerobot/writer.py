@@ -27,7 +27,7 @@ from penstock.core.narrowing import is_dict, is_list
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError, SpecError, require
-from penstock.files import open_locked, write_atomic
+from penstock.files import move, open_locked, write_atomic
 from penstock.formats.base.writer import Writer
 from penstock.formats.lerobot.creation import DATA_MB, WriteOptions, create_empty
 from penstock.formats.lerobot.encoders import EncoderSettings, encode_cameras
@@ -256,7 +256,7 @@ class LeRobotWriter(Writer):
             path = self._info.video_file(name, **_numbers(places[name]))
             path.parent.mkdir(parents=True, exist_ok=True)
             if column in encoded:
-                os.replace(encoded[column], path)
+                move(encoded[column], path)
             else:
                 frames[path] = np.asarray(episode.columns[column])
         encode_cameras(frames, self._info.fps, EncoderSettings.of(self._internal()))
