@@ -38,9 +38,10 @@ class SplitTree(Order):
     Of the first `n` picks of a node its left child gets `F(n)`, rounded to the nearest number: `F` is the target of the
     left child where the target of the node is `n`. So a node adds at most 1/2 to the error that it passes on, of which
     a child takes at most its part `c` of the node: `error(child) <= c * error(node) + 1/2`, none at the root.
-    For two sources that is 1/2; for three and four below 1 while each has a share. Any number of sources with constant
-    shares stay below 2, for in a tree of Huffman's the parts of every second node on a path at least double; `bound` is
-    what holds for these shares, typically 1.1 to 1.6.
+    For two sources that is 1/2; for three below 1 while each has a share, and for four below 1 with constant shares and
+    below 1.5 with shares that change. Any number of sources with constant shares stay below 2, for in a tree of
+    Huffman's the parts of every second node on a path at least double. `bound` is what holds for these shares,
+    typically 1.1 to 1.6.
 
     Source: own. The split in two is Bresenham's line; the tree, Huffman, "A method for the construction of
     minimum-redundancy codes" (1952).
