@@ -59,7 +59,7 @@ def test_a_loader_and_a_mix_take_samples(data: Any) -> None:
 def test_unknown_options_of_formats_are_named_with_those_that_there_are(tmp_path: Path, data: Any) -> None:
     path = penstock.convert(data, tmp_path / "columns").out
     with pytest.raises(
-        ArgumentError, match=r"the format 'columns' has no option 'foo'; its options are \['episodes'\]"
+        ArgumentError, match=r"the format 'columns' has no option 'foo'; its options are \['episodes', 'first'\]"
     ):
         penstock.open(path, foo=1)
     with pytest.raises(ArgumentError, match=r"no option 'episode'; did you mean 'episodes'\?"):

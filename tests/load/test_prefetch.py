@@ -40,7 +40,8 @@ def test_no_more_batches_are_ahead_than_prefetch(threads: int, prefetch: int) ->
         ahead.received += 1
         values += batch["x"].tolist()
     assert values == list(range(N))
-    assert 1 <= ahead.most <= prefetch
+    # A thread may begin the next batch after the consumer has one, and before the loop above counts it.
+    assert 1 <= ahead.most <= prefetch + (threads > 0)
 
 
 def test_by_default_a_job_has_many_small_batches() -> None:

@@ -32,11 +32,11 @@ COMMANDS = {
     "split": ("penstock.cli.split:split", "Split a dataset into parts without leakage."),
     "merge": (
         "penstock.cli.merge:merge",
-        "Write the episodes of several datasets to one, with all columns and the names of the sources.",
+        "Write the episodes of several datasets to one new dataset.",
     ),
     "repair": (
         "penstock.cli.repair:repair",
-        "Mend what can be mended without loss: torn tails, totals, numbering, footers, statistics.",
+        "Mend what can be mended without loss, in a copy or in place.",
     ),
     "diff": ("penstock.cli.diff:diff", "Show which episodes, columns and rows of two datasets differ."),
     "reshard": (

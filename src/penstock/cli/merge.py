@@ -30,7 +30,9 @@ def merge(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write the episodes of several datasets to one, with all columns, merged statistics and the names of the sources.
+    """Write the episodes of several datasets to one new dataset.
+
+    It has all columns, merged statistics and the names of the sources.
 
     Example: penstock merge ./monday ./tuesday --out ./week
     """

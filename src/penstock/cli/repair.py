@@ -41,8 +41,9 @@ def repair(
     opening: Opening = None,
     as_json: Json = False,
 ) -> None:
-    """Mend what can be mended without loss: torn tails, totals, numbering, missing Parquet footers, statistics.
+    """Mend what can be mended without loss, in a copy or in place.
 
+    That is torn tails, totals, numbering, missing Parquet footers and statistics.
     Exit code 1 if errors remain that cannot be mended; they are listed.
 
     Example: penstock repair ./cartpole --plan

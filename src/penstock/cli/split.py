@@ -45,10 +45,11 @@ def split(
     opening: Opening = None,
     as_json: Json = False,
 ) -> None:
-    """Split a dataset into parts without leakage: by episodes, by groups or by time.
+    """Split a dataset into parts without leakage.
 
-    Episodes with the same values, the same value of --by or the same time are in one part. The parts are new datasets
-    in --out, or with --curations files that `penstock.open(curation=)` applies.
+    Episodes are divided one by one, by groups or by time. Episodes with the same values, the same value of --by or the
+    same time are in one part. The parts are new datasets in --out, or with --curations files that
+    `penstock.open(curation=)` applies.
 
     Example: penstock split ./cartpole --share train=0.9 --share test=0.1 --out ./parts
     """
