@@ -71,9 +71,9 @@ class ColumnDigests:
         Args:
             digests: Result of `digest` for each episode.
         """
-        joined = b"".join(digests)
-        whole = hashlib.blake2b(joined, digest_size=DIGEST_BYTES).digest()
-        return cls(whole, np.frombuffer(joined, np.uint8).reshape(-1, DIGEST_BYTES)[:, :START_BYTES].copy())
+        row_digests = b"".join(digests)
+        whole = hashlib.blake2b(row_digests, digest_size=DIGEST_BYTES).digest()
+        return cls(whole, np.frombuffer(row_digests, np.uint8).reshape(-1, DIGEST_BYTES)[:, :START_BYTES].copy())
 
     def others(self, other: ColumnDigests) -> list[int]:
         """Return the numbers of the episodes whose digests begin differently.
@@ -448,11 +448,11 @@ def verify(certificate: Certificate, target: Source, source: Source | None = Non
         }
         if missing := sorted(columns.keys() - opened.spec.keys()):
             yield f"{name}: expected the columns {missing}, got none"
-        found: dict[str, list[bytes]] = {path: [] for path in sorted(columns.keys() & opened.spec.keys())}
+        digests_of: dict[str, list[bytes]] = {path: [] for path in sorted(columns.keys() & opened.spec.keys())}
         for episode in opened.episodes():
-            for path, digests in found.items():
+            for path, digests in digests_of.items():
                 digests.append(digest(episode.columns[path]))
-        for path, digests in found.items():
+        for path, digests in digests_of.items():
             now = ColumnDigests.of(digests)
             if now.starts.shape != columns[path].starts.shape:
                 yield f"{name}: expected digests of {len(digests)} episodes of {path}, got {len(columns[path].starts)}"

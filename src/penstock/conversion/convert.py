@@ -105,9 +105,9 @@ def convert(
         ('converted', 2, 5, ())
     """
     place = output_place(out)
-    told = dict(options or {})
-    entry, target = named(format), target_of(format, told)
-    _check_options(target, told)
+    target_options = dict(options or {})
+    entry, target = named(format), target_of(format, target_options)
+    _check_options(target, target_options)
     with ExitStack() as opened:
         reads = not isinstance(source, (EpisodeDataset, Source)) and has_url(source)
         if storage_options and not reads and not isinstance(place, Url):
@@ -117,7 +117,7 @@ def convert(
             raise DataError(
                 f"expected episodes to convert, got none: {data.episodes.reason}; allow_empty=True allows that"
             )
-        job = _job(data, target, told, drop, dict(rename or {}), fill=fill_missing)
+        job = _job(data, target, target_options, drop, dict(rename or {}), fill=fill_missing)
         if require is not None:
             _check_lossless(job, require, certificate=certificate)
         path = place
@@ -126,7 +126,7 @@ def convert(
         check_apart(source, data.source, path)
         if overwrite:
             remove(path, entry, target)
-        writer, done = _begin(job, path, entry, told)
+        writer, done = _begin(job, path, entry, target_options)
         if done < len(data):
             path_of(path).unlink(missing_ok=True)  # of an earlier, shorter or other state
         with writer, locked(path):
@@ -252,15 +252,15 @@ def _job(
 def _begin(job: _ConversionJob, out: Path, entry: Format, options: Mapping[str, Any]) -> tuple[Writer, int]:
     """The writer of the target, and its number of converted episodes. Raises `StateError` for another conversion."""
     sweep(out.parent)  # of conversions that were killed
-    found = found_at(out, entry)
-    if found is not None and _lengths(out, entry).size == 0:
+    unfinished = found_at(out, entry)
+    if unfinished is not None and _lengths(out, entry).size == 0:
         with locked(out):
             remove(out, entry, job.target)  # of no use, and not every format appends to what has no episodes
-        found = None
-    if found is None:
+        unfinished = None
+    if unfinished is None:
         out.parent.mkdir(parents=True, exist_ok=True)
         return entry.create(out, job.spec, job.metadata, **options), 0
-    job.mark.check(found, out)
+    job.mark.check(unfinished, out)
     for folder, _, _ in os.walk(out):
         sweep(folder)  # also where nothing is left to be written
     lengths = _lengths(out, entry)

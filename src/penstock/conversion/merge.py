@@ -82,8 +82,8 @@ def merge(
         sources = {name: _source(given, opened) for name, given in named.items()}
         spec, lacking = union_of({name: source.spec for name, source in sources.items()})
         if lacking and missing == "refuse":
-            told = "; ".join(f"{name} lacks {', '.join(paths)}" for name, paths in lacking.items())
-            raise SpecError(f"expected the same columns in all datasets, got others: {told}; missing='fill' fills them")
+            gaps = "; ".join(f"{name} lacks {', '.join(paths)}" for name, paths in lacking.items())
+            raise SpecError(f"expected the same columns in all datasets, got others: {gaps}; missing='fill' fills them")
         absent = {path for paths in lacking.values() for path in paths}
         if unknown := sorted(set(fill or {}) - absent):
             raise ArgumentError(f"expected fill for missing columns {sorted(absent)}, got {unknown}")
@@ -136,7 +136,7 @@ def merged_statistics(parts: Sequence[Any]) -> dict[str, dict[str, Any]]:
     """
     if not parts or not all(is_mapping(part) for part in parts):
         return {}
-    found: dict[str, dict[str, Any]] = {}
+    statistics: dict[str, dict[str, Any]] = {}
     needed = ("count", "min", "max", "mean", "std")
     for path in parts[0]:
         entries = [part.get(path) for part in parts]
@@ -149,14 +149,14 @@ def merged_statistics(parts: Sequence[Any]) -> dict[str, dict[str, Any]]:
             continue
         mean = np.sum([each["mean"] * count for each, count in zip(arrays, counts, strict=True)], axis=0) / total
         squares = [(a["std"] ** 2 + (a["mean"] - mean) ** 2) * n for a, n in zip(arrays, counts, strict=True)]
-        found[path] = {
+        statistics[path] = {
             "count": [int(total)],
             "min": np.min([each["min"] for each in arrays], axis=0).tolist(),
             "max": np.max([each["max"] for each in arrays], axis=0).tolist(),
             "mean": mean.tolist(),
             "std": np.sqrt(np.sum(squares, axis=0) / total).tolist(),
         }
-    return found
+    return statistics
 
 
 def _source(given: Any, opened: ExitStack) -> Source:

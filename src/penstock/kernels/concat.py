@@ -110,18 +110,18 @@ def _concat_one(
     aside = np.empty(items if whole else 0, np.int64)
     pieces = 0
     bins = 0
-    held = 0
+    in_bin = 0
     kept = 0
     used = np.int64(0)
     for i in range(items + 1):
         total, done = length[i, 0] if i < items else np.int64(0), np.int64(0)
         apart = whole and i < items and total == capacity
         while True:
-            if (i == items and held > 0) or held == most or used >= capacity:
+            if (i == items and in_bin > 0) or in_bin == most or used >= capacity:
                 bins += 1
-                held = 0
+                in_bin = 0
                 used = 0
-            if held == 0 and (i == items or (bins > 0 and kept > 0)):
+            if in_bin == 0 and (i == items or (bins > 0 and kept > 0)):
                 for j in range(kept):
                     if pieces + j < room:
                         index[pieces + j, 0], index[pieces + j, 1] = bins + j, aside[j]
@@ -141,7 +141,7 @@ def _concat_one(
                 size[pieces, 0] = take
             done += take
             pieces += 1
-            held += 1
+            in_bin += 1
             if done == total:
                 break
         if apart:
@@ -171,7 +171,7 @@ def _concat(  # noqa: PLR0912 - one loop, no calls to pay for
     aside = np.empty(items if whole else 0, np.int64)
     pieces = 0
     bins = 0
-    held = 0
+    in_bin = 0
     kept = 0
     for i in range(items + 1):
         left, apart = True, False
@@ -180,11 +180,11 @@ def _concat(  # noqa: PLR0912 - one loop, no calls to pay for
         for a in range(axes):
             done[a] = 0
         while left:
-            if (i == items and held > 0) or held == most or _reached(used, capacity):
-                bins, held = bins + 1, 0
+            if (i == items and in_bin > 0) or in_bin == most or _reached(used, capacity):
+                bins, in_bin = bins + 1, 0
                 for a in range(axes):
                     used[a] = 0
-            if held == 0 and (i == items or (bins > 0 and kept > 0)):
+            if in_bin == 0 and (i == items or (bins > 0 and kept > 0)):
                 for j in range(kept):
                     _note(index, begin, size, pieces + j, bins + j, aside[j], used, length[aside[j]])
                 pieces += kept
@@ -202,7 +202,7 @@ def _concat(  # noqa: PLR0912 - one loop, no calls to pay for
             for a in range(axes):
                 done[a] += take[a]
             pieces += 1
-            held += 1
+            in_bin += 1
         if apart:
             aside[kept] = i
             kept += 1

@@ -108,10 +108,10 @@ def _masked(crc: np.uint32) -> np.uint32:
 
 
 @uncounted_helper
-def _word(data: ByteArray, at: IntScalar) -> np.uint32:
+def _word(data: ByteArray, offset: IntScalar) -> np.uint32:
     """Return four bytes as a little-endian number."""
-    low = np.uint32(data[at]) | np.uint32(data[at + 1]) << np.uint32(8)
-    return np.uint32(low | np.uint32(data[at + 2]) << np.uint32(16) | np.uint32(data[at + 3]) << np.uint32(24))
+    low = np.uint32(data[offset]) | np.uint32(data[offset + 1]) << np.uint32(8)
+    return np.uint32(low | np.uint32(data[offset + 2]) << np.uint32(16) | np.uint32(data[offset + 3]) << np.uint32(24))
 
 
 @uncounted_kernel("u1[1Cr] i8 i8 u4[2Cr]")
@@ -119,17 +119,17 @@ def _crc32c(data: ByteArray, begin: IntScalar, end: IntScalar, table: UInt32Arra
     crc = np.uint32(0xFFFFFFFF)
     byte = np.uint64(255)
     address = data.ctypes.data
-    at: IntScalar = begin
-    while at + 8 <= end:
-        word = load8(address + at) ^ np.uint64(crc)
+    offset: IntScalar = begin
+    while offset + 8 <= end:
+        word = load8(address + offset) ^ np.uint64(crc)
         low = table[7, word & byte] ^ table[6, word >> np.uint64(8) & byte] ^ table[5, word >> np.uint64(16) & byte]
         low = low ^ table[4, word >> np.uint64(24) & byte] ^ table[3, word >> np.uint64(32) & byte]
         high = table[2, word >> np.uint64(40) & byte] ^ table[1, word >> np.uint64(48) & byte]
         crc = np.uint32(low ^ high ^ table[0, word >> np.uint64(56)])
-        at += 8
-    while at < end:
-        crc = np.uint32(table[0, (crc ^ np.uint32(data[at])) & np.uint32(255)] ^ crc >> np.uint32(8))
-        at += 1
+        offset += 8
+    while offset < end:
+        crc = np.uint32(table[0, (crc ^ np.uint32(data[offset])) & np.uint32(255)] ^ crc >> np.uint32(8))
+        offset += 1
     return np.uint32(crc ^ np.uint32(0xFFFFFFFF))
 
 
@@ -138,18 +138,18 @@ def _walk_records(
     data: ByteArray, position: int, begin: IntArray, size: IntArray, table: UInt32Array
 ) -> tuple[IntScalar, IntScalar]:
     end = len(data)
-    at: IntScalar = position
+    offset: IntScalar = position
     for i in range(len(begin)):
-        if at > end - 16:  # HEAD + TAIL
-            return i, at
-        low, high = np.int64(_word(data, at)), np.int64(_word(data, at + 4))
-        found = low | high << 32
-        sound = _masked(_crc32c(data, at, at + 8, table)) == _word(data, at + 8)
-        if not sound or found < 0 or found > end - 16 - at:
-            return i, at
-        begin[i], size[i] = at + 12, found
-        at += 16 + found
-    return len(begin), at
+        if offset > end - 16:  # HEAD + TAIL
+            return i, offset
+        low, high = np.int64(_word(data, offset)), np.int64(_word(data, offset + 4))
+        payload = low | high << 32
+        sound = _masked(_crc32c(data, offset, offset + 8, table)) == _word(data, offset + 8)
+        if not sound or payload < 0 or payload > end - 16 - offset:
+            return i, offset
+        begin[i], size[i] = offset + 12, payload
+        offset += 16 + payload
+    return len(begin), offset
 
 
 @uncounted_kernel("u1[1Cr] i8[1C] i8[1C] u4[2Cr]")

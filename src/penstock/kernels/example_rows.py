@@ -215,30 +215,30 @@ def _read_integers(
     failed: BoolArray,
 ) -> None:
     for j in range(len(begin)):
-        at, stop = begin[j], end[j]
+        offset, stop = begin[j], end[j]
         left, todo = skip[j], count[j]
         place = destination[j]
-        while todo and at < stop:
-            tag, at = varint(data, at, stop)
-            size, at = varint(data, at, stop) if at >= 0 and tag == _PACKED else (-1, -1)
-            if at < 0 or size < 0 or size > stop - at:
+        while todo and offset < stop:
+            tag, offset = varint(data, offset, stop)
+            size, offset = varint(data, offset, stop) if offset >= 0 and tag == _PACKED else (-1, -1)
+            if offset < 0 or size < 0 or size > stop - offset:
                 break
-            last = at + size
+            last = offset + size
             if size == total[j]:  # as many bytes as values: one byte each
                 step = min(left, size)
                 left -= step
-                at += step
-            while left and at < last:
-                left -= data[at] < 128
-                at += 1
-            while todo and at < last:
-                value, at = varint(data, at, last)
-                if at < 0:
+                offset += step
+            while left and offset < last:
+                left -= data[offset] < 128
+                offset += 1
+            while todo and offset < last:
+                value, offset = varint(data, offset, last)
+                if offset < 0:
                     break
                 out[place] = value
                 place += 1
                 todo -= 1
-            if at < 0:
+            if offset < 0:
                 break
         failed[j] = todo > 0
 
@@ -255,22 +255,22 @@ def _read_floats(
     failed: BoolArray,
 ) -> None:
     for j in range(len(begin)):
-        at, stop = begin[j], end[j]
+        offset, stop = begin[j], end[j]
         left, todo = 4 * skip[j], 4 * count[j]
         place = 4 * destination[j]
-        while todo and at < stop:
-            tag, at = varint(data, at, stop)
-            size, at = varint(data, at, stop) if at >= 0 and tag == _PACKED else (-1, -1)
-            if at < 0 or size < 0 or size > stop - at or size % 4:
+        while todo and offset < stop:
+            tag, offset = varint(data, offset, stop)
+            size, offset = varint(data, offset, stop) if offset >= 0 and tag == _PACKED else (-1, -1)
+            if offset < 0 or size < 0 or size > stop - offset or size % 4:
                 break
             step = min(left, size)
             left -= step
             take = min(todo, size - step)
             for i in range(take):
-                out[place + i] = data[at + step + i]
+                out[place + i] = data[offset + step + i]
             place += take
             todo -= take
-            at += size
+            offset += size
         failed[j] = todo > 0
 
 
@@ -278,7 +278,7 @@ def _read_floats(
 def _walked(
     data: ByteArray,
     message: IntScalar,
-    at: IntScalar,
+    offset: IntScalar,
     end: IntScalar,
     first: IntScalar,
     total: IntScalar,
@@ -286,10 +286,10 @@ def _walked(
 ) -> bool:
     """Enter the place of each value of a list. Returns False for a malformed list."""
     n = 0
-    while at < end:
-        head = at
-        tag, _, at = field_at(data, at, end)
-        if at < 0:
+    while offset < end:
+        head = offset
+        tag, _, offset = field_at(data, offset, end)
+        if offset < 0:
             return False
         if tag == _PACKED:
             if n >= total:
@@ -321,13 +321,13 @@ def _read_places(
                 failed[j] = True
                 break
             # A walk that found damage may have entered heads of other values, so a head is checked again.
-            at = message[j] + np.int64(known[row])
-            tag, at = varint(data, at, end[j])
-            size, at = varint(data, at, end[j]) if at >= 0 and tag == _PACKED else (-1, -1)
-            if at < 0 or size < 0 or size > end[j] - at:
+            offset = message[j] + np.int64(known[row])
+            tag, offset = varint(data, offset, end[j])
+            size, offset = varint(data, offset, end[j]) if offset >= 0 and tag == _PACKED else (-1, -1)
+            if offset < 0 or size < 0 or size > end[j] - offset:
                 failed[j] = True
                 break
-            out[destination[j] + i, 0], out[destination[j] + i, 1] = at, at + size
+            out[destination[j] + i, 0], out[destination[j] + i, 1] = offset, offset + size
 
 
 @kernel("u1[1Cr] i8[2C] i8[1C] u1[1C]")

@@ -152,26 +152,26 @@ def _require_within(data: ByteArray, begin: int, end: int, count: int) -> None:
 
 
 @uncounted_helper
-def varint(data: ByteArray, at: IntScalar, end: IntScalar) -> tuple[IntScalar, IntScalar]:
+def varint(data: ByteArray, offset: IntScalar, end: IntScalar) -> tuple[IntScalar, IntScalar]:
     """Return a number, and the byte behind it or -1."""
     value = np.int64(0)
     shift = 0
-    while at < end and shift < 70:
-        byte = np.int64(data[at])
-        at += 1
+    while offset < end and shift < 70:
+        byte = np.int64(data[offset])
+        offset += 1
         if shift < 64:
             value |= (byte & 127) << shift
         if byte < 128:
-            return value, at
+            return value, offset
         shift += 7
     return 0, -1
 
 
 @uncounted_helper
-def field_at(data: ByteArray, at: IntScalar, end: IntScalar) -> tuple[IntScalar, IntScalar, IntScalar]:
+def field_at(data: ByteArray, offset: IntScalar, end: IntScalar) -> tuple[IntScalar, IntScalar, IntScalar]:
     """Return the tag of a field, and begin and end of its value, without the length of one; the end is -1 for a
     malformed field."""
-    tag, begin = varint(data, at, end)
+    tag, begin = varint(data, offset, end)
     wire = tag & 7
     size = np.int64(-1)
     if begin < 0:
@@ -189,23 +189,23 @@ def field_at(data: ByteArray, at: IntScalar, end: IntScalar) -> tuple[IntScalar,
 
 
 @uncounted_helper
-def _count(data: ByteArray, at: IntScalar, end: IntScalar, kind: IntScalar) -> IntScalar:
+def _count(data: ByteArray, offset: IntScalar, end: IntScalar, kind: IntScalar) -> IntScalar:
     """Return the number of values of a list, or -1 for a malformed list."""
     count = 0
-    while at < end:
-        tag, begin, at = field_at(data, at, end)
-        if at < 0:
+    while offset < end:
+        tag, begin, offset = field_at(data, offset, end)
+        if offset < 0:
             return -1
         if tag >> 3 != 1:
             continue
         if tag == 10 and kind == 2:  # packed floats
-            if (at - begin) % 4:
+            if (offset - begin) % 4:
                 return -1
-            count += (at - begin) // 4
+            count += (offset - begin) // 4
         elif tag == 10 and kind == 3:  # packed integers
-            for i in range(begin, at):
+            for i in range(begin, offset):
                 count += data[i] < 128
-            if at > begin and data[at - 1] >= 128:
+            if offset > begin and data[offset - 1] >= 128:
                 return -1
         elif tag == 10 or (tag == 13 and kind == 2) or (tag == 8 and kind == 3):
             count += 1
@@ -215,18 +215,18 @@ def _count(data: ByteArray, at: IntScalar, end: IntScalar, kind: IntScalar) -> I
 
 
 @uncounted_helper
-def _feature(data: ByteArray, at: IntScalar, end: IntScalar) -> tuple[IntScalar, IntScalar, IntScalar]:
+def _feature(data: ByteArray, offset: IntScalar, end: IntScalar) -> tuple[IntScalar, IntScalar, IntScalar]:
     """Return kind, begin and end of the list of a Feature; the kind is -1 for a malformed one."""
     kind = 0
     begin, stop = 0, 0
-    while at < end:
-        tag, first, at = field_at(data, at, end)
-        if at < 0:
+    while offset < end:
+        tag, first, offset = field_at(data, offset, end)
+        if offset < 0:
             return -1, 0, 0
         if tag & 7 == 2 and 1 <= tag >> 3 <= 3:
             kind = tag >> 3
             begin = first
-            stop = at
+            stop = offset
     return kind, begin, stop
 
 
@@ -249,7 +249,7 @@ def _key_of(data: ByteArray, begin: IntScalar, end: IntScalar, keys: ByteArray, 
 @uncounted_helper
 def _entry(
     data: ByteArray,
-    at: IntScalar,
+    offset: IntScalar,
     end: IntScalar,
     base: IntScalar,
     keys: ByteArray,
@@ -261,14 +261,14 @@ def _entry(
     key = -1
     begin, stop = np.int64(0), np.int64(0)
     kind = 0
-    while at < end:
-        tag, first, at = field_at(data, at, end)
-        if at < 0:
+    while offset < end:
+        tag, first, offset = field_at(data, offset, end)
+        if offset < 0:
             return False
         if tag == 10:
-            key = _key_of(data, first, at, keys, key_ends)
+            key = _key_of(data, first, offset, keys, key_ends)
         elif tag == 18:
-            kind, begin, stop = _feature(data, first, at)
+            kind, begin, stop = _feature(data, first, offset)
             if kind < 0:
                 return False
     if key >= 0:
@@ -288,7 +288,7 @@ def _entry(
 @uncounted_helper
 def _features(
     data: ByteArray,
-    at: IntScalar,
+    offset: IntScalar,
     end: IntScalar,
     base: IntScalar,
     keys: ByteArray,
@@ -296,9 +296,9 @@ def _features(
     spans: IntArray,
     kinds: ByteArray,
 ) -> bool:
-    while at < end:
-        tag, first, at = field_at(data, at, end)
-        if at < 0 or (tag == 10 and not _entry(data, first, at, base, keys, key_ends, spans, kinds)):
+    while offset < end:
+        tag, first, offset = field_at(data, offset, end)
+        if offset < 0 or (tag == 10 and not _entry(data, first, offset, base, keys, key_ends, spans, kinds)):
             return False
     return True
 
@@ -315,26 +315,26 @@ def _scan_examples(
     damaged: IntArray,
 ) -> None:
     for i in range(len(begin)):
-        at, end = begin[i], begin[i] + size[i]
+        offset, end = begin[i], begin[i] + size[i]
         kinds[i] = 0
         spans[i] = 0
-        while at < end and not damaged[i]:
-            tag, first, at = field_at(data, at, end)
-            if at < 0 or (tag == 10 and not _features(data, first, at, begin[i], keys, key_ends, spans[i], kinds[i])):
+        while offset < end and not damaged[i]:
+            tag, first, offset = field_at(data, offset, end)
+            if offset < 0 or (tag == 10 and not _features(data, first, offset, begin[i], keys, key_ends, spans[i], kinds[i])):
                 damaged[i] = 1
 
 
 @uncounted_kernel("u1[1Cr] i8 i8 i8[1C]")
-def _read_integers(data: ByteArray, at: IntScalar, end: IntScalar, out: IntArray) -> IntScalar:
+def _read_integers(data: ByteArray, offset: IntScalar, end: IntScalar, out: IntArray) -> IntScalar:
     n = 0
-    while at < end:
-        tag, value_at, at = field_at(data, at, end)
-        if at < 0:
+    while offset < end:
+        tag, value_at, offset = field_at(data, offset, end)
+        if offset < 0:
             return -1
         if tag != 10 and tag != 8:
             continue
-        while value_at < at:
-            value, value_at = varint(data, value_at, at)
+        while value_at < offset:
+            value, value_at = varint(data, value_at, offset)
             if value_at < 0 or n >= len(out):
                 return -1
             out[n] = value
@@ -343,16 +343,16 @@ def _read_integers(data: ByteArray, at: IntScalar, end: IntScalar, out: IntArray
 
 
 @uncounted_kernel("u1[1Cr] i8 i8 u1[2C]")
-def _read_floats(data: ByteArray, at: IntScalar, end: IntScalar, out: ByteArray) -> IntScalar:
+def _read_floats(data: ByteArray, offset: IntScalar, end: IntScalar, out: ByteArray) -> IntScalar:
     n = 0
-    while at < end:
-        tag, begin, at = field_at(data, at, end)
-        if at < 0:
+    while offset < end:
+        tag, begin, offset = field_at(data, offset, end)
+        if offset < 0:
             return -1
         if tag == 10 or tag == 13:
-            if (at - begin) % 4 or n + (at - begin) // 4 > len(out):
+            if (offset - begin) % 4 or n + (offset - begin) // 4 > len(out):
                 return -1
-            for i in range(begin, at, 4):
+            for i in range(begin, offset, 4):
                 for byte in range(4):
                     out[n, byte] = data[i + byte]
                 n += 1
@@ -360,21 +360,21 @@ def _read_floats(data: ByteArray, at: IntScalar, end: IntScalar, out: ByteArray)
 
 
 @uncounted_kernel("u1[1Cr] i8 i8 i8[2C]")
-def _read_blobs(data: ByteArray, at: IntScalar, end: IntScalar, out: IntArray) -> IntScalar:
+def _read_blobs(data: ByteArray, offset: IntScalar, end: IntScalar, out: IntArray) -> IntScalar:
     n = 0
-    while at < end:
-        tag, begin, at = field_at(data, at, end)
-        if at < 0 or (tag == 10 and n >= len(out)):
+    while offset < end:
+        tag, begin, offset = field_at(data, offset, end)
+        if offset < 0 or (tag == 10 and n >= len(out)):
             return -1
         if tag == 10:
-            out[n, 0], out[n, 1] = begin, at
+            out[n, 0], out[n, 1] = begin, offset
             n += 1
     return n
 
 
 @uncounted_kernel("u1[1Cr] i8 i8")
-def _count_blobs(data: ByteArray, at: IntScalar, end: IntScalar) -> IntScalar:
-    return _count(data, at, end, 1)
+def _count_blobs(data: ByteArray, offset: IntScalar, end: IntScalar) -> IntScalar:
+    return _count(data, offset, end, 1)
 
 
 @uncounted_kernel("u1[1Cr] i8[1C] i8[1C] i8[1C]")

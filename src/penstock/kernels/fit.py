@@ -293,7 +293,7 @@ def _count_decreasing(counts: Int32Array, capacity: int, most: int) -> tuple[Int
     room = np.int64(counts.sum()) + 4
     following = np.empty(room, np.int32)
     bins = np.empty(room, np.int32)
-    held = np.empty(room, np.int32)
+    items_in = np.empty(room, np.int32)
     free = np.full(1, -1, np.int32)  # the nodes to use again, linked; `fresh` is the first one never used
     fresh = 0
     total = 0
@@ -310,7 +310,7 @@ def _count_decreasing(counts: Int32Array, capacity: int, most: int) -> tuple[Int
                 total += waiting
             else:
                 node = head[residual]
-                before, waiting = np.int64(held[node]), np.int64(bins[node])
+                before, waiting = np.int64(items_in[node]), np.int64(bins[node])
                 each = most - before if size == 0 else min(residual // size, most - before)
                 whole = min(left // each, waiting)
                 rest = 1 if whole < waiting and left > whole * each else 0
@@ -327,7 +327,7 @@ def _count_decreasing(counts: Int32Array, capacity: int, most: int) -> tuple[Int
                 if many == 0 or before + more == most:
                     continue
                 to = residual - more * size
-                if head[to] >= 0 and held[tail[to]] == before + more:
+                if head[to] >= 0 and items_in[tail[to]] == before + more:
                     bins[tail[to]] += many
                     continue
                 node = np.int64(free[0])
@@ -335,7 +335,7 @@ def _count_decreasing(counts: Int32Array, capacity: int, most: int) -> tuple[Int
                     free[0] = following[node]
                 else:
                     node, fresh = fresh, fresh + 1
-                bins[node], held[node] = many, before + more
+                bins[node], items_in[node] = many, before + more
                 _splice(words, tops, head, tail, following, to, node, node)
             left -= whole * each + rest
     return total, highest
@@ -365,8 +365,8 @@ def sort_into(length: IntArray, capacity: int, order: IntArray | Narrow, run: In
 
 @kernel("i8[1C] i8 i8 i8[1C]")
 def _best_fit(length: IntArray, capacity: int, most: int, out: IntArray) -> int:
-    following, held = np.empty(len(length), np.int32), np.zeros(len(length), np.int32)
-    return _best_fit_in(length, capacity, most, following, held, out)
+    following, items_in = np.empty(len(length), np.int32), np.zeros(len(length), np.int32)
+    return _best_fit_in(length, capacity, most, following, items_in, out)
 
 
 @helper
@@ -375,7 +375,7 @@ def _best_fit_in(  # noqa: PLR0912 - one loop, no calls to pay for
     capacity: int,
     most: int,
     following: Int32Array,
-    held: Int32Array,
+    items_in: Int32Array,
     out: IntArray | Int32Array,
 ) -> int:
     """Best fit; `held` is zeros and becomes the items of each bin, `following` is room.
@@ -400,10 +400,10 @@ def _best_fit_in(  # noqa: PLR0912 - one loop, no calls to pay for
             node = np.int64(head[residual])
         each = residual // size if size > 0 else len(length) + 1
         first, last = np.int64(-1), np.int64(-1)
-        while node >= 0 and end - i >= each and held[node] + each < most:
+        while node >= 0 and end - i >= each and items_in[node] + each < most:
             out[i : i + each] = node
             i += each
-            held[node] += each
+            items_in[node] += each
             if first < 0:
                 first = node
             elif fresh:
@@ -421,13 +421,13 @@ def _best_fit_in(  # noqa: PLR0912 - one loop, no calls to pay for
             bins += 1
         elif not stays:
             _pop(words, tops, head, following, residual)
-        take = min(end - i, each, np.int64(most) - held[node])
+        take = min(end - i, each, np.int64(most) - items_in[node])
         out[i : i + take] = node
         i += take
-        held[node] += take
-        if stays and held[node] == most:
+        items_in[node] += take
+        if stays and items_in[node] == most:
             _pop(words, tops, head, following, residual)
-        elif held[node] < most and not stays:
+        elif items_in[node] < most and not stays:
             _splice(words, tops, head, tail, following, residual - take * size, node, node)
     return bins
 
@@ -438,7 +438,7 @@ def _plan_decreasing(
 ) -> tuple[int, int]:
     ranked = room[0]
     following = room[1]
-    held = room[2]
+    items_in = room[2]
     bin_of = room[3]
     items = len(length)
     runs = sort_into(length, capacity, local, run)
@@ -447,12 +447,12 @@ def _plan_decreasing(
     for q in range(runs):
         begin, end = np.int64(run[q]), np.int64(run[q + 1]) if q + 1 < runs else items
         ranked[begin:end] = length[local[begin]]
-    held[:] = 0
-    bins = _best_fit_in(ranked, capacity, most, following, held, bin_of)
+    items_in[:] = 0
+    bins = _best_fit_in(ranked, capacity, most, following, items_in, bin_of)
     begin = 0
     for b in range(bins):
         cut[b] = following[b] = begin
-        begin += held[b]
+        begin += items_in[b]
     for i in range(items):
         slot[following[bin_of[i]]] = i
         following[bin_of[i]] += 1
@@ -465,16 +465,16 @@ def _first_fit(length: IntArray, capacity: int, most: int, out: IntArray) -> int
     while leaves < len(length):
         leaves *= 2
     room = np.full(2 * leaves, capacity, np.int64)
-    held = np.zeros(leaves, np.int64)
+    items_in = np.zeros(leaves, np.int64)
     bins = 0
     for i in range(len(length)):
         knot = 1
         while knot < leaves:
             knot = 2 * knot if room[2 * knot] >= length[i] else 2 * knot + 1
-        held[knot - leaves] += 1
+        items_in[knot - leaves] += 1
         out[i] = knot - leaves
         bins = max(bins, knot - leaves + 1)
-        room[knot] = -1 if held[knot - leaves] == most else room[knot] - length[i]
+        room[knot] = -1 if items_in[knot - leaves] == most else room[knot] - length[i]
         while knot > 1:
             knot >>= 1
             best = max(room[2 * knot], room[2 * knot + 1])

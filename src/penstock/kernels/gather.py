@@ -245,39 +245,39 @@ def _gather_tiles(
     across, slab, plain = _sides(axes)
     # The tiles side by side that hold the first rows of each span, where in them those begin, and how many they hold.
     kind, tile = np.empty(spans, np.int64), np.empty(spans, np.int64)
-    skip, held = np.empty(spans, np.int64), np.empty(spans, np.int64)
+    skip, in_tile = np.empty(spans, np.int64), np.empty(spans, np.int64)
     run, crossing = 0, False
     for j in range(spans):
         row = start[j]
-        held[j] = 0
+        in_tile[j] = 0
         if length[j] == 0:  # it may begin behind the last row, where there is no tile
             continue
         if not (first[run] <= row < first[run + 1]):
             run = _run_of(first, guide, shift, row)
         kind[j], tile[j], skip[j], most = _place_in_tiles(row, run, first, tile_shape, tile_first, layout, across, slab)
-        held[j] = min(length[j], most)
-        crossing |= held[j] < length[j]
+        in_tile[j] = min(length[j], most)
+        crossing |= in_tile[j] < length[j]
     ahead = _AHEAD if row_bytes <= 4096 else 1
     for j in range(spans):
         soon = j + ahead
-        if soon < spans and held[soon] > 0:
+        if soon < spans and in_tile[soon] > 0:
             k: int = kind[soon]
             for i in range(tile[soon], tile[soon] + min(across[k], _TILES_AHEAD)):
-                _prefetch_lines(address[i] + skip[soon], min(slab[k] * held[soon], 512))
-        if held[j] == 0:
+                _prefetch_lines(address[i] + skip[soon], min(slab[k] * in_tile[soon], 512))
+        if in_tile[j] == 0:
             continue
         k = kind[j]
         place = base + destination[j] * row_bytes
-        _copy_rows(address, tile[j], skip[j], held[j], across[k], slab[k], plain[k], axes, k, fill, place, row_bytes)
+        _copy_rows(address, tile[j], skip[j], in_tile[j], across[k], slab[k], plain[k], axes, k, fill, place, row_bytes)
     if crossing:
         for j in range(spans):
-            while held[j] < length[j]:
-                row, place = start[j] + held[j], base + (destination[j] + held[j]) * row_bytes
+            while in_tile[j] < length[j]:
+                row, place = start[j] + in_tile[j], base + (destination[j] + in_tile[j]) * row_bytes
                 run = _run_of(first, guide, shift, row)
                 k, t, s, most = _place_in_tiles(row, run, first, tile_shape, tile_first, layout, across, slab)
-                take = min(length[j] - held[j], most)
+                take = min(length[j] - in_tile[j], most)
                 _copy_rows(address, t, s, take, across[k], slab[k], plain[k], axes, k, fill, place, row_bytes)
-                held[j] += take
+                in_tile[j] += take
     return -1
 
 

@@ -62,9 +62,9 @@ def _pad(state: UInt64Array, size: np.uint64) -> None:
 
 
 @uncounted_helper
-def _merge(state: UInt64Array, row: int, into: int, at: int) -> None:
+def _merge(state: UInt64Array, row: int, into: int, lane: int) -> None:
     """Shuffle the bytes of two words of a row, and add them to two words of another."""
-    a, b = state[row, at], state[row, at + 1]
+    a, b = state[row, lane], state[row, lane + 1]
     low = ((a & np.uint64(0xFF000000)) | (b & np.uint64(0xFF00000000))) >> np.uint64(24)
     low |= ((a & np.uint64(0xFF0000000000)) | (b & np.uint64(0xFF000000000000))) >> np.uint64(16)
     low |= (a & np.uint64(0xFF0000)) | ((a & np.uint64(0xFF00)) << np.uint64(32))
@@ -73,18 +73,18 @@ def _merge(state: UInt64Array, row: int, into: int, at: int) -> None:
     high |= (b & np.uint64(0xFF0000)) | ((b & np.uint64(0xFF0000000000)) >> np.uint64(16))
     high |= ((b & np.uint64(0xFF00)) << np.uint64(24)) | ((a & np.uint64(0xFF000000000000)) >> np.uint64(8))
     high |= ((b & np.uint64(0xFF)) << np.uint64(48)) | (a & np.uint64(0xFF00000000000000))
-    state[into, at] += low
-    state[into, at + 1] += high
+    state[into, lane] += low
+    state[into, lane + 1] += high
 
 
 @uncounted_kernel("u8[2C] u1[1Cr]")
 def _add_packets(state: UInt64Array, data: ByteArray) -> None:
     low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
-    for at in range(0, len(data), 32):
+    for packet_start in range(0, len(data), 32):
         for i in range(4):
             lane = np.uint64(0)
             for k in range(8):
-                lane |= np.uint64(data[at + 8 * i + k]) << np.uint64(8 * k)
+                lane |= np.uint64(data[packet_start + 8 * i + k]) << np.uint64(8 * k)
             state[1, i] += state[2, i] + lane
             state[2, i] ^= (state[1, i] & low) * (state[0, i] >> shift)
             state[0, i] += state[3, i]

@@ -77,23 +77,23 @@ def _plain_members(
 def _checksum(block: ByteArray) -> IntScalar:
     """The sum of all bytes; the field of the checksum itself counts as blanks."""
     total = 0
-    for at in range(_BLOCK):
-        total += block[at]
-    for at in range(148, 156):
-        total += _BLANK - np.int64(block[at])
+    for offset in range(_BLOCK):
+        total += block[offset]
+    for offset in range(148, 156):
+        total += _BLANK - np.int64(block[offset])
     return total
 
 
 @helper
 def _octal(block: ByteArray, first: int, last: int) -> IntScalar:
     """Return the octal number of a field, or -1."""
-    value, at = 0, first
-    while at < last and _ZERO <= block[at] < _ZERO + 8:
-        value, at = value * 8 + np.int64(block[at]) - _ZERO, at + 1
-    digits = at - first
-    while at < last and block[at] == _BLANK:
-        at += 1
-    return value if digits > 0 and (at == last or block[at] == 0) else -1
+    value, offset = 0, first
+    while offset < last and _ZERO <= block[offset] < _ZERO + 8:
+        value, offset = value * 8 + np.int64(block[offset]) - _ZERO, offset + 1
+    digits = offset - first
+    while offset < last and block[offset] == _BLANK:
+        offset += 1
+    return value if digits > 0 and (offset == last or block[offset] == 0) else -1
 
 
 @helper

@@ -351,12 +351,12 @@ def _deal(k: IntArray, nodes: UInt64Array, leaf: IntArray, rank: IntArray) -> in
             left_over = 0
             for c in range(count):
                 i: int = inner[c]
-                at, here = node[i], n[i]
-                share = nodes[at, SHARE]
+                branch, here = node[i], n[i]
+                share = nodes[branch, SHARE]
                 below = _scaled(here, share, _HALF)
                 is_lower = np.int64(((here * share + _HALF) & _LOW) + share > _LOW)
                 n[i] = below if is_lower else here - below
-                child = np.int64(nodes[at, LOWER + 1 - is_lower])
+                child = np.int64(nodes[branch, LOWER + 1 - is_lower])
                 node[i] = child
                 inner[left_over] = i
                 left_over += child >= 0

@@ -81,7 +81,7 @@ def _emit(bins: IntArray, begin: int, end: int, emitted: IntArray, done: int) ->
 @helper
 def _choose(
     used: IntArray,
-    held: IntArray,
+    items_in: IntArray,
     open_: int,
     length: IntArray,
     i: int,
@@ -93,7 +93,7 @@ def _choose(
     """The bin of `0 : open_` for item `i`, or -1: the first that has room, or the one with the least of it."""
     chosen, least = -1, np.inf
     for j in range(open_):
-        if held[j] == most:
+        if items_in[j] == most:
             continue
         fits, space = True, 0.0
         for a in range(len(capacity)):
@@ -121,7 +121,7 @@ def _open_fit(
 ) -> int:
     items, axes = length.shape
     used = np.empty((keep + 1, axes), np.int64)
-    held = np.empty(keep + 1, np.int64)
+    items_in = np.empty(keep + 1, np.int64)
     bins = np.empty(keep + 1, np.int64)
     emitted = np.empty(items, np.int64)
     opened = 0
@@ -130,8 +130,8 @@ def _open_fit(
     for i in range(items):
         if open_ > keep:  # at most one: each item opens one bin
             done = _emit(bins, 0, 1, emitted, done)
-            open_ = _remove(used, held, bins, 0, open_)
-        j = _choose(used, held, open_, length, i, capacity, scale, most, best)
+            open_ = _remove(used, items_in, bins, 0, open_)
+        j = _choose(used, items_in, open_, length, i, capacity, scale, most, best)
         if j < 0:
             if block and open_ == keep:
                 done = _emit(bins, 0, open_, emitted, done)
@@ -139,19 +139,19 @@ def _open_fit(
             j = open_
             for a in range(axes):
                 used[j, a] = 0
-            held[j], bins[j] = 0, opened
+            items_in[j], bins[j] = 0, opened
             opened += 1
             open_ += 1
         out[i] = bins[j]
-        held[j] += 1
-        full, closed = True, held[j] == most
+        items_in[j] += 1
+        full, closed = True, items_in[j] == most
         for a in range(axes):
             used[j, a] += aligned(length[i, a], align)
             full &= used[j, a] >= capacity[a]
             closed |= capacity[a] - used[j, a] < least[a]
         if (full or closed) and not block:
             done = _emit(bins, j, j + 1, emitted, done)
-            open_ = _remove(used, held, bins, j, open_)
+            open_ = _remove(used, items_in, bins, j, open_)
     _emit(bins, 0, open_, emitted, done)
     for i in range(items):
         out[i] = emitted[out[i]]
@@ -159,9 +159,9 @@ def _open_fit(
 
 
 @helper
-def _remove(used: IntArray, held: IntArray, bins: IntArray, gone: int, open_: int) -> int:
+def _remove(used: IntArray, items_in: IntArray, bins: IntArray, gone: int, open_: int) -> int:
     for j in range(gone, open_ - 1):
         for a in range(used.shape[1]):
             used[j, a] = used[j + 1, a]
-        held[j], bins[j] = held[j + 1], bins[j + 1]
+        items_in[j], bins[j] = items_in[j + 1], bins[j + 1]
     return open_ - 1

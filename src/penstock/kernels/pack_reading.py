@@ -234,9 +234,9 @@ def _ranks(
             end = rank + 1
             which = np.int64(0)
             if end_run > begin_run:
-                found = _last_at(run, begin_run, end_run, rank)
-                begin, which = np.int64(run[found]), found - begin_run
-                end = np.int64(run[found + 1]) if found + 1 < end_run else slot_first[w + 1] - base
+                run_index = _last_at(run, begin_run, end_run, rank)
+                begin, which = np.int64(run[run_index]), run_index - begin_run
+                end = np.int64(run[run_index + 1]) if run_index + 1 < end_run else slot_first[w + 1] - base
             out[0, m], out[2, m] = i, base + begin
             room[0, m], room[1, m] = rank - begin, end - begin
             room[2, m] = np.int64((key + np.uint64(which) * _OF_RUN) >> np.uint64(2))
@@ -286,7 +286,7 @@ def _place_pieces(
 ) -> None:
     rows, axes = total.shape
     for a in range(axes):
-        at = np.int64(0)
+        out_byte = np.int64(0)
         for i in range(rows):
             begin, size = np.int64(0), total[i, a]
             if policy & GIVEN:
@@ -300,12 +300,12 @@ def _place_pieces(
                 begin = max(size - limit[a], 0)
                 size -= begin
             if i > 0 and pack[i] != pack[i - 1]:
-                at = 0
+                out_byte = 0
             if head > 0 and begin > 0 and size > 0:
-                at += head
+                out_byte += head
             if policy == GIVEN + LEFT:  # counted in what is left
                 begin += max(total[i, a] - limit[a], 0)
             out[0, i, a] = begin
             out[1, i, a] = size
-            out[2, i, a] = at
-            at = (at + size + align - 1) // align * align
+            out[2, i, a] = out_byte
+            out_byte = (out_byte + size + align - 1) // align * align

@@ -103,12 +103,12 @@ def slide_records(words: IntArray, where: IntArray, base: int, end: int, excess:
 
 
 @helper
-def _frames_of(words: IntArray, at: int, use: int) -> tuple[int, int, int, int]:
+def _frames_of(words: IntArray, record: int, use: int) -> tuple[int, int, int, int]:
     """Return frames `first : last` of a use, and at which words the bytes up to each frame begin, and the rows."""
-    uses: int = words[at + 3]
-    ends: int = at + 4 + use - words[at + 2]
-    frames: int = words[at + 4 + uses]
-    return words[ends], words[ends + 1], at + 5 + uses + frames, at + 6 + uses + 2 * frames
+    uses: int = words[record + 3]
+    ends: int = record + 4 + use - words[record + 2]
+    frames: int = words[record + 4 + uses]
+    return words[ends], words[ends + 1], record + 5 + uses + frames, record + 6 + uses + 2 * frames
 
 
 @kernel("i8[1C] i8[1C] i8 i8[1C] i8[1C] i8[1C] i8[1C]")
@@ -118,9 +118,9 @@ def _find_records(
     for i in range(len(number)):
         frames[i], nbytes[i] = -1, 0
         slot: int = number[i] - base
-        at: int = where[slot] if 0 <= slot < len(where) else -1
-        if at >= 0 and 0 <= use[i] - words[at + 2] < words[at + 3]:
-            first, last, bytes_at, _ = _frames_of(words, at, use[i])
+        record: int = where[slot] if 0 <= slot < len(where) else -1
+        if record >= 0 and 0 <= use[i] - words[record + 2] < words[record + 3]:
+            first, last, bytes_at, _ = _frames_of(words, record, use[i])
             frames[i], nbytes[i] = last - first, words[bytes_at + last] - words[bytes_at + first]
 
 
@@ -144,38 +144,38 @@ def _copy_records(
         if frames[i] < 0:
             continue
         slot: int = number[i] - base
-        at: int = where[slot]
-        first, last, bytes_at, rows_at = _frames_of(words, at, use[i])
+        record: int = where[slot]
+        first, last, bytes_at, rows_at = _frames_of(words, record, use[i])
         size = words[bytes_at + last] - words[bytes_at + first]
         if done + last - first > len(chunk) or ends[done] + size > len(rows):
             return -1
         memcpy(rows.ctypes.data + ends[done], words.ctypes.data + 8 * rows_at + words[bytes_at + first], size)
-        places = bytes_at - words[at + 4 + words[at + 3]]
+        places = bytes_at - words[record + 4 + words[record + 3]]
         for j in range(first, last):
             ends[done + 1] = ends[done] + words[bytes_at + j + 1] - words[bytes_at + j]
             chunk[done], place[done] = number[i], words[places + j]
             done += 1
-        if use[i] - words[at + 2] == words[at + 3] - 1:
+        if use[i] - words[record + 2] == words[record + 3] - 1:
             where[slot] = -1
-            freed += words[at + 1]
+            freed += words[record + 1]
     return freed
 
 
 @uncounted_kernel("i8[1C] i8[1C] i8 i8 i8")
 def _slide_records(words: IntArray, where: IntArray, base: int, end: int, excess: int) -> tuple[int, int]:
-    at = 0
+    record = 0
     to = 0
     dropped = 0
-    while at < end:
-        slot, size = words[at] - base, words[at + 1]
-        if 0 <= slot < len(where) and where[slot] == at:
+    while record < end:
+        slot, size = words[record] - base, words[record + 1]
+        if 0 <= slot < len(where) and where[slot] == record:
             if dropped < excess:
                 where[slot] = -1
                 dropped += size
             else:
                 for i in range(size):  # front to back: a record moves towards the front
-                    words[to + i] = words[at + i]
+                    words[to + i] = words[record + i]
                 where[slot] = to
                 to += size
-        at += size
+        record += size
     return to, dropped

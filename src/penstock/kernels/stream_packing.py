@@ -226,8 +226,8 @@ def _least_share(table: IntArray, row: int, first: int, capacity: IntArray, scal
     """The least of `table[row, first:]` as shares of the capacity, in `scale` steps, rounded down."""
     least = scale
     for c in range(len(capacity)):
-        held = table[row, first + c]
-        least = min(least, held if scale == capacity[c] else held * scale // capacity[c])
+        amount = table[row, first + c]
+        least = min(least, amount if scale == capacity[c] else amount * scale // capacity[c])
     return least
 
 

@@ -242,9 +242,9 @@ def _check_tiles(
 def _axes(shapes: IntArray, row_shape: tuple[int, ...], itemsize: int) -> IntArray:
     """`[K, A, 2]` size and tile size of the axes of a row that tiles cut, the last in bytes; `A` is at least `AXES`,
     with axes of one element in front."""
-    joined = [_joined(row_shape, shape, itemsize) for shape in shapes[:, 1:].tolist()]
-    width = max([AXES, *map(len, joined)])
-    return np.array([[(1, 1)] * (width - len(axes)) + axes for axes in joined], np.int64).reshape(-1, width, 2)
+    merged_axes = [_joined(row_shape, shape, itemsize) for shape in shapes[:, 1:].tolist()]
+    width = max([AXES, *map(len, merged_axes)])
+    return np.array([[(1, 1)] * (width - len(axes)) + axes for axes in merged_axes], np.int64).reshape(-1, width, 2)
 
 
 def _joined(row_shape: tuple[int, ...], tile: list[int], itemsize: int) -> list[tuple[int, int]]:

@@ -147,29 +147,29 @@ class ChunkAccount:
             left = self._outcomes[: max(0, window_start - self._base)]
             expired = int(np.count_nonzero(left == Outcome.WAITING))
             files, gone_files = len(self._files), self._file_counts[Outcome.GONE]
-            found = {
+            counts = {
                 **{"read": read, "torn": self._torn_chunks, "gone": gone + gone_files},
                 **{"refused": refused, "failed": unreadable + damaged + files - gone_files},
                 **{"expired": self._expired + expired, "waiting": waiting - expired},
             }
-        return {"expected": sum(found.values()), **found}
+        return {"expected": sum(counts.values()), **counts}
 
     def check(self, report: Callable[[], str]) -> None:
         """Raise `DataError` if more than `max_lost` chunks are lost; `report` describes them."""
         if self._max_lost is None:
             return
-        found = self.figures(0)
+        counts = self.figures(0)
         with self._lock:
             unreadable = int(self._counts[Outcome.UNREADABLE]) + self._file_counts[Outcome.UNREADABLE]
-        lost, looked_at = found["torn"] + found["failed"], found["expected"] - found["waiting"] - found["expired"]
+        lost, looked_at = counts["torn"] + counts["failed"], counts["expected"] - counts["waiting"] - counts["expired"]
         lost -= unreadable if self._retries else 0
         is_number = isinstance(self._max_lost, int)
         if lost <= (self._max_lost if is_number else self._max_lost * max(looked_at, AT_LEAST)):
             return
         most = f"{self._max_lost:,} chunks" if is_number else f"{self._max_lost:.3g} of the chunks"
         raise DataError(
-            f"expected at most {most} to be lost, got {lost:,} of {looked_at:,} ({found['torn']:,} torn, "
-            f"{found['failed']:,} failed): {report()}; mend or remove the files, or raise max_lost"
+            f"expected at most {most} to be lost, got {lost:,} of {looked_at:,} ({counts['torn']:,} torn, "
+            f"{counts['failed']:,} failed): {report()}; mend or remove the files, or raise max_lost"
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -225,7 +225,7 @@ def account(snapshot: Mapping[str, Any]) -> dict[str, int]:
     """
     gauges = [stage["gauges"] for stage in snapshot["stages"].values()]
     every = {name: [int(each[f"chunks_{name}"]) for each in gauges if f"chunks_{name}" in each] for name in FIGURES}
-    return {name: sum(found) for name, found in every.items() if found}
+    return {name: sum(counts) for name, counts in every.items() if counts}
 
 
 def chunks_in_words(snapshot: Mapping[str, Any]) -> str:
@@ -237,5 +237,5 @@ def chunks_in_words(snapshot: Mapping[str, Any]) -> str:
     """
     every = [str(stage["gauges"].get("status", "reading")) for stage in snapshot["stages"].values()]
     statuses = [status for status in dict.fromkeys(every) if status != "reading"]
-    told = ", ".join(f"{n:,} {name}" for name, n in account(snapshot).items() if n)
-    return "; ".join([*([f"chunks: {told}"] if told else []), *statuses])
+    counts = ", ".join(f"{n:,} {name}" for name, n in account(snapshot).items() if n)
+    return "; ".join([*([f"chunks: {counts}"] if counts else []), *statuses])

@@ -166,8 +166,8 @@ class ChunkCatalog:
         groups: dict[int, tuple[CatalogEntry, list[int]]] = {}
         with self._lock:
             for place, number in enumerate(numbers):
-                at = bisect_right(self._los, number) - 1
-                entry = self._entries[self._los[at]] if at >= 0 else None
+                position = bisect_right(self._los, number) - 1
+                entry = self._entries[self._los[position]] if position >= 0 else None
                 if entry is not None and number < entry.lo + entry.arrival.count:
                     groups.setdefault(entry.lo, (entry, []))[1].append(place)
             for entry, _ in groups.values():
@@ -225,8 +225,8 @@ class ChunkCatalog:
 
     def _find(self, number: int) -> CatalogEntry:
         with self._lock:
-            at = bisect_right(self._los, number) - 1
-            entry = self._entries[self._los[at]] if at >= 0 else None
+            position = bisect_right(self._los, number) - 1
+            entry = self._entries[self._los[position]] if position >= 0 else None
         if entry is None or number >= entry.lo + entry.arrival.count:
             raise SourceGone(f"expected chunk {number} to be of a known source, got none")
         return entry

@@ -129,14 +129,14 @@ class ChunkLoader:
         """Keep the number of frames of a chunk as its weight, without reading frames if possible."""
         if self.is_known(number):
             return Outcome.DAMAGED if self.is_bad(number) else None
-        found, outcome = list[int](), None
+        sizes, outcome = list[int](), None
         try:
-            self._loaded(number, lambda n: found.append(n) or NO_PLACES)
-            if found[0] == 0:
+            self._loaded(number, lambda n: sizes.append(n) or NO_PLACES)
+            if sizes[0] == 0:
                 raise LostError(EmptyError())
         except LostError as lost:
-            outcome, found = self.fails(number, lost.error), []
-        self._learn(number, float(found[0]) if found else np.nan)
+            outcome, sizes = self.fails(number, lost.error), []
+        self._learn(number, float(sizes[0]) if sizes else np.nan)
         return outcome
 
     def choose(self, number: int, several: Callable[[int], tuple[Int, Int]]) -> ChosenFrames:
@@ -170,22 +170,22 @@ class ChunkLoader:
 
     def load_some(self, numbers: Sequence[int], wanted: WantedOfEach) -> list[Frames | None]:
         """Return a few frames of each of several chunks, as `ChunkSource.load_some`; None where `load` must be used."""
-        found: list[Frames | None] = [None] * len(numbers)
+        frames: list[Frames | None] = [None] * len(numbers)
         groups = self._catalog.acquire_some(numbers)
         try:
             for entry, places in groups:
                 of = places
                 try:
                     source = self._catalog.source(entry)
-                    chunks = [entry.index(numbers[at]) for at in places]
+                    chunks = [entry.index(numbers[position]) for position in places]
                     rows = source.load_some(chunks, lambda k, n, of=of: wanted(of[k], n))
                 except Exception:  # noqa: BLE001  `load` meets it again, and says of each chunk what is wrong
                     continue
-                for at, each in zip(places, rows, strict=True):
-                    found[at] = each
+                for position, each in zip(places, rows, strict=True):
+                    frames[position] = each
         finally:
             self._catalog.release([entry for entry, _ in groups])
-        return found
+        return frames
 
     def stop_waiting(self) -> None:
         """Cancel reads that wait for the end of an outage."""

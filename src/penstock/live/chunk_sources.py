@@ -167,25 +167,25 @@ class ChunkSourceLoader(Inlet):
     @override
     def newest(self) -> Generator[OpenSource]:
         names = [name for name in self.provider.scan() if self._is_news(name)]
-        found = (file for name in names if (file := self.provider.take(name)) is not None)
-        with OrderedMap(self._open_found, found, PrefetchLimits(self._threads, max(self._threads, 1))) as results:
+        files = (file for name in names if (file := self.provider.take(name)) is not None)
+        with OrderedMap(self._open_found, files, PrefetchLimits(self._threads, max(self._threads, 1))) as results:
             yield from (result for result in results if result is not None)
 
     @override
     def poll(self) -> list[OpenSource]:
-        found: list[FoundFile] = []
+        files: list[FoundFile] = []
         for file in self.provider.poll():
             if file.was is not None:
                 self._renamed(file.was, file.name)
                 continue
             if file.rewritten:
                 self._lost.append(file.name)
-            found.append(file)
+            files.append(file)
         deleted = {self._taken_as(name) for name in self.provider.deleted()}
         self._lost += deleted
         for name in deleted:
             self._names.pop(name, None)
-        return list(self._open_all(found))
+        return list(self._open_all(files))
 
     @override
     def open(self, arrival: Arrival) -> OpenSource:
@@ -260,8 +260,8 @@ class ChunkSourceLoader(Inlet):
         """Return the counts of the provider."""
         return dict(self.provider.counts)
 
-    def _open_all(self, found: Iterable[FoundFile]) -> Iterator[OpenSource]:
-        with OrderedMap(self._open_found, found, PrefetchLimits(self._threads, 2 * self._threads + 2)) as results:
+    def _open_all(self, files: Iterable[FoundFile]) -> Iterator[OpenSource]:
+        with OrderedMap(self._open_found, files, PrefetchLimits(self._threads, 2 * self._threads + 2)) as results:
             yield from (result for result in results if result is not None)
 
     def _is_news(self, name: str) -> bool:

@@ -98,9 +98,9 @@ class ChunkReader:
         known = sum(self._loader.is_known(number) for number in draws.number[draws.use == OPEN].tolist())
         self.metrics.add(weight_hits=known, weight_misses=int((draws.use == OPEN).sum()) - known)
         for i in np.flatnonzero(~self._needless(draws)).tolist():
-            found = read(int(draws.number[i]))
-            frames[i] = None if isinstance(found, Outcome) else found
-            if not isinstance(found, Outcome):
+            result = read(int(draws.number[i]))
+            frames[i] = None if isinstance(result, Outcome) else result
+            if not isinstance(result, Outcome):
                 self._loader.settle([int(draws.number[i])], Outcome.READ)
         return Loaded(draws, frames, self._weights(draws))
 
@@ -109,13 +109,13 @@ class ChunkReader:
         counts: Counter[str] = Counter()
         lost: set[int] = set()
         parts = [self._part(run) for run in _runs(self._each(loaded, counts, lost))]
-        found = [part for part in parts if len(part)]
+        nonempty = [part for part in parts if len(part)]
         if draws := [n for n, use in zip(*_numbers_and_uses(loaded.draws), strict=True) if use != REJECTED]:
             self._loader.settle([number for number in draws if number not in lost], Outcome.READ)
         bad, unread = counts["bad"], counts["unread"]
         good = len(loaded.draws) - counts["rejected"] - bad - unread
-        self.metrics.add(chunks=good, frames=sum(map(len, found)), rejected=counts["rejected"])
-        return Unpacked(loaded.draws.end, loaded.draws.epoch, joined(found), good + counts["rejected"], bad, unread)
+        self.metrics.add(chunks=good, frames=sum(map(len, nonempty)), rejected=counts["rejected"])
+        return Unpacked(loaded.draws.end, loaded.draws.epoch, joined(nonempty), good + counts["rejected"], bad, unread)
 
     def read(self, draws: Draws) -> Unpacked:
         """Return the positions of draws that are not open.
@@ -155,11 +155,11 @@ class ChunkReader:
         block, frames = _NOTHING, np.full(len(draws), -1)
         if self._store is not None:
             block, frames = self._store.take(draws.number, draws.use)
-        held, lacking = offsets_of(np.maximum(frames, 0)).tolist(), np.flatnonzero(frames < 0).tolist()
+        offsets, lacking = offsets_of(np.maximum(frames, 0)).tolist(), np.flatnonzero(frames < 0).tolist()
         early = self._early(draws, lacking)
         for i in lacking:
-            if held[begin] < held[i]:
-                yield Part(block, held[begin], held[i])
+            if offsets[begin] < offsets[i]:
+                yield Part(block, offsets[begin], offsets[i])
             begin = i + 1
             use = int(draws.use[i])
             number = int(draws.number[i])
@@ -174,16 +174,16 @@ class ChunkReader:
                 lost.add(number)
             else:
                 yield taken
-        if held[begin] < held[-1]:
-            yield Part(block, held[begin], held[-1])
+        if offsets[begin] < offsets[-1]:
+            yield Part(block, offsets[begin], offsets[-1])
 
     def _early(self, draws: Draws, lacking: list[int]) -> dict[int, ChosenFrames]:
         """Return the positions of the draws at indices `lacking` whose few frames were read in one call."""
         rate = self._unpacker.rate
         if self._whole or not lacking or (rate is not None and rate > FEW):
             return {}
-        at = [i for i in lacking if draws.use[i] != REJECTED]
-        numbers, use = draws.number[at].tolist(), draws.use[at].tolist()
+        early_rows = [i for i in lacking if draws.use[i] != REJECTED]
+        numbers, use = draws.number[early_rows].tolist(), draws.use[early_rows].tolist()
         uses = 1 if self._store is None else self._store.ahead + 1
         chosen: dict[int, tuple[Int, Int, Int]] = {}
 
@@ -197,7 +197,9 @@ class ChunkReader:
         for k, frames in enumerate(self._loader.load_some(numbers, wanted)):
             if frames is not None:
                 places, ends, read = chosen[k]
-                early[at[k]] = ChosenFrames(numbers[k], frames, index_of(read, places), places, ends, partial=True)
+                early[early_rows[k]] = ChosenFrames(
+                    numbers[k], frames, index_of(read, places), places, ends, partial=True
+                )
         if early and self._hooks.unverified:
             self.metrics.add(unverified=len(early))
         return early
@@ -210,10 +212,10 @@ class ChunkReader:
         `early` are frames that were read already, if any. Positions from the store are already encoded.
         """
         if self._whole and frames is None and (self._hanse is None or not self._loader.is_bad(number)):
-            found = self._loader.frames(number)  # with hanse sampling: its positions were cached and have been dropped
-            if isinstance(found, Outcome):
-                return found
-            frames = found
+            result = self._loader.frames(number)  # with hanse sampling: its positions were cached and have been dropped
+            if isinstance(result, Outcome):
+                return result
+            frames = result
         if self._whole and frames is None:
             return Outcome.DAMAGED
         failure: Exception | None = None
@@ -277,20 +279,20 @@ _NOTHING = Block(np.zeros((0, 1), np.uint8), np.zeros(0, np.int64), np.zeros(0, 
 
 def _runs(taken: Iterator[ChosenFrames | Part]) -> Iterator[list[ChosenFrames] | Part]:
     """Group consecutive results of one width, up to `TOGETHER` frames, so that many small ones cost one call."""
-    run, held = list[ChosenFrames](), 0
+    run, run_frames = list[ChosenFrames](), 0
     for each in taken:
         if run and (isinstance(each, Part) or not _alike(run[0].frames, each.frames)):
             yield run
-            run, held = [], 0
+            run, run_frames = [], 0
         if isinstance(each, Part):
             yield each
             continue
         run.append(each)
-        held += len(each.frames)
+        run_frames += len(each.frames)
         del each  # before the next is read, so that its memory serves again
-        if held >= TOGETHER:
+        if run_frames >= TOGETHER:
             yield run
-            run, held = [], 0
+            run, run_frames = [], 0
     if run:
         yield run
 

@@ -179,9 +179,9 @@ class FilePathProvider:
         for name in ready:
             self._looks.pop(name, None)
             self._passed_over.pop(name, None)
-        found = [file for name in ready if (file := self.register.take(name, digest=True)) is not None]
+        files = [file for name in ready if (file := self.register.take(name, digest=True)) is not None]
         self.register.look_closer(AT_ONCE)
-        return found
+        return files
 
     def deleted(self) -> list[str]:
         """Return names of taken files that a `poll` found missing since the last call."""

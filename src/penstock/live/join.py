@@ -44,9 +44,9 @@ class Joiner:
         self._width: int | None = None
         self._follow([i for i, share in enumerate(self._shares) if share])
 
-    def _follow(self, inputs: list[int], at: int = 0) -> None:
-        """Order the picks of some inputs from now on, starting at pick `at`."""
-        self._open, self._at = inputs, at
+    def _follow(self, inputs: list[int], next_input: int = 0) -> None:
+        """Order the picks of some inputs from now on, starting at pick `next_input`."""
+        self._open, self._at = inputs, next_input
         self._schedule = Schedule.of(shares([self._shares[i] for i in inputs])) if len(inputs) > 1 else None
 
     @property
@@ -95,9 +95,9 @@ class Joiner:
 
     def _cut(self, i: int, n: int) -> Block:
         """Return the next `n` frames of an input, which has at least `n` in its buffer."""
-        joined = Block.join(self._held[i])
-        self._held[i] = [joined.part(n, len(joined))] if len(joined) > n else []
-        return joined.part(0, n)
+        whole = Block.join(self._held[i])
+        self._held[i] = [whole.part(n, len(whole))] if len(whole) > n else []
+        return whole.part(0, n)
 
     def held(self) -> list[tuple[Int, npt.NDArray[np.int32]]]:
         """Return references to the buffered frames of each input."""
@@ -115,14 +115,14 @@ class Joiner:
     def load_state_dict(self, state: Mapping[str, Any], fetch: Fetch) -> int:
         """Continue from a state; return the number of its frames that cannot be read. Raises `StateError`."""
         with parsing_state("join"):
-            at, inputs = int(state["at"]), [int(i) for i in state["open"]]
-            held = [(np.asarray(chunk, np.int64), np.asarray(place, np.int32)) for chunk, place in state["held"]]
-        if len(held) != len(self._shares) or not set(inputs) <= set(range(len(held))):
-            raise StateError(f"expected the state of {len(self._shares)} inputs, got {len(held)}")
-        self._follow(inputs, at)
-        found = [restored(chunk, place, fetch) for chunk, place in held]
-        self._held = [[block] if len(block) else [] for block in found]
-        return sum(len(chunk) for chunk, _ in held) - sum(map(len, found))
+            next_input, inputs = int(state["at"]), [int(i) for i in state["open"]]
+            references = [(np.asarray(chunk, np.int64), np.asarray(place, np.int32)) for chunk, place in state["held"]]
+        if len(references) != len(self._shares) or not set(inputs) <= set(range(len(references))):
+            raise StateError(f"expected the state of {len(self._shares)} inputs, got {len(references)}")
+        self._follow(inputs, next_input)
+        blocks = [restored(chunk, place, fetch) for chunk, place in references]
+        self._held = [[block] if len(block) else [] for block in blocks]
+        return sum(len(chunk) for chunk, _ in references) - sum(map(len, blocks))
 
 
 class JoinPositions(Iterator[tuple[Block, Int]]):

@@ -191,15 +191,15 @@ def _move(entry: Any) -> Move:
     _check(is_dict(entry) and entry.keys() >= {"at", "lo", "in", "out"}, "at, lo, in and out")
     described: Any = entry["in"]
     left: Any = entry["out"]
-    at, lo = (_integer(entry[name], name) for name in ("at", "lo"))
+    seq, lo = (_integer(entry[name], name) for name in ("at", "lo"))
     _check(is_list(left) and all(isinstance(name, str) for name in left), "a list of names for out")
     if described is None:
-        return Move(at, lo, None, tuple(left))
+        return Move(seq, lo, None, tuple(left))
     _check(is_list(described) and 3 <= len(described) <= 5, "in as [name, key, count, size, mtime_ns]")
     _check(all(isinstance(text, str) for text in described[:2]), "texts for name and key")
     numbers = [_integer(value, "count, size and mtime_ns") for value in described[2:4]]
     numbers += [_integer(value, "mtime_ns", least=-_LARGEST) for value in described[4:]]
-    return Move(at, lo, Arrival(described[0], described[1], *numbers), tuple(left))
+    return Move(seq, lo, Arrival(described[0], described[1], *numbers), tuple(left))
 
 
 def _integer(value: Any, name: str, most: int = _LARGEST, least: int = 0) -> int:

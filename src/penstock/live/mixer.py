@@ -107,10 +107,10 @@ class StreamMixer:
             stage.join()
         if self._is_running:
             self._is_running = False
-            found = self.account()
-            level = logging.WARNING if found["torn"] or found["gone"] or found["failed"] else logging.INFO
-            told = ", ".join(f"{found[name]:,} {name}" for name in FIGURES if found[name] or name == "expected")
-            LOG.log(level, "a live run stops; chunks: %s", told)
+            counts = self.account()
+            level = logging.WARNING if counts["torn"] or counts["gone"] or counts["failed"] else logging.INFO
+            summary = ", ".join(f"{counts[name]:,} {name}" for name in FIGURES if counts[name] or name == "expected")
+            LOG.log(level, "a live run stops; chunks: %s", summary)
 
     def received(self, index: int) -> None:
         """Count batch `index` as received: a later state does not name its frames."""
@@ -128,7 +128,7 @@ class StreamMixer:
     def account(self) -> dict[str, int]:
         """Return the counts of the chunks of all streams: see `penstock.live.account.ChunkAccount`."""
         every = [stream.figures() for stream in self.streams]
-        return {name: sum(found[name] for found in every) for name in FIGURES}
+        return {name: sum(counts[name] for counts in every) for name in FIGURES}
 
     def batches(self) -> Iterator[SampledBatch]:
         """Yield the batches in order. Waits for data."""
@@ -174,10 +174,10 @@ class StreamMixer:
         pieces = [range(i, min(i + TOGETHER, len(groups))) for i in range(0, len(groups), TOGETHER)]
 
         def read(piece: range) -> list[tuple[Int, Block]]:
-            held = ((groups[i], self._frames(int(numbers[i]), place[groups[i]].astype(np.int64))) for i in piece)
-            found = [(index, block) for index, block in held if block is not None]
-            blocks = joined([Part(block, 0, len(block)) for _, block in found])
-            return [(np.concatenate([index for index, _ in found]), blocks[0])] if len(blocks) == 1 else found
+            frames = ((groups[i], self._frames(int(numbers[i]), place[groups[i]].astype(np.int64))) for i in piece)
+            loaded = [(index, block) for index, block in frames if block is not None]
+            blocks = joined([Part(block, 0, len(block)) for _, block in loaded])
+            return [(np.concatenate([index for index, _ in loaded]), blocks[0])] if len(blocks) == 1 else loaded
 
         lost = len(chunk)
         with OrderedMap(read, pieces, PrefetchLimits(self._threads, 2 * self._threads + 2)) as results:
@@ -199,18 +199,22 @@ class StreamMixer:
             if len(self.streams) == 1 and self._pending is None:
                 self.streams[0].referenced = self._sampler.oldest()
                 return
-            held = self._references()
+            references = self._references()
         for i, stream in enumerate(self.streams):
-            mine = [chunk[chunk >> STREAM == i] for chunk in held]
+            mine = [chunk[chunk >> STREAM == i] for chunk in references]
             least = [int(chunk.min()) - (i << STREAM) for chunk in mine if len(chunk)]
             stream.referenced = min(least, default=None)
 
     def _references(self) -> list[Int]:
         """Return the chunks of all buffered frames, and of all frames of a state that is not loaded yet."""
         join, sampler = self._frames_state()
-        held = [sampler["left"][0], *(chunk for _, chunk, _ in sampler["given"]), *(chunk for chunk, _ in join["held"])]
-        held += [] if sampler["reservoir"] is None else [sampler["reservoir"]["chunk"]]
-        return [np.asarray(chunk, np.int64) for chunk in held]
+        references = [
+            sampler["left"][0],
+            *(chunk for _, chunk, _ in sampler["given"]),
+            *(chunk for chunk, _ in join["held"]),
+        ]
+        references += [] if sampler["reservoir"] is None else [sampler["reservoir"]["chunk"]]
+        return [np.asarray(chunk, np.int64) for chunk in references]
 
     def _frames_state(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return the states of join and sampler: as loaded, as long as their frames are not asked for."""
@@ -230,11 +234,11 @@ class StreamMixer:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state of a pipeline. Frames are asked for at the start. Raises `StateError`."""
-        for stream, held in zip(self.streams, state["streams"], strict=True):
-            stream.check_state(held)
+        for stream, stream_state in zip(self.streams, state["streams"], strict=True):
+            stream.check_state(stream_state)
         check_seal(state)
-        for stream, held in zip(self.streams, state["streams"], strict=True):
-            stream.load_state_dict(held)
+        for stream, stream_state in zip(self.streams, state["streams"], strict=True):
+            stream.load_state_dict(stream_state)
         self._pending = state
         self._update_references()
 

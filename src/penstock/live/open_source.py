@@ -73,9 +73,9 @@ class OpenSource:
 
     def load_some(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[npt.NDArray[np.uint8] | None]:
         """Return a few frames of each of several chunks, as `ChunkSource.load_some`. Raises as `load`."""
-        found = self.source.load_some(chunks, wanted)
+        frames = self.source.load_some(chunks, wanted)
         self._check_file()  # once, after the last read: if the file has changed, no chunk is returned
-        return found
+        return frames
 
     def _check_file(self) -> None:
         if self._path is None or self._check is None:

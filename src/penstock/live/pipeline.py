@@ -231,8 +231,8 @@ class LivePipeline(Iterator[Arrays]):
     def fingerprint(self) -> str:
         """Digest of all options that decide the order, without the data, which grow."""
         own = {"version": VERSION, "stop": self.options.stop, "weights": self._weights}
-        told = {**own, "streams": [stream.decides() for stream in self._streams]}
-        return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
+        decisions = {**own, "streams": [stream.decides() for stream in self._streams]}
+        return hashlib.sha256(json.dumps(decisions, sort_keys=True, default=str).encode()).hexdigest()
 
     @property
     def repeatable(self) -> bool:

@@ -243,7 +243,7 @@ class ShufflingChunkPool:
             counted = np.flatnonzero(is_open)[accepted]
             use[counted] = self._uses.count(draws.number[counted])
             decided = replace(draws, use=use)
-            self._log = deque(decided if held.seq == draws.seq else held for held in self._log)
+            self._log = deque(decided if logged.seq == draws.seq else logged for logged in self._log)
             return decided
 
     def taken(self, seq: int) -> None:

@@ -63,9 +63,9 @@ class PositionStore:
     def positions(self) -> int:
         """Cached positions of later uses, including positions already returned. Cost: linear in all chunks."""
         with self._lock:
-            at = self._where[self._where >= 0]
-            ends = at + 4
-            return int((self._words[ends + self._words[at + 3]] - self._words[ends + 1]).sum())
+            record_starts = self._where[self._where >= 0]
+            ends = record_starts + 4
+            return int((self._words[ends + self._words[record_starts + 3]] - self._words[ends + 1]).sum())
 
     def has(self, number: Int) -> npt.NDArray[np.bool_]:
         """Return `[n]` whether frames of any use of each chunk are cached.
@@ -91,12 +91,12 @@ class PositionStore:
         frames, nbytes = np.empty(len(number), np.int64), np.empty(len(number), np.int64)
         with self._lock:
             find_records(self._words, self._where, self._base, number, use, frames, nbytes)
-            found = frames >= 0
-            n, hits = int(frames[found].sum()), int(np.count_nonzero(found))
+            is_cached = frames >= 0
+            n, hits = int(frames[is_cached].sum()), int(np.count_nonzero(is_cached))
             rows, ends = np.empty(int(nbytes.sum()), np.uint8), np.zeros(n + 1, np.int64)
             chunk, place = np.empty(n, np.int64), np.empty(n, np.int32)
-            held = (self._words, self._where, self._base, number, use, frames)
-            self._held -= copy_records(*held, rows, ends, chunk, place)
+            records = (self._words, self._where, self._base, number, use, frames)
+            self._held -= copy_records(*records, rows, ends, chunk, place)
             self.hits, self.misses = self.hits + hits, self.misses + int(np.count_nonzero(use >= 0)) - hits
         return Block(rows.reshape(n, self._width) if self._width else Ragged(rows, ends), chunk, place), frames
 
@@ -142,17 +142,17 @@ class PositionStore:
         self.added += later
         if self._end + head[1] > len(self._words):
             self._make_room(int(head[1]))
-        at, self._end = self._end, self._end + int(head[1])
-        self._words[at : at + len(head)] = head
-        self._words[at + len(head) : self._end].view(np.uint8)[: len(values)] = values
-        self._where[number - self._base] = at
+        record_start, self._end = self._end, self._end + int(head[1])
+        self._words[record_start : record_start + len(head)] = head
+        self._words[record_start + len(head) : self._end].view(np.uint8)[: len(values)] = values
+        self._where[number - self._base] = record_start
         self._held += int(head[1])
 
     def _drop(self, number: int) -> None:
         """Drop a chunk."""
-        at = self._where[number - self._base]
-        if at >= 0:
-            self._held -= int(self._words[at + 1])
+        record_start = self._where[number - self._base]
+        if record_start >= 0:
+            self._held -= int(self._words[record_start + 1])
             self._where[number - self._base] = -1
 
     def _make_room(self, needed: int) -> None:

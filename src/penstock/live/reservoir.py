@@ -179,8 +179,8 @@ class Reservoir:
 
         Untouched pages use no memory.
         """
-        held = max(int(np.count_nonzero(self._length)), 1)
-        wanted = int(1.1 * self._slots * int(self._free[1]) / held)
+        occupied = max(int(np.count_nonzero(self._length)), 1)
+        wanted = int(1.1 * self._slots * int(self._free[1]) / occupied)
         more = max(wanted, len(self._pages) + max(FIRST_PAGES, len(self._pages) // 4))
         for name, array in (("_pages", self._pages), ("_link", self._link)):
             grown = np.empty((more, *array.shape[1:]), array.dtype)

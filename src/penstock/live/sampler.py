@@ -160,8 +160,8 @@ class ShufflingFrameSampler:
     def oldest(self) -> int | None:
         """Return the smallest chunk number of all frames that a state would name; None without frames."""
         with self._lock:
-            held = [block.chunk for block in self._left] + [chunk for _, chunk, _ in self._given]
-            least = [int(chunk.min()) for chunk in held if len(chunk)]
+            chunks = [block.chunk for block in self._left] + [chunk for _, chunk, _ in self._given]
+            least = [int(chunk.min()) for chunk in chunks if len(chunk)]
             slots = None if self._reservoir is None else self._reservoir.oldest()
             return min(least if slots is None else [*least, slots], default=None)
 
@@ -171,18 +171,18 @@ class ShufflingFrameSampler:
             if self._head is not None:
                 batch, self._head = self._head, None
                 return batch
-            held = sum(map(len, self._left))
-            while self._ended and held < self._batch_size and self._reservoir is not None and len(self._reservoir):
+            available = sum(map(len, self._left))
+            while self._ended and available < self._batch_size and self._reservoir is not None and len(self._reservoir):
                 if self._restoring is not None:
-                    self._restoring.ready_for(self._batch_size - held, draining=True)
-                self._leave(self._reservoir.drain(self._batch_size - held))
-                held = sum(map(len, self._left))
-            if held < self._batch_size and not (self._ended and held and not self._drop_last):
+                    self._restoring.ready_for(self._batch_size - available, draining=True)
+                self._leave(self._reservoir.drain(self._batch_size - available))
+                available = sum(map(len, self._left))
+            if available < self._batch_size and not (self._ended and available and not self._drop_last):
                 return None
-            joined = Block.join(self._left)
-            size = min(self._batch_size, held)
-            self._left = [joined.part(size, held)] if held > size else []
-            batch = SampledBatch(self._batches, joined.part(0, size))
+            leftover = Block.join(self._left)
+            size = min(self._batch_size, available)
+            self._left = [leftover.part(size, available)] if available > size else []
+            batch = SampledBatch(self._batches, leftover.part(0, size))
             self._batches += 1
             self._given.append((batch.index, batch.block.chunk, batch.block.place))
             self._metrics.add(batches=1)
@@ -250,13 +250,13 @@ class ShufflingFrameSampler:
                 return SampledBatch(index, block)
         return None
 
-    def _check_some(self, found: int, named: int) -> None:
+    def _check_some(self, ready: int, named: int) -> None:
         """Raise `StateError` if no frame of a state can be read."""
         if self._restoring is not None and self._reservoir is not None:
             named += len(self._reservoir)
-            while found == 0 and not self._restoring.done:
-                found = self._restoring.ready_for(self._batch_size)
-        if found == 0 and named:
+            while ready == 0 and not self._restoring.done:
+                ready = self._restoring.ready_for(self._batch_size)
+        if ready == 0 and named:
             raise StateError(f"expected the files of a run, got none of the {named} frames that its state names")
 
 

@@ -55,11 +55,11 @@ class RowLayout:
         if isinstance(rows, Ragged):
             raise SpecError(f"expected rows of {self.width} bytes, got ragged ones")
         columns = out or {c: np.empty((len(rows), *f.shape), f.dtype) for c, f in self.fields.items()}
-        at = 0
+        column_start = 0
         for column, array in columns.items():
             size = self._bytes(column)
-            array.reshape(-1).view(np.uint8).reshape(len(rows), size)[:] = rows[:, at : at + size]
-            at += size
+            array.reshape(-1).view(np.uint8).reshape(len(rows), size)[:] = rows[:, column_start : column_start + size]
+            column_start += size
         return columns
 
 

@@ -195,14 +195,14 @@ class LiveStream:
         return self._blocks % SWEEP == 0
 
     def _of_one_width(self, blocks: list[Block]) -> list[Block]:
-        found: list[Block] = []
+        blocks_kept: list[Block] = []
         for block in blocks:
             self._width = block.width if self._width is None else self._width
             if block.width == self._width:
-                found.append(block)
+                blocks_kept.append(block)
             else:
                 self._reader.metrics.add(**{"failed.width": len(block)})
-        return found
+        return blocks_kept
 
     # What the intake looks at.
 
@@ -341,8 +341,8 @@ class LiveStream:
         stage.gauges.update(chunks_since_anchor=self.pool.chunks_since_anchor, chunks_capacity=self.pool.size)
         stage.gauges.update(draws=self.pool.drawn, reshuffles=self.pool.epoch, open_sources=self._catalog.open_sources)
         if self._store is not None:
-            held = {"cached_chunks": len(self._store), "cached_bytes": self._store.nbytes}
-            stage.gauges.update(**held, cache_hits=self._store.hits, cache_misses=self._store.misses)
+            cache_sizes = {"cached_chunks": len(self._store), "cached_bytes": self._store.nbytes}
+            stage.gauges.update(**cache_sizes, cache_hits=self._store.hits, cache_misses=self._store.misses)
             stage.gauges.update(cached=self._store.added, cache_dropped=self._store.turned_away)
             stage.gauges.update(cached_positions=self._store.positions)
         if isinstance(self.pool, SimpleChunkExtractor):
@@ -376,9 +376,9 @@ class LiveStream:
             self.catch_up()
             pool = self.pool.state_dict(taken=self.end)
             self.catch_up()  # a replay moves the window at any time: what left it by now has to be in `left`
-            held = [[lo, *astuple(arrival)] for lo, arrival in self._catalog.sources_that_left()]
+            departed = [[lo, *astuple(arrival)] for lo, arrival in self._catalog.sources_that_left()]
             mine = {"tally": self._tally.state_dict(), "account": self.account.state_dict()}
-        return {**self.decides(), "end": self.end, "pool": pool, "left": held, **mine}
+        return {**self.decides(), "end": self.end, "pool": pool, "left": departed, **mine}
 
     def decides(self) -> dict[str, Any]:
         """Return the options that decide the order of the stream, for states."""

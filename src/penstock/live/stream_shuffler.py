@@ -218,7 +218,7 @@ class StreamShuffler:
         """
         ranges = np.array(state["ranges"], np.int64).reshape(-1, 4).T.copy()
         window = int(state["window"][0]), int(state["window"][1])
-        begins, ends = ([int(end) for end in held] for held in state["holes"])
+        begins, ends = ([int(end) for end in hole] for hole in state["holes"])
         counters = tuple(int(state[name]) for name in ("seed", "passes", "streams", "draws"))
         lo, hi, _, taken = ranges
         if ((lo > hi) | (hi > window[1]) | (taken < 0) | (taken > hi - lo)).any():

@@ -126,16 +126,16 @@ class ChunkUnpacker:
         n, largest = len(weights), weights.max()
         if largest == 0:
             return np.zeros(0, np.int64)
-        found = [np.zeros(0, np.int64)]
+        accepted = [np.zeros(0, np.int64)]
         have = 0
         cycle = 0
         chunk = _of_chunk(self._key, number)
         while have < skipped + k:
             order = self._shuffled(number, n, cycle * n, n)
             chance = chances(chunk, np.arange(cycle * n, cycle * n + n))
-            found.append(order[chance * largest < weights[order]])
-            have, cycle = have + len(found[-1]), cycle + 1
-        return np.concatenate(found)[skipped : skipped + k]
+            accepted.append(order[chance * largest < weights[order]])
+            have, cycle = have + len(accepted[-1]), cycle + 1
+        return np.concatenate(accepted)[skipped : skipped + k]
 
     def _shuffled(self, number: int, n: int, begin: int, k: int, *, endless: bool = True) -> Int:
         """`[k]` positions of a chunk, from place `begin` on of the sequence of shuffles, or of the first one alone."""

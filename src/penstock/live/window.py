@@ -77,11 +77,11 @@ class ChunkWindow:
 
     def remove(self, number: int) -> tuple[int, Arrival] | None:
         """Take out the source of a chunk, whose file is gone, and return it; None if it is not in the window."""
-        at = bisect_right(self.sources, number, key=_first) - 1
-        lo, arrival = self.sources[at] if at >= 0 else (0, _NOTHING)
+        position = bisect_right(self.sources, number, key=_first) - 1
+        lo, arrival = self.sources[position] if position >= 0 else (0, _NOTHING)
         if number >= lo + arrival.count:
             return None
-        del self.sources[at]
+        del self.sources[position]
         self.chunks -= arrival.count
         self._tell(SourceRemoved(lo, arrival))
         return lo, arrival
@@ -136,8 +136,8 @@ class UseCounts:
     def reach(self, lo: int, base: int, upper: int) -> None:
         """Begin at `base`, which is at most `lo`, and have room for twice the numbers `lo : upper`."""
         grown = np.zeros(max(upper - base, 2 * (upper - lo)), np.int32)
-        held = self._uses[base - self.base : upper - self.base]
-        grown[: len(held)] = held
+        surviving = self._uses[base - self.base : upper - self.base]
+        grown[: len(surviving)] = surviving
         self._uses, self.base = grown, base
 
     def count(self, number: Int) -> Int:

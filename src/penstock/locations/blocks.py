@@ -156,8 +156,8 @@ class BlockCache:
     def renew(self) -> None:
         """In a forked process: take another name, and keep what the parent had pinned."""
         self._begin()
-        for held in self._objects.values():
-            held.renew()
+        for cached in self._objects.values():
+            cached.renew()
 
     @contextmanager
     def sharing(self) -> Generator[None]:
@@ -177,8 +177,8 @@ class BlockCache:
         while self.released and self.mutex.acquire(blocking=False):
             try:
                 while self.released:
-                    held, blocks = self.released.popleft()
-                    held.uncount(blocks)
+                    cached, blocks = self.released.popleft()
+                    cached.uncount(blocks)
             finally:
                 self.mutex.release()
 
@@ -191,15 +191,15 @@ class BlockCache:
 
     def open(self, key: str, size: int) -> CachedObject:
         """The object of a key. There is one of it in a process."""
-        found = self._objects.get(key)
-        if found is None:
+        cached = self._objects.get(key)
+        if cached is None:
             with self.mutex:
-                found = self._objects.get(key)
-                if found is None:
-                    found = CachedObject(self, self.root / "objects" / key, size)
-                    self._objects[key] = found
+                cached = self._objects.get(key)
+                if cached is None:
+                    cached = CachedObject(self, self.root / "objects" / key, size)
+                    self._objects[key] = cached
             self.settle()
-        return found
+        return cached
 
     def fetched(self, size: int) -> None:
         """Note that bytes were added, and evict others when there are many."""
@@ -237,9 +237,9 @@ class BlockCache:
                 _remove_unused(folder, living)
                 continue
             free = (table[0] != 0) & ~_pinned(folder, living, len(table[0]))
-            found = np.flatnonzero(free)
-            blocks.append(np.stack([np.full(len(found), number), found]))
-            stamps.append(table[1][found].astype(np.int64))
+            evictable = np.flatnonzero(free)
+            blocks.append(np.stack([np.full(len(evictable), number), evictable]))
+            stamps.append(table[1][evictable].astype(np.int64))
         if not blocks:
             return
         every = np.concatenate(blocks, axis=1)
@@ -301,11 +301,11 @@ def _remove_unused(folder: Path, living: list[str]) -> None:
 def _table(folder: Path) -> np.ndarray[tuple[int, int], np.dtype[np.uint32]] | None:
     """`[2, blocks]`, the checksums and times of an object; None for one that no folder of data names any more."""
     try:
-        found = os.stat(folder / "data")
+        stat = os.stat(folder / "data")
         size = os.stat(folder / "table").st_size
     except FileNotFoundError:
         return None
-    if found.st_nlink == 1 or size != 8 * -(-found.st_size // BLOCK):
+    if stat.st_nlink == 1 or size != 8 * -(-stat.st_size // BLOCK):
         return None
     return map_writable(folder / "table", size).view(np.uint32).reshape(2, -1)
 

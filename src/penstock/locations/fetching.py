@@ -55,11 +55,11 @@ class MirroredFile(RemoteFile):
 
 def pool() -> ThreadPoolExecutor:
     """The threads of this process that request ranges."""
-    found = _pools.get(os.getpid())
-    if found is None:
+    executor = _pools.get(os.getpid())
+    if executor is None:
         _pools.clear()
-        found = _pools.setdefault(os.getpid(), ThreadPoolExecutor(THREADS, "penstock remote"))
-    return found
+        executor = _pools.setdefault(os.getpid(), ThreadPoolExecutor(THREADS, "penstock remote"))
+    return executor
 
 
 def fill(
@@ -76,8 +76,8 @@ def fill(
 
     def release() -> None:
         while pinned:
-            held, blocks = pinned.pop()
-            held.unpin(blocks)
+            cached, blocks = pinned.pop()
+            cached.unpin(blocks)
 
     try:
         needed: list[tuple[MirroredFile, IntArray]] = []
@@ -107,8 +107,8 @@ def blocks_of(begin: IntArray, end: IntArray, count: int) -> IntArray:
         return np.zeros(0, np.int64)
     counts = last - first + 1
     before = np.cumsum(counts) - counts
-    found = np.unique(np.repeat(first - before, counts) + np.arange(int(counts.sum())))
-    return found[found < count]
+    numbers = np.unique(np.repeat(first - before, counts) + np.arange(int(counts.sum())))
+    return numbers[numbers < count]
 
 
 def requests_of(
@@ -147,19 +147,19 @@ def _fetch_round(
     left: list[tuple[MirroredFile, IntArray]] = []
     try:
         for file, blocks in needed:
-            held = file.cached
-            with held.condition:
-                absent = held.absent(blocks)
+            cached = file.cached
+            with cached.condition:
+                absent = cached.absent(blocks)
                 if len(absent) == 0:
                     continue
                 left.append((file, absent))
-                own = absent[~held.fetching[absent]]
+                own = absent[~cached.fetching[absent]]
                 if len(own):
-                    own = _with_regions(own, held)
-                    requests = requests_of(own, GAPS * len(own), held.missing)
+                    own = _with_regions(own, cached)
+                    requests = requests_of(own, GAPS * len(own), cached.missing)
                     mine.append((file, requests))
                     for lo, hi in requests:
-                        held.fetching[lo:hi] = True
+                        cached.fetching[lo:hi] = True
         for file, requests in mine:
             futures += [pool().submit(_request, file, lo, hi, retry) for lo, hi in requests]
         wait(futures)
@@ -179,13 +179,13 @@ def _fetch_round(
     return left
 
 
-def _with_regions(blocks: IntArray, held: CachedObject) -> IntArray:
+def _with_regions(blocks: IntArray, cached: CachedObject) -> IntArray:
     """Add the blocks of regions of which a third is wanted, without blocks that are there or under way."""
     regions, counts = np.unique(blocks // REGION, return_counts=True)
-    dense = regions[3 * counts >= np.minimum(REGION, held.blocks - regions * REGION)]
+    dense = regions[3 * counts >= np.minimum(REGION, cached.blocks - regions * REGION)]
     every = (dense[:, None] * REGION + np.arange(REGION)).ravel()
-    every = every[every < held.blocks]
-    return np.union1d(blocks, every[held.missing(every)])
+    every = every[every < cached.blocks]
+    return np.union1d(blocks, every[cached.missing(every)])
 
 
 def _request(file: MirroredFile, first: int, end: int, retry: Retry) -> int:

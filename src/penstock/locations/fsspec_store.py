@@ -75,11 +75,11 @@ class FsspecStore(ObjectStore):
         system, place = self._place(prefix)
         with self._translated(prefix):
             system.invalidate_cache()
-            found: Any = system.find(place, detail=True)
-            if not found:
-                found = {place: system.info(place)}
+            entries: Any = system.find(place, detail=True)
+            if not entries:
+                entries = {place: system.info(place)}
             _, root = self._system()
-            infos = [_info_of(_below(path, root), entry) for path, entry in found.items() if entry["type"] == "file"]
+            infos = [_info_of(_below(path, root), entry) for path, entry in entries.items() if entry["type"] == "file"]
         if not infos:
             raise FileNotFoundError(f"nothing at {self.url}")
         return sorted(infos, key=lambda info: info.name)
@@ -98,12 +98,12 @@ class FsspecStore(ObjectStore):
     def read(self, name: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[bytes]:
         system, place = self._place(name)
         with self._translated(name):
-            found = [bytes(system.cat_file(place, start=begin, end=end)) for begin, end in ranges]
-        for raw, (begin, end) in zip(found, ranges, strict=True):
+            contents = [bytes(system.cat_file(place, start=begin, end=end)) for begin, end in ranges]
+        for raw, (begin, end) in zip(contents, ranges, strict=True):
             if len(raw) != end - begin:
                 message = f"expected {end - begin} bytes from byte {begin} on, got {len(raw)}"
                 raise TransientError(f"{message} - at {joined(self.url, name)}")
-        return found
+        return contents
 
     @override
     def put(self, name: str, path: Path) -> None:

@@ -124,11 +124,13 @@ class HttpStore(ObjectStore):
             raise ChangedObjectError(place)
         if answer.status == 200 and (begin or answer.length != end):
             raise NoRangesError(f"{place} ignores ranges")
-        told = _RANGE.fullmatch(answer.headers.get("content-range", ""))
-        if answer.status == 206 and (told is None or (int(told[1]), int(told[2])) != (begin, end - 1)):
+        content_range = _RANGE.fullmatch(answer.headers.get("content-range", ""))
+        if answer.status == 206 and (
+            content_range is None or (int(content_range[1]), int(content_range[2])) != (begin, end - 1)
+        ):
             raise (
                 ChangedObjectError(place)
-                if told and int(told[1]) == begin
+                if content_range and int(content_range[1]) == begin
                 else TransientError(
                     f"expected the bytes {begin} to {end - 1}, got {answer.headers.get('content-range')!r} - at {place}"
                 )
@@ -280,12 +282,12 @@ def _exchange(
         with upload.open("rb") as file:
             connection.request(method, target, file, dict(headers))
     response = connection.getresponse()
-    found = {name.lower(): value for name, value in response.getheaders()}
-    length = found.get("content-length", "")
+    received = {name.lower(): value for name, value in response.getheaders()}
+    length = received.get("content-length", "")
     if method == "GET" and response.status == 200 and length.isdigit() and int(length) > max(body, _PAGE):
-        return _Answer(response.status, found, b""), False  # the whole object, where a range was asked for
+        return _Answer(response.status, received, b""), False  # the whole object, where a range was asked for
     raw = response.read()
-    return _Answer(response.status, found, raw), not response.will_close
+    return _Answer(response.status, received, raw), not response.will_close
 
 
 def _close_all(idle: Mapping[Any, Sequence[http.client.HTTPConnection]]) -> None:

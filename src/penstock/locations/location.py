@@ -125,9 +125,9 @@ class Location:
         if not any(isinstance(place, Url) for place in self.places):
             return tuple((str(place), Path(str(place))) for place in self.places)
         matches = map_on_threads(self._matches, self.places, _AT_ONCE, name="penstock-locate")
-        found = [place for places in matches for place in places]
-        paths = map_on_threads(self._local, found, _AT_ONCE, name="penstock-locate")
-        return tuple(zip(map(str, found), paths, strict=True))
+        places_of_all = [place for places in matches for place in places]
+        paths = map_on_threads(self._local, places_of_all, _AT_ONCE, name="penstock-locate")
+        return tuple(zip(map(str, places_of_all), paths, strict=True))
 
     def _matches(self, place: Place) -> list[Place]:
         if isinstance(place, Path):

@@ -65,12 +65,12 @@ def mirror(url: str, options: Mapping[str, Any] | None = None) -> Path:
     set_remote_files(MIRRORS)
     set_place_names(with_urls)
     store = object_store(url, options)
-    found = MIRRORS.retry(store.list)
-    if not found:
+    listed = MIRRORS.retry(store.list)
+    if not listed:
         raise FileNotFoundError(f"nothing at {store.url}")
     cache = MIRRORS.cache()
     name = _last_part(url)
-    objects = {_local_name(name, info): (info, _key(store, info)) for info in found}
+    objects = {_local_name(name, info): (info, _key(store, info)) for info in listed}
     folder = cache.root / "trees" / _digest(url) / _digest([key for _, key in objects.values()])
     MIRRORS.add(folder, store, objects)
     return folder / name
@@ -87,13 +87,13 @@ class Mirror:
 
     def file(self, name: str) -> MirroredFile | None:
         """The file at a path below the folder."""
-        found = self._files.get(name)
-        if found is None and name in self._objects:
+        file = self._files.get(name)
+        if file is None and name in self._objects:
             info, key = self._objects[name]
             cached = self.cache.open(key, info.size)
             state = FileState(info.size, int(_digest([key])[:14], 16))
-            found = self._files.setdefault(name, MirroredFile(self.store, info, cached, state))
-        return found
+            file = self._files.setdefault(name, MirroredFile(self.store, info, cached, state))
+        return file
 
 
 class Mirrors(RemoteFiles):
@@ -154,20 +154,20 @@ class Mirrors(RemoteFiles):
         if parts[0] != "trees" or len(parts) <= _DEPTH or parts[_DEPTH] == MANIFEST:
             return None
         folder = os.path.join(root, FOLDER, *parts[:_DEPTH])
-        found = self._mirrors.get(folder)
-        if found is None:
-            found = self._read(Path(folder))
-        return None if found is None else found.file(parts[_DEPTH])
+        mirror = self._mirrors.get(folder)
+        if mirror is None:
+            mirror = self._read(Path(folder))
+        return None if mirror is None else mirror.file(parts[_DEPTH])
 
     def _read(self, folder: Path) -> Mirror | None:
         """A mirror that another process made."""
         try:
-            told = cast("dict[str, Any]", json.loads((folder / MANIFEST).read_bytes()))
+            manifest = cast("dict[str, Any]", json.loads((folder / MANIFEST).read_bytes()))
             objects = {
                 str(local): (ObjectInfo(str(name), int(size), str(version)), str(key))
-                for local, name, size, version, key in told["objects"]
+                for local, name, size, version, key in manifest["objects"]
             }
-            store = object_store(str(told["url"]))
+            store = object_store(str(manifest["url"]))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
@@ -204,10 +204,10 @@ def with_urls(message: str) -> str:
 
 def url_of(path: str | os.PathLike[str]) -> str | None:
     """Return the URL of a path in a mirror, without credentials; None for any other path."""
-    found = MIRRORS.find(os.path.abspath(path)) if f"{os.sep}{FOLDER}{os.sep}" in os.path.abspath(path) else None
-    if not isinstance(found, MirroredFile):
+    file = MIRRORS.find(os.path.abspath(path)) if f"{os.sep}{FOLDER}{os.sep}" in os.path.abspath(path) else None
+    if not isinstance(file, MirroredFile):
         return None
-    return f"{found.store.url}/{found.info.name}" if found.info.name else found.store.url
+    return f"{file.store.url}/{file.info.name}" if file.info.name else file.store.url
 
 
 def _limit() -> int:

@@ -100,10 +100,10 @@ def local_glob(pattern: str) -> list[Path]:
         FileNotFoundError: Nothing matches.
     """
     names = glob.glob(pattern, recursive=True)
-    found = sorted((name for name in names if _is_data(name, pattern)), key=natural)
-    if not found:
+    matches = sorted((name for name in names if _is_data(name, pattern)), key=natural)
+    if not matches:
         raise FileNotFoundError(f"nothing matches the pattern {pattern}")
-    return [Path(name) for name in found]
+    return [Path(name) for name in matches]
 
 
 def url_glob(url: str, options: Mapping[str, Any] | None = None, retry: Retry | None = None) -> list[str]:
@@ -118,10 +118,10 @@ def url_glob(url: str, options: Mapping[str, Any] | None = None, retry: Retry | 
         FileNotFoundError: Nothing matches.
         RemoteError: The store does not answer, or cannot list.
     """
-    found = _url_glob(url)
-    if found is None:
+    glob_parts = _url_glob(url)
+    if glob_parts is None:
         return [url]
-    before, base, pattern, after = found
+    before, base, pattern, after = glob_parts
     store = object_store(before + base + after, options)
     names: set[str] = set()
     try:

@@ -82,24 +82,24 @@ class S3Store(FsspecStore):
                 raise
             except RemoteError:  # credentials expired before the URL, or the store takes no signed URLs: s3fs knows
                 self._signed.pop(name, None)
-        found = super().read(name, ranges)
+        contents = super().read(name, ranges)
         if version and self.stat(name).version != version:
             raise ChangedObjectError(joined(self.url, name))
-        return found
+        return contents
 
     def _object(self, name: str) -> HttpStore:
         """One object at its signed URL."""
-        until, found = self._signed.get(name, (0.0, None))
-        if found is None or until < time.monotonic():
+        until, store = self._signed.get(name, (0.0, None))
+        if store is None or until < time.monotonic():
             system, place = self._place(name)
             with self._translated(name):
                 signed = str(system.sign(place, expiration=VALID))
-            found = HttpStore(signed)
-            found.url = joined(self.url, name)
+            store = HttpStore(signed)
+            store.url = joined(self.url, name)
             if len(self._signed) >= _SIGNED:
                 self._signed.clear()
-            self._signed[name] = time.monotonic() + VALID / 2, found
-        return found
+            self._signed[name] = time.monotonic() + VALID / 2, store
+        return store
 
     @override
     def _upload(self, system: Any, path: str, place: str) -> None:

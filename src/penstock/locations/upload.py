@@ -144,18 +144,18 @@ class _Upload:
         """The files of the unfinished upload."""
         (raw,) = self._retry(partial(self._store.read, MARKER, [(0, size)]))
         try:
-            found: object = json.loads(raw)
+            state: object = json.loads(raw)
         except (ValueError, RecursionError) as error:
             raise FormatError(f"expected the files of an upload: {error}", path=self.url, where=MARKER) from error
-        if not is_dict(found):
+        if not is_dict(state):
             raise FormatError("expected the files of an upload, got another JSON value", path=self.url, where=MARKER)
-        return found
+        return state
 
 
 def _files_below(folder: Path) -> list[Path]:
     """All files of a dataset; locks and other hidden leftovers of penstock's writers are none."""
-    found = sorted(path for path in folder.rglob("*") if path.is_file())
-    return [path for path in found if not (path.name.startswith(".") and path.name.endswith(_LOCAL))]
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [path for path in files if not (path.name.startswith(".") and path.name.endswith(_LOCAL))]
 
 
 def _checksum(path: Path) -> str:

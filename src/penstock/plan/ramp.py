@@ -37,7 +37,7 @@ def as_ramp(name: str, value: Any) -> int | tuple[tuple[int, int], ...]:
             f"expected {name} as a number of at least 1, or pairs of ascending positions from 0 and such numbers, "
             f"got {value!r}"
         )
-    return int(pairs[0][1]) if len(pairs) == 1 else tuple((int(at), int(n)) for at, n in pairs)
+    return int(pairs[0][1]) if len(pairs) == 1 else tuple((int(step), int(n)) for step, n in pairs)
 
 
 def ramp_at(ramp: Ramp, position: int) -> int:

@@ -154,12 +154,12 @@ class ReplayContents:
             anchors: `[n]` int64 numbers of samples.
         """
         here = anchors >= self.anchors[0]
-        found = np.full((4, len(anchors)), -1)
+        columns = np.full((4, len(anchors)), -1)
         if here.any() and self.store is not None:
             places = self.store.find(anchors[here])
             rows = self.store.table[places[:, 0]]
-            found[:, here] = rows[:, EPISODE], places[:, 1], rows[:, START] + places[:, 1], rows[:, STEPS]
-        return dict(zip(("episode", "step", "row", "steps"), found, strict=True))
+            columns[:, here] = rows[:, EPISODE], places[:, 1], rows[:, START] + places[:, 1], rows[:, STEPS]
+        return dict(zip(("episode", "step", "row", "steps"), columns, strict=True))
 
     @property
     def cost(self) -> Callable[[IntArray], int]:

@@ -103,10 +103,10 @@ def _output(layout: SampleLayout, column: str | None) -> SampleOutput:
     """The output of a name, or by default the widest range, of steps rather than boundaries."""
     outputs = [output for output in layout.outputs if output.pad != MASK]
     if column is not None:
-        found = [output for output in outputs if output.name == column]
-        if not found:
+        matches = [output for output in outputs if output.name == column]
+        if not matches:
             raise PlanError(f"expected an output among {[output.name for output in outputs]}, got {column!r}")
-        return found[0]
+        return matches[0]
     rank = {"step": 2, "boundary": 1, "episode": 0}
     return max(outputs, key=lambda output: (rank[output.align], output.rows))
 

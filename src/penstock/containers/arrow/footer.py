@@ -110,9 +110,9 @@ def rebuilt_footer(path: Path, model: Path) -> RebuiltFooter:
     divided = _divided(pages, [11 in column for column in columns], repeated)
     if not divided:
         raise FormatError("expected a whole row group, found none", path=path)
-    made = [_group(number, part, rows, columns) for number, (part, rows) in enumerate(divided)]
+    row_groups = [_group(number, part, rows, columns) for number, (part, rows) in enumerate(divided)]
     total = sum(rows for _, rows in divided)
-    new: Fields = {**footer, 3: (I64, total), 4: (LIST, (STRUCT, made))}
+    new: Fields = {**footer, 3: (I64, total), 4: (LIST, (STRUCT, row_groups))}
     written = struct_bytes(new)
     content = written + len(written).to_bytes(4, "little") + MAGIC
     _decode(path, content, total)
@@ -121,7 +121,7 @@ def rebuilt_footer(path: Path, model: Path) -> RebuiltFooter:
 
 def _repeated(schema: list[Fields]) -> list[bool]:
     """Whether each leaf of the schema, in order, is within a list."""
-    found: list[bool] = []
+    repeated: list[bool] = []
     position = 0
 
     def walk(inside: bool) -> None:
@@ -131,12 +131,12 @@ def _repeated(schema: list[Fields]) -> list[bool]:
         inside = inside or element.get(3, (I32, 0))[1] == 2
         children = int(element.get(5, (I32, 0))[1])
         if not children:
-            found.append(inside)
+            repeated.append(inside)
         for _ in range(children):
             walk(inside)
 
     walk(False)
-    return found
+    return repeated
 
 
 def _pages(path: Path) -> list[ParquetPage]:
@@ -210,7 +210,7 @@ def _groups_at(
 
 
 def _group(number: int, chunks: Chunks, rows: int, columns: list[Fields]) -> Fields:
-    made: list[Fields] = []
+    column_chunks: list[Fields] = []
     for part, model in zip(chunks, columns, strict=True):
         data = [page for page in part if page.kind != DICTIONARY]
         begin, end = part[0].begin, part[-1].end
@@ -222,10 +222,10 @@ def _group(number: int, chunks: Chunks, rows: int, columns: list[Fields]) -> Fie
         column |= {7: (I64, end - begin), 9: (I64, data[0].begin)}
         if part[0].kind == DICTIONARY:
             column[11] = (I64, begin)
-        made.append({2: (I64, 0), 3: (STRUCT, column)})
+        column_chunks.append({2: (I64, 0), 3: (STRUCT, column)})
     first, last = chunks[0][0].begin, chunks[-1][-1].end
     total = sum(page.unpacked for part in chunks for page in part)
-    group: Fields = {1: (LIST, (STRUCT, made)), 2: (I64, total), 3: (I64, rows), 5: (I64, first)}
+    group: Fields = {1: (LIST, (STRUCT, column_chunks)), 2: (I64, total), 3: (I64, rows), 5: (I64, first)}
     return group | {6: (I64, last - first), 7: (I16, number)}
 
 
@@ -235,10 +235,10 @@ def _decode(path: Path, content: bytes, rows: int) -> None:
     with parsing(path, "pages, with a footer that was computed again"):
         metadata = parquet.read_metadata(io.BytesIO(MAGIC + content))
         with parquet.ParquetFile(path, metadata=metadata) as file:
-            found = 0
+            decoded_rows = 0
             for group in range(metadata.num_row_groups):
                 table = file.read_row_group(group, use_threads=False)
                 table.validate(full=True)
-                found += table.num_rows
-        if found != rows:
-            raise FormatError(f"expected {rows} rows, got {found}")
+                decoded_rows += table.num_rows
+        if decoded_rows != rows:
+            raise FormatError(f"expected {rows} rows, got {decoded_rows}")

@@ -53,22 +53,22 @@ class ThriftReader:
     def _value(self, kind: int, depth: int) -> Any:
         match kind:
             case 1 | 2:
-                found: Any = kind == TRUE
+                value: Any = kind == TRUE
             case 3:
-                found = self._byte()
+                value = self._byte()
             case 4 | 5 | 6:
-                found = self._signed()
+                value = self._signed()
             case 7:
-                found = struct.unpack("<d", self._take(8))[0]
+                value = struct.unpack("<d", self._take(8))[0]
             case 8:
-                found = self._take(self._unsigned())
+                value = self._take(self._unsigned())
             case 9 | 10:
-                found = self._list(depth)
+                value = self._list(depth)
             case 12:
-                found = self.struct(depth + 1)
+                value = self.struct(depth + 1)
             case _:
                 raise FormatError(f"expected a type of a field among 1 to 10 and 12, got {kind}")
-        return found
+        return value
 
     def _list(self, depth: int) -> Items:
         head = self._byte()

@@ -28,10 +28,10 @@ def shortened(root: Path, array: ZarrArray, rows: int) -> Iterator[tuple[Path, b
     place = root / (NODE if file == NODE else CONSOLIDATED)
     if not place.is_file():
         return
-    told: Any = json.loads(read_bytes(place))
-    entries: Any = told.get("consolidated_metadata") if file == NODE else told
+    document: Any = json.loads(read_bytes(place))
+    entries: Any = document.get("consolidated_metadata") if file == NODE else document
     entries = entries.get("metadata") if is_dict(entries) else None
     key = array.name if file == NODE else f"{array.name}/{file}"
     if is_dict(entries) and is_dict(entries.get(key)):
         entries[key]["shape"][0] = rows
-        yield place, json.dumps(told, indent=4).encode()
+        yield place, json.dumps(document, indent=4).encode()

@@ -44,11 +44,11 @@ def _used(tables: Tables, path: Path) -> dict[str, int]:
     try:
         used = int(offsets_in(tables.scenes[:]["frame_index_interval"], frames, "scenes", path)[-1])
         intervals = tables.frames[:used] if used else np.zeros(0, tables.frames.dtype)
-        found = {"frames": used}
+        used_rows = {"frames": used}
         for table, (_, field) in NESTED.items():
             rows = tables.agents if table == "agents" else tables.tl_faces
             name = "agents" if table == "agents" else "traffic_light_faces"
-            found[name] = int(offsets_in(intervals[field], len(rows), name, path)[-1]) if used else 0
+            used_rows[name] = int(offsets_in(intervals[field], len(rows), name, path)[-1]) if used else 0
     except FormatError:
         return {}
-    return found
+    return used_rows

@@ -24,20 +24,20 @@ def findings(path: Path | Sequence[Path], *, deep: bool) -> Iterator[Finding]:
     """Damage of the games at `path`, or in several files: an `error` for every file that is no file of chunks or is cut
     off. With `deep`, which reads all chunks, an `error` for every chunk that cannot be read, beginning with its reason,
     and a `warning` where a frame's history is not the frame before it, or values are outside their ranges."""
-    found = 0
+    records = 0
     for file in files_at(path):
         try:
-            held = opened(file, "zero", LIMIT)
+            chunk = opened(file, "zero", LIMIT)
         except OSError as error:
-            held = None
+            chunk = None
             yield Finding("unreadable", str(file), f"io: {error}")
-        if isinstance(held, ChunkError):
-            yield Finding("unreadable", str(file), f"{held.reason}: {held}")
-        elif held is not None:
-            found += len(held)
-            yield from _file(held, deep=deep)
-            held.close()
-    if not found:
+        if isinstance(chunk, ChunkError):
+            yield Finding("unreadable", str(file), f"{chunk.reason}: {chunk}")
+        elif chunk is not None:
+            records += len(chunk)
+            yield from _file(chunk, deep=deep)
+            chunk.close()
+    if not records:
         yield Finding("no-episodes", str(folder_of(path)), "there are no chunks here")
 
 

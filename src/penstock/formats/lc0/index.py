@@ -111,8 +111,8 @@ def is_tar(head: bytes) -> bool:
 def members(fd: int, path: Path) -> Iterator[TarMember]:
     """The members that are chunks, in order: no folders, and not the one called LICENSE. Raises `FormatError`."""
     position = 0
-    while (found := entry(lambda at, n: read_at(path, fd, n, at), position, path)) is not None:
-        member, position = found
+    while (parsed := entry(lambda offset, n: read_at(path, fd, n, offset), position, path)) is not None:
+        member, position = parsed
         if member is not None and _is_chunk(member.name):
             yield member
 
@@ -184,10 +184,10 @@ class _Salvage:
         place, name = np.empty((2, TOGETHER), np.int64), np.empty((TOGETHER, 100), np.uint8)
         while True:
             n, self._position = plain_members(self._fd, self._position, self._end, place[0], place[1], name)
-            found: list[bytes] = name[:n].view("S100")[:, 0].tolist()
-            chunks = [i for i, each in enumerate(found) if _is_chunk(each)]
+            names: list[bytes] = name[:n].view("S100")[:, 0].tolist()
+            chunks = [i for i, each in enumerate(names) if _is_chunk(each)]
             if chunks:
-                self._keep([found[i] for i in chunks], place[:, chunks])
+                self._keep([names[i] for i in chunks], place[:, chunks])
             if n == TOGETHER:
                 continue
             if (step := entry(self._read, self._position, self._path)) is None:
@@ -208,8 +208,8 @@ class _Salvage:
     def _gap(self) -> tuple[int | None, int]:
         """Where the next sound header is behind `position`, None where there is none; and how many payloads begin
         before it, or before the end."""
-        at, payloads = self._position + BLOCK, 0
-        while blocks := len(data := self._read(at, PIECE)) // BLOCK:
+        block_start, payloads = self._position + BLOCK, 0
+        while blocks := len(data := self._read(block_start, PIECE)) // BLOCK:
             rows = np.frombuffer(data, np.uint8, blocks * BLOCK).reshape(-1, BLOCK)
             header = _first_header(rows)
             before = rows[: blocks if header is None else header]
@@ -217,8 +217,8 @@ class _Salvage:
             numbers = (before[:, 0] > 0) & ~before[:, 1:4].any(axis=1)  # as a record's version
             payloads += int(gzips.sum()) + sum(plausible(row.tobytes()) for row in before[numbers][:, :8])
             if header is not None:
-                return at + header * BLOCK, payloads
-            at += blocks * BLOCK
+                return block_start + header * BLOCK, payloads
+            block_start += blocks * BLOCK
         return None, payloads
 
     def _is_extended(self) -> bool:

@@ -53,9 +53,9 @@ def _totals(source: LeRobotSource) -> Iterator[Finding]:
     if pending:
         message = f"{len(pending)} episodes are in files of their own; the next writer joins them"
         yield Finding("torn-tail", FOLDER, message)
-    for name, (count, told) in stated_totals(state, left_out).items():
-        if told != count and not (left_out and name == "total_frames"):
-            yield Finding("totals", f"meta/info.json/{name}", f"expected {count}, as the episodes have, got {told!r}")
+    for name, (count, stated) in stated_totals(state, left_out).items():
+        if stated != count and not (left_out and name == "total_frames"):
+            yield Finding("totals", f"meta/info.json/{name}", f"expected {count}, as the episodes have, got {stated!r}")
     indices = [entry.index for entry in state.episodes]
     missing = sorted(set(range(max(indices, default=-1) + 1)) - set(indices) - left_out) if indices else []
     if missing:
@@ -70,13 +70,13 @@ def stated_totals(state: LeRobotState, left_out: Collection[int] = ()) -> dict[s
         state: The dataset.
         left_out: Episodes that cannot be read.
     """
-    joined = [entry for entry in state.episodes if entry.file.parent.name != FOLDER]
-    found = {
-        "total_episodes": len(joined) + len(left_out),
-        "total_frames": sum(entry.length for entry in joined),
+    listed = [entry for entry in state.episodes if entry.file.parent.name != FOLDER]
+    totals = {
+        "total_episodes": len(listed) + len(left_out),
+        "total_frames": sum(entry.length for entry in listed),
         **({"total_tasks": len(state.tasks)} if state.tasks and "total_tasks" in state.info.entries else {}),
     }
-    return {name: (count, state.info.entries.get(name)) for name, count in found.items()}
+    return {name: (count, state.info.entries.get(name)) for name, count in totals.items()}
 
 
 def _tasks(source: LeRobotSource) -> Iterator[Finding]:
@@ -99,10 +99,10 @@ def index_columns(source: LeRobotSource, *, whole: bool) -> dict[str, IntArray]:
     state = source.state
     step = np.arange(source.steps) - np.repeat(state.offsets[:-1], np.diff(state.offsets))
     numbers = np.array([entry.index for entry in state.episodes], np.int64)
-    found = {"frame_index": step, "episode_index": np.repeat(numbers, np.diff(state.offsets))}
+    expected = {"frame_index": step, "episode_index": np.repeat(numbers, np.diff(state.offsets))}
     if whole and not state.damage:
-        found["index"] = np.arange(source.steps)
-    return {name: column for name, column in found.items() if name in state.info.features}
+        expected["index"] = np.arange(source.steps)
+    return {name: column for name, column in expected.items() if name in state.info.features}
 
 
 def _indices(source: LeRobotSource, *, whole: bool) -> Iterator[Finding]:
@@ -121,15 +121,15 @@ def _indices(source: LeRobotSource, *, whole: bool) -> Iterator[Finding]:
         if name not in state.info.features:
             continue
         try:
-            found = state.data.column(field, name).rows(source.steps)
+            stored = state.data.column(field, name).rows(source.steps)
         except FormatError as error:
             yield Finding("unreadable", name, str(error), path_of(name))
             continue
         slack = tolerance + np.abs(wanted) * 2.0**-24 if tolerance else 0  # timestamps are rounded to float32
-        wrong = np.flatnonzero(~(np.abs(found - wanted) <= slack))
+        wrong = np.flatnonzero(~(np.abs(stored - wanted) <= slack))
         for row in wrong[np.unique(episode[wrong], return_index=True)[1]][:_NAMED].tolist():
             place = f"episode {state.episodes[int(episode[row])].index}"
-            message = f"expected {name} {wanted[row]} at step {step[row]}, got {found[row]}"
+            message = f"expected {name} {wanted[row]} at step {step[row]}, got {stored[row]}"
             kind = "time-rate" if name == "timestamp" else "numbering"
             number = int(episode[row])
             yield Finding(kind, place, message, path_of(name), (number,), (int(step[row]),))

@@ -82,8 +82,8 @@ def create_empty(path: Path, spec: Spec, metadata: Mapping[str, Any], options: W
     }
     options = replace(options, fps=float(fps), robot_type=robot)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_path(path) as made:
-        _write_empty(made, features, options, internal, videos=videos)
+    with atomic_path(path) as temporary:
+        _write_empty(temporary, features, options, internal, videos=videos)
 
 
 def create_features(
@@ -109,9 +109,9 @@ def create_features(
     if not videos and any(each.get("dtype") == "video" for each in features.values()):
         raise SpecError("expected features without video, because use_videos is False")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_path(path) as made:
-        _write_empty(made, features, options, _encoding(options), videos=videos)
-        info = read_info(made)
+    with atomic_path(path) as temporary:
+        _write_empty(temporary, features, options, _encoding(options), videos=videos)
+        info = read_info(temporary)
         wrong = [f"{name}: {why}" for name, why in info.unknown.items()]
         wrong += [
             f"{name}: expected 3 channels, got {feature.shape[2]}"

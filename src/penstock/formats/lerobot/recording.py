@@ -169,10 +169,10 @@ class CameraStream(RowStream):
         """Return whether an episode with these columns has the frames: the same number, the same first and last one."""
         if not self._open or any(writer.frames != steps for writer in self._writers.values()):
             return False
-        found = {name: np.asarray(columns[name]) for name in self._writers if name in columns}
-        return len(found) == len(self._writers) and all(
+        camera_frames = {name: np.asarray(columns[name]) for name in self._writers if name in columns}
+        return len(camera_frames) == len(self._writers) and all(
             np.array_equal(self._ends[name][0], frames[0]) and np.array_equal(self._ends[name][1], frames[steps - 1])
-            for name, frames in found.items()
+            for name, frames in camera_frames.items()
         )
 
     def finish(self) -> dict[str, Path]:

@@ -67,10 +67,10 @@ def _footers(path: Path) -> Iterator[Repair]:
     files = data_files(path)
     lacking = [file for file in files if lacks_footer(file)]
     for file in lacking:
-        if (found := footer_like(file, [other for other in files if other not in lacking])) is not None:
+        if (footer := footer_like(file, [other for other in files if other not in lacking])) is not None:
             where = str(file.relative_to(path))
-            content = partial(bytes, found.content)
-            yield Repair("missing-footer", file, f"add a footer for {found.rows} rows", content, found.keep, where)
+            content = partial(bytes, footer.content)
+            yield Repair("missing-footer", file, f"add a footer for {footer.rows} rows", content, footer.keep, where)
 
 
 def _statistics(source: LeRobotSource, path: Path, columns: set[str]) -> Iterator[Repair]:
@@ -85,7 +85,7 @@ def _statistics(source: LeRobotSource, path: Path, columns: set[str]) -> Iterato
 def _recomputed(path: Path, columns: Mapping[str, str]) -> bytes:
     """The content of the file of statistics, with those of some columns computed again."""
     stored = read_json(path / STATS)
-    found: dict[str, Figures] = {}
+    recomputed: dict[str, Figures] = {}
     with LeRobotSource(path, columns=list(columns)) as source:
         for episode in source.episodes():
             for column, name in columns.items():
@@ -93,8 +93,8 @@ def _recomputed(path: Path, columns: Mapping[str, str]) -> bytes:
                 if isinstance(rows, Ragged) or not len(rows):
                     continue
                 figures = column_figures(np.asarray(rows))
-                found[name] = merged(found[name], figures) if name in found else figures
-    for name, figures in found.items():
+                recomputed[name] = merged(recomputed[name], figures) if name in recomputed else figures
+    for name, figures in recomputed.items():
         known = stored.get(name, {})
         stored[name] = {**known, **{key: value.tolist() for key, value in figures.items() if key in known}}
     return json_bytes(stored)

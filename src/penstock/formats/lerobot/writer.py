@@ -194,8 +194,8 @@ class LeRobotWriter(Writer):
         return size + size / sum(each.entry.length for each in self._pending) * steps
 
     def _internal(self) -> dict[str, Any]:
-        found = self._info.entries.get(INTERNAL)
-        return found if is_dict(found) else {}
+        entry = self._info.entries.get(INTERNAL)
+        return entry if is_dict(entry) else {}
 
     def _cameras(self) -> set[str]:
         """Return the paths of video columns."""
@@ -270,12 +270,12 @@ class LeRobotWriter(Writer):
 
     def _next_file(self, folder: str) -> tuple[int, int]:
         """Return chunk and file number behind those of the existing files in a folder."""
-        found = [(-1, -1)]
+        file_keys = [(-1, -1)]
         for path in (self._root / folder).glob("chunk-*/file-*"):
             chunk, file = path.parent.name.removeprefix("chunk-"), path.stem.removeprefix("file-")
             if chunk.isdigit() and file.isdigit():
-                found.append((int(chunk), int(file)))
-        return (0, 0) if max(found) < (0, 0) else self._after(max(found))
+                file_keys.append((int(chunk), int(file)))
+        return (0, 0) if max(file_keys) < (0, 0) else self._after(max(file_keys))
 
     def _after(self, place: tuple[int, int]) -> tuple[int, int]:
         chunk, file = place
@@ -368,23 +368,23 @@ class LeRobotWriter(Writer):
 def read_one(info: Info, path: Path, figures: Mapping[str, Figures]) -> PendingEpisode:
     """Return a pending episode that was just written, with its figures in their own dtypes."""
     damage: list[str] = []
-    found = [each for each in read_pending(info, set(), damage) if each.path == path]
-    if not found:
+    pending = [each for each in read_pending(info, set(), damage) if each.path == path]
+    if not pending:
         raise FormatError(f"expected the episode that was written, got {damage}", path=path)
-    return PendingEpisode(path, found[0].entry, figures)
+    return PendingEpisode(path, pending[0].entry, figures)
 
 
 def _stored(info: Info, spec: Spec) -> dict[str, StoredFeature]:
     """Return how the columns of the spec are stored. Raises `FormatError` for features without a column."""
-    found = {
+    stored = {
         path: StoredFeature(feature, spec[path])
         for feature in info.features.values()
         if (path := feature.path) in spec and path not in index_features() | {TASK: None}
     }
-    missing = [feature.name for feature in info.features.values() if feature.path not in found]
+    missing = [feature.name for feature in info.features.values() if feature.path not in stored]
     if lost := [name for name in [*missing, *info.unknown] if name not in index_features()]:
         raise FormatError(f"expected a column for each feature to append, got none for {lost}", path=info.root)
-    return found
+    return stored
 
 
 def _tasks_of(episode: Episode) -> list[str]:

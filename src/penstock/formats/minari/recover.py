@@ -79,8 +79,8 @@ def rebuilt_entries(
         directory = folder.parent if folder.name == root.DATA else folder
         base = {"dataset_id": ids.id_of(directory), "minari_version": metadata.VERSION, "data_format": suffix}
         flag = {"jpeg_encoding": bool(source.frames)}
-        made = metadata.prepare(
+        prepared = metadata.prepare(
             {**base, **flag, **stored, **(entries or {})}, spec.observation_space, spec.action_space
         )
         totals = {"total_episodes": len(source), "total_steps": source.steps}
-        return {**made, **totals, "dataset_size": metadata.size_of(folder)}
+        return {**prepared, **totals, "dataset_size": metadata.size_of(folder)}

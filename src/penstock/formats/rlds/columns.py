@@ -213,8 +213,8 @@ class BlobColumn(FeatureColumn):
 
     def blobs(self, record: int, a: int, b: int) -> list[bytes]:
         """Return the bytes of values `a : b`."""
-        found = self.list_of(record)
-        return blobs_at(found.data, blob_places(found, self.steps(record))[a:b])
+        feature_list = self.list_of(record)
+        return blobs_at(feature_list.data, blob_places(feature_list, self.steps(record))[a:b])
 
     @cached_property
     def _first(self) -> IntArray:
@@ -240,7 +240,7 @@ class BlobColumn(FeatureColumn):
         lists = self._lists(pieces)
         total = self._counts(pieces)
         offsets = offsets_of(pieces.length)
-        found = np.zeros((offsets[-1], 2), np.int64)
+        byte_ranges = np.zeros((offsets[-1], 2), np.int64)
         failed = ~lists.sound | (lists.kind != BYTES) | (pieces.start + pieces.length > total)
         chosen = np.flatnonzero(~failed)
         lists, wanted = lists.take(chosen), pieces.take(chosen)
@@ -255,12 +255,12 @@ class BlobColumn(FeatureColumn):
             wanted.length,
             offsets[chosen],
             self._known,
-            found,
+            byte_ranges,
         )
         failed[chosen[lacking]] = True
         if failed.any():
-            found[np.repeat(failed, pieces.length)] = 0
-        return lists.data, found, expand(pieces.at, pieces.length), failed
+            byte_ranges[np.repeat(failed, pieces.length)] = 0
+        return lists.data, byte_ranges, expand(pieces.at, pieces.length), failed
 
 
 @dataclass(frozen=True, eq=False)
@@ -385,8 +385,8 @@ class ListColumn(FeatureColumn):
     @override
     def rows(self, record: int, a: int, b: int) -> Ragged:
         def decoded() -> tuple[Ragged, int]:
-            made = self._decoded(record)
-            return made, made.nbytes
+            rows = self._decoded(record)
+            return rows, rows.nbytes
 
         return self.cache.get((self.key, record), decoded)[a:b]
 

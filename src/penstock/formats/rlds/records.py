@@ -124,9 +124,9 @@ class ChunkedRecords(RLDSRecords):
     def messages(self, records: IntArray) -> tuple[ByteArray, IntArray]:
         different, which = np.unique(records, return_inverse=True)
         numbers: list[int] = different.tolist()
-        found = [self.bytes_of(record) for record in numbers]
-        data, bases = spanning([values for values, _ in found])
-        return data, (bases + np.array([begin for _, begin in found], np.int64))[which.reshape(-1)]
+        messages = [self.bytes_of(record) for record in numbers]
+        data, bases = spanning([values for values, _ in messages])
+        return data, (bases + np.array([begin for _, begin in messages], np.int64))[which.reshape(-1)]
 
     @override
     def bytes_of(self, record: int) -> tuple[ByteArray, int]:
@@ -136,8 +136,8 @@ class ChunkedRecords(RLDSRecords):
             path, where = self.where(record)
             with parsing(path, where):
                 data = self.buffers[shard]
-                found = decode_chunk(data, chunk_at(data, position), verify=self._verify)
-            return found, found[0].nbytes + found[1].nbytes
+                chunk = decode_chunk(data, chunk_at(data, position), verify=self._verify)
+            return chunk, chunk[0].nbytes + chunk[1].nbytes
 
         values, offsets = self._cache.get(("chunk", shard, position), decoded)
         within = int(self.index.within[record])
@@ -147,13 +147,15 @@ class ChunkedRecords(RLDSRecords):
         return values, int(offsets[within])
 
 
-def numbers_of(found: FeatureList, dtype: np.dtype[np.generic]) -> AnyArray:
+def numbers_of(feature_list: FeatureList, dtype: np.dtype[np.generic]) -> AnyArray:
     """Return the `[count]` numbers of a list as a dtype. Raises `ValueError` for a list of bytes."""
-    if found.kind == BYTES:
+    if feature_list.kind == BYTES:
         raise ValueError("expected numbers, got bytes")
-    if found.kind == ABSENT:
+    if feature_list.kind == ABSENT:
         return np.zeros(0, dtype)
-    return as_dtype(values_of(found.data, found.kind, found.begin, found.end, found.count), dtype)
+    return as_dtype(
+        values_of(feature_list.data, feature_list.kind, feature_list.begin, feature_list.end, feature_list.count), dtype
+    )
 
 
 def as_dtype(values: AnyArray, dtype: np.dtype[np.generic]) -> AnyArray:
@@ -163,13 +165,13 @@ def as_dtype(values: AnyArray, dtype: np.dtype[np.generic]) -> AnyArray:
     return values.astype(dtype, copy=False)
 
 
-def blob_places(found: FeatureList, count: int) -> IntArray:
+def blob_places(feature_list: FeatureList, count: int) -> IntArray:
     """Return `[count, 2]` int64, begin and end of each value of a list of bytes. Raises `ValueError` for others."""
-    if found.kind == ABSENT and count == 0:
+    if feature_list.kind == ABSENT and count == 0:
         return np.zeros((0, 2), np.int64)
-    if found.kind != BYTES:
+    if feature_list.kind != BYTES:
         raise ValueError(f"expected {count} values of bytes, got numbers or none")
-    return values_of(found.data, BYTES, found.begin, found.end, count)
+    return values_of(feature_list.data, BYTES, feature_list.begin, feature_list.end, count)
 
 
 def blobs_at(data: ByteArray, places: IntArray) -> list[bytes]:

@@ -56,7 +56,7 @@ def shard_ends(folder: Path) -> list[ShardEnd]:
     Args:
         folder: Folder of the version.
     """
-    found: list[ShardEnd] = []
+    ends: list[ShardEnd] = []
     for split in splits_of(folder, read_info(folder)).values():
         for number, path in enumerate(split.paths if split.kind == "tfrecord" else ()):
             data = map_records(path)
@@ -66,8 +66,8 @@ def shard_ends(folder: Path) -> list[ShardEnd]:
             whole_head = len(rest) >= HEAD
             right = whole_head and masked(crc32c(rest[:8])) == int(np.array(rest[8:HEAD]).view("<u4")[0])
             torn = len(rest) > 0 and (right or not whole_head) and stated <= count
-            found.append(ShardEnd(path, split.name, number, count, stated, records.end, len(data), torn))
-    return found
+            ends.append(ShardEnd(path, split.name, number, count, stated, records.end, len(data), torn))
+    return ends
 
 
 def tail_findings(folder: Path, damage: Sequence[str]) -> Iterator[Finding]:

@@ -133,18 +133,18 @@ class RLDSSource(StateSource[_RLDSState]):
             )
             records = RLDSRecords(records.paths, records.buffers, index, verify)
             readers = {path: replace(reader, records=records) for path, reader in readers.items()}
-        found, described = _columns(readers, last_step, own)
+        readable, described = _columns(readers, last_step, own)
         if columns is not None:
-            if unknown := [name for name in columns if name not in found]:
-                message = f"no column {unknown[0]!r}{suggestion(unknown[0], found)}; there are {list(found)}"
+            if unknown := [name for name in columns if name not in readable]:
+                message = f"no column {unknown[0]!r}{suggestion(unknown[0], readable)}; there are {list(readable)}"
                 raise ArgumentError(message)
-            found = {name: column for name, column in found.items() if name in columns}
+            readable = {name: column for name, column in readable.items() if name in columns}
         left_out = {f.path: "several values of this kind in a step" for f in features if f.path not in readers}
         damage = [f"{name}: {text}" for name, text in records.index.damaged]
         damage += [f"{p.name}: got {len(p.paths)} of {p.count} shards" for p in chosen if len(p.paths) < p.count]
         if damage:
             warnings.warn(DamageWarning(f"{folder}: left out: {'; '.join(damage[:8])} ({len(damage)} in all)"))
-        fields = {name: column.field for name, column in found.items()}
+        fields = {name: column.field for name, column in readable.items()}
         spec = Spec(fields, *(() if own is None else (own.spec.observation_space, own.spec.action_space)))
         self._state = _RLDSState(
             spec=spec,
@@ -157,11 +157,11 @@ class RLDSSource(StateSource[_RLDSState]):
                 "split": "+".join(part.name for part in chosen),
                 "splits": list(splits),
                 "last_step": last_step,
-                "names": {name: column.reader.feature.path for name, column in found.items()},
+                "names": {name: column.reader.feature.path for name, column in readable.items()},
                 **({"left_out": left_out} if left_out else {}),
                 **({"damage": damage} if damage else {}),
             },
-            columns=found,
+            columns=readable,
             described=described,
             records=records,
             own=own is not None,
@@ -173,22 +173,22 @@ class RLDSSource(StateSource[_RLDSState]):
     @override
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         state = self.state
-        found = state.columns[column]
-        pieces = cut(self.rows(found.field.align), selection.start, selection.length, selection.at)
+        stored = state.columns[column]
+        pieces = cut(self.rows(stored.field.align), selection.start, selection.length, selection.at)
         state.records.verify(pieces.run)
-        if found.placed is not None:
-            found.placed.read(selection, out)
+        if stored.placed is not None:
+            stored.placed.read(selection, out)
             return
-        values = self._values_of(found, pieces)
-        rest = found.reader.read_pieces(values, out)
-        if found.less is not None:
+        values = self._values_of(stored, pieces)
+        rest = stored.reader.read_pieces(values, out)
+        if stored.less is not None:
             less = np.zeros(out.shape, np.bool_)
-            rest = np.union1d(rest, found.less.read_pieces(values, less))
+            rest = np.union1d(rest, stored.less.read_pieces(values, less))
             out &= ~less
         record = 0
         try:
-            for record, a, length, at in zip(*(part.tolist() for part in values.take(rest)), strict=True):
-                _read(found, record, a, a + length, out[at : at + length])
+            for record, a, length, out_row in zip(*(part.tolist() for part in values.take(rest)), strict=True):
+                _read(stored, record, a, a + length, out[out_row : out_row + length])
         except Exception as error:
             if (instead := refusal(error, *state.records.where(record, column))) is None:
                 raise
@@ -201,24 +201,24 @@ class RLDSSource(StateSource[_RLDSState]):
     @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         state = self.state
-        found = state.columns[column]
-        first = self.rows(found.field.align)
+        stored = state.columns[column]
+        first = self.rows(stored.field.align)
         pieces = cut(first, selection.start, selection.length, selection.start)
         state.records.verify(pieces.run)
-        if isinstance(found.reader, EncodedText):
-            whole = found.reader.read_texts(self._values_of(found, pieces))
+        if isinstance(stored.reader, EncodedText):
+            whole = stored.reader.read_texts(self._values_of(stored, pieces))
             if whole is not None:
                 return spread(whole, selection)
-        parts = [Ragged(np.empty((0, *found.field.shape), found.field.dtype), np.zeros(1, np.int64))]
+        parts = [Ragged(np.empty((0, *stored.field.shape), stored.field.dtype), np.zeros(1, np.int64))]
         texts: list[bytes] = []
         record = 0
         try:
             for record, start, length, _ in zip(*(part.tolist() for part in pieces), strict=True):
-                a = start - int(first[record]) + found.first
-                if isinstance(found.reader, EncodedText):
-                    texts += found.reader.blobs(record, a, a + length)
+                a = start - int(first[record]) + stored.first
+                if isinstance(stored.reader, EncodedText):
+                    texts += stored.reader.blobs(record, a, a + length)
                     continue
-                rows = found.reader.rows(record, a, a + length)
+                rows = stored.reader.rows(record, a, a + length)
                 if not isinstance(rows, Ragged):
                     raise FormatError("expected lists, got an array")
                 parts.append(rows)
@@ -237,12 +237,12 @@ class RLDSSource(StateSource[_RLDSState]):
         return [self._described(e) for e in episodes]
 
     def _described(self, record: int) -> dict[str, Any]:
-        found = {name: self._value(name, column, record) for name, column in self.state.described.items()}
-        found = {name: value for name, value in found.items() if value is not None}
-        if self.state.own and OTHERS_NAME in found:
+        description = {name: self._value(name, column, record) for name, column in self.state.described.items()}
+        description = {name: value for name, value in description.items() if value is not None}
+        if self.state.own and OTHERS_NAME in description:
             with parsing(*self.state.records.where(record, OTHERS)):
-                found |= json.loads(found.pop(OTHERS_NAME))
-        return found
+                description |= json.loads(description.pop(OTHERS_NAME))
+        return description
 
     def _value(self, name: str, column: FeatureColumn, record: int) -> Any:
         path, where = self.state.records.where(record, name)
@@ -293,16 +293,16 @@ def _digest(index: RecordIndex, spec: Spec, last_step: LastStep) -> str:
 
 def _readers(records: RLDSRecords, features: Sequence[RLDSFeature], cache: Cache) -> dict[str, FeatureColumn]:
     """Return the readers of features by path, without those that no column can hold."""
-    found: dict[str, FeatureColumn] = {}
+    by_path: dict[str, FeatureColumn] = {}
     key = 0
     for feature in features:
         if feature.kind == "image" and not feature.within:
             shape = _image_shape(records, feature, key)
-            found[feature.path] = EncodedImages(records, feature, key, cache, shape)
+            by_path[feature.path] = EncodedImages(records, feature, key, cache, shape)
         elif (column := column_of(records, feature, key, cache)) is not None:
-            found[feature.path] = column
+            by_path[feature.path] = column
         key += len(feature.keys)
-    return found
+    return by_path
 
 
 def _image_shape(records: RLDSRecords, feature: RLDSFeature, key: int) -> tuple[int, int, int]:
@@ -351,7 +351,7 @@ def _columns(
     readers: Mapping[str, FeatureColumn], last: LastStep, own: OwnFile | None
 ) -> tuple[dict[str, _RLDSColumn], dict[str, FeatureColumn]]:
     """Return the columns by name, and the features that are metadata of episodes."""
-    found: dict[str, _RLDSColumn] = {}
+    by_name: dict[str, _RLDSColumn] = {}
     described: dict[str, FeatureColumn] = {}
     for path, reader in readers.items():
         name = column_of_feature(path) if own is None else own.columns.get(path, "")
@@ -359,9 +359,9 @@ def _columns(
             described[metadata_name(path)] = reader
         elif name and path != f"{STEPS}/is_first":
             align = _align(name, reader.feature, last) if own is None else own.spec[name].align
-            found[name] = _column(reader, name, align, last, readers)
-    order = list(found) if own is None else [name for name in own.spec if name in found]
-    return {name: found[name] for name in order}, described
+            by_name[name] = _column(reader, name, align, last, readers)
+    order = list(by_name) if own is None else [name for name in own.spec if name in by_name]
+    return {name: by_name[name] for name in order}, described
 
 
 def _align(name: str, feature: RLDSFeature, last: LastStep) -> Align:

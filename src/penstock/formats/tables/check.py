@@ -32,6 +32,8 @@ def footer_repairs(files: Sequence[Path]) -> Iterator[Repair]:
     parquet = [file for file in files if kind_of(file) == "parquet"]
     lacking = [file for file in parquet if lacks_footer(file)]
     for file in lacking:
-        if (found := footer_like(file, [other for other in parquet if other not in lacking])) is not None:
-            content = partial(bytes, found.content)
-            yield Repair("missing-footer", file, f"add a footer for {found.rows} rows", content, found.keep, str(file))
+        if (footer := footer_like(file, [other for other in parquet if other not in lacking])) is not None:
+            content = partial(bytes, footer.content)
+            yield Repair(
+                "missing-footer", file, f"add a footer for {footer.rows} rows", content, footer.keep, str(file)
+            )

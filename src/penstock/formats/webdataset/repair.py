@@ -28,8 +28,8 @@ def torn_archives(path: Path) -> Iterator[Repair]:
             except FormatError:
                 continue  # damaged before its end: nothing there can be mended
             if torn and len(members):
-                found = cut_repair(shard, _whole_samples(members, shard), size, where=str(shard), then=END)
-                yield found if members.torn is None else replace(found, finding="truncated")
+                repair = cut_repair(shard, _whole_samples(members, shard), size, where=str(shard), then=END)
+                yield repair if members.torn is None else replace(repair, finding="truncated")
 
 
 def _whole_samples(members: Members, shard: Path) -> int:

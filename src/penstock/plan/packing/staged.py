@@ -82,8 +82,8 @@ class StagedIndex:
             mine = np.flatnonzero(stage == number)
             if len(mine) == 0 and len(packs):
                 continue
-            found = index.pieces(packs[mine] - self._first[number], np.ascontiguousarray(epochs[mine], np.int64))
-            parts.append(found._replace(pack=mine[found.pack], item=found.item + self._items[number]))
+            pieces = index.pieces(packs[mine] - self._first[number], np.ascontiguousarray(epochs[mine], np.int64))
+            parts.append(pieces._replace(pack=mine[pieces.pack], item=pieces.item + self._items[number]))
         return joined_pieces(parts)
 
     def report(self) -> PackReport:

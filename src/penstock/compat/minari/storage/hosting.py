@@ -40,13 +40,13 @@ def list_remote_datasets(
     cloud = get_cloud_storage(remote_path)
     dataset_ids = list(cloud.list_datasets(prefix))
     fetched = map_on_threads(partial(_fetched, cloud), dataset_ids, 10, name="penstock-list")
-    found: dict[str, dict[str, Any]] = {}
+    remote: dict[str, dict[str, Any]] = {}
     for dataset_id, entries in zip(dataset_ids, fetched, strict=True):
         if isinstance(entries, Exception):
             warnings.warn(f"Skipping {dataset_id}, whose metadata cannot be read: {entries}", stacklevel=2)
         elif not compatible_minari_version or is_supported(entries.get("minari_version")):
-            found[dataset_id] = entries
-    return {key: found[key] for key in latest(list(found))} if latest_version else found
+            remote[dataset_id] = entries
+    return {key: remote[key] for key in latest(list(remote))} if latest_version else remote
 
 
 def _fetched(cloud: CloudStorage, dataset_id: str) -> dict[str, Any] | Exception:
@@ -200,6 +200,6 @@ def upload_dataset(dataset_id: str, token: str | None = None) -> None:
         print(f"Uploading dataset {part}")
         cloud.upload_dataset(part)
         known: list[Any] = entries.get("combined_datasets") or []
-        found = [str(inner) for inner in known if inner not in seen]
-        seen.update(found)
-        waiting.extend(inner for inner in found if inner not in set(cloud.list_datasets(inner)))
+        unseen = [str(inner) for inner in known if inner not in seen]
+        seen.update(unseen)
+        waiting.extend(inner for inner in unseen if inner not in set(cloud.list_datasets(inner)))

@@ -47,7 +47,7 @@ ROUND, MASK = 0x007F007F007F007F, 0x00FF00FF00FF00FF
 
 _TILT = np.array(TILT, np.int64)
 _WEIGHTS = np.array(
-    [sum(ACROSS[at] << 16 * k for k, at in enumerate((32 + i, i, 63 - i))) for i in range(32)], np.uint64
+    [sum(ACROSS[square] << 16 * k for k, square in enumerate((32 + i, i, 63 - i))) for i in range(32)], np.uint64
 )
 """Of the pixel before a line's, of its own and of the one behind it, 16 bits each, by where it lies between two."""
 _FULL = np.uint64(256)
