@@ -320,7 +320,9 @@ def _scan_examples(
         spans[i] = 0
         while offset < end and not damaged[i]:
             tag, first, offset = field_at(data, offset, end)
-            if offset < 0 or (tag == 10 and not _features(data, first, offset, begin[i], keys, key_ends, spans[i], kinds[i])):
+            if offset < 0 or (
+                tag == 10 and not _features(data, first, offset, begin[i], keys, key_ends, spans[i], kinds[i])
+            ):
                 damaged[i] = 1
 
 
