@@ -43,7 +43,7 @@ def film(
     storage: Storage = None,
     as_json: Json = False,
 ) -> None:
-    """Draw an episode: frames with actions and rewards, or curves of its observations.
+    """Draw an episode: frames with actions and rewards, or curves of observations.
 
     Needs the extra `images`.
 

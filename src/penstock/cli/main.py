@@ -34,6 +34,10 @@ COMMANDS = {
         "penstock.cli.merge:merge",
         "Write the episodes of several datasets to one new dataset.",
     ),
+    "merge-curations": (
+        "penstock.cli.merge_curations:merge_curations",
+        "Merge the curations of several people; exit code 1 if they conflict.",
+    ),
     "repair": (
         "penstock.cli.repair:repair",
         "Mend what can be mended without loss, in a copy or in place.",
@@ -50,7 +54,7 @@ COMMANDS = {
     "cache": ("penstock.cli.cache:cache", "Decode columns, such as videos, into the user's cache."),
     "film": (
         "penstock.cli.film:film",
-        "Draw an episode: frames with actions and rewards, or curves of its observations.",
+        "Draw an episode: frames with actions and rewards, or curves of observations.",
     ),
     "serve": (
         "penstock.cli.serve:serve",
