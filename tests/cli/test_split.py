@@ -29,3 +29,9 @@ def test_commands(call: Call, tmp_path: Path) -> None:
     )
     assert merged.json["episodes"] == N
     assert call("split", tmp_path / "data", *shares).code == 2
+
+
+def test_curations_are_not_written_next_to_a_mirror_of_a_url(call: Call) -> None:
+    answer = call("split", "http://127.0.0.1:9/run", "--share", "a=1", "--curations")
+    assert answer.code == 2
+    assert "expected a local dataset with --curations" in " ".join(answer.err.split())

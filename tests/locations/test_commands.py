@@ -19,10 +19,10 @@ from tests.fuzz.targets import targets
 from tests.locations.server import Site, serving
 
 PRIVATE = ["--storage", 'headers={"X-Key": "hidden"}']
-WITHOUT_DATA = {"record", "formats", "live", "top", "why", "warmup", "demo", "repair"}
-"""Commands that read no dataset; `live` watches a local folder, and `repair` writes in place."""
+WITHOUT_DATA = {"record", "formats", "live", "top", "why", "warmup", "demo", "repair", "merge-curations"}
+"""Commands that read no dataset; `live` watches a local folder, `repair` writes in place, and curations are local."""
 
-WRITES = {"convert", "reshard"}
+WRITES = {"convert", "reshard", "merge", "split"}
 ARGUMENTS = {
     "info": ["{url}/run"],
     "check": ["{url}/run"],
@@ -33,6 +33,8 @@ ARGUMENTS = {
     "reshard": ["{url}/shards", "{url}/larger"],
     "index": ["{url}/shards"],
     "cache": ["{url}/run", "--column", "observations"],
+    "merge": ["{url}/run", "{url}/made", "--out", "{folder}/both"],
+    "split": ["{url}/run", "--share", "a=1", "--share", "b=1", "--out", "{folder}/parts"],
     "film": ["{url}/run", "--out", "{folder}/film.png"],
     "serve": ["{url}/run", "--no-browser"],
     "view": ["{url}/drive.zarr", "--out", "{folder}/scene.png"],

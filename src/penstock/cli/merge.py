@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,9 +10,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from penstock.cli.options import IN_HELP, pairs
+from penstock.cli.options import IN_HELP, Storage, pairs, stores
 from penstock.cli.show import Json, print_json
 from penstock.conversion.merge import merge as merged
+from penstock.data.open import open
+from penstock.locations.location import Location
 
 
 def merge(
@@ -28,6 +31,7 @@ def merge(
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the writer.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over.")] = False,
+    storage: Storage = None,
     as_json: Json = False,
 ) -> None:
     """Write the episodes of several datasets to one new dataset.
@@ -38,7 +42,12 @@ def merge(
     """
     values = pairs(fill, "--fill")
     how = {"options": pairs(options, "--option"), "overwrite": overwrite}
-    report = merged(locations, out, missing=missing, fill=values, format=to, **how)
+    with ExitStack() as datasets:
+        named = {
+            str(Location.of(location)): datasets.enter_context(open(location, storage_options=options_of_store))
+            for location, options_of_store in zip(locations, stores(storage, *locations), strict=True)
+        }
+        report = merged(named, out, missing=missing, fill=values, format=to, **how)
     if as_json:
         print_json(report.to_json())
     else:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.options import From, In, Opening, opened, pairs
+from penstock.cli.options import From, In, Opening, Storage, opened, pairs, stores
 from penstock.cli.show import Json, print_json
 from penstock.conversion.convert import convert
 from penstock.data.curation import SUFFIX, Curation
@@ -19,6 +19,7 @@ from penstock.data.dataset import EpisodeDataset
 from penstock.data.episode_marks import EpisodeMarks
 from penstock.doctor.partition import split as parts_of
 from penstock.errors import ArgumentError
+from penstock.locations.location import has_url
 
 
 def split(
@@ -43,6 +44,7 @@ def split(
     seed: Annotated[int, typer.Option("--seed", help="Seed of the draw.")] = 0,
     source: From = None,
     opening: Opening = None,
+    storage: Storage = None,
     as_json: Json = False,
 ) -> None:
     """Split a dataset into parts without leakage.
@@ -55,7 +57,12 @@ def split(
     """
     if (out is None) != curations:
         raise ArgumentError("expected --out FOLDER for new datasets, or --curations")
-    located, held = opened(location, opening, source)
+    if curations and has_url(location):
+        raise ArgumentError(
+            "expected a local dataset with --curations, which are written next to it; use --out for a URL"
+        )
+    (options_of_store,) = stores(storage, location)
+    located, held = opened(location, opening, source, options_of_store)
     written: list[dict[str, Any]] = []
     with held:
         data = EpisodeDataset(held)

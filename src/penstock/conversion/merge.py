@@ -19,7 +19,7 @@ from penstock.data.open import open
 from penstock.errors import ArgumentError, SpecError
 from penstock.formats.base.source import Source
 from penstock.formats.joined import JoinedSource
-from penstock.locations.location import LocationLike
+from penstock.locations.location import Location, LocationLike
 
 
 class MergedSource(JoinedSource):
@@ -47,7 +47,7 @@ def merge(
     datasets are in `parts`; entries that all have alike stay entries. Stored statistics are merged.
 
     Args:
-        datasets: Datasets by name, or locations, which are their names.
+        datasets: Datasets by name, or locations, which are their names without passwords and signatures.
         out: Path of the new dataset.
         missing: What to do with columns that a dataset lacks: `"refuse"` the merge, or `"fill"` them. The default is
             `"refuse"`.
@@ -72,7 +72,7 @@ def merge(
         ([-1.0, -1.0], 'two')
     """
     named: dict[str, Any] = (
-        dict(datasets) if is_mapping(datasets) else {str(location): location for location in datasets}
+        dict(datasets) if is_mapping(datasets) else {str(Location.of(location)): location for location in datasets}
     )
     if len(named) < 2:
         raise ArgumentError(f"expected two datasets or more of different names, got {list(named)}")
