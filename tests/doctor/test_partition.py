@@ -4,14 +4,17 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import penstock
-from penstock.conversion.merge import merged_statistics
+from penstock.conversion.merge import MergedSource, merged_statistics
 from penstock.errors import ArgumentError, PlanError, SpecError
+from penstock.formats.base.source import Source
+from penstock.formats.memory import MemorySource
 
 N = 40
 
@@ -117,6 +120,16 @@ def test_merge_keeps_names_columns_and_statistics(tmp_path: Path) -> None:
         penstock.merge({"a": one, "b": other}, tmp_path / "x")
 
 
+def test_a_merged_source_keeps_its_statistics_in_another_process() -> None:
+    parts: list[Source] = []
+    for value in (0.0, 2.0):
+        figures = {"rewards": {"count": [1], "min": [value], "max": [value], "mean": [value], "std": [0.0]}}
+        spec = penstock.Spec({"rewards": penstock.Field(np.dtype("f8"))})
+        parts.append(MemorySource(spec, {"rewards": np.array([value])}, np.array([0, 1]), {"statistics": figures}))
+    again = pickle.loads(pickle.dumps(MergedSource(parts, ["a", "b"])))
+    assert again.metadata["statistics"]["rewards"]["mean"] == [1.0]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_statistics_are_those_of_all_rows(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -125,7 +138,10 @@ def test_statistics_are_those_of_all_rows(seed: int) -> None:
         {"x": {"count": [len(r)], "min": r.min(0), "max": r.max(0), "mean": r.mean(0), "std": r.std(0), "q50": r[0]}}
         for r in rows
     ]
-    found = merged_statistics(parts)["x"]
+    many = {"x": {**parts[0]["x"], "count": [1, 1, 1]}}
+    assert merged_statistics([parts[0], many]) == {}  # one number of rows is needed
+    empty = {"x": {**parts[0]["x"], "count": [0], "min": np.full(3, 9.0)}}
+    found = merged_statistics([empty, *parts])["x"]
     whole = np.concatenate(rows)
     for name, expected in {"mean": whole.mean(0), "std": whole.std(0), "min": whole.min(0)}.items():
         np.testing.assert_allclose(found[name], expected)

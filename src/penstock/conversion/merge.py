@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import reduce
 from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.conversion.convert import convert
 from penstock.conversion.report import ConversionReport
@@ -17,6 +19,7 @@ from penstock.data.dataset import EpisodeDataset
 from penstock.data.filled import FilledSource
 from penstock.data.open import open
 from penstock.errors import ArgumentError, SpecError
+from penstock.formats.base.figures import FIGURES, merged_figures
 from penstock.formats.base.source import Source
 from penstock.formats.joined import JoinedSource
 from penstock.locations.location import Location, LocationLike
@@ -26,8 +29,8 @@ class MergedSource(JoinedSource):
     """A `JoinedSource` whose metadata has the statistics of all parts together, if each part has some."""
 
     @property
+    @override
     def metadata(self) -> dict[str, Any]:
-        """Metadata of the parts, with merged statistics."""
         statistics = merged_statistics([part.metadata.get("statistics") for part in self.parts])
         return {**super().metadata, **({"statistics": statistics} if statistics else {})}
 
@@ -125,8 +128,8 @@ def merged_statistics(parts: Sequence[Any]) -> dict[str, dict[str, Any]]:
     """Return the statistics of several datasets together: count, extremes, mean and standard deviation.
 
     Args:
-        parts: Statistics by column, of each dataset. A column without `count` in one of them is left out, and so are
-            other figures, such as quantiles, which cannot be merged exactly.
+        parts: Statistics by column, of each dataset. A column without one number `count` in one of them is left out,
+            and so are other figures, such as quantiles, which cannot be merged exactly.
 
     Example:
         >>> one = {"x": {"count": [1], "mean": [0.0], "std": [0.0], "min": [0.0], "max": [0.0]}}
@@ -137,25 +140,19 @@ def merged_statistics(parts: Sequence[Any]) -> dict[str, dict[str, Any]]:
     if not parts or not all(is_mapping(part) for part in parts):
         return {}
     statistics: dict[str, dict[str, Any]] = {}
-    needed = ("count", "min", "max", "mean", "std")
     for path in parts[0]:
         entries = [part.get(path) for part in parts]
-        if not all(is_mapping(entry) and all(key in entry for key in needed) for entry in entries):
+        if not all(is_mapping(entry) and all(name in entry for name in FIGURES) for entry in entries):
             continue
-        arrays: list[dict[str, Any]] = [{key: np.asarray(e[key], np.float64) for key in needed} for e in entries]
-        counts = [float(each["count"].reshape(-1)[0]) for each in arrays]
-        total = sum(counts)
-        if total <= 0 or len({each["mean"].shape for each in arrays}) > 1:
+        figures = [{name: np.asarray(entry[name], np.float64) for name in FIGURES} for entry in entries]
+        if any(each["count"].size != 1 for each in figures) or len({each["mean"].shape for each in figures}) > 1:
             continue
-        mean = np.sum([each["mean"] * count for each, count in zip(arrays, counts, strict=True)], axis=0) / total
-        squares = [(a["std"] ** 2 + (a["mean"] - mean) ** 2) * n for a, n in zip(arrays, counts, strict=True)]
-        statistics[path] = {
-            "count": [int(total)],
-            "min": np.min([each["min"] for each in arrays], axis=0).tolist(),
-            "max": np.max([each["max"] for each in arrays], axis=0).tolist(),
-            "mean": mean.tolist(),
-            "std": np.sqrt(np.sum(squares, axis=0) / total).tolist(),
-        }
+        filled = [each for each in figures if each["count"].item() > 0]
+        if not filled:
+            continue
+        merged = reduce(merged_figures, filled)
+        statistics[path] = {name: merged[name].tolist() for name in FIGURES[1:]}
+        statistics[path]["count"] = [int(merged["count"].item())]
     return statistics
 
 

@@ -61,7 +61,7 @@ class JoinedSource(Source):
         self._values: dict[str, IntArray] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return JoinedSource, (self.parts, self.names)
+        return type(self), (self.parts, self.names)
 
     @property
     @override

@@ -18,6 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from penstock.core.arrays import AnyArray
+from penstock.formats.base.figures import merged_figures
 
 QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
 BINS = 5000
@@ -60,23 +61,11 @@ def picture_figures(frames: AnyArray) -> Figures:
 
 def merged(one: Mapping[str, AnyArray], other: Mapping[str, AnyArray]) -> Figures:
     """Return the figures of two sets of rows together, from the figures of each, weighted by `count`."""
-    both = (one, other)
-    counts = [each["count"].reshape((1,) * np.ndim(one["mean"])) for each in both]
-    total = one["count"] + other["count"]
-    mean = (one["mean"] * counts[0] + other["mean"] * counts[1]) / total
-    squares = [
-        (each["std"] ** 2 + (each["mean"] - mean) ** 2) * count for each, count in zip(both, counts, strict=True)
-    ]
-    figures: Figures = {
-        "min": np.minimum(one["min"], other["min"]),
-        "max": np.maximum(one["max"], other["max"]),
-        "mean": mean,
-        "std": np.sqrt((squares[0] + squares[1]) / total),
-        "count": total,
-    }
+    figures = merged_figures(one, other)
+    counts = [each["count"].reshape((1,) * np.ndim(one["mean"])) for each in (one, other)]
     for name in QUANTILES:
         if name in one and name in other:
-            figures[name] = (one[name] * counts[0] + other[name] * counts[1]) / total
+            figures[name] = (one[name] * counts[0] + other[name] * counts[1]) / figures["count"]
     return figures
 
 

@@ -1,0 +1,44 @@
+"""Figures of rows that datasets store (count, extremes, mean, deviation), merged without the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from penstock.core.arrays import AnyArray
+
+FIGURES = ("count", "min", "max", "mean", "std")
+
+
+def merged_figures(one: Mapping[str, AnyArray], other: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+    """Return the figures of two sets of rows together, from the figures of each, weighted by `count`.
+
+    The deviation is that of the population: squares of deviations from each mean, and of each mean from the common one.
+
+    Args:
+        one: `count`, `[1]` rows, and `min`, `max`, `mean` and `std`, of one shape.
+        other: The same of the other rows. One of both counts is above 0.
+
+    Example:
+        >>> def one_row(value: float) -> dict[str, AnyArray]:
+        ...     row = np.array([value])
+        ...     return {"count": np.array([1]), "min": row, "max": row, "mean": row, "std": row * 0}
+        >>> figures = merged_figures(one_row(0.0), one_row(1.0))
+        >>> figures["mean"].tolist(), figures["std"].tolist(), figures["count"].tolist()
+        ([0.5], [0.5], [2])
+    """
+    both = (one, other)
+    counts = [each["count"].reshape((1,) * np.ndim(one["mean"])) for each in both]
+    total = one["count"] + other["count"]
+    mean = (one["mean"] * counts[0] + other["mean"] * counts[1]) / total
+    squares = [
+        (each["std"] ** 2 + (each["mean"] - mean) ** 2) * count for each, count in zip(both, counts, strict=True)
+    ]
+    return {
+        "min": np.minimum(one["min"], other["min"]),
+        "max": np.maximum(one["max"], other["max"]),
+        "mean": mean,
+        "std": np.sqrt((squares[0] + squares[1]) / total),
+        "count": total,
+    }
