@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import penstock
-from penstock.cli.catalogue import catalogue
+import penstock.cli.catalogue
+from penstock.cli.catalogue import catalogue, render
 from tests.cli.conftest import Call
 
 
@@ -31,3 +35,20 @@ def test_a_folder_of_datasets_is_a_catalogue(call: Call, tmp_path: Path) -> None
     assert [row["problem"] for row in catalogue(tmp_path, seconds=-1)] == ["not opened within -1 s"] * 4
     (tmp_path / "empty").mkdir()
     assert call("info", tmp_path / "empty").code == 2
+
+
+def test_what_cannot_be_looked_at_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    penstock.convert(penstock.from_arrays({"rewards": [0.0]}, lengths=[1]), tmp_path / "run", certificate=False)
+    (tmp_path / "secret").touch()
+    recognise = penstock.cli.catalogue.recognise
+
+    def refusing(path: Path) -> Any:
+        if path.name == "secret":
+            raise PermissionError(f"no permission to read {path}")
+        return recognise(path)
+
+    monkeypatch.setattr(penstock.cli.catalogue, "recognise", refusing)
+    rows = catalogue(tmp_path)
+    assert [(row["path"], row["format"]) for row in rows] == [("run", "columns"), ("secret", None)]
+    assert "no permission" in rows[1]["problem"]
+    assert "no permission" in str(list(render(rows).columns[5].cells))

@@ -337,6 +337,12 @@ def test_arguments(tmp_path: Path) -> None:
         repair(path, in_place=True, plan=True)
     with pytest.raises(FormatError, match=r"expected backup\.json"):
         undo_repair(path)
+    for content in ("no JSON", "[]", "{}", '{"dataset": "a", "format": null, "files": [{"file": "a"}]}'):
+        backup = tmp_path / "backup"
+        backup.mkdir(exist_ok=True)
+        (backup / "backup.json").write_text(content)
+        with pytest.raises(FormatError, match=r"backup\.json of a repair"):
+            undo_repair(backup)
     append("episodes", b"x" * 31)(path)
     with pytest.raises(FileExistsError):
         repair(path, out=path)

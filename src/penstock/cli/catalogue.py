@@ -19,8 +19,10 @@ DEPTH = 4  # folders below the given one that are looked into
 SECONDS = 30.0  # after which datasets are listed, and not opened
 
 
-def datasets_in(folder: Path, depth: int = DEPTH) -> Iterator[tuple[Path, Format]]:
+def datasets_in(folder: Path, depth: int = DEPTH) -> Iterator[tuple[Path, Format | Exception]]:
     """Yield the datasets in a folder and below it, in the order of their names. Hidden files are passed over.
+
+    What cannot be looked at, such as a file without permission, comes with its error.
 
     Args:
         folder: The folder.
@@ -30,12 +32,21 @@ def datasets_in(folder: Path, depth: int = DEPTH) -> Iterator[tuple[Path, Format
         if path.name.startswith("."):
             continue
         try:
-            yield path, recognise(path)[0]
+            entry = recognise(path)[0]
         except UnknownFormatError:
             if path.is_dir() and depth > 1:
-                yield from datasets_in(path, depth - 1)
-        except (PenstockError, OSError):
-            continue  # a pipe, or a file without permission
+                yield from _datasets_below(path, depth - 1)
+        except (PenstockError, OSError) as error:
+            yield path, error
+        else:
+            yield path, entry
+
+
+def _datasets_below(folder: Path, depth: int) -> Iterator[tuple[Path, Format | Exception]]:
+    try:
+        yield from datasets_in(folder, depth)
+    except PermissionError as error:
+        yield folder, error
 
 
 def catalogue(folder: Path, seconds: float = SECONDS) -> list[dict[str, Any]]:
@@ -48,9 +59,13 @@ def catalogue(folder: Path, seconds: float = SECONDS) -> list[dict[str, Any]]:
     end = time.monotonic() + seconds
     rows: list[dict[str, Any]] = []
     for path, entry in datasets_in(folder):
-        row: dict[str, Any] = {"path": str(path.relative_to(folder)), "format": entry.name}
+        row: dict[str, Any] = {"path": str(path.relative_to(folder)), "format": None}
         row |= {"episodes": None, "steps": None, "bytes": None, "columns": [], "problem": None}
         rows.append(row)
+        if isinstance(entry, Exception):
+            row["problem"] = str(entry)
+            continue
+        row["format"] = entry.name
         if time.monotonic() > end:
             row["problem"] = f"not opened within {seconds:g} s"
             continue
@@ -81,5 +96,5 @@ def render(rows: list[dict[str, Any]]) -> Table:
         numbers = ["" if row[name] is None else f"{row[name]:,}" for name in ("episodes", "steps")]
         nbytes = "" if row["bytes"] is None else size(row["bytes"])
         about = Text(row["problem"], style="red") if row["problem"] else Text(", ".join(row["columns"]))
-        table.add_row(Text(row["path"], style="cyan"), row["format"], *numbers, nbytes, about)
+        table.add_row(Text(row["path"], style="cyan"), row["format"] or "", *numbers, nbytes, about)
     return table

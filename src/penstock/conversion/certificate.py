@@ -129,7 +129,7 @@ class ColumnCertificate:
     ssim: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data. Digests of the source that are those of the target are `True`."""
+        """Return plain data. A digest of the source that equals the target's digest is `True`."""
         source = None if self.source is None else self.source.to_json()
         target = None if self.target is None else self.target.to_json()
         return {

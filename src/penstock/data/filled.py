@@ -22,7 +22,7 @@ class FilledSource(Source):
 
     Args:
         base: The dataset.
-        spec: All columns, those of the dataset among them.
+        spec: All columns: the columns of the dataset, and the missing ones.
         values: Value of each missing column. Rows of ragged columns are empty.
         name: Name of the dataset, in the entry `source` of each episode's metadata.
 

@@ -16,12 +16,11 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.core.narrowing import is_dict, is_list
 from penstock.data.located import DatasetFiles, locate
 from penstock.doctor.check import check
 from penstock.errors import ArgumentError, DataError, FormatError
@@ -116,12 +115,10 @@ def repair(
     if plan:
         findings = check(place, **how, **options).findings
         return RepairReport(_repairs(dataset, place, findings), _left(findings))
-    if in_place:
-        with dataset.format.writing_lock(place):
-            return _mended(dataset, place, {**how, **options}, backup=True)
-    if out is None:
-        raise AssertionError("one of the three is given")
-    return _copied(dataset, place, Path(out), {**how, **options})
+    if out is not None:
+        return _copied(dataset, place, Path(out), {**how, **options})
+    with dataset.format.writing_lock(place):
+        return _mended(dataset, place, {**how, **options}, backup=True)
 
 
 def repair_log(
@@ -209,18 +206,13 @@ def _left(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 @contextmanager
 def _lock_if_writable(dataset: DatasetFiles, place: Path) -> Generator[None]:
     """Keep writers out while a dataset is copied. On a disk that cannot be written, there are none."""
-    try:
-        lock = dataset.format.writing_lock(place)
-        lock.__enter__()
-    except OSError as error:
-        if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
-            raise
+    with ExitStack() as lock:
+        try:
+            lock.enter_context(dataset.format.writing_lock(place))
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+                raise
         yield
-        return
-    try:
-        yield
-    finally:
-        lock.__exit__(None, None, None)
 
 
 def _apply(repair: Repair) -> None:
@@ -301,16 +293,18 @@ def undo_repair(backup: str | os.PathLike[str]) -> Path:
         record: Any = json.loads((folder / RECORD).read_bytes())
     except (OSError, ValueError) as error:
         raise FormatError(f"expected {RECORD} of a repair, got {error}", path=folder) from error
-    if not is_dict(record) or not is_list(record.get("files")):
-        raise FormatError(f"expected {RECORD} of a repair, got other JSON", path=folder)
-    place = folder.absolute().parent / Path(str(record["dataset"])).name
-    name = record.get("format")
+    try:
+        place = folder.absolute().parent / Path(str(record["dataset"])).name
+        name = record["format"]
+        files = [(str(each["file"]), int(each["keep"]), bool(each["existed"])) for each in record["files"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"expected {RECORD} of a repair, got other JSON", path=folder) from error
     with locked(place, os.O_RDWR) if name is None else named(str(name)).writing_lock(place):
-        for i, entry in enumerate(record["files"]):
-            path = (place.parent / str(entry["file"])).resolve()
+        for i, (file, keep, existed) in enumerate(files):
+            path = (place.parent / file).resolve()
             if path != place.resolve() and place.resolve() not in path.parents:
-                raise FormatError(f"expected files of {place.name}, got {entry['file']}", path=folder)
-            _put_back(path, int(entry["keep"]), folder / str(i), existed=bool(entry["existed"]))
+                raise FormatError(f"expected files of {place.name}, got {file}", path=folder)
+            _put_back(path, keep, folder / str(i), existed=existed)
     sync(place.parent)
     return place
 

@@ -1,7 +1,7 @@
 """Objects of S3, and of stores that speak its protocol: s3fs signs, lists and writes; ranges come over signed URLs.
 
 A request of s3fs takes 2.5 ms of one CPU, so ranges of 64 KiB come at 15 MB/s however many threads ask. A signed URL
-takes 0.8 ms for each object and half hour, and the client for HTTP reads its ranges as fast as those of any web server.
+takes 0.8 ms for each object and half hour, and the client for HTTP reads its ranges as fast as from any web server.
 That client also sends `If-Match`, so an object that changed is noticed by the request that reads it.
 """
 

@@ -96,9 +96,8 @@ def rebuilt_footer(path: Path, model: Path) -> RebuiltFooter:
             whole.
         MissingExtraError: PyArrow is not installed.
     """
-    raw = bytes(map_file(model)[-8:])
     data = map_file(model)
-    size = int.from_bytes(raw[:4], "little")
+    size = int.from_bytes(bytes(data[-8:-4]), "little")
     with parsing(model, "footer"):
         footer = ThriftReader(bytes(data[len(data) - 8 - size : len(data) - 8])).struct()
         groups: list[Fields] = footer[4][1][1]
@@ -145,7 +144,7 @@ def _pages(path: Path) -> list[ParquetPage]:
     pages: list[ParquetPage] = []
     position = 4
     while position < len(data):
-        reader = ThriftReader(bytes(data[position : position + HEADER]))
+        reader = ThriftReader(data[position : position + HEADER].data)
         try:
             head = reader.struct()
             kind, unpacked, packed = (int(head[number][1]) for number in (1, 2, 3))

@@ -23,7 +23,7 @@ class ThriftReader:
     """Reads structs from bytes.
 
     Args:
-        data: The bytes.
+        data: The bytes, which are not copied.
         position: Where the struct begins. It is behind the struct after `struct`.
 
     Example:
@@ -32,7 +32,7 @@ class ThriftReader:
         {1: (5, -3), 4: (8, b'x'), 7: (9, (6, [1, 2]))}
     """
 
-    def __init__(self, data: bytes, position: int = 0) -> None:
+    def __init__(self, data: bytes | memoryview, position: int = 0) -> None:
         self.position = position
         self._data = data
 

@@ -162,8 +162,9 @@ class CameraStream(RowStream):
         for name, writer in self._writers.items():
             frame = rows[name]
             writer.append(frame)
-            first, _ = self._ends.get(name, (frame.copy(), frame))
-            self._ends[name] = first, frame.copy()
+            last = frame.copy()
+            first = self._ends[name][0] if name in self._ends else last
+            self._ends[name] = first, last
 
     def is_of(self, columns: Mapping[str, Array], steps: int) -> bool:
         """Return whether an episode with these columns has the frames: the same number, the same first and last one."""

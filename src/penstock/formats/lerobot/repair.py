@@ -83,7 +83,7 @@ def _statistics(source: LeRobotSource, path: Path, columns: set[str]) -> Iterato
 
 
 def _recomputed(path: Path, columns: Mapping[str, str]) -> bytes:
-    """The content of the file of statistics, with those of some columns computed again."""
+    """The content of the file of statistics. The statistics of some columns are computed again."""
     stored = read_json(path / STATS)
     recomputed: dict[str, Figures] = {}
     with LeRobotSource(path, columns=list(columns)) as source:
