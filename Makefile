@@ -1,6 +1,6 @@
 # Every target makes the environment it needs: .venv, filled by pip from constraints.txt. A second call finds it ready.
 PYTHON ?= python3
-JOBS ?= 2
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 MINUTES ?= 5
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 BIN := .venv/bin
@@ -36,7 +36,7 @@ check: .venv/dev.stamp ## lint, format, plain English, types, and the measures o
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/pyright --pythonpath $(BIN)/python $$($(BIN)/python tools/pasted.py CONTRIBUTING.md)
 
-fuzz: .venv/dev.stamp ## edited files of every format, for MINUTES=5 a format, in JOBS=2 processes; FORMAT=lc0 takes one
+fuzz: .venv/dev.stamp ## edited files of every format, for MINUTES=5 a format, in JOBS processes (one a core); FORMAT=lc0 takes one
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --jobs $(JOBS) $(if $(FORMAT),--format $(FORMAT),--all)
 
 bounds: .venv/dev.stamp ## tests of all that calls kernels, with every index of compiled code checked: an hour
