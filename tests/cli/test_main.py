@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import runpy
@@ -162,6 +163,15 @@ def test_an_error_leaves_no_progress_bar(call: Call, monkeypatch: pytest.MonkeyP
     assert "0/10" in answer.err
     assert (answer.code, len(on_screen(answer.err))) == (2, 1)
     assert "DataError: no action" in on_screen(answer.err)[0]
+
+
+def test_a_pipe_that_closes_is_no_error_of_the_command(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(json, "dumps", broken)
+    answer = call("formats", "--json")
+    assert (answer.code, answer.err) == (1, "")
 
 
 def test_debug_keeps_the_traceback(call: Call, tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ def reported(*, as_json: bool, debug: bool) -> Generator[None]:
     """
     try:
         yield
+    except BrokenPipeError:
+        raise  # the reader of a pipe, such as `head`, has left: typer ends the command without a word
     except (PenstockError, OSError) as error:
         if debug:
             raise
