@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import penstock
-import penstock.cli.catalogue
+import penstock.data.located
 from penstock.cli.catalogue import catalogue, render
 from tests.cli.conftest import Call
 
@@ -40,14 +40,14 @@ def test_a_folder_of_datasets_is_a_catalogue(call: Call, tmp_path: Path) -> None
 def test_what_cannot_be_looked_at_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     penstock.convert(penstock.from_arrays({"rewards": [0.0]}, lengths=[1]), tmp_path / "run", certificate=False)
     (tmp_path / "secret").touch()
-    recognise = penstock.cli.catalogue.recognise
+    recognise = penstock.data.located.recognise
 
     def refusing(path: Path) -> Any:
         if path.name == "secret":
             raise PermissionError(f"no permission to read {path}")
         return recognise(path)
 
-    monkeypatch.setattr(penstock.cli.catalogue, "recognise", refusing)
+    monkeypatch.setattr(penstock.data.located, "recognise", refusing)
     rows = catalogue(tmp_path)
     assert [(row["path"], row["format"]) for row in rows] == [("run", "columns"), ("secret", None)]
     assert "no permission" in rows[1]["problem"]

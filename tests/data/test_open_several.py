@@ -11,7 +11,7 @@ import pytest
 import penstock
 from penstock.containers.tar import TarAppender, member
 from penstock.core.episode import Episode
-from penstock.errors import FormatError, SpecError
+from penstock.errors import FormatError, SpecError, UnknownFormatError
 from penstock.formats.base.format import named
 from penstock.formats.joined import JoinedSource
 from penstock.formats.memory import MemorySource
@@ -82,6 +82,19 @@ def test_what_is_missing_is_named(runs: Path) -> None:
         penstock.open("run-{0..3}")
     with pytest.raises(FileNotFoundError, match=r"nothing matches the pattern ru\*\.tar"):
         penstock.open("ru*.tar")
+
+
+def test_a_folder_of_datasets_is_named_as_one(runs: Path) -> None:
+    (runs / "notes.txt").write_text("none")
+    with pytest.raises(UnknownFormatError, match="datasets in it, such as run-0, run-1, run-2; open one of them"):
+        penstock.open(runs)
+    (runs / "above").mkdir()
+    (runs / "run-0").rename(runs / "above" / "run-0")
+    with pytest.raises(UnknownFormatError, match=r"such as above/run-0, run-1, run-2; .* - in "):
+        penstock.open(runs)
+    (runs / "empty").mkdir()
+    with pytest.raises(UnknownFormatError, match="got none of them"):
+        penstock.open(runs / "empty")
 
 
 @pytest.fixture

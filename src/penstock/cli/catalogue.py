@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,41 +11,10 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from penstock.cli.show import size
-from penstock.errors import DamageWarning, PenstockError, UnknownFormatError
-from penstock.formats.base.format import Format, recognise
+from penstock.data.located import datasets_in
+from penstock.errors import DamageWarning, PenstockError
 
-DEPTH = 4  # folders below the given one that are looked into
 SECONDS = 30.0  # after which datasets are listed, and not opened
-
-
-def datasets_in(folder: Path, depth: int = DEPTH) -> Iterator[tuple[Path, Format | Exception]]:
-    """Yield the datasets in a folder and below it, in the order of their names. Hidden files are passed over.
-
-    What cannot be looked at, such as a file without permission, comes with its error.
-
-    Args:
-        folder: The folder.
-        depth: How many levels of folders to look into. The default is 4.
-    """
-    for path in sorted(folder.iterdir()):
-        if path.name.startswith("."):
-            continue
-        try:
-            entry = recognise(path)[0]
-        except UnknownFormatError:
-            if path.is_dir() and depth > 1:
-                yield from _datasets_below(path, depth - 1)
-        except (PenstockError, OSError) as error:
-            yield path, error
-        else:
-            yield path, entry
-
-
-def _datasets_below(folder: Path, depth: int) -> Iterator[tuple[Path, Format | Exception]]:
-    try:
-        yield from datasets_in(folder, depth)
-    except PermissionError as error:
-        yield folder, error
 
 
 def catalogue(folder: Path, seconds: float = SECONDS) -> list[dict[str, Any]]:

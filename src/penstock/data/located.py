@@ -1,4 +1,4 @@
-"""`locate`: the datasets at a location, and the format of each."""
+"""`locate`: the datasets at a location, and the format of each. `datasets_in`: all datasets below a folder."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import inspect
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from penstock.errors import PenstockError, UnknownFormatError
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format, available, folder_of, named, recognise
 from penstock.formats.base.source import Source
 from penstock.formats.joined import JoinedSource
 from penstock.locations.location import Location, LocationLike
+
+DEPTH = 4  # levels of folders that `datasets_in` looks into
+NAMED = 3  # datasets that an error names
+LOOKED_AT = 100  # files and folders that are looked at for an error's hint
 
 
 @dataclass(frozen=True)
@@ -161,13 +167,63 @@ def locate(
         )
     paths = tuple(path for _, path in places)
     if len(paths) > 1 and all(path.is_file() for path in paths):
-        first = places[0][0] or recognise(paths[0])[0]
+        first = places[0][0] or _recognised(paths[0])
         if first.are_shards(paths):
             return LocatedData(location, (DatasetFiles(first, paths, urls[0]),))
     datasets = [
-        DatasetFiles(entry or recognise(path)[0], (path,), url) for (entry, path), url in zip(places, urls, strict=True)
+        DatasetFiles(entry or _recognised(path), (path,), url) for (entry, path), url in zip(places, urls, strict=True)
     ]
     return LocatedData(location, tuple(datasets))
+
+
+def datasets_in(folder: Path, depth: int = DEPTH) -> Iterator[tuple[Path, Format | Exception]]:
+    """Yield the datasets in a folder and below it, in the order of their names. Hidden files are passed over.
+
+    What cannot be looked at, such as a file without permission, comes with its error.
+
+    Args:
+        folder: The folder.
+        depth: How many levels of folders to look into. The default is 4.
+    """
+    return ((path, entry) for path, entry in _entries(folder, depth) if entry is not None)
+
+
+def _entries(folder: Path, depth: int) -> Iterator[tuple[Path, Format | Exception | None]]:
+    """Yield the files and folders in a folder, with the format of each, or None, or why it cannot be looked at."""
+    try:
+        paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    except PermissionError as error:
+        yield folder, error
+        return
+    for path in paths:
+        try:
+            yield path, recognise(path)[0]
+        except UnknownFormatError:
+            yield path, None
+            if path.is_dir() and depth > 1:
+                yield from _entries(path, depth - 1)
+        except (PenstockError, OSError) as error:
+            yield path, error
+
+
+def _recognised(path: Path) -> Format:
+    """The format of a dataset. The error of a folder that has datasets in it names some of them.
+
+    Raises:
+        UnknownFormatError: No format recognises the data.
+    """
+    try:
+        return recognise(path)[0]
+    except UnknownFormatError as error:
+        if not path.is_dir():
+            raise
+        first = islice(_entries(path, depth=2), LOOKED_AT)
+        names = [str(below.relative_to(path)) for below, entry in first if isinstance(entry, Format)]
+        if not names:
+            raise
+        message = f"expected one dataset, got a folder with datasets in it, such as {', '.join(names[:NAMED])}"
+        hint = "open one of them, several by a list or a pattern, or list all with `penstock info`"
+        raise UnknownFormatError(f"{message}; {hint}", path=path) from error
 
 
 def _place(path: Path, chosen: Format | None) -> tuple[Format | None, Path]:

@@ -9,6 +9,7 @@ import pytest
 
 import penstock
 from penstock.core.spaces import Box, Discrete
+from penstock.errors import FormatError
 from penstock.formats.webdataset import FORMAT
 from penstock.formats.webdataset.source import ShardSource
 
@@ -144,3 +145,10 @@ def test_metadata_of_the_seeds_layout_is_changed_in_every_archive(tmp_path: Path
         assert writer.write(episodes[0]) == 4
     keys = [ShardSource(tmp_path / "a").samples.key(i) for i in range(21)]
     assert keys == [f"frame_{i:09d}" for i in range(21)]
+
+
+def test_shards_of_different_dtypes_are_no_dataset() -> None:
+    with pytest.raises(
+        FormatError, match=r"expected dones to be .* got an array of int64 \[\] here and an array of bool"
+    ):
+        penstock.open([GOLDEN / "A_plain.tar", GOLDEN / "magical-random.tar.zst"])

@@ -169,8 +169,13 @@ class _StepColumns:
         columns, left = columns_of(self._archives.values(extension), align, align)
         if left:
             path, values = next(iter(left.items()))
-            message = f"expected {name} {path} to be arrays of one shape or numbers in every step, got others"
-            raise self._archives.member(_odd(values), extension).error(message)
+            kinds = [_kind(value) for value in values]
+            odd = next((i for i, kind in enumerate(kinds) if kind != kinds[0]), 0)
+            message = (
+                f"expected {'/'.join(filter(None, (name, path)))} to be arrays of one shape and dtype, or numbers, in "
+                f"every step, got {kinds[odd]} here and {kinds[0]} in the first step"
+            )
+            raise self._archives.member(odd, extension).error(message)
         return columns
 
     def _named(self, name: str) -> dict[str, Places]:
@@ -254,8 +259,9 @@ class _StepColumns:
         if "infos" not in self._names:
             return Infos({}, [{} for _ in ends], []), np.zeros(len(self._samples), np.bool_)
         values = self._archives.values("infos" + SUFFIX)
-        if not all(isinstance(value, dict) for value in values):
-            raise self._archives.member(_odd(values, dict), "infos.pickle").error("expected infos to be a dict")
+        odd = next((i for i, value in enumerate(values) if not isinstance(value, dict)), None)
+        if odd is not None:
+            raise self._archives.member(odd, "infos.pickle").error("expected infos to be a dict")
         infos = read_infos(values, ends, written)
         episodes = [_parsed(row, self._archives.paths[0]) for row in infos.episodes]
         return replace(infos, episodes=episodes), np.array([value.get(TRUNCATED) is True for value in values], np.bool_)
@@ -319,7 +325,8 @@ def _below(name: str, path: str) -> str:
     return f"{name}/{path}" if path else name
 
 
-def _odd(values: Sequence[Any], kind: type | None = None) -> int:
-    """The first value that is none, or unlike the first."""
-    wanted = kind or type(values[0])
-    return next((i for i, value in enumerate(values) if value is None or not isinstance(value, wanted)), 0)
+def _kind(value: Any) -> str:
+    if isinstance(value, np.ndarray | np.generic):
+        array: AnyArray = np.asarray(value)
+        return f"an array of {array.dtype} {list(array.shape)}"
+    return "nothing" if value is None else f"a value of type {type(value).__name__}"
