@@ -130,14 +130,14 @@ def test_marks_by_keyboard(page: Any, datasets: dict[str, Path], tmp_path: Path)
         thread = threading.Thread(target=server.run)
         thread.start()
         try:
-            _mark_by_keyboard(page, server.address, file)
+            _mark_by_keyboard(page, server.address, file, datasets["kitchen"])
         finally:
             page.goto("about:blank")
             server.stop()
             thread.join()
 
 
-def _mark_by_keyboard(page: Any, address: str, file: Path) -> None:
+def _mark_by_keyboard(page: Any, address: str, file: Path, data: Path) -> None:
     page.goto(address + "#/kitchen/3?row=5")
     page.wait_for_selector("#row:has-text('step 5 of')")
     page.keyboard.press("4")
@@ -160,6 +160,10 @@ def _mark_by_keyboard(page: Any, address: str, file: Path) -> None:
     assert "null" not in page.locator("#marks").inner_text()
     no_wider_than_the_screen(page)
     assert Curation.read(file)[3] == penstock.EpisodeMarks({"good"}, 4, True, "", [(5, 15, "slip")])
+    with Curation.edit(file, penstock.open(data).source) as curation:  # by another person
+        curation[3] = penstock.EpisodeMarks({"good"}, 2, True, "", [(5, 15, "slip")])
+    page.evaluate("dispatchEvent(new Event('focus'))")
+    page.wait_for_selector("button[aria-label='rate 2'][aria-pressed=true]")
     page.keyboard.press("t")
     page.keyboard.type("two words")
     with page.expect_response("**/marks/3") as refused:

@@ -125,6 +125,8 @@ def test_marks_are_saved_and_listed(tmp_path: Path) -> None:
     assert again.episodes(where="excluded")["total"] == 1
     with Curation.edit(file, data.source) as curation:  # by another person
         curation[0] = penstock.EpisodeMarks(rating=1)
+    assert again.episode(0)["marks"] == {"rating": 1}  # seen at once
+    assert again.episodes(where="rating <= 1")["total"] == 1
     again.mark(1, {})
     assert [row[0] for row in again.episodes(where="rating <= 1 or excluded")["rows"]] == [0, 2]
     with pytest.raises(StateError, match="made for"):

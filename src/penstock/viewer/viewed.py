@@ -74,10 +74,9 @@ class ViewedDataset:
         self._file = curation
         self._no_curation = no_curation
         self._curation = Curation.of(data.source)
-        if curation is not None and curation.exists():
-            self._curation = Curation.read(curation)
-            self._curation.require(data.source)
+        self._version: tuple[int, ...] = ()  # of the file of the curation
         self._mark_columns = self._columns_of_marks()
+        self._read_marks()
         self._report: Report | None = None
         self._failure = ""
         self._checking: threading.Thread | None = None
@@ -143,10 +142,30 @@ class ViewedDataset:
                     curation[number] = marks
             except OSError as error:
                 raise ArgumentError(f"expected a file that can be written, got {error}") from error
-            self._curation = curation
-            self._mark_columns = self._columns_of_marks()
-            self._orders.clear()
+            self._read_marks()
         return marks.to_json()
+
+    def _read_marks(self) -> None:
+        """Read the file of the curation again if somebody changed it. Each change makes another file (`files.atomic`).
+
+        Cost: one call of the system if nothing changed.
+        """
+        if self._file is None:
+            return
+        try:
+            status = self._file.stat()
+        except FileNotFoundError:
+            curation, version = Curation.of(self._data.source), ()
+        else:
+            version = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+            if version == self._version:
+                return
+            curation = Curation.read(self._file)
+            curation.require(self._data.source)
+        self._curation = curation
+        self._version = version
+        self._mark_columns = self._columns_of_marks()
+        self._orders.clear()
 
     def _curation_place(self) -> dict[str, str]:
         return {"path": "" if self._file is None else str(self._file), "message": self._no_curation}
@@ -210,6 +229,7 @@ class ViewedDataset:
             ArgumentError: There is no such column.
         """
         with self._lock:
+            self._read_marks()
             table = self._listed()
             order = self._order(sort, descending=descending)
         if where:
@@ -249,6 +269,7 @@ class ViewedDataset:
             PlanError: The condition is wrong.
         """
         with self._lock:
+            self._read_marks()
             table = self._listed()
         if column not in table:
             raise ArgumentError(f"no column {column!r}{suggestion(column, table)}; there are {list(table)}")
@@ -271,6 +292,7 @@ class ViewedDataset:
         entries: Mapping[str, Any] = self._data.source.episode_metadata([number])[0]
         steps = int(self._data.episodes.length[e])
         with self._lock:
+            self._read_marks()
             all_findings = () if self._report is None else self._report.findings
             known = number < self._curation.episodes  # others were appended since the file was written
             marks = self._curation[number].to_json() if known else {}

@@ -1,8 +1,8 @@
 // Marks of an episode: excluded, rating, tags and spans, by keys or buttons. Each change is saved at once.
 
-import { send, element } from "./net.js";
+import { json, send, element } from "./net.js";
 
-// `row()` is the row that is looked at, `pick(row)` goes to one. Returns the body and the keys.
+// `row()` is the row that is looked at, `pick(row)` goes to one. Returns the body, the keys, and `refresh`.
 export function curatePanel(api, number, info, row, pick) {
   const marks = { tags: [], spans: [], ...info.marks };
   const chips = element("div", { class: "bar", id: "marks" });
@@ -85,8 +85,15 @@ export function curatePanel(api, number, info, row, pick) {
       ...(info.curation.path ? [] : [element("span", { class: "dim" }, info.curation.message)]));
   }
 
+  // Marks that others set are read when the window is looked at again.
+  async function refresh() {
+    await saving;
+    const { marks: now } = await json(`${api}/episode/${number}`);
+    if (word.hidden && start === null) { Object.assign(marks, { tags: [], spans: [], rating: undefined, excluded: undefined, note: undefined }, now); show(); }
+  }
+
   show();
   const keys = { x: exclude, t: tag, s: span };
   for (const rating of [1, 2, 3, 4, 5]) keys[rating] = () => rate(rating);
-  return { body: chips, keys };
+  return { body: chips, keys, refresh };
 }

@@ -100,7 +100,8 @@ export async function datasetPage(page, name, options) {
   check();
   const resized = () => distribution();
   addEventListener("resize", resized);
-  return () => { left = true; removeEventListener("resize", resized); };
+  addEventListener("focus", refresh); // marks of others, and of another window
+  return () => { left = true; removeEventListener("resize", resized); removeEventListener("focus", refresh); };
 }
 
 function counted(what, n) {

@@ -84,9 +84,10 @@ export async function episodePage(page, name, number, options) {
   const resized = () => go(state.row);
   addEventListener("keydown", pressed);
   addEventListener("resize", resized);
+  addEventListener("focus", panel.refresh);
   go(state.row);
   Promise.all(sides.map((each) => each.load(state))).then(() => { if (!left) go(state.row); });
-  return () => { left = true; state.playing = false; removeEventListener("keydown", pressed); removeEventListener("resize", resized); };
+  return () => { left = true; state.playing = false; removeEventListener("keydown", pressed); removeEventListener("resize", resized); removeEventListener("focus", panel.refresh); };
 }
 
 async function side(api, number) {

@@ -1,0 +1,55 @@
+"""Endpoints of the viewer: answers as JSON, errors of the data as messages, and its static files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import PenstockError, require
+
+STATIC = Path(__file__).parent / "static"
+TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+def answer(work: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return an endpoint that runs in a thread of the server.
+
+    Args:
+        work: Called with the request; returns plain values, which are sent as JSON, or a response. Errors of the data
+            and of arguments are code 400 with a message.
+    """
+    responses: Any = require("starlette.responses", "serve")
+
+    def endpoint(request: Any) -> Any:
+        try:
+            result = work(request)
+        except (PenstockError, ValueError) as error:
+            return responses.JSONResponse({"error": str(error)}, 400)
+        return result if isinstance(result, responses.Response) else responses.JSONResponse(result)
+
+    return endpoint
+
+
+def not_served(message: str) -> Any:
+    """Return an answer of code 404.
+
+    Args:
+        message: What there is not.
+    """
+    responses: Any = require("starlette.responses", "serve")
+    return responses.JSONResponse({"error": message}, 404)
+
+
+def page(request: Any) -> Any:
+    """Return one of the static files, the page itself by default.
+
+    Args:
+        request: The request, with the name of the file in its path.
+    """
+    responses: Any = require("starlette.responses", "serve")
+    name = request.path_params.get("path") or "index.html"
+    known = {file.name: file for file in STATIC.iterdir() if file.suffix in TYPES}
+    if name not in known:
+        return responses.PlainTextResponse("not found", 404)
+    return responses.Response(known[name].read_bytes(), media_type=TYPES[known[name].suffix])

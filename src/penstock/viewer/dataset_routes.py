@@ -1,0 +1,106 @@
+"""Addresses below `/api/NAME`: the answers of a `ViewedDataset` for its pages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import require
+from penstock.viewer.answers import answer, not_served
+from penstock.viewer.guard import sent_json
+from penstock.viewer.viewed import ViewedDataset
+
+
+def dataset_routes(datasets: Sequence[ViewedDataset]) -> list[Any]:
+    """Return the routes of datasets.
+
+    One of them writes: it sets the marks of an episode in the file of the curation.
+
+    Args:
+        datasets: Datasets with different names.
+    """
+    routing: Any = require("starlette.routing", "serve")
+    by_name = {dataset.name: dataset for dataset in datasets}
+
+    def of_dataset(work: Callable[[ViewedDataset, Any], Any]) -> Callable[[Any], Any]:
+        def named(request: Any) -> Any:
+            name = request.path_params["name"]
+            if name not in by_name:
+                return not_served(f"no dataset {name!r}")
+            return work(by_name[name], request)
+
+        return answer(named)
+
+    set_marks = of_dataset(_mark)
+
+    async def mark(request: Any) -> Any:
+        concurrency: Any = require("starlette.concurrency", "serve")
+        request.state.body, refused = await sent_json(request)
+        return refused or await concurrency.run_in_threadpool(set_marks, request)
+
+    return [
+        routing.Route("/api/datasets", answer(lambda _: [dataset.summary() for dataset in datasets])),
+        routing.Route("/api/{name}/info", of_dataset(lambda data, _: data.info())),
+        routing.Route("/api/{name}/check", of_dataset(lambda data, _: data.check())),
+        routing.Route("/api/{name}/episodes", of_dataset(_episodes)),
+        routing.Route("/api/{name}/histogram", of_dataset(_histogram)),
+        routing.Route("/api/{name}/episode/{e:int}", of_dataset(lambda data, asked: data.episode(_number(asked)))),
+        routing.Route("/api/{name}/marks/{e:int}", mark, methods=["POST"]),
+        routing.Route("/api/{name}/series/{e:int}", of_dataset(_series)),
+        routing.Route("/api/{name}/picture/{e:int}/{row:int}", of_dataset(_picture)),
+    ]
+
+
+def _number(request: Any) -> int:
+    return request.path_params["e"]
+
+
+def _mark(data: ViewedDataset, request: Any) -> Any:
+    try:
+        stated: object = json.loads(request.state.body)
+    except RecursionError as error:
+        raise ValueError("expected JSON of modest depth") from error
+    return data.mark(_number(request), stated)
+
+
+def _episodes(data: ViewedDataset, request: Any) -> Any:
+    query = request.query_params
+    return data.episodes(
+        where=query.get("where", ""),
+        sort=query.get("sort", ""),
+        descending=query.get("descending") == "1",
+        offset=int(query.get("offset", 0)),
+        limit=int(query.get("limit", 100)),
+    )
+
+
+def _histogram(data: ViewedDataset, request: Any) -> Any:
+    query = request.query_params
+    return data.histogram(query.get("column", ""), where=query.get("where", ""), bins=int(query.get("bins", 40)))
+
+
+def _series(data: ViewedDataset, request: Any) -> Any:
+    """`[n, 2, k]` float32, little-endian, with the shape in a header."""
+    responses: Any = require("starlette.responses", "serve")
+    query = request.query_params
+    last = query.get("last")
+    values = data.series(
+        _number(request),
+        query.get("column", ""),
+        first=int(query.get("first", 0)),
+        last=None if last is None else int(last),
+        points=int(query.get("points", 2000)),
+    )
+    shape = ",".join(map(str, values.shape))
+    content = np.ascontiguousarray(values, "<f4").tobytes()
+    return responses.Response(content, headers={"X-Shape": shape}, media_type="application/octet-stream")
+
+
+def _picture(data: ViewedDataset, request: Any) -> Any:
+    responses: Any = require("starlette.responses", "serve")
+    path = request.path_params
+    content = data.picture(path["e"], request.query_params.get("camera", ""), path["row"])
+    return responses.Response(content, headers={"Cache-Control": "private, max-age=600"}, media_type="image/jpeg")
