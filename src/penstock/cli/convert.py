@@ -59,7 +59,7 @@ def convert(
     episodes: Episodes = None,
     where: Where = None,
     curation: Annotated[
-        Path | None, typer.Option("--curation", metavar="FILE", help="Leave out episodes that this file excludes.")
+        Path | None, typer.Option("--curation", metavar="FILE", help="Leave out what this file excludes.")
     ] = None,
     shuffle: Annotated[bool, typer.Option("--shuffle", help="Write the episodes in a random order.")] = False,
     seed: Annotated[int, typer.Option("--seed", min=0, help="The seed of the random order.")] = 0,

@@ -385,7 +385,7 @@ def certify(
         )
     columns = {path: _column(path, draft, notes) for path in draft.fields}
     missing = [path for path in columns if path not in target.spec]
-    pairs = zip(data.source.episodes(data.episodes.index.tolist()), target.episodes(), strict=True)
+    pairs = zip(data, target.episodes(), strict=True)
     for number, (before, after) in enumerate(pairs):
         expected = draft.of(before.columns, len(before))
         for path, column in columns.items():

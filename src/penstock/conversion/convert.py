@@ -23,6 +23,7 @@ from penstock.conversion.targets import Target, target_of
 from penstock.core.arrays import IntArray
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
+from penstock.core.text import counted
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.open import open
 from penstock.errors import ArgumentError, DataError, FormatError, SpecError
@@ -242,11 +243,24 @@ def _job(
         draft.note("adapted", "images", "stored as JPEG, which loses detail")
     metadata, notes = of_dataset(data.metadata, target)
     how = {"target": target.name, "options": options, "drop": list(drop), "rename": rename, "fill": fill}
-    mark = ConversionMark.of(data.source.fingerprint, index, how)
-    notes = dict.fromkeys([*draft.notes, *notes])
+    first = data.episodes.first_step
+    chosen = index if first is None else np.stack([index, first, data.episodes.length], axis=1)
+    mark = ConversionMark.of(data.source.fingerprint, chosen, how)
+    notes = dict.fromkeys([*draft.notes, *_note_of_parts(data), *notes])
     return _ConversionJob(
         data, target, draft, Spec(draft.fields, *spaces), {**metadata, MARK: mark.encode()}, mark, notes
     )
+
+
+def _note_of_parts(data: EpisodeDataset) -> Iterator[Note]:
+    """A note if spans are excluded: what is left of an episode becomes episodes, with the values of the source."""
+    stored = np.diff(data.source.offsets)[data.episodes.index]
+    cut = stored != data.episodes.length
+    if cut.any():
+        among = len(np.unique(data.episodes.index[cut]))
+        parts = counted(int(cut.sum()), "episode")
+        message = f"excluded spans cut {counted(among, 'episode')} of the source into {parts}, whose ends have no flag"
+        yield Note("adapted", "episodes", message)
 
 
 def _begin(job: _ConversionJob, out: Path, entry: Format, options: Mapping[str, Any]) -> tuple[Writer, int]:
@@ -265,7 +279,7 @@ def _begin(job: _ConversionJob, out: Path, entry: Format, options: Mapping[str, 
         sweep(folder)  # also where nothing is left to be written
     lengths = _lengths(out, entry)
     done = len(lengths)
-    expected = np.diff(job.data.source.offsets)[job.data.episodes.index[:done]]
+    expected = job.data.episodes.length[:done]
     if not np.array_equal(lengths, expected):
         raise FormatError(
             f"expected the first {done} episodes of the source, got others; start again with overwrite=True", path=out
@@ -282,7 +296,7 @@ def _run(
     job: _ConversionJob, out: Path, entry: Format, writer: Writer, done: int, on_episode: OnEpisode | None
 ) -> ConversionReport:
     data = job.data
-    steps = int(np.diff(data.source.offsets)[data.episodes.index[:done]].sum())
+    steps = int(data.episodes.length[:done].sum())
     width = {align: sum(f.row_bytes for f in job.spec.values() if f.align == align) for align in job.spec.aligns}
     tally = _ConversionProgress(done, steps, _bytes(width, done, steps))
     _write(job, writer, tally, on_episode)
@@ -300,11 +314,11 @@ def _bytes(width: Mapping[str, int], episodes: int, steps: int) -> int:
 
 def _write(job: _ConversionJob, writer: Writer, tally: _ConversionProgress, on_episode: OnEpisode | None) -> None:
     """Write the remaining episodes. Errors name the episode of the source."""
-    left = job.data.episodes.index[tally.episodes :].tolist()
+    left = range(tally.episodes, len(job.data))
 
     def made() -> Iterator[Episode]:
-        for e, episode in zip(left, job.data.source.episodes(left), strict=True):
-            tally.current = e
+        for episode in job.data.episodes_at(left):
+            tally.current = episode.id
             yield (ready := job.episode(tally.episodes, episode))
             tally.episodes += 1
             tally.steps += len(ready)

@@ -177,7 +177,7 @@ def _by_number(
 
 
 def _read(data: EpisodeDataset, numbers: IntArray) -> Iterable[Episode]:
-    return data.source.episodes(data.episodes.index[numbers].tolist())
+    return data.episodes_at(numbers.tolist())
 
 
 def _compared(e: int, one: Episode, other: Episode, shared: Sequence[str], tolerance: float) -> Iterable[_Changed]:

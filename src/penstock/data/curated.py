@@ -1,7 +1,12 @@
-"""`CuratedEpisodes`: leave out the episodes that a curation excludes, and add its tags and ratings to the table."""
+"""`CuratedEpisodes`: leave out what a curation excludes, and add its tags and ratings to the table.
+
+An excluded span cuts its episode: each range of steps before, between and after spans becomes a row of the table of
+episodes (`Episodes.parts`). So every way to cut samples honours spans without knowing about them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,7 +24,9 @@ from penstock.plan.where import RATING, WORD_GROUPS
 
 @dataclass(frozen=True, eq=False)
 class CuratedEpisodes(EpisodeTransform):
-    """Keep the episodes that a curation does not exclude. The table gets columns for its marks (`curation_columns`).
+    """Keep the episodes, and the parts of episodes, that a curation does not exclude.
+
+    The table gets columns for the marks (`curation_columns`). A part has the marks of its episode.
 
     The fingerprint depends on all marks of these episodes except notes.
 
@@ -34,7 +41,7 @@ class CuratedEpisodes(EpisodeTransform):
         curation, index = self.curation, episodes.index
         marked = replace(episodes, table=partial(_table, curation, episodes))
         why = f"Curation({curation.digest(index.tolist())})"
-        return marked.take(np.flatnonzero(~excluded_rows(curation, index)), why)
+        return _without_spans(marked.take(np.flatnonzero(~excluded_rows(curation, index)), why), curation)
 
     @override
     def __repr__(self) -> str:
@@ -79,6 +86,43 @@ def excluded_rows(curation: Curation, index: IntArray) -> AnyArray:
         index: `[E]` numbers of the episodes.
     """
     return np.isin(index, [episode for episode, marks in curation.marks() if marks.excluded])
+
+
+def _without_spans(episodes: Episodes, curation: Curation) -> Episodes:
+    """The episodes, and instead of those with excluded spans their other steps."""
+    spans = {episode: marks.excluded_spans for episode, marks in curation.marks() if marks.excluded_spans}
+    cut = np.flatnonzero(np.isin(episodes.index, list(spans)))
+    if not len(cut):
+        return episodes
+    count = np.ones(len(episodes), np.int64)
+    kept: list[tuple[int, int]] = []
+    for row in cut.tolist():
+        begin = 0 if episodes.first_step is None else int(episodes.first_step[row])
+        parts = kept_ranges(spans[int(episodes.index[row])], begin, begin + int(episodes.length[row]))
+        kept += [(first - begin, last - first) for first, last in parts]
+        count[row] = len(parts)
+    rows = np.repeat(np.arange(len(episodes)), count)
+    first, length = np.zeros_like(rows), episodes.length[rows]
+    changed = np.isin(rows, cut)
+    first[changed], length[changed] = np.array(kept, np.int64).reshape(-1, 2).T
+    return episodes.parts(rows, first, length, "excluded spans")
+
+
+def kept_ranges(spans: Sequence[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:
+    """Return the ranges of steps that no span has.
+
+    Args:
+        spans: `(first, last)` steps, both included, sorted, without common steps.
+        begin: First step.
+        end: Step after the last.
+
+    Example:
+        >>> kept_ranges([(0, 1), (4, 5)], 0, 10)
+        [(2, 4), (6, 10)]
+    """
+    edges = [begin, *(edge for first, last in spans for edge in (first, last + 1)), end]
+    clipped = np.clip(edges, begin, end).reshape(-1, 2).tolist()
+    return [(first, last) for first, last in clipped if first < last]
 
 
 def _table(curation: Curation, episodes: Episodes) -> Columns:

@@ -4,7 +4,8 @@ The data never change. A file has the fingerprint and the number of episodes of 
 the marks of each marked episode:
 
     {"penstock": "curation", "version": 1, "fingerprint": "9c1f...", "episodes": 120,
-     "marks": {"7": {"tags": ["slow"], "rating": 2, "excluded": true, "note": "...", "spans": [[10, 40, "slip"]]}}}
+     "marks": {"7": {"tags": ["slow"], "rating": 2, "note": "...", "spans": [[10, 40, "slip"]]},
+               "8": {"excluded": true}, "9": {"excluded_spans": [[0, 12]]}}}
 
 A file is replaced as a whole, so a killed writer leaves the file before or after its change. `Curation.edit` holds a
 lock on the file, so that several processes can change it. Marks are about episode numbers: they are used only if the
@@ -58,7 +59,7 @@ class MarkConflict:
 
 
 class Curation:
-    """Tags, ratings, exclusions, notes and spans of the episodes of one dataset.
+    """Tags, ratings, exclusions, notes and spans of the episodes of one dataset. Whole episodes or spans are excluded.
 
     `curation[e]` are the marks of an episode; assign `EpisodeMarks` to change them. `penstock.open(curation=)` applies
     them. `Curation.edit` changes a file.
@@ -246,7 +247,7 @@ class Curation:
             source: The dataset, such as `data.source`.
 
         Raises:
-            StateError: It is another dataset, it changed, or it has fewer episodes.
+            StateError: It is another dataset, it changed, or it has fewer episodes or steps.
         """
         stored = _stored(source)
         expected = f"expected the dataset of {counted(self.episodes, 'episode')} that the curation was made for"
@@ -257,13 +258,18 @@ class Curation:
                 f"{expected}, got one whose first episodes are others or are unknown; its numbers of episodes "
                 "would mean other episodes. Open it with the same format and options, or start a new curation"
             )
+        for episode, marks in self.marks():
+            first, end = stored.episode_rows("step", episode)
+            if marks.excluded_spans and marks.excluded_spans[-1][1] >= end - first:
+                span = marks.excluded_spans[-1]
+                raise StateError(f"expected spans within the {end - first} steps of episode {episode}, got {span}")
 
     @staticmethod
     def merge(curations: Sequence[Curation], source: Source | None = None) -> tuple[Curation, tuple[MarkConflict, ...]]:
         """Combine the curations of several people.
 
-        An episode has the tags and spans of all, the different notes one below the other, and the rating and exclusion
-        of the last curation that sets them.
+        An episode has the tags and spans of all, also the excluded spans, the different notes one below the other, and
+        the rating and exclusion of the last curation that sets them.
 
         Args:
             curations: In order; the last one wins.
@@ -330,6 +336,7 @@ def _merged(episode: int, each: Sequence[EpisodeMarks]) -> tuple[EpisodeMarks, l
         excluded[-1] if excluded else None,
         "\n".join(dict.fromkeys(marks.note for marks in each if marks.note))[:LONGEST_NOTE],
         [span for marks in each for span in marks.spans],
+        [span for marks in each for span in marks.excluded_spans],
     )
     return marks, conflicts
 

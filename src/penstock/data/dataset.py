@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import groupby
 from typing import Any, cast
 
 import numpy as np
@@ -116,10 +117,45 @@ class EpisodeDataset:
             ) from error
         if not -len(self) <= number < len(self):
             raise IndexError(f"expected an episode within 0:{len(self)}, got {number}")
-        return self.source.episode(int(self.episodes.index[number]))
+        return next(self.episodes_at([number % len(self)]))
 
     def __iter__(self) -> Iterator[Episode]:
-        return self.source.episodes(self.episodes.index.tolist())
+        return self.episodes_at(range(len(self)))
+
+    def episodes_at(self, numbers: Iterable[int]) -> Iterator[Episode]:
+        """Read episodes by number, several of them at a time.
+
+        Args:
+            numbers: Numbers of episodes in this dataset, 0 or more.
+
+        Returns:
+            An iterator. An episode of which a curation excludes spans has the steps between them.
+
+        Raises:
+            IndexError: A number is out of range.
+
+        Example:
+            >>> import penstock
+            >>> data = penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[2, 1])
+            >>> [episode.rewards.tolist() for episode in data.episodes_at([1, 0])]
+            [[2.0], [0.0, 1.0]]
+        """
+        rows = np.fromiter(numbers, np.int64)
+        index = self.episodes.index[rows]
+        if self.episodes.first_step is None:
+            return self.source.episodes(index.tolist())
+        first, length = self.episodes.first_step[rows], self.episodes.length[rows]
+        return self._parts(index, first, length)
+
+    def _parts(self, index: IntArray, first: IntArray, length: IntArray) -> Iterator[Episode]:
+        """Whole episodes, several at a time, and parts of episodes, one by one."""
+        whole = length == np.diff(self.source.offsets)[index]
+        for is_whole, group in groupby(range(len(index)), whole.__getitem__):
+            if is_whole:
+                yield from self.source.episodes(index[list(group)].tolist())
+            else:
+                for i in group:
+                    yield self.source.part(int(index[i]), int(first[i]), int(first[i] + length[i]))
 
     def __enter__(self) -> EpisodeDataset:
         return self
@@ -224,9 +260,13 @@ class EpisodeDataset:
         return self.choose(Where(condition))
 
     def curated(self, curation: Curation) -> EpisodeDataset:
-        """Leave out the episodes that a curation excludes, and add its marks to `table()`.
+        """Leave out the episodes and spans that a curation excludes, and add its marks to `table()`.
 
         `penstock.open(curation=)` does so. The fingerprint depends on the marks, except notes.
+
+        An excluded span cuts its episode: the steps before and after it are episodes of this dataset, with the same
+        `id`. So no window, pair, pack or goal reads excluded steps. The observation after the last step before a span
+        is read where next observations are.
 
         Args:
             curation: Marks for the episodes of the source. Later changes of it have no effect.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +28,7 @@ class EpisodeMarks:
         excluded: Whether datasets leave the episode out. The default is None: nobody decided, and it is kept.
         note: Any text.
         spans: `(first, last, tag)` for steps of the episode, both included.
+        excluded_spans: `(first, last)` steps that datasets leave out, both included. Spans that touch become one.
 
     Raises:
         ArgumentError: A value is not as described.
@@ -43,6 +44,7 @@ class EpisodeMarks:
     excluded: bool | None = None
     note: str = ""
     spans: Sequence[tuple[int, int, str]] = ()
+    excluded_spans: Sequence[tuple[int, int]] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.tags, str):
@@ -56,6 +58,7 @@ class EpisodeMarks:
             excluded=_excluded(self.excluded),
             note=_note(self.note),
             spans=spans,
+            excluded_spans=_joined(map(_steps, self.excluded_spans)),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -66,6 +69,7 @@ class EpisodeMarks:
             "excluded": self.excluded,
             "note": self.note,
             "spans": [list(span) for span in self.spans],
+            "excluded_spans": [list(span) for span in self.excluded_spans],
         }
         return {name: value for name, value in stated.items() if value is not None and value not in ("", [])}
 
@@ -79,11 +83,11 @@ class EpisodeMarks:
         Raises:
             ArgumentError: The data are not marks.
         """
-        names = ("tags", "rating", "excluded", "note", "spans")
+        names = ("tags", "rating", "excluded", "note", "spans", "excluded_spans")
         if not is_dict(stated) or not set(stated) <= set(names):
             raise ArgumentError(f"expected an object with some of {list(names)}, got {shortened(stated)}")
         given: dict[str, Any] = dict(stated)
-        for name in ("tags", "spans"):
+        for name in ("tags", "spans", "excluded_spans"):
             if name in given and not is_listed(given[name]):
                 raise ArgumentError(f"expected {name} to be a list, got {shortened(given[name])}")
         return cls(**given)
@@ -137,8 +141,24 @@ def _tag(tag: object) -> str:
 
 
 def _span(span: Any) -> tuple[int, int, str]:
-    if not is_listed(span) or len(span) != SPAN_PARTS or not (is_count(span[0]) and is_count(span[1])):
+    if not is_listed(span) or len(span) != SPAN_PARTS:
         raise ArgumentError(f"expected a span [first step, last step, tag], got {shortened(span)}")
+    return *_steps(span[:2]), _tag(span[2])
+
+
+def _steps(span: Any) -> tuple[int, int]:
+    if not is_listed(span) or len(span) != 2 or not (is_count(span[0]) and is_count(span[1])):
+        raise ArgumentError(f"expected a span [first step, last step], got {shortened(span)}")
     if span[1] < span[0]:
         raise ArgumentError(f"expected a span to end at or after its first step, got {shortened(span)}")
-    return int(span[0]), int(span[1]), _tag(span[2])
+    return int(span[0]), int(span[1])
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The spans in order, with spans that touch as one."""
+    ranges: list[tuple[int, int]] = []
+    for first, last in sorted(spans):
+        touches = bool(ranges) and first <= ranges[-1][1] + 1
+        before = ranges.pop() if touches else (first, last)
+        ranges.append((before[0], max(before[1], last)))
+    return tuple(ranges)

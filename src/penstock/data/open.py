@@ -32,8 +32,8 @@ def open(
             format are one dataset. Other datasets are joined one after the other (`JoinedSource`).
         format: Name of the format, such as `"minari"`. Default: detect the format.
         storage_options: Options of the stores of URLs, as fsspec calls them. The default is none.
-        curation: A `Curation`, or the path of its file. Excluded episodes are left out, and ratings and tags become
-            columns of `table()`. The default is None.
+        curation: A `Curation`, or the path of its file. Excluded episodes and spans are left out, and ratings and tags
+            become columns of `table()`. The default is None.
         options: Keyword arguments for the `open` method of the format.
 
     Returns:

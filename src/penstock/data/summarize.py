@@ -312,7 +312,8 @@ def _episode_walk(data: EpisodeDataset, columns: Sequence[str] | None, by: str |
         number = _numbers(labels)[order][episode]
         changes = np.flatnonzero(np.diff(number)) + 1
     bounds = np.unique(np.concatenate([[0], cuts, changes, [len(episode)]])).astype(np.int64)
-    begins: dict[Align, IntArray] = {align: source.rows(align)[index] for align in spec.aligns}
+    start = data.episodes.start[order]
+    begins: dict[Align, IntArray] = {"step": start, "boundary": start + index, "episode": index}
 
     def read(block: int, buffers: _Buffers) -> Iterator[tuple[Hashable, str, Array, IntArray]]:
         part = slice(int(bounds[block]), int(bounds[block + 1]))

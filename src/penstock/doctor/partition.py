@@ -72,6 +72,8 @@ def split(
     if sum(counts) > len(data):
         raise PlanError(f"expected shares of at most {len(data)} episodes, got {sum(counts)}")
     group = np.arange(len(data))
+    if data.episodes.first_step is not None:  # parts of one stored episode
+        group = _numbers(np.asarray(data.episodes.index, np.int64))
     if by is not None:
         group = _joined(group, _numbers(_values(data, by)))
     if not duplicates:

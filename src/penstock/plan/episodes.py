@@ -3,13 +3,16 @@
 The table has numbers only: source, index, first step row and length of each episode. Metadata and the extents of ragged
 columns are functions that read them when a transform asks for them, so that opening a dataset stays cheap. Choosing
 episodes makes a smaller table without gaps, and chains the digest of the chosen rows to the fingerprint.
+
+A row may be a part of a stored episode: the steps between two excluded spans. Samples never cross the end of a row, so
+they read no excluded step, and no plan has to know about exclusions.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import overload
 
 import numpy as np
@@ -46,6 +49,8 @@ class Episodes:
         ragged: Names of the ragged numeric columns with one row for each episode.
         extents: `extents(column)` returns the first value `[E]` and the number of values `[E]` of these rows.
         reason: Why there are no episodes, for messages.
+        first_step: `[E]` int64 number of the first step of each row in its stored episode. The default is None: 0, all
+            rows are whole episodes.
 
     Example:
         >>> import numpy as np, penstock
@@ -63,6 +68,7 @@ class Episodes:
     ragged: tuple[str, ...] = ()
     extents: Extents = field(default=_no_extents, repr=False)
     reason: str = field(default="there are no episodes", repr=False)
+    first_step: IntArray | None = field(default=None, repr=False)
 
     @classmethod
     @overload
@@ -132,6 +138,27 @@ class Episodes:
             self.ragged,
             known.extents,
             f"{why} keeps none of {len(self):,} episodes" if len(self) else self.reason,
+            None if self.first_step is None else self.first_step[rows],
+        )
+
+    def parts(self, chosen: IntArray, first: IntArray, length: IntArray, why: str) -> Episodes:
+        """Return parts of rows of the table. A row may have several, or none.
+
+        Args:
+            chosen: `[n]` row numbers.
+            first: `[n]` int64 first step of each part, counted in its row.
+            length: `[n]` int64 steps of each part.
+            why: The operation, which becomes part of the fingerprint together with the parts.
+        """
+        whole = self.take(chosen, why)
+        digest = hashlib.sha256(whole.fingerprint.encode() + first.tobytes() + length.tobytes()).hexdigest()
+        return replace(
+            whole,
+            start=whole.start + first,
+            length=length,
+            fingerprint=digest,
+            table=_EpisodeParts(whole.table, length).table,
+            first_step=first if whole.first_step is None else whole.first_step + first,
         )
 
     def columns(self, prefix: str) -> list[str]:
@@ -194,3 +221,15 @@ class _EpisodeSubset:
     def extents(self, column: str) -> tuple[IntArray, IntArray]:
         start, length = self.episodes.extents(column)
         return start[self.rows], length[self.rows]
+
+
+@dataclass(frozen=True, eq=False)
+class _EpisodeParts:
+    """Metadata of parts of episodes: that of the episode, with the steps of the part."""
+
+    whole: Callable[[], Columns]
+    length: IntArray
+
+    def table(self) -> Columns:
+        table = self.whole()
+        return Columns.of_flat({**table.flat, "total_steps": self.length}, len(self.length))

@@ -21,8 +21,8 @@ from penstock.plan.transform import EpisodeTransform, require_int
 class Split(EpisodeTransform):
     """Choose one part of a random split of the episodes. The parts of one seed have every episode once.
 
-    A part keeps the order of its episodes. The split depends on the seed and the number of episodes. Cost: a
-    permutation of the episodes.
+    A part keeps the order of its episodes. The split depends on the seed and the number of episodes. What exclusions of
+    spans leave of one stored episode counts as one episode, and goes to one part. Cost: a permutation of the episodes.
 
     Args:
         sizes: Fractions that add up to 1, or numbers of episodes that add up to at most all. A part with a fraction
@@ -60,14 +60,16 @@ class Split(EpisodeTransform):
 
     @override
     def choose(self, episodes: Episodes) -> Episodes:
-        n = len(episodes)
+        stored = np.arange(len(episodes))
+        if episodes.first_step is not None:  # parts of one stored episode stay together
+            stored = np.unique(np.stack([episodes.source, episodes.index]), axis=1, return_inverse=True)[1].reshape(-1)
+        n = int(stored.max(initial=-1)) + 1
         counts = self.counts(n)
         if sum(counts) > n:
             raise PlanError(f"expected {self!r} to ask for at most {n} episodes, got {sum(counts)}")
-        e = np.arange(n)
-        place = permute(e, np.full(n, n), np.zeros(n, np.int64), self.seed)
+        place = permute(stored, np.full(len(stored), n), np.zeros(len(stored), np.int64), self.seed)
         begin = sum(counts[: self.part])
-        return episodes.take(e[(place >= begin) & (place < begin + counts[self.part])], repr(self))
+        return episodes.take(np.flatnonzero((place >= begin) & (place < begin + counts[self.part])), repr(self))
 
     def counts(self, n: int) -> list[int]:
         """Return the number of episodes of each part.

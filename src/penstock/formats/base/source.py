@@ -297,6 +297,28 @@ class Source(ABC):
         columns = {path: self._whole(path, field, spans[field.align]) for path, field in spec.fields.items()}
         return Episode.trusted(spec, columns, e, LazyMetadata(self, e))
 
+    def part(self, e: int, first: int, last: int) -> Episode:
+        """Read some steps of an episode as an episode. Other steps are not read.
+
+        Columns with T + 1 rows have the row after the last step too, and columns with one row an episode have it.
+
+        Args:
+            e: Number of the episode, 0 or more.
+            first: First step, counted in the episode.
+            last: Step after the last.
+
+        Raises:
+            IndexError: There is no such episode, or it does not have these steps.
+        """
+        start, stop = self.episode_rows("step", e) if 0 <= e < len(self) else (0, -1)
+        if not 0 <= first <= last <= stop - start:
+            raise IndexError(f"expected steps of an episode, got {first}:{last} of episode {e}")
+        begin, end = start + first, start + last
+        rows = {"step": (begin, end), "boundary": (begin + e, end + e + 1), "episode": (e, e + 1)}
+        spans = {align: _span(*rows[align]) for align in self.spec.aligns}
+        columns = {path: self._whole(path, field, spans[field.align]) for path, field in self.spec.fields.items()}
+        return Episode.trusted(self.spec, columns, e, LazyMetadata(self, e))
+
     def _whole(self, column: str, field: Field, span: Selection) -> Array:
         if field.ragged:
             return self.read_ragged(column, span)
