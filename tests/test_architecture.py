@@ -42,7 +42,7 @@ SEES: dict[str, tuple[str, ...]] = {
     "envs": (*GROUND, "containers"),
     "plan": (*GROUND, "flow", "kernels", "formats.base"),
     "live": (*GROUND, "flow", "kernels", "plan", "formats.base"),
-    "record": (*GROUND, "locations", "formats.base"),
+    "record": (*GROUND, "envs", "locations", "formats.base"),
     "data": (
         *GROUND,
         "locations",

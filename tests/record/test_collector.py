@@ -6,7 +6,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from penstock.errors import DataError, SpecError
+import penstock
+from penstock.envs import recover
+from penstock.errors import DataError, SpecError, UnsafeDataError
 from penstock.formats.base.format import named
 from penstock.record.collector import Collector
 from penstock.record.hooks import reward_statistics, seed_stream
@@ -322,6 +324,31 @@ def test_env_spec_and_metadata_reach_the_writer(tmp_path, monkeypatch):
     assert (created["path"], created["name"]) == (tmp_path / "run", "columns")
     assert created["metadata"]["author"] == "me"
     assert json.loads(created["metadata"]["env_spec"])["id"] == "CartPole-v1"
+
+
+class Registered(gymnasium.Env):
+    """An environment that is registered by its class, as notebooks do."""
+
+    observation_space = gymnasium.spaces.Discrete(2)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return 0, {}
+
+    def step(self, action):
+        return 1, 0.0, True, False, {}
+
+
+def test_an_environment_registered_by_a_class_is_recovered(tmp_path):
+    gymnasium.register("penstock/Registered-v0", entry_point=Registered)
+    with Collector(gymnasium.make("penstock/Registered-v0", disable_env_checker=True), tmp_path / "run") as env:
+        drive(env, 1)
+    stored = penstock.open(tmp_path / "run").metadata["env_spec"]
+    assert json.loads(stored)["entry_point"] == f"{__name__}:Registered"
+    assert isinstance(recover(stored).unwrapped, Registered)
+    del gymnasium.registry["penstock/Registered-v0"]
+    with pytest.raises(UnsafeDataError, match="expected a registered environment"):
+        recover(stored)
 
 
 def test_an_environment_made_by_a_function_is_recorded_without_env_spec(toy, tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from .factory import image_space as image_space
 from .paths import demo_paths as demo_paths
 from .paths import find_processed as find_processed
 from .paths import processed_dir as processed_dir
+from .recovery import recover as recover
 from .registry import available as available
 from .registry import color_space_of as color_space_of
 from .registry import named as named

@@ -16,6 +16,7 @@ from penstock.core.episode import Episode
 from penstock.core.narrowing import is_path
 from penstock.core.ragged import Array
 from penstock.core.spec import Field, Spec
+from penstock.envs.recovery import spec_to_json
 from penstock.errors import DataError, FormatError, SpecError
 from penstock.files import replaced_path, scratch_folder
 from penstock.formats.base.format import named, recognise
@@ -299,14 +300,8 @@ def environment_metadata(env: Any, metadata: Mapping[str, Any] | None) -> dict[s
         >>> environment_metadata(object(), {"author": "me"})
         {'author': 'me'}
     """
-    spec = getattr(env, "spec", None)
-    if spec is None:
-        return dict(metadata or {})
-    try:
-        text = copy.deepcopy(spec).to_json()
-    except (TypeError, ValueError):  # an entry point that is a function has no JSON; the spec is then left out
-        return dict(metadata or {})
-    return {"env_spec": text, **(metadata or {})}
+    text = spec_to_json(getattr(env, "spec", None))
+    return {**({} if text is None else {"env_spec": text}), **(metadata or {})}
 
 
 def about_reset(seed: int | None, options: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from penstock.compat import minari
 from penstock.compat.minari import MinariDataset
 from penstock.compat.minari.cli import app
-from penstock.compat.minari.environments import recover, spec_from_json
 from penstock.compat.minari.storage import get_dataset_path
+from penstock.envs.recovery import recover, spec_from_json
 from penstock.errors import DataError, FormatError, UnsafeDataError
 
 BAD_IDS = [

@@ -16,12 +16,12 @@ from rich.text import Text
 from rich.tree import Tree
 
 from penstock.compat.minari.dataset.ids import parse_dataset_id
-from penstock.compat.minari.environments import get_env_spec_dict, spec_from_json
 from penstock.compat.minari.namespace import namespace_hierarchy
 from penstock.compat.minari.storage import get_dataset_path, hosting, local
 from penstock.compat.minari.storage.remotes import default_remote
 from penstock.compat.minari.storage.remotes.cloud_storage import SINGLE_ROOT
-from penstock.compat.minari.utils import combine_datasets, get_dataset_spec_dict
+from penstock.compat.minari.utils import combine_datasets, get_dataset_spec_dict, get_env_spec_dict
+from penstock.envs.recovery import spec_from_json
 from penstock.errors import PenstockError
 from penstock.formats.minari.metadata import VERSION
 

@@ -11,11 +11,12 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from penstock.compat.minari.dataset.ids import parse_dataset_id
-from penstock.compat.minari.environments import EnvLike, average_return, spec_of, spec_to_json
 from penstock.compat.minari.storage.datasets_root_dir import get_dataset_path
-from penstock.errors import DataError
+from penstock.envs.recovery import spec_to_json
+from penstock.errors import DataError, SpecError
 from penstock.formats.minari.metadata import VERSION
 
+EnvLike = str | gymnasium.Env[Any, Any] | EnvSpec
 Policy = Callable[[Any], Any]
 
 _PURPOSE = {
@@ -82,12 +83,36 @@ def dataset_metadata(
             stacklevel=4,
         )
     eval_spec = spec_of(eval_env, "eval_env")
-    stored = spec_to_json(eval_spec)
     return {
         **entries,
-        **({"eval_env_spec": stored} if stored else {}),
+        **stored_spec("eval_env_spec", eval_spec),
         **reference_scores(eval_spec or env_spec, **scores),
     }
+
+
+def spec_of(env: EnvLike | None, name: str) -> EnvSpec | None:
+    """Return the spec of an environment or id, or the spec itself. Raises `SpecError` for anything else."""
+    match env:
+        case None:
+            return None
+        case str():
+            return gymnasium.spec(env)
+        case EnvSpec():
+            return env
+        case gymnasium.Env():
+            return env.spec
+        case _:
+            raise SpecError(
+                f"Unsupported env type: expected `{name}` as str, EnvSpec or gym.Env, got {type(env).__name__}"
+            )
+
+
+def stored_spec(name: str, spec: EnvSpec | None) -> dict[str, str]:
+    """Return the entry of a spec; warn and return none for a spec that has no JSON."""
+    text = spec_to_json(spec)
+    if spec is not None and text is None:
+        warnings.warn(f"{name} is not serializable; the environment cannot be recovered", stacklevel=2)
+    return {} if text is None else {name: text}
 
 
 def as_set(value: str | Iterable[str]) -> set[str]:
@@ -131,3 +156,22 @@ def reference_scores(
         "ref_min_score": ref_min_score,
         "num_episodes_average_score": num_episodes_average_score,
     }
+
+
+def average_return(env: gymnasium.Env[Any, Any], policy: Any, episodes: int) -> float:
+    """Return the mean undiscounted return of `policy` over `episodes`, of which the first is reset with the seed 123.
+
+    Raises `DataError` if `episodes` is not positive.
+    """
+    if episodes < 1:
+        raise DataError(f"expected at least one episode to average over, got {episodes}")
+    returns: list[float] = []
+    observation, _ = env.reset(seed=123)
+    while len(returns) < episodes:
+        total, done = 0.0, False
+        while not done:
+            observation, reward, terminated, truncated, _ = env.step(policy(observation))
+            total, done = total + float(reward), terminated or truncated
+        returns.append(total)
+        observation, _ = env.reset()
+    return sum(returns) / episodes

@@ -12,14 +12,13 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.envs.registration import EnvSpec
 
-from penstock.compat.minari.creation import Policy, RandomPolicy, dataset_metadata, free_path
+from penstock.compat.minari.creation import EnvLike, Policy, RandomPolicy, dataset_metadata, free_path, spec_of
 from penstock.compat.minari.data_collector.episode_buffer import EpisodeBuffer
 from penstock.compat.minari.dataset.ids import parse_dataset_id
 from penstock.compat.minari.dataset.minari_dataset import MinariDataset
 from penstock.compat.minari.dataset.minari_storage import MinariStorage
 from penstock.compat.minari.dataset.staging import building
 from penstock.compat.minari.dataset.versions import is_supported
-from penstock.compat.minari.environments import EnvLike, get_env_spec_dict, spec_of
 from penstock.compat.minari.serialization import deserialize_space
 from penstock.core.narrowing import is_dict
 from penstock.errors import DataError
@@ -239,3 +238,11 @@ _SHOWN = {"Algorithm": "algorithm_name", "Author": "author", "Email": "author_em
 def _flat(space: Any) -> str:
     parsed = deserialize_space(space) if isinstance(space, str) or is_dict(space) else space
     return " ".join(repr(parsed).split())
+
+
+def get_env_spec_dict(env_spec: EnvSpec) -> dict[str, str]:
+    """Return a description of an environment. It is not made, so its spaces are not included."""
+    shown = ("entry_point", "nondeterministic", "order_enforce", "disable_env_checker", "kwargs", "additional_wrappers")
+    limits = {name: str(getattr(env_spec, name)) for name in ("max_episode_steps", "reward_threshold")}
+    code = {name: f"`{getattr(env_spec, name)}`" for name in (*shown, "vector_entry_point")}
+    return {"ID": env_spec.id, "entry_point": code.pop("entry_point"), **limits, **code}

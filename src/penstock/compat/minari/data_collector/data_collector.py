@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import gymnasium
 
-from penstock.compat.minari.creation import Policy, dataset_metadata, free_path
+from penstock.compat.minari.creation import EnvLike, Policy, dataset_metadata, free_path
 from penstock.compat.minari.data_collector.callbacks import EpisodeMetadataCallback, StepDataCallback
 from penstock.compat.minari.data_collector.collection import Collection, finish, unfinished
 from penstock.compat.minari.dataset.columns import as_dict
@@ -21,9 +21,9 @@ from penstock.compat.minari.dataset.minari_dataset import MinariDataset
 from penstock.compat.minari.dataset.minari_storage import MinariStorage
 from penstock.compat.minari.dataset.spaces import stored_space
 from penstock.compat.minari.dataset.step_data import StepData, singular
-from penstock.compat.minari.environments import EnvLike, spec_from_json
 from penstock.core.episode import Episode
 from penstock.core.spaces import Space
+from penstock.envs.recovery import spec_from_json
 from penstock.errors import DataError
 from penstock.formats.minari import root
 from penstock.record.infos import make_infos
@@ -232,7 +232,7 @@ def recover_collection(path: str | Path, dataset_id: str, **metadata: Any) -> Mi
     place = free_path(dataset_id)
     data = Path(path) / root.DATA
     storage = MinariStorage.read(data)
-    env_spec = spec_from_json(storage.metadata.get("env_spec"), "env_spec")
+    env_spec = spec_from_json(storage.metadata.get("env_spec"))
     storage.update_metadata(dataset_metadata(dataset_id, env_spec, None, {}, **metadata))
     storage.close()
     finish(Path(path), place)

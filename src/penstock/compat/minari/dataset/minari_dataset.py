@@ -20,7 +20,7 @@ from penstock.compat.minari.dataset.episode_data import EpisodeData
 from penstock.compat.minari.dataset.ids import gen_dataset_id, parse_dataset_id
 from penstock.compat.minari.dataset.minari_storage import MinariStorage
 from penstock.compat.minari.dataset.versions import is_supported
-from penstock.compat.minari.environments import check_requirements, recover, spec_from_json
+from penstock.envs.recovery import check_requirements, recover, spec_from_json
 from penstock.errors import DataError, FormatError
 from penstock.formats.minari.metadata import VERSION
 
@@ -88,7 +88,7 @@ class MinariDataset:
 
         Raises `DataError` if the dataset has no environment, `UnsafeDataError` for one that needs trust.
         """
-        check_requirements(self._storage.metadata.get("requirements") or [])
+        check_requirements(self._storage.metadata.get("requirements") or [], {"minari": VERSION})
         spec = self.eval_env_spec if eval_env else self.env_spec
         if eval_env and spec is None:
             logging.getLogger(__name__).info(
@@ -97,7 +97,7 @@ class MinariDataset:
             spec = self.env_spec
         if spec is None:
             raise DataError("Environment cannot be recovered when env_spec is None")
-        return recover(spec, trust, **kwargs)
+        return recover(spec, trust=trust, **kwargs)
 
     def set_seed(self, seed: int) -> None:
         """Seed the generator of `sample_episodes`."""

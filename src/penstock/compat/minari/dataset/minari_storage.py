@@ -13,11 +13,11 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from penstock.compat.minari.creation import stored_spec
 from penstock.compat.minari.data_collector.episode_buffer import EpisodeBuffer
 from penstock.compat.minari.dataset.columns import as_dict, conformed, episode_of
 from penstock.compat.minari.dataset.spaces import stored_space
 from penstock.compat.minari.dataset.staging import begin_data, empty_spec, has_data, legacy_metadata, widest_spaces
-from penstock.compat.minari.environments import spec_to_json
 from penstock.compat.minari.serialization import deserialize_space, serialize_space
 from penstock.core.arrays import AnyArray
 from penstock.core.episode import Episode
@@ -124,9 +124,8 @@ class MinariStorage:
         entries: dict[str, Any] = {"total_episodes": 0, "total_steps": 0, "data_format": kind.FORMAT}
         entries |= {"jpeg_encoding": jpeg_encoding}
         entries |= {name: serialize_space(space) for name, space in zip(_SPACES, pair, strict=True)}
-        stored = spec_to_json(env_spec)
         path.mkdir(parents=True, exist_ok=True)
-        entries_of.write_json(path / METADATA_FILE_NAME, entries | ({"env_spec": stored} if stored else {}))
+        entries_of.write_json(path / METADATA_FILE_NAME, entries | stored_spec("env_spec", env_spec))
         return kind(path, *pair, jpeg_encoding=jpeg_encoding)
 
     @property
