@@ -27,7 +27,7 @@ import numpy as np
 from penstock.containers.pickle import ColorSpace
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
 from penstock.core.columns import under
-from penstock.core.narrowing import is_dict
+from penstock.core.narrowing import is_array, is_dict, is_scalar
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spaces import Space
@@ -326,7 +326,6 @@ def _below(name: str, path: str) -> str:
 
 
 def _kind(value: Any) -> str:
-    if isinstance(value, np.ndarray | np.generic):
-        array: AnyArray = np.asarray(value)
-        return f"an array of {array.dtype} {list(array.shape)}"
+    if is_array(value) or is_scalar(value):
+        return f"an array of {value.dtype} {list(value.shape)}"
     return "nothing" if value is None else f"a value of type {type(value).__name__}"
