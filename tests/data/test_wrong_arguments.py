@@ -47,6 +47,58 @@ def test_samples_are_read_by_integers(data: Any, index: object) -> None:
         data.samples()[index]
 
 
+@pytest.mark.parametrize("numbers", [3, [True, False], [0.5], np.zeros((1, 1), int)])
+def test_episodes_are_taken_by_a_list_of_integers(data: Any, numbers: object) -> None:
+    with pytest.raises(ArgumentError, match=r"expected a list of numbers of episodes, .*take\(range\(3\)\) has the"):
+        data.take(numbers)
+    assert len(data.take([])) == 0
+
+
+def test_a_batch_is_read_by_a_list_of_positions(data: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"expected a list of positions, got 4; penstock\.Loader\(data, "):
+        data.samples().batch(4)
+
+
+def test_a_function_of_where_gets_all_episodes(data: Any) -> None:
+    with pytest.raises(PlanError, match=r"one boolean an episode \(2\), got bool\[\]; it gets the columns of all"):
+        data.where(lambda episode: len(episode) > 1)
+    assert len(data.where(lambda table: table["total_steps"] > 2)) == 1
+    assert len(data.where("1 > 0")) == 2  # one value for all
+
+
+def test_a_function_of_map_returns_columns(data: Any) -> None:
+    with pytest.raises(SpecError, match=r"expected columns by name from .* got NoneType; return a dict"):
+        data.samples().map(lambda columns: None)[0]
+
+
+def test_an_empty_dataset_says_why(data: Any) -> None:
+    with pytest.raises(IndexError, match="expected positions within 0:0, got 0:1; no episode is as long as 9 steps"):
+        data.windows(9)[0]
+
+
+@pytest.mark.parametrize("name", ["actions", "rewards", "infos/x"])
+def test_columns_of_steps_have_no_row_more(name: str) -> None:
+    columns = {name: np.zeros(3)}
+    if name == "infos/x":
+        assert penstock.from_arrays(columns, lengths=[2]).spec[name].align == "boundary"
+        return
+    with pytest.raises(SpecError, match=f"expected {name} as 2 step rows"):
+        penstock.from_arrays(columns, lengths=[2])
+    assert penstock.from_arrays(columns, lengths=[2], align={name: "boundary"}).spec[name].align == "boundary"
+
+
+@pytest.mark.parametrize("location", [None, 3, iter(["a"])])
+def test_a_location_is_a_path_or_a_list(location: Any) -> None:
+    with pytest.raises(ArgumentError, match="expected a path, a URL, a pattern or a list of them, got"):
+        penstock.open(location)
+
+
+def test_a_missing_path_has_a_suggestion(tmp_path: Path) -> None:
+    (tmp_path / "cartpole").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"nothing at .*cartpol, .*; did you mean 'cartpole'\?"):
+        penstock.open(tmp_path / "cartpol")
+
+
 def test_a_loader_and_a_mix_take_samples(data: Any) -> None:
     makes: list[Any] = [penstock.Loader, lambda given, _: penstock.mix([given])]
     for make in makes:

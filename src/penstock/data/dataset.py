@@ -322,13 +322,18 @@ class EpisodeDataset:
 
         Raises:
             IndexError: A number is out of range.
+            ArgumentError: `episodes` is not a list of integers.
 
         Example:
             >>> import penstock
             >>> penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[2, 1]).take([1, 0])[0].rewards.tolist()
             [2.0]
         """
-        return self.choose(TakeEpisodes(np.arange(len(self))[np.asarray(episodes, np.int64)]))
+        numbers = np.asarray(episodes)
+        if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+            hint = "data.take(range(3)) has the first three, data.take(np.flatnonzero(mask)) the episodes of a mask"
+            raise ArgumentError(f"expected a list of numbers of episodes, got {episodes!r}; {hint}")
+        return self.choose(TakeEpisodes(np.arange(len(self))[numbers.astype(np.int64)]))
 
     def with_column(
         self,

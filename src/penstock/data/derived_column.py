@@ -189,4 +189,4 @@ def _check_name(name: object, spec: Spec) -> None:
         raise ArgumentError(f"expected the path of a new column, such as 'returns', got {name!r}")
     taken = [path for path in spec if under(name, path) or under(path, name)]
     if taken:
-        raise SpecError(f"expected a new column, got {name!r}, but there is {taken[0]!r}; choose another name")
+        raise SpecError(f"expected a new column, got {name!r}, and {taken[0]!r} exists; choose another name")

@@ -12,6 +12,8 @@ from penstock.data.dataset import EpisodeDataset
 from penstock.errors import SpecError
 from penstock.formats.memory import MemorySource
 
+OF_STEPS = frozenset({"actions", "rewards", "terminations", "truncations"})  # columns with one row for each step
+
 
 def from_arrays(
     columns: Mapping[str, Any],
@@ -24,7 +26,8 @@ def from_arrays(
 
     The number of rows tells how a column is aligned: `sum(lengths)` rows are steps, and `sum(lengths) + len(lengths)`
     rows are boundaries, one row more for each episode: observations before the first step and after every step.
-    `len(lengths)` rows are episodes, one row for each.
+    `len(lengths)` rows are episodes, one row for each. Actions, rewards, terminations and truncations are steps, unless
+    `align` says otherwise.
 
     Args:
         columns: Arrays `[rows, ...]` or `Ragged`, in a nested dict or by path. Each has the rows of all episodes in
@@ -38,7 +41,7 @@ def from_arrays(
         The dataset.
 
     Raises:
-        SpecError: The rows of a column fit neither alignment.
+        SpecError: The rows of a column fit no alignment.
 
     Example:
         >>> import numpy as np
@@ -52,9 +55,11 @@ def from_arrays(
     if unknown := given.keys() - flat.keys():
         raise SpecError(f"expected align= of columns among {list(flat)}, got {sorted(unknown)}")
     steps, episodes = int(offsets[-1]), len(lengths)
-    spec = Spec(
-        {path: _field(array, given.get(path) or _align(len(array), steps, episodes)) for path, array in flat.items()}
-    )
+    fields: dict[str, Field] = {}
+    for path, array in flat.items():
+        inferred = "step" if path.partition("/")[0] in OF_STEPS else _align(len(array), steps, episodes)
+        fields[path] = _field(array, given.get(path) or inferred)
+    spec = Spec(fields)
     return EpisodeDataset(MemorySource(spec, flat, offsets, metadata))
 
 

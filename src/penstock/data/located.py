@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.errors import PenstockError, UnknownFormatError
 from penstock.formats.base.findings import Finding
-from penstock.formats.base.format import Format, available, folder_of, named, recognise
+from penstock.formats.base.format import Format, available, folder_of, named, nothing_at, recognise
 from penstock.formats.base.source import Source
 from penstock.formats.joined import JoinedSource
 from penstock.locations.location import Location, LocationLike
@@ -161,7 +161,7 @@ def locate(
     urls = [name if name != str(path) else None for name, path in resolved]
     if missing := [str(path) for entry, path in places if entry is None and not path.exists()]:
         if len(places) == 1:
-            raise FileNotFoundError(f"nothing at {location}, and no format knows a dataset of that id")
+            raise nothing_at(places[0][1], str(location))
         raise FileNotFoundError(
             f"expected {len(places)} files or folders, {len(missing)} are missing, first {missing[0]}"
         )

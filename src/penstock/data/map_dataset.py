@@ -128,7 +128,8 @@ class MapDataset:
             raise ArgumentError(f"expected integers or a slice, got {index!r}")
         numbers = asked.astype(np.int64)
         if numbers.size and not (-len(self) <= numbers.min() and numbers.max() < len(self)):
-            raise IndexError(f"expected positions within 0:{len(self)}, got {numbers.min()}:{numbers.max() + 1}")
+            why = f"; {self.plan.why_empty()}" if self.plan.empty else ""
+            raise IndexError(f"expected positions within 0:{len(self)}, got {numbers.min()}:{numbers.max() + 1}{why}")
         numbers = np.where(numbers < 0, numbers + len(self), numbers)
         return self.batch(numbers) if numbers.ndim else self.batch(numbers[None]).row(0)
 
@@ -156,6 +157,7 @@ class MapDataset:
 
         Raises:
             PlanError: A position is negative, or the dataset is empty.
+            ArgumentError: `positions` is not an array of one axis.
 
         Example:
             >>> import numpy as np, penstock
@@ -164,6 +166,9 @@ class MapDataset:
             [7.0, 5.0]
         """
         positions = np.asarray(positions, np.int64)
+        if positions.ndim != 1:
+            hint = "penstock.Loader(data, batch_size=4) loads batches of 4"
+            raise ArgumentError(f"expected a list of positions, got {positions.tolist()}; {hint}")
         return self.mapped(self.read(self.resolve(positions)), positions)
 
     def resolve(self, positions: IntArray) -> tuple[Selection, ...]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns
+from penstock.core.narrowing import is_mapping
 from penstock.data.function_digest import FunctionDigest
 from penstock.data.names import name_of
 from penstock.errors import SpecError
@@ -96,6 +97,8 @@ class Mapped:
         return self(columns, positions)
 
     def _checked(self, result: Mapping[str, Any], columns: Columns) -> Columns:
+        if not is_mapping(result):
+            raise SpecError(f"expected columns by name from {self!r}, got {type(result).__name__}; return a dict")
         mapped = result if isinstance(result, Columns) else Columns(result)
         if mapped.n != columns.n:
             raise SpecError(

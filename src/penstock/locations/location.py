@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-from penstock.core.narrowing import is_path
+from penstock.core.narrowing import is_listed, is_path
 from penstock.errors import ArgumentError, DataError, RemoteError
 from penstock.flow import map_on_threads
 from penstock.locations.mirror import MIRRORS, mirror
@@ -97,6 +97,8 @@ class Location:
             if storage_options:
                 raise ArgumentError("expected storage_options with a path or URL, got them with a Location")
             return given
+        if not is_path(given) and not is_listed(given):
+            raise ArgumentError(f"expected a path, a URL, a pattern or a list of them, got {given!r}")
         names: Sequence[object] = [given] if is_path(given) else given
         if not names:
             raise DataError("expected at least one path or URL, got an empty list")

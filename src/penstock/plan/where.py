@@ -54,15 +54,17 @@ class Where(EpisodeTransform):
         """Return the episodes that meet the condition."""
         table = episodes.table()
         if isinstance(self.condition, str):
-            chosen, why = evaluate(self.condition, table), repr(self)
+            chosen, why, hint = evaluate(self.condition, table), repr(self), "compare with something"
+            chosen = np.broadcast_to(chosen, len(episodes)) if chosen.shape == () else chosen
         else:
             chosen, why = np.asarray(self.condition(table)), "Where(function)"
-        if chosen.dtype != np.bool_ or chosen.shape not in ((), (len(episodes),)):
+            hint = "it gets the columns of all episodes, as in where(lambda table: table['total_steps'] > 10)"
+        if chosen.dtype != np.bool_ or chosen.shape != (len(episodes),):
             raise PlanError(
                 f"expected {why} to give one boolean an episode ({len(episodes)}), "
-                f"got {chosen.dtype}{list(chosen.shape)}; compare with something"
+                f"got {chosen.dtype}{list(chosen.shape)}; {hint}"
             )
-        return episodes.take(np.flatnonzero(np.broadcast_to(chosen, len(episodes))), why)
+        return episodes.take(np.flatnonzero(chosen), why)
 
 
 RATING = "rating"  # column that every curated table has

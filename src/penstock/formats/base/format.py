@@ -343,7 +343,7 @@ def recognise(location: str | os.PathLike[str]) -> tuple[Format, Path]:
     if not path.exists():
         located = [(f, p) for f in available().values() if (p := f.locate(os.fspath(location))) is not None]
         if not located:
-            raise FileNotFoundError(f"nothing at {path}, and no format knows a dataset of that id")
+            raise nothing_at(path)
         return located[0]
     failures: dict[str, FormatError] = {}
     for entry in available().values():
@@ -356,3 +356,18 @@ def recognise(location: str | os.PathLike[str]) -> tuple[Format, Path]:
     for name, error in failures.items():
         raise UnknownFormatError(f"{message}; {name} could not look at it: {error}", path=path) from error
     raise UnknownFormatError(message, path=path)
+
+
+def nothing_at(path: Path, text: str | None = None) -> FileNotFoundError:
+    """Return the error for a path where nothing is. It suggests a similar name in the same folder.
+
+    Args:
+        path: The path.
+        text: The location as it was given. The default is the path.
+    """
+    try:
+        names = os.listdir(path.parent)
+    except OSError:
+        names = []
+    hint = suggestion(path.name, names)
+    return FileNotFoundError(f"nothing at {text or path}, and no format knows a dataset of that id{hint}")
