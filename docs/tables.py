@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,9 @@ from penstock.formats.base.findings import FINDINGS
 from penstock.formats.base.format import Format, available
 
 PAGES = Path(__file__).parent / "formats"
+# The formats of each kind of finding: `tests/doctor/test_findings_of_formats.py` plants each of them, and no other.
+FINDINGS_OF_FORMATS = Path(__file__).parent / "reference" / "findings.json"
+FEW = 3  # formats that are named as exceptions
 
 
 def formats_table() -> str:
@@ -28,10 +33,23 @@ def _row(entry: Format) -> str:
 
 
 def findings_table() -> str:
-    """A row for each kind of finding."""
-    header = "| name | level | meaning | what to do |\n|---|---|---|---|\n"
-    rows = (f"| `{name}` | {kind.level} | {kind.meaning} | {kind.remedy} |" for name, kind in FINDINGS.items())
+    """A row for each kind of finding, with the formats in which the tests plant and find it."""
+    header = "| name | level | formats | meaning | what to do |\n|---|---|---|---|---|\n"
+    formats = json.loads(FINDINGS_OF_FORMATS.read_text("utf-8"))
+    known = sorted({name for names in formats.values() for name in names})
+    rows = (
+        f"| `{name}` | {kind.level} | {_named(formats[name], known)} | {kind.meaning} | {kind.remedy} |"
+        for name, kind in FINDINGS.items()
+    )
     return header + "\n".join(rows)
+
+
+def _named(names: Sequence[str], known: Sequence[str]) -> str:
+    """The names, or the few that are missing."""
+    missing = [name for name in known if name not in names]
+    if len(missing) > FEW:
+        return ", ".join(names)
+    return f"all but {', '.join(missing)}" if missing else "all"
 
 
 TABLES = {"<!-- formats -->": formats_table, "<!-- findings -->": findings_table}

@@ -1,4 +1,8 @@
-"""Findings of the formats, planted and found by name; and for each kind of finding, a test that plants it."""
+"""Every kind of finding is planted into clean data of every format, and found where the page says so, and only there.
+
+`docs/reference/findings.json` lists the formats of each finding; the page "Findings" shows it. A plant that a format
+cannot hold, or does not see, must not be on the page.
+"""
 
 # pyright: basic
 
@@ -6,125 +10,149 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import penstock
-from penstock.containers.tar.writer import END, member
+from penstock.core.spaces import Box
+from penstock.doctor.examine import leaks
+from penstock.errors import DamageWarning, SpecError
 from penstock.formats.base.findings import FINDINGS
-from penstock.formats.l5kit import AGENT_DTYPE, L5KitWriter
-from penstock.formats.l5kit.dtypes import FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
-from tests.doctor.test_planted import PLANTS
+from penstock.formats.base.format import available
+from penstock.formats.memory import MemorySource
+from tests.doctor.damage import FILES, GENERAL, NAMES, SPECIAL
+from tests.doctor.test_planted import ALSO, PLANTS, Values, clean, source_of
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-
-# Kinds that are not in the table of `test_planted.py`, and the file whose test plants them and asserts their name.
-PLANTED = {
-    "unreadable": "tests/formats/lerobot/test_lerobot_damage.py",
-    "truncated": "tests/doctor/test_repair.py",
-    "missing-footer": "tests/doctor/test_repair.py",
-    "checksum": "tests/doctor/test_repair.py",
-    "missing-part": "tests/doctor/test_findings_of_formats.py",
-    "unused-task": "tests/doctor/test_findings_of_formats.py",
-    "totals": "tests/doctor/test_repair.py",
-    "numbering": "tests/doctor/test_repair.py",
-    "identity": "tests/doctor/test_findings_of_formats.py",
-    "torn-tail": "tests/doctor/test_repair.py",
-    "damaged-part": "tests/formats/rlds/test_rlds_errors.py",
-    "not-stored": "tests/formats/zarr/test_zarr_golden.py",
-    "unused-rows": "tests/doctor/test_repair.py",
-    "unknown-layout": "tests/cli/test_check.py",
-    "duplicate-key": "tests/doctor/test_findings_of_formats.py",
-    "no-episodes": "tests/cli/test_check.py",
-    "partial": "tests/doctor/test_planted.py",
-    "invalid-value": "tests/doctor/test_findings_of_formats.py",
-    "impossible-speed": "tests/formats/l5kit/test_damage.py",
-    "wrong-statistics": "tests/doctor/test_repair.py",
-    "wrong-return": "tests/doctor/test_planted.py",
-    "leak": "tests/doctor/test_planted.py",
-    "narrow-dtype": "tests/doctor/test_planted.py",
+PAGE: dict[str, list[str]] = json.loads((Path(__file__).parents[2] / "docs/reference/findings.json").read_text())
+# Findings that follow from a plant in one format, next to those of `ALSO`.
+FOLLOWS = {
+    ("lerobot", "outside-space"): {"action-jump"},
+    ("demos", "no-steps"): {"unreadable"},  # of robomimic, whose filter keys leave such an episode out
+    ("tables", "outside-space"): {"action-jump"},
+    ("demos", "outside-space"): {"action-jump"},
+    ("l5kit", "nan"): {"invalid-value"},
+    ("l5kit", "time-precision"): {"time-backward", "time-rate", "time-repeats"},
+    ("l5kit", "near-duplicate"): {"duplicate-episode"},  # the difference is in a column that it does not have
+    ("lc0", "near-duplicate"): {"duplicate-episode"},
 }
 
 
-def names(path: Path, *, deep: bool = False) -> list[str]:
-    return [finding.name for finding in penstock.check(path, deep=deep).findings]
+def names(path: Path, *, deep: bool = True) -> set[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DamageWarning)  # a check lists what opening warns of
+        report = penstock.check(path, deep=deep, threads=0, progress=False)
+    return {finding.name for finding in report.findings}
 
 
-def test_every_kind_of_finding_is_planted() -> None:
-    assert PLANTED.keys() | PLANTS.keys() == FINDINGS.keys()
-    for name, file in PLANTED.items():
-        assert f'"{name}"' in (Path(__file__).parents[2] / file).read_text("utf-8")
-
-
-def test_tasks_that_no_episode_has(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    shutil.copytree(GOLDEN / "lerobot" / "v3_image", folder)
-    assert "unused-task" not in names(folder)
-    path = folder / "meta" / "tasks.parquet"
-    tasks = pq.read_table(path)
-    rows = [*tasks.to_pylist(), {"task_index": 2, "__index_level_0__": "close the door"}]
-    pq.write_table(pa.Table.from_pylist(rows, tasks.schema), path)
-    assert "unused-task" in names(folder)
-
-
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [("missing-part", {"observation_space": None}), ("identity", {"dataset_id": "another-v0"})],
-)
-def test_metadata_of_minari(tmp_path: Path, name: str, changes: dict[str, str | None]) -> None:
-    data = penstock.from_arrays(
-        {
-            "observations": np.zeros((4, 2), np.float32),
-            "actions": np.zeros((3, 1), np.float32),
-            "rewards": np.ones(3),
-            "terminations": np.array([False, False, True]),
-            "truncations": np.zeros(3, bool),
-        },
-        lengths=[3],
-    )
-    folder = tmp_path / "ours-v0"
-    penstock.convert(data, folder, format="minari", certificate=False)
-    assert name not in names(folder)
-    path = next(folder.rglob("metadata.json"))
-    entries = json.loads(path.read_text())
-    for key, value in changes.items():
-        if value is None:
-            entries.pop(key)
-        else:
-            entries[key] = value
-    path.write_text(json.dumps(entries))
-    assert name in names(folder)
-
-
-def test_keys_of_samples_and_tracks_of_a_frame_that_are_used_twice(tmp_path: Path) -> None:
-    samples = [member(f"{key}.cls", b"1") for key in ("a", "b", "c")]
-    for archive, added in (("sound.tar", []), ("double.tar", [member("a.cls", b"2")])):
-        (tmp_path / archive).write_bytes(b"".join([*samples, *added, END]))
-    assert "duplicate-key" not in names(tmp_path / "sound.tar")
-    assert "duplicate-key" in names(tmp_path / "double.tar")
-    assert "duplicate-key" not in names(_drive(tmp_path / "sound", [1, 2]), deep=True)
-    assert "duplicate-key" in names(_drive(tmp_path / "double", [2, 2]), deep=True)
-
-
-def test_values_that_mean_nothing_in_a_driving_log(tmp_path: Path) -> None:
-    assert "invalid-value" not in names(_drive(tmp_path / "sound", [1, 2]), deep=True)
-    assert "invalid-value" in names(_drive(tmp_path / "nan", [1, 2], yaw=np.nan), deep=True)
-    assert "invalid-value" in names(_drive(tmp_path / "turned", [1, 2], rotation=2.0), deep=True)
-
-
-def _drive(path: Path, tracks: list[int], *, yaw: float = 0.0, rotation: float = 1.0) -> Path:
-    """One frame with an agent for each track."""
-    frames = np.zeros(1, FRAME_DTYPE)
-    frames["agent_index_interval"] = [[0, len(tracks)]]
-    frames["timestamp"] = 1
-    frames["ego_rotation"] = np.eye(3) * rotation
-    agents = np.zeros(len(tracks), AGENT_DTYPE)
-    agents["track_id"] = tracks
-    agents["yaw"] = yaw
-    with L5KitWriter.create(path, compressor=None) as writer:
-        writer.write_scene(np.zeros((), SCENE_DTYPE), frames, agents, np.zeros(0, TL_FACE_DTYPE))
+def stored(format: str, episodes: list[Values], folder: Path, **options: Any) -> Path:
+    """The episodes as files of a format, with what it can hold of them."""
+    folder.mkdir(parents=True)
+    path = folder / NAMES[format]
+    if format in SPECIAL:
+        SPECIAL[format](path, episodes)
+    else:
+        written = {**GENERAL[format], **options}
+        penstock.convert(source_of(episodes), path, format=format, options=written, certificate=False)
     return path
+
+
+def values_found(format: str, folder: Path) -> set[str]:
+    """Which findings of values are found in files of a format, each planted alone."""
+    assert names(stored(format, clean(), folder / "clean")) == set()
+    found: set[str] = set()
+    for name, (plant, _) in PLANTS.items():
+        try:
+            path = stored(format, plant(clean()), folder / name)
+        except (penstock.DataError, SpecError):
+            continue  # the format does not hold it
+        seen = names(path)
+        assert seen - ALSO.get(name, set()) - FOLLOWS.get((format, name), set()) <= {name}, name
+        found |= seen & {name}
+        shutil.rmtree(folder / name)
+    return found
+
+
+def damage_found(format: str, folder: Path) -> set[str]:
+    """Which findings about files, metadata and rules of a format are found, each planted alone."""
+    found: set[str] = set()
+    for i, (make, name, plant) in enumerate(FILES.get(format, ())):
+        (folder / str(i)).mkdir(parents=True)
+        path = make(folder / str(i) / NAMES[format])
+        assert name not in names(path)
+        plant(path)
+        assert name in names(path), (name, i)
+        found.add(name)
+    return found
+
+
+def with_metadata(name: str, *, wrong: bool) -> tuple[penstock.Spec, dict[str, Any], dict[str, Any]]:
+    """Spec, metadata of the dataset and of its episode, which has rewards 0, 1, 2 and 3."""
+    flag = penstock.Field(np.dtype("?"))
+    fields = {
+        "observations": penstock.Field(np.dtype("f4"), (1,), "boundary"),
+        "actions": penstock.Field(np.dtype("f4"), (1,)),
+        "rewards": penstock.Field(np.dtype("f8")),
+        "terminations": flag,
+        "truncations": flag,
+    }
+    space = Box(np.full(1, -9.0), np.full(1, 9.0), np.dtype("f8" if name == "narrow-dtype" and wrong else "f4"))
+    figures = {"min": [0.0], "max": [3.0 + 4 * wrong], "mean": [1.5], "count": [4]}
+    metadata = {"statistics": {"rewards": figures}} if name == "wrong-statistics" else {}
+    entries = {"total_reward": 6.0 + wrong} if name == "wrong-return" else {}
+    return penstock.Spec(fields, action_space=space), metadata, entries
+
+
+def metadata_found(format: str, folder: Path) -> set[str]:
+    """Which findings about spaces and metadata are found, and that a writer without episodes leaves one."""
+    found: set[str] = set()
+    for name in ("wrong-return", "wrong-statistics", "narrow-dtype", "no-episodes") if format in GENERAL else ():
+        for wrong in (False, True):
+            spec, metadata, entries = with_metadata(name, wrong=wrong)
+            path = folder / f"{name} {wrong}" / NAMES[format]
+            path.parent.mkdir(parents=True)
+            ends = np.arange(4) == 3
+            rows = np.arange(5, dtype="f4")[:, None]
+            columns = dict(zip(spec, (rows, rows[:4], np.arange(4.0), ends, ends & False), strict=True))
+            source = MemorySource.from_episodes([penstock.Episode(spec, columns, 0, entries)], metadata)
+            data = penstock.EpisodeDataset(source)
+            data = data.take([]) if name == "no-episodes" and wrong else data
+            how = {"format": format, "options": GENERAL[format], "certificate": False, "allow_empty": True}
+            try:
+                penstock.convert(data, path, **how)
+            except penstock.DataError:
+                assert name == "no-episodes"  # which this format cannot hold
+                continue
+            seen = names(path) & {name}
+            assert wrong or not seen, name
+            found |= seen
+    return found
+
+
+def of_all_formats(format: str, folder: Path) -> set[str]:
+    """Findings that do not depend on columns: a part that was not read, no episodes, episodes in two datasets."""
+    found: set[str] = set()
+    first, second = (stored(format, clean(seed), folder / str(seed)) for seed in (0, 1))
+    copies = [penstock.check(path, deep=True, progress=False) for path in (first, second, first)]
+    assert not list(leaks({"a": copies[0], "b": copies[1]}))
+    found |= {finding.name for _, finding in leaks({"a": copies[0], "b": copies[2]})}
+    found |= names(first, deep=False) & {"partial"}
+    return found
+
+
+@pytest.mark.parametrize("format", [name for name in available() if name in NAMES])
+def test_what_is_planted_into_a_format_is_found_as_the_page_says(format: str, tmp_path: Path) -> None:
+    found = values_found(format, tmp_path / "values")
+    found |= metadata_found(format, tmp_path / "metadata")
+    found |= damage_found(format, tmp_path / "damage")
+    found |= of_all_formats(format, tmp_path / "all")
+    assert sorted(found) == sorted(name for name, formats in PAGE.items() if format in formats)
+
+
+def test_the_page_lists_every_kind_of_finding_and_every_format() -> None:
+    assert list(PAGE) == list(FINDINGS)
+    assert all(PAGE.values())
+    assert {name for formats in PAGE.values() for name in formats} == NAMES.keys() == available().keys()

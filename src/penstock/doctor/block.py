@@ -26,6 +26,7 @@ from penstock.formats.base.source import Source
 FLAGS = ("terminations", "truncations", "dones")
 NEXT = "next_observations"
 CLOCKS = frozenset(("timestamp", "timestamps", "time", "times"))
+NUMBERS = frozenset(("index", "frame_index", "episode_index", "episode_id"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +159,11 @@ def read_block(source: Source, first: int, last: int, paths: Sequence[str]) -> E
 def is_clock(path: str, field: Field) -> bool:
     """Whether a column has timestamps, by the last part of its path: one number a row."""
     return path.rsplit("/", 1)[-1] in CLOCKS and field.dtype.kind in "iuf" and field.shape in ((), (1,))
+
+
+def is_numbering(path: str, field: Field) -> bool:
+    """Whether a column numbers episodes or rows, as LeRobot stores them: it differs between copies of an episode."""
+    return path in NUMBERS and field.dtype.kind in "iu" and field.shape in ((), (1,))
 
 
 def is_camera(field: Field) -> bool:

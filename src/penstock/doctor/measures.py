@@ -3,7 +3,8 @@
 A viewer sorts episodes by them, and `judge` reports the episodes that differ from the others. A measure of an episode
 depends on the rows of that episode alone, so blocks may be read by any thread.
 
-Two episodes are duplicates if their digests are equal, which are made of every value of every column that was read.
+Two episodes are duplicates if their digests are equal, which are made of every value of every column that was read,
+but for columns that number episodes and rows.
 Near duplicates have the same number of steps, and means and standard deviations of their columns that differ by at most
 `near_share` of the spread over the dataset. Candidates are neighbours in the order of one random projection (fixed
 seed), so near duplicates cost a sort instead of all pairs. A pair that is more than `NEIGHBOURS` apart in that order is
@@ -20,7 +21,7 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, ByteArray, FloatArray, IntArray
 from penstock.core.ragged import Ragged
-from penstock.doctor.block import EpisodeBlock, Hits, flattened, is_camera, sums
+from penstock.doctor.block import EpisodeBlock, Hits, flattened, is_camera, is_numbering, sums
 from penstock.doctor.rows import clock_changes, still_steps
 from penstock.doctor.thresholds import CheckThresholds
 
@@ -136,9 +137,9 @@ def _roughness(actions: FloatArray, bounds: IntArray) -> tuple[FloatArray, Float
 
 
 def digests_of(block: EpisodeBlock) -> ByteArray:
-    """`[n, 16]` BLAKE2b of all columns, each with its path, dtype and number of bytes."""
+    """`[n, 16]` BLAKE2b of all columns but numberings, each with its path, dtype and number of bytes."""
     digests = [hashlib.blake2b(digest_size=DIGEST_BYTES) for _ in range(len(block))]
-    for path in sorted(block.columns):
+    for path in sorted(path for path in block.columns if not is_numbering(path, block.spec[path])):
         rows = block.columns[path]
         bounds = block.bounds(block.spec[path].align)
         if isinstance(rows, Ragged):
@@ -154,10 +155,10 @@ def digests_of(block: EpisodeBlock) -> ByteArray:
 
 
 def _features(block: EpisodeBlock) -> FloatArray:
-    """`[n, k]` mean and standard deviation of the first elements of every column of numbers that is no picture."""
+    """`[n, k]` mean and standard deviation of the first elements of columns of numbers; no pictures, no numberings."""
     parts: list[FloatArray] = []
-    for _, field_, rows in block.arrays():
-        if rows.dtype.kind not in "fiu" or is_camera(field_):
+    for path, field_, rows in block.arrays():
+        if rows.dtype.kind not in "fiu" or is_camera(field_) or is_numbering(path, field_):
             continue
         bounds = block.bounds(field_.align)
         count = np.maximum(np.diff(bounds), 1)[:, None]

@@ -153,7 +153,6 @@ def source_span(source: L5KitSource) -> Any:
 @pytest.mark.parametrize(
     ("name", "fields", "where", "message"),
     [
-        ("frames", {"timestamp": (1, 0)}, "frames.timestamp[1]", "not later"),
         ("frames", {"ego_rotation": (4, 2.0)}, "frames[4]", "no rotation"),
         ("frames", {"ego_translation": (2, np.nan)}, "frames[2]", "finite"),
         ("agents", {"track_id": (slice(2, 4), 9)}, "frames[1]", "track 9 is there twice"),

@@ -31,10 +31,11 @@ def merged_figures(one: Mapping[str, AnyArray], other: Mapping[str, AnyArray]) -
     both = (one, other)
     counts = [each["count"].reshape((1,) * np.ndim(one["mean"])) for each in both]
     total = one["count"] + other["count"]
-    mean = (one["mean"] * counts[0] + other["mean"] * counts[1]) / total
-    squares = [
-        (each["std"] ** 2 + (each["mean"] - mean) ** 2) * count for each, count in zip(both, counts, strict=True)
-    ]
+    with np.errstate(invalid="ignore"):  # infinite values have an infinite mean, and no deviation
+        mean = (one["mean"] * counts[0] + other["mean"] * counts[1]) / total
+        squares = [
+            (each["std"] ** 2 + (each["mean"] - mean) ** 2) * count for each, count in zip(both, counts, strict=True)
+        ]
     return {
         "min": np.minimum(one["min"], other["min"]),
         "max": np.maximum(one["max"], other["max"]),

@@ -27,8 +27,8 @@ FASTEST = 70.0  # metres a second, 250 km/h
 def findings(path: Path, *, deep: bool) -> Iterator[Finding]:
     """Damage of the dataset at `path`: an `error` for intervals that leave their array or do not follow one another, a
     `warning` for rows that no scene names. With `deep`, which reads every row, also an `error` for what cannot be read,
-    and a `warning` for times that do not rise, a track twice in a frame, poses that are no rotations, and numbers that
-    are none."""
+    and a `warning` for scenes that end before they start, a track twice in a frame, poses that are no rotations, and
+    numbers that are none."""
     try:
         tables = open_tables(path, Cache(CACHE_BYTES))
     except (FormatError, OSError) as error:
@@ -61,8 +61,7 @@ def _tables(tables: Tables, path: str, *, deep: bool) -> Iterator[Finding]:
         yield Finding("unused-rows", f"agents in {path}", f"{len(tables.agents) - agents[-1]} agents are in no frame")
     if not deep:
         return
-    if offsets is not None:
-        yield from _times(scenes, frames, offsets, path)
+    yield from _times(scenes, path)
     yield from _poses(frames, path)
     if agents is not None:
         yield from _agents(tables, agents, path)
@@ -95,13 +94,7 @@ def _cut(intervals: IntArray, rows: int, where: str, path: str) -> Generator[Fin
         return None
 
 
-def _times(scenes: Any, frames: Any, offsets: IntArray, path: str) -> Iterator[Finding]:
-    falls = np.flatnonzero(np.diff(frames["timestamp"][: offsets[-1]]) <= 0) + 1
-    falls = falls[~np.isin(falls, offsets)]  # a scene may begin whenever it likes
-    if len(falls):
-        where = f"frames.timestamp[{falls[0]}] in {path}"
-        message = f"{len(falls)} frames are not later than the one before them in their scene"
-        yield Finding("time-backward", where, message)
+def _times(scenes: Any, path: str) -> Iterator[Finding]:
     early = np.flatnonzero(scenes["end_time"] < scenes["start_time"])
     if len(early):
         where = f"scenes.end_time[{early[0]}] in {path}"

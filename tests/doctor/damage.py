@@ -1,0 +1,395 @@
+"""Damage that belongs to one format, planted into clean files: what `test_findings_of_formats.py` and the page need."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import penstock
+from penstock.containers.tar.writer import END, member
+from penstock.core.ragged import Ragged
+from penstock.formats.base.format import named
+from penstock.formats.l5kit import AGENT_DTYPE, L5KitWriter
+from penstock.formats.l5kit.dtypes import FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
+from tests.doctor.test_planted import SPEC, clean
+from tests.doctor.test_repair import CAMERA, DAMAGE, MAKE, Plant, entries, shorten, write
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def flipped(name: str, place: int) -> Plant:
+    """One bit of a file changed."""
+
+    def planted(path: Path) -> None:
+        file = path / name if name else path
+        raw = bytearray(file.read_bytes())
+        raw[place] ^= 1
+        file.write_bytes(raw)
+
+    return planted
+
+
+def removed(name: str) -> Plant:
+    def planted(path: Path) -> None:
+        target = path / name
+        shutil.rmtree(target) if target.is_dir() else target.unlink()
+
+    return planted
+
+
+def without_entry(name: str, entry: str) -> Plant:
+    def planted(path: Path) -> None:
+        told = json.loads((path / name).read_text())
+        del told[entry]
+        (path / name).write_text(json.dumps(told))
+
+    return planted
+
+
+def lerobot_image(path: Path) -> Path:
+    """A dataset that lerobot wrote, with tasks."""
+    return Path(shutil.copytree(GOLDEN / "lerobot" / "v3_image", path))
+
+
+def unused_task(path: Path) -> None:
+    file = path / "meta" / "tasks.parquet"
+    tasks = pq.read_table(file)
+    rows = [*tasks.to_pylist(), {"task_index": 2, "__index_level_0__": "close the door"}]
+    pq.write_table(pa.Table.from_pylist(rows, tasks.schema), file)
+
+
+def shifted_timestamps(path: Path) -> None:
+    file = path / "data/chunk-000/file-000.parquet"
+    table = pq.read_table(file)
+    place = table.schema.get_field_index("timestamp")
+    times = np.asarray(table.column(place)).copy()
+    times[:3] += 0.5
+    pq.write_table(table.set_column(place, table.schema.field(place), pa.array(times)), file)
+
+
+def samples(path: Path) -> Path:
+    path.write_bytes(b"".join([*(member(f"{key}.cls", b"1") for key in ("a", "b", "c")), END]))
+    return path
+
+
+def key_twice(path: Path) -> None:
+    path.write_bytes(b"".join([*(member(f"{key}.cls", b"1") for key in ("a", "b", "c", "a")), END]))
+
+
+def drive(path: Path, tracks: tuple[int, ...] = (1, 2), *, speed: float = 0.0, **frame: Any) -> Path:
+    """Two frames with an agent for each track."""
+    frames = np.zeros(2, FRAME_DTYPE)
+    frames["agent_index_interval"] = [[0, len(tracks)], [len(tracks), len(tracks)]]
+    frames["timestamp"] = [1, 2]
+    frames["ego_rotation"] = np.eye(3)
+    for name, value in frame.items():
+        frames[name] = value
+    agents = np.zeros(len(tracks), AGENT_DTYPE)
+    agents["track_id"] = tracks
+    agents["velocity"] = speed
+    with L5KitWriter.create(path, compressor=None) as writer:
+        writer.write_scene(np.zeros((), SCENE_DTYPE), frames, agents, np.zeros(0, TL_FACE_DTYPE))
+    return path
+
+
+def driven(*arguments: Any, **options: Any) -> Plant:
+    """The same drive with other values."""
+
+    def planted(path: Path) -> None:
+        shutil.rmtree(path)
+        drive(path, *arguments, **options)
+
+    return planted
+
+
+def with_labels(path: Path) -> None:
+    (path / ".zattrs").write_text(json.dumps({**json.loads((path / ".zattrs").read_text()), "labels": ["UFO"]}))
+
+
+def swapped_scenes(path: Path) -> None:
+    raw = (path / "scenes/0").read_bytes()
+    half = SCENE_DTYPE.itemsize
+    (path / "scenes/0").write_bytes(raw[half : 2 * half] + raw[:half] + raw[2 * half :])
+
+
+def chunk(path: Path) -> Path:
+    """One training game of chess, compressed."""
+    return Path(shutil.copy(GOLDEN / "lc0/gz/training.700001.gz", path))
+
+
+def odd_policy(path: Path) -> None:
+    with penstock.open(path) as data:
+        columns = dict(data[0].columns)
+    columns["probabilities"] = np.full_like(columns["probabilities"], 2.0)
+    path.unlink()
+    with named("lc0").create(path, data.spec) as writer:
+        writer.write(penstock.Episode(data.spec, columns))
+
+
+def table_of(path: Path, episodes: list[dict[str, np.ndarray]]) -> None:
+    """A Parquet table with the columns of the episodes; rows of observations after the last step are left out."""
+    lengths = [len(episode["rewards"]) for episode in episodes]
+    columns: dict[str, Any] = {"episode_index": np.repeat(np.arange(len(lengths)), lengths)}
+    for name, field in SPEC.items():
+        rows = np.concatenate([episode[name][:n] for episode, n in zip(episodes, lengths, strict=True)])
+        kind = pa.from_numpy_dtype(field.dtype)
+        for size in reversed(field.shape):
+            kind = pa.list_(kind, size)
+        flat: Any = pa.array(rows.reshape(-1))
+        for size in reversed(field.shape):
+            flat = pa.FixedSizeListArray.from_arrays(flat, size)
+        columns[name] = flat
+    pq.write_table(pa.table(columns), path)
+
+
+def demonstrations(path: Path, episodes: list[dict[str, np.ndarray]], **options: Any) -> None:
+    """A file of robomimic."""
+    with h5py.File(path, "w") as file:
+        for e, episode in enumerate(episodes):
+            demo, n = file.create_group(f"data/demo_{e}"), len(episode["rewards"])
+            demo.attrs["num_samples"] = n
+            for name in ("actions", "rewards", "timestamps"):
+                demo.create_dataset(name, data=episode[name], **options)
+            demo.create_dataset("dones", data=(episode["terminations"] | episode["truncations"]).astype("i8"))
+            for name in ("state", "camera"):
+                demo.create_dataset(f"obs/{name}", data=episode[f"observations/{name}"][:n])
+            demo.create_dataset("next_obs/state", data=episode["next_observations/state"])
+
+
+def games(path: Path, episodes: list[dict[str, np.ndarray]]) -> None:
+    """Chess games that have the length of the episodes, and no more in common with them than a number."""
+    from penstock.formats.lc0.source import SPEC as spec
+
+    with named("lc0").create(path, spec) as writer:
+        for episode in episodes:
+            n = len(episode["rewards"])
+            columns = {name: np.zeros((n, *field.shape), field.dtype) for name, field in spec.items()}
+            columns["input_format"][:] = 3
+            columns["plies_left"][:] = 1000 + episode["rewards"]
+            writer.write(penstock.Episode(spec, columns))
+
+
+def drives(path: Path, episodes: list[dict[str, np.ndarray]]) -> None:
+    """Driving scenes without agents: the state is where the car is."""
+    with L5KitWriter.create(path, compressor=None) as writer:
+        for episode in episodes:
+            frames = np.zeros(len(episode["rewards"]), FRAME_DTYPE)
+            frames["timestamp"] = np.round(np.clip(episode["timestamps"], 0, 1e9) * 1e3) * 1e6  # nanoseconds
+            frames["ego_rotation"] = np.eye(3)
+            frames["ego_translation"] = episode["observations/state"][:-1]
+            nothing = np.zeros(0, AGENT_DTYPE), np.zeros(0, TL_FACE_DTYPE)
+            writer.write_scene(np.zeros((), SCENE_DTYPE), frames, *nothing)
+
+
+def summed(path: Path) -> Path:
+    """A file of robomimic whose chunks have checksums."""
+    demonstrations(path, clean(), fletcher32=True)
+    return path
+
+
+def without_actions(path: Path) -> None:
+    with h5py.File(path, "a") as file:
+        del file["data/demo_1/actions"]
+
+
+def linked_elsewhere(path: Path) -> None:
+    with h5py.File(path, "a") as file:
+        file["data/demo_1/depth"] = h5py.ExternalLink("gone.hdf5", "/depth")
+
+
+def demos(path: Path) -> Path:
+    demonstrations(path, clean())
+    return path
+
+
+def chunk_flipped(file: str, dataset: str) -> Plant:
+    """One bit of a chunk of an HDF5 file changed."""
+
+    def planted(path: Path) -> None:
+        with h5py.File(path / file if file else path) as opened:
+            place = opened[dataset].id.get_chunk_info(0).byte_offset
+        flipped(file, place + 9)(path)
+
+    return planted
+
+
+def group_left(path: Path) -> None:
+    """A group without data, as a killed writer leaves it."""
+    with h5py.File(path / "data/main_data.hdf5", "a") as file:
+        file.create_group("episode_4")
+
+
+def frames(path: Path) -> Path:
+    """An archive that il-representations wrote, a pickle a member."""
+    return Path(shutil.copy(GOLDEN / "ilr/shards/A_plain.tar", path))
+
+
+def _members(path: Path) -> list[tuple[str, bytes]]:
+    with tarfile.open(path) as archive:
+        return [(each.name, archive.extractfile(each).read()) for each in archive.getmembers()]  # pyright: ignore
+
+
+def other_next(path: Path) -> None:
+    members = _members(path)
+    following = [content for name, content in members if ".next_obs." in name]
+    second = next(i for i, (_, content) in enumerate(members) if content == following[1])
+    members[second] = members[second][0], following[5]
+    path.write_bytes(b"".join([*(member(name, content) for name, content in members), END]))
+
+
+def last_frame_lost(path: Path) -> None:
+    members = _members(path)
+    last = members[-1][0].split(".")[0]
+    kept = [member(name, content) for name, content in members if name.split(".")[0] != last]
+    path.write_bytes(b"".join([*kept, END]))
+
+
+def entries_that_differ(path: Path) -> None:
+    """Samples with a JSON entry that is a number in one and text in the next."""
+    told = {"a": 1, "b": "one", "c": [1]}
+    parts = [member(f"{key}.json", json.dumps({"even": 1, "odd": value}).encode()) for key, value in told.items()]
+    path.write_bytes(b"".join([*parts, END]))
+
+
+def texts(path: Path) -> Path:
+    """A buffer of Zarr with a column of text."""
+    spec = penstock.Spec(
+        {"rewards": penstock.Field(np.dtype("f8")), "says": penstock.Field(np.dtype("u1"), (), "step", "text")}
+    )
+    with named("zarr").create(path, spec) as writer:
+        for e in range(3):
+            said = Ragged.from_strings([f"{e} {step}" for step in range(4)])
+            writer.write(penstock.Episode(spec, {"rewards": np.arange(4.0) + e, "says": said}))
+    return path
+
+
+def sums(path: Path) -> Path:
+    return write(path, "minari", checksums=True)
+
+
+def saved_apart(path: Path) -> None:
+    """An episode in a file of its own, as a killed writer leaves it."""
+    with penstock.open(path) as data:
+        columns = data[0].columns
+        with named("lerobot").append(path) as writer:
+            writer.write(penstock.Episode(writer.spec, {name: columns[name] for name in writer.spec}))
+            shutil.copytree(path, path.with_name("killed"))
+    shutil.rmtree(path)
+    path.with_name("killed").rename(path)
+
+
+def no_json(path: Path) -> None:
+    (path / "features.json").write_text("{")
+
+
+def from_repairs(make: str) -> list[tuple[Callable[[Path], Path], str, Plant]]:
+    """The damage that `test_repair.py` mends."""
+    return [(MAKE[name], finding, plant) for name, finding, plant, _ in DAMAGE if name == make]
+
+
+# What a path needs to be called, so that a format recognises it.
+NAMES = {
+    "columns": "data",
+    "demos": "data.hdf5",
+    "l5kit": "data",
+    "lc0": "training.tar",
+    "lerobot": "data",
+    "minari": "data-v0",
+    "rlds": "data",
+    "tables": "data.parquet",
+    "webdataset": "data.tar",
+    "zarr": "data",
+}
+# Formats that hold any columns, with options of their writers; and how the others get the columns that they hold.
+GENERAL: dict[str, dict[str, Any]] = {
+    "columns": {},
+    "minari": {},
+    "webdataset": {},
+    "zarr": {},
+    "rlds": {"images": "raw"},
+    "lerobot": {"fps": 10},
+}
+SPECIAL = {"tables": table_of, "demos": demonstrations, "lc0": games, "l5kit": drives}
+
+SHARD = "data-train.tfrecord-00000-of-00001"
+ROWS = "data/chunk-000/file-000.parquet"
+# Format -> clean data, the finding, and the damage.
+FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
+    "columns": [
+        *from_repairs("columns"),
+        (MAKE["columns"], "checksum", flipped(CAMERA, 3)),
+        (MAKE["columns"], "unreadable", removed(CAMERA)),
+    ],
+    "demos": [
+        (demos, "unreadable", without_actions),
+        (summed, "checksum", chunk_flipped("", "data/demo_1/actions")),
+        (demos, "damaged-part", linked_elsewhere),
+    ],
+    "l5kit": [
+        *from_repairs("l5kit"),
+        (drive, "unreadable", shorten("agents/0", 3)),
+        (MAKE["l5kit"], "numbering", swapped_scenes),
+        (drive, "unknown-layout", with_labels),
+        (drive, "duplicate-key", driven((2, 2))),
+        (drive, "invalid-value", driven(ego_rotation=2.0)),
+        (drive, "invalid-value", driven(ego_translation=np.nan)),
+        (drive, "impossible-speed", driven(speed=71.0)),
+    ],
+    "lc0": [
+        *from_repairs("games.tar"),
+        (chunk, "unreadable", flipped("", -6)),
+        (chunk, "invalid-value", odd_policy),
+    ],
+    "lerobot": [
+        *from_repairs("lerobot"),
+        (MAKE["lerobot"], "unreadable", removed(ROWS)),
+        (MAKE["lerobot"], "missing-footer", shorten(ROWS, 9)),
+        (MAKE["lerobot"], "time-rate", shifted_timestamps),
+        (lerobot_image, "unused-task", unused_task),
+        (MAKE["lerobot"], "torn-tail", saved_apart),
+    ],
+    "minari": [
+        *from_repairs("minari-v0"),
+        (MAKE["minari-v0"], "missing-part", without_entry("data/metadata.json", "observation_space")),
+        (MAKE["minari-v0"], "identity", entries("data/metadata.json", dataset_id="another-v0")),
+        (MAKE["minari-v0"], "damaged-part", group_left),
+        (sums, "checksum", chunk_flipped("data/main_data.hdf5", "episode_1/actions")),
+        (MAKE["arrow-v0"], "numbering", removed("data/1")),
+        (MAKE["arrow-v0"], "unreadable", removed("data/1/part-0.arrow")),
+    ],
+    "rlds": [
+        *from_repairs("rlds"),
+        (MAKE["rlds"], "checksum", flipped(SHARD, 500)),
+        (MAKE["rlds"], "damaged-part", shorten(SHARD, 20)),
+        (MAKE["rlds"], "unreadable", no_json),
+    ],
+    "tables": [
+        (MAKE["tables"], "missing-footer", shorten("1.parquet", 9)),
+        (MAKE["tables"], "unreadable", flipped("1.parquet", -20)),
+    ],
+    "webdataset": [
+        *from_repairs("shards.tar"),
+        (samples, "duplicate-key", key_twice),
+        (samples, "damaged-part", entries_that_differ),
+        (frames, "next-observation", other_next),
+        (frames, "no-end", last_frame_lost),
+        (MAKE["shards.tar"], "unreadable", flipped("", 600)),
+    ],
+    "zarr": [
+        *from_repairs("zarr"),
+        (MAKE["zarr"], "not-stored", removed("data/reward/0")),
+        (MAKE["zarr"], "unreadable", shorten("data/camera/0.0.0.0", 30)),
+        (texts, "damaged-part", removed("meta/says.ends")),
+    ],
+}
