@@ -28,8 +28,6 @@ from penstock.live.pipeline import LivePipeline
 
 SHOWN = 1.0  # seconds between two updates of the table
 LOOK = 0.1  # seconds between two counts of new games
-
-
 Directory = Annotated[
     str | None, typer.Argument(metavar="DIR", help="The folder of games; replaces the folder of --config.")
 ]

@@ -35,20 +35,10 @@ from penstock.load.ticket import Batch, Ticket
 from penstock.plan.batched import BatchedPlan
 
 PLAN_BLOCK = 4096  # positions planned and fetched by one call, so that its cost is spread over their batches
-
-
 TINY_BLOCK, TINY_BYTES = 16384, 1 << 20  # the same for tiny samples, up to so many bytes
-
-
 JOB_BYTES = 32 << 20  # a job never holds more than this, unless a single batch does
-
-
 ALONE = Ranks()
-
-
-LEAST_JOBS = 4  # and at most this part of the memory, so that several fit
-
-
+LEAST_JOBS = 4  # jobs that fit into `memory`: a job is at most this part of it
 COUNTED_SOURCES = 16  # a state says how many episodes each source has, if there are at most so many
 
 

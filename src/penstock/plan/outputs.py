@@ -14,8 +14,6 @@ from typing import Literal
 from penstock.core.spec import Align
 
 RowSpace = Align | Literal["values"]
-
-
 MarkKind = Literal[
     "mask",
     "segment_ids",

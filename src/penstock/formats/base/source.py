@@ -21,8 +21,6 @@ from penstock.core.text import counted
 from penstock.errors import ExpiredRowError, PenstockError
 
 _PLAIN = frozenset((bool, int, float))
-
-
 BLOCK_BYTES = 4 << 20  # short episodes are iterated in blocks of at most about this size
 ROWS = 4096  # ragged rows that are read at a time to measure them
 # What a format implements, or makes quicker, of a source: all that reads; `spec` and `offsets` are known at `open`.

@@ -35,8 +35,6 @@ from penstock.formats.webdataset.templates import ArrayTemplate, learn
 TEMPLATES = 16  # kinds of members that one column is made of; the rest is decoded one by one
 LIKE = 256  # bytes of members that are decoded once for all that are equal
 CHUNK = 1 << 25  # bytes that are compared together
-
-
 Missing = Literal["error", "fill", "leave_out"]
 
 

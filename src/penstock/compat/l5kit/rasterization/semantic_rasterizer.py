@@ -26,8 +26,6 @@ __all__ = [
     "cv2_subpixel",
     "indices_in_bounds",
 ]
-
-
 CV2_SUB_VALUES = {"shift": POINT, "lineType": 16}  # 16 is cv2.LINE_AA
 CV2_SHIFT_VALUE = 1 << POINT
 
