@@ -48,8 +48,8 @@ def test_one_job_more_is_begun_each_time_that_the_consumer_waits(monkeypatch: py
 
 
 def test_the_first_job_is_one_batch_and_later_ones_are_blocks() -> None:
-    feed = Loader(dataset(), 64, threads=0)._cursor.feed
-    jobs = feed.jobs({"position": 0})
+    source = Loader(dataset(), 64, threads=0)._cursor.source
+    jobs = source.jobs({"position": 0})
     first = next(jobs)
     assert first.nbytes == 64 * 8
     first.run()
@@ -59,16 +59,16 @@ def test_the_first_job_is_one_batch_and_later_ones_are_blocks() -> None:
 def test_ragged_rows_are_bounded_by_what_was_measured() -> None:
     rows = [np.zeros(10_000, np.uint8)] * 500
     data = from_arrays({"image": Ragged.from_rows(rows)}, lengths=[500]).samples()
-    feed = Loader(data, 10, threads=0, memory=4_000_000)._cursor.feed
-    jobs = feed.jobs({"position": 0})
+    source = Loader(data, 10, threads=0, memory=4_000_000)._cursor.source
+    jobs = source.jobs({"position": 0})
     next(jobs).run()
     for job in jobs:
         assert sum(batch.nbytes for batch, _ in job.run()) <= 1_000_000
 
 
 def test_each_rank_plans_as_many_of_its_own_rows_a_job() -> None:
-    feed = Loader(dataset(), 64, rank=0, world=2, threads=0)._cursor.feed
-    jobs = feed.jobs({"position": 0})
+    source = Loader(dataset(), 64, rank=0, world=2, threads=0)._cursor.source
+    jobs = source.jobs({"position": 0})
     next(jobs).run()
     assert sum(batch.n for batch, _ in next(jobs).run()) == TINY_BLOCK
 

@@ -201,8 +201,8 @@ def test_the_cursor_is_unchanged_by_a_state_that_is_refused(store):
     loader = Loader(dataset(store), 3, threads=0)
     taken(loader, 1)
     cursor = loader._cursor
-    held = (cursor.feed, cursor.state, cursor.turn)
+    held = (cursor.source, cursor.state, cursor.turn)
     with pytest.raises(StateError):
         loader.load_state_dict({**loader.state_dict(), "position": -3})
     assert isinstance(cursor, Cursor)
-    assert (cursor.feed, cursor.state, cursor.turn) == held
+    assert (cursor.source, cursor.state, cursor.turn) == held

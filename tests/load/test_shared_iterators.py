@@ -100,7 +100,7 @@ def test_what_a_thread_of_the_parent_held_is_free_in_the_child() -> None:
     next(iterator)
 
     def hold() -> None:
-        with lock, loader._cursor._changing, loader._cursor.feed.recycler._lock, iterator._turns:
+        with lock, loader._cursor._changing, loader._cursor.source.recycler._lock, iterator._turns:
             entered.set()
             leave.wait()
 

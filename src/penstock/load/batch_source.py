@@ -93,12 +93,12 @@ class BatchSource(Protocol):
         ...
 
     def resumed(self, saved: State) -> tuple[BatchSource, State]:
-        """Return the feed and the state of a saved state, `{**metadata(state), **state}`.
+        """Return the source and the state of a saved state, `{**metadata(state), **state}`.
 
         Args:
             saved: The saved state.
 
         Raises:
-            StateError: The state belongs to another feed.
+            StateError: The state belongs to another source.
         """
         ...

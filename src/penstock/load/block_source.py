@@ -65,13 +65,13 @@ class BlockSource:
         return {}
 
     def resumed(self, saved: State) -> tuple[BlockSource, State]:
-        """Return this feed, and the state after a new iterator has accepted it.
+        """Return this source, and the state after a new iterator has accepted it.
 
         Args:
             saved: The saved state.
 
         Raises:
-            StateError: The state belongs to another feed.
+            StateError: The state belongs to another source.
         """
         iter(self.dataset).load_state_dict(saved)
         return self, saved

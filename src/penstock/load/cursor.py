@@ -28,23 +28,23 @@ Skippable = Ticket | str | range | tuple[int, int]
 
 
 class Cursor:
-    """Current feed of a loader, its state, and the feed to use after the current epoch.
+    """Current source of a loader, its state, and the source to use after the current epoch.
 
     `turn` counts the changes other than steps forward, so that a running iterator notices them.
 
     Args:
-        feed: Batches of the whole dataset.
+        source: Batches of the whole dataset.
         allow_empty: Whether the dataset may have no batch. The default is False.
     """
 
-    def __init__(self, feed: BatchSource, *, allow_empty: bool = False) -> None:
-        if not allow_empty and isinstance(feed, PositionSource):
-            check_batches(feed.dataset.plan, feed.step, drop_last=feed.drop_last)
+    def __init__(self, source: BatchSource, *, allow_empty: bool = False) -> None:
+        if not allow_empty and isinstance(source, PositionSource):
+            check_batches(source.dataset.plan, source.step, drop_last=source.drop_last)
         self._allow_empty = allow_empty
-        self._given = feed
-        self._whole: BatchSource = feed  # of the dataset as it is now, after the samples of earlier mixes
-        self.feed = feed
-        self.state = feed.start()
+        self._given = source
+        self._whole: BatchSource = source  # of the dataset as it is now, after the samples of earlier mixes
+        self.source = source
+        self.state = source.start()
         self.turn = 0
         self._last: int | None = None  # the epoch that is finished over the extent of an earlier dataset
         self._changing = ForkSafeLock()
@@ -57,13 +57,13 @@ class Cursor:
 
     def saved(self) -> State:
         """Return the state to save."""
-        _, feed, state = self.place()
-        return saved(feed, state)
+        _, source, state = self.place()
+        return saved(source, state)
 
     def place(self) -> tuple[int, BatchSource, State]:
-        """Return turn, feed and state, read together."""
+        """Return turn, source and state, read together."""
         with self._changing:
-            return self.turn, self.feed, self.state
+            return self.turn, self.source, self.state
 
     def move(self, state: State, turn: int | None = None) -> bool:
         """Set the state after the consumer received a batch.
@@ -79,7 +79,7 @@ class Cursor:
             if turn not in (None, self.turn):
                 return False
             self.state = state
-            self.feed.received(state)
+            self.source.received(state)
             self._settle()
             return True
 
@@ -93,14 +93,14 @@ class Cursor:
         Raises:
             PlanError: A whole stream had no samples, and this is not allowed.
         """
-        if isinstance(self.feed, BlockSource):
-            self.state = self.feed.start()
+        if isinstance(self.source, BlockSource):
+            self.state = self.source.start()
             if not samples and began == self.state and not self._allow_empty:
                 raise PlanError(
                     "expected samples, got a stream that ended without one; check its filters and its source: "
                     "allow_empty=True allows that"
                 )
-        elif isinstance(self.feed, PipelineSource) and not samples and not self._allow_empty:
+        elif isinstance(self.source, PipelineSource) and not samples and not self._allow_empty:
             raise PlanError(
                 "expected batches, got a live pipeline that has ended; a pipeline goes through its data once: make a "
                 "new one, or give it more passes: allow_empty=True allows that"
@@ -130,9 +130,9 @@ class Cursor:
         with self._changing:
             whole = self._owner_of(rest, fingerprint)
             if whole is not None:
-                self.feed, self.state = whole.resumed(rest)
-                if isinstance(whole, PositionSource) and isinstance(self.feed, PositionSource):
-                    whole = replace(whole, seams=self.feed.seams)
+                self.source, self.state = whole.resumed(rest)
+                if isinstance(whole, PositionSource) and isinstance(self.source, PositionSource):
+                    whole = replace(whole, seams=self.source.seams)
                 self._whole = whole
                 self._last = None
             elif changed == "continue" and "mix" in rest:
@@ -142,7 +142,7 @@ class Cursor:
             self.turn += 1
 
     def _owner_of(self, rest: State, fingerprint: object) -> BatchSource | None:
-        """The feed of a state: the one that was given, or one that continues earlier mixes. None if it is another."""
+        """The source of a state: the one that was given, or one that continues earlier mixes. None if it is another."""
         given = self._given
         if fingerprint == given.fingerprint:
             return given
@@ -159,10 +159,10 @@ class Cursor:
         if not isinstance(given, PositionSource):
             raise StateError("expected a MapDataset to continue a mix with, got an IterDataset or a live pipeline")
         seams = (*records(rest.get("seams", [])), MixRecord.from_json(rest["mix"]))
-        feed = replace(given, dataset=next_mix(given.dataset, seams), seams=seams)
-        self._whole = feed
-        self.feed = feed
-        self.state = feed.start()
+        source = replace(given, dataset=next_mix(given.dataset, seams), seams=seams)
+        self._whole = source
+        self.source = source
+        self.state = source.start()
         self._last = None
 
     def skip(self, what: Skippable) -> None:
@@ -176,18 +176,18 @@ class Cursor:
             PlanError: The dataset has no positions, or the range is impossible.
         """
         with self._changing:
-            if not isinstance(self.feed, PositionSource):
+            if not isinstance(self.source, PositionSource):
                 raise PlanError(
                     "expected a MapDataset to skip positions of, got an IterDataset or a live pipeline, whose rows "
                     "have none"
                 )
-            lo, hi = _range(what, self.feed)
+            lo, hi = _range(what, self.source)
             if lo < hi:
-                self.feed = self.feed.skipping(self.feed.skips.with_range(lo, hi))
+                self.source = self.source.skipping(self.source.skips.with_range(lo, hi))
                 self.turn += 1
 
     def owner(self, ticket: Ticket) -> PositionSource:
-        """Return the feed whose plan a ticket names.
+        """Return the source whose plan a ticket names.
 
         Args:
             ticket: A batch ticket.
@@ -195,18 +195,20 @@ class Cursor:
         Raises:
             StateError: The ticket belongs to another plan.
         """
-        feeds = [feed for feed in (self.feed, self._whole) if isinstance(feed, PositionSource)]
-        if not feeds:
+        sources = [source for source in (self.source, self._whole) if isinstance(source, PositionSource)]
+        if not sources:
             raise StateError(
                 "expected a loader of a MapDataset or a Replay, got one of an IterDataset or a live pipeline, whose "
                 "batches have no tickets"
             )
-        owner = next((feed for feed in feeds if feed.digest == ticket.digest), None) or _earlier_mix(feeds[0], ticket)
+        owner = next((source for source in sources if source.digest == ticket.digest), None) or _earlier_mix(
+            sources[0], ticket
+        )
         _check_ticket(ticket, owner)
         return owner
 
     def _earlier(self, rest: State, fingerprint: object, changed: Changed) -> PositionSource:
-        """The feed of the dataset at the time when the state was saved. Raises `StateError` for another dataset."""
+        """The source of the dataset at the time when the state was saved. Raises `StateError` for another dataset."""
         whole = self._given
         counts = rest.get("episodes")
         if isinstance(whole, PositionSource) and _is_counts(counts, len(whole.dataset.sources)):
@@ -220,15 +222,15 @@ class Cursor:
 
     def _continue(self, earlier: PositionSource, rest: State, grown: Grown) -> None:
         """Continue after the data has grown, as `grown` says."""
-        feed, state = earlier.resumed(rest)
+        source, state = earlier.resumed(rest)
         whole = self._given
         assert isinstance(whole, PositionSource)  # `_earlier` gave one
         if grown == "refuse":
-            raise StateError(_has_grown(feed, whole))
-        epoch, begun = _next_epoch(feed, state["position"])
+            raise StateError(_has_grown(source, whole))
+        epoch, begun = _next_epoch(source, state["position"])
         self._whole = whole.skipping(Skips())  # positions name other samples now
         if begun and grown == "finish_epoch":
-            self.feed = feed
+            self.source = source
             self.state = state
             self._last = epoch
         else:
@@ -236,25 +238,25 @@ class Cursor:
 
     def _settle(self) -> None:
         """Switch to the whole dataset after the epoch over the earlier data."""
-        if self._last is not None and self.feed.epoch(self.state) != self._last:
+        if self._last is not None and self.source.epoch(self.state) != self._last:
             self._begin(self._last + 1)
 
     def _begin(self, epoch: int) -> None:
         whole = self._whole
         assert isinstance(whole, PositionSource)
-        self.feed = whole
+        self.source = whole
         self.state = {"position": whole.dataset.plan.start(epoch)}
         self._last = None
 
 
-def saved(feed: BatchSource, state: State) -> State:
-    """Return the state to save for a feed.
+def saved(source: BatchSource, state: State) -> State:
+    """Return the state to save for a source.
 
     Args:
-        feed: The feed.
+        source: The source.
         state: Its state.
     """
-    return {"version": VERSION, "fingerprint": feed.fingerprint, **feed.metadata(state), **state}
+    return {"version": VERSION, "fingerprint": source.fingerprint, **source.metadata(state), **state}
 
 
 def _hint(rest: State, changed: Changed) -> str:
@@ -263,23 +265,23 @@ def _hint(rest: State, changed: Changed) -> str:
     return "; the state is not one of a mix that could be continued" if changed == "continue" else ""
 
 
-def _earlier_mix(feed: PositionSource, ticket: Ticket) -> PositionSource:
-    """The feed of the earlier mix that a ticket is from, or `feed` if there is none."""
-    for seam in feed.seams:
-        dataset = seam.dataset(feed.dataset)
+def _earlier_mix(source: PositionSource, ticket: Ticket) -> PositionSource:
+    """The source of the earlier mix that a ticket is from, or `source` if there is none."""
+    for seam in source.seams:
+        dataset = seam.dataset(source.dataset)
         if dataset is not None and dataset.plan.fingerprint[:8] == ticket.digest:
-            return replace(feed, dataset=dataset, skips=Skips())
-    return feed
+            return replace(source, dataset=dataset, skips=Skips())
+    return source
 
 
-def _next_epoch(feed: PositionSource, position: int) -> tuple[int, bool]:
-    """Next epoch of a feed, and whether it has already begun."""
-    plan, epoch_slice = feed.dataset.plan, feed.epoch_slice(position)
+def _next_epoch(source: PositionSource, position: int) -> tuple[int, bool]:
+    """Next epoch of a source, and whether it has already begun."""
+    plan, epoch_slice = source.dataset.plan, source.epoch_slice(position)
     if plan.empty:
         return 0, False
     if epoch_slice is None:  # no epoch has a whole batch
         return int(plan.locate(np.array([position]))[0][0]), False
-    return epoch_slice.epoch, epoch_slice.lo > feed.skips.kept_before(plan.start(epoch_slice.epoch))
+    return epoch_slice.epoch, epoch_slice.lo > source.skips.kept_before(plan.start(epoch_slice.epoch))
 
 
 def _has_grown(earlier: PositionSource, whole: PositionSource) -> str:
@@ -296,10 +298,10 @@ def _is_counts(value: object, sources: int) -> TypeGuard[list[int]]:
     return is_list(value) and len(value) == sources and all(type(n) is int and n >= 0 for n in value)
 
 
-def _range(what: Skippable, feed: PositionSource) -> tuple[int, int]:
+def _range(what: Skippable, source: PositionSource) -> tuple[int, int]:
     if isinstance(what, Ticket | str):
         ticket = Ticket.parse(what)
-        _check_ticket(ticket, feed)
+        _check_ticket(ticket, source)
         return ticket.position, ticket.stop
     if isinstance(what, range) and what.step != 1:
         raise PlanError(f"expected a range of consecutive positions to skip, got {what}; skip each of its parts")
@@ -309,9 +311,9 @@ def _range(what: Skippable, feed: PositionSource) -> tuple[int, int]:
     return lo, hi
 
 
-def _check_ticket(ticket: Ticket, feed: PositionSource) -> None:
-    if ticket.digest != feed.digest:
+def _check_ticket(ticket: Ticket, source: PositionSource) -> None:
+    if ticket.digest != source.digest:
         raise StateError(
-            f"expected a ticket of the plan {feed.digest}, got {ticket} of the plan {ticket.digest}; build the dataset "
-            "with the same data, transforms and seeds as the run that gave it"
+            f"expected a ticket of the plan {source.digest}, got {ticket} of the plan {ticket.digest}; build the "
+            "dataset with the same data, transforms and seeds as the run that gave it"
         )

@@ -107,7 +107,7 @@ class LoaderIterator(Iterator[T]):
         self._abandon: weakref.finalize[..., Any] | None = None
         self._ready: deque[tuple[Batch, State]] = deque()
         self._handed: deque[tuple[T, int, State]] = deque()
-        self._epoch = cursor.feed.epoch(cursor.state)
+        self._epoch = cursor.source.epoch(cursor.state)
         self._began, self._given = cursor.state, 0  # where the epoch was taken up, and how many samples came since
         self._closed = False
         self._turn: int | None = self._begin()
@@ -151,12 +151,12 @@ class LoaderIterator(Iterator[T]):
     def _begin(self) -> int:
         """Forget prefetched batches, and continue from the consumer's position if that is in the same epoch."""
         self._forget()
-        turn, feed, state = self._cursor.place()
-        if feed.epoch(state) == self._epoch:
+        turn, source, state = self._cursor.place()
+        if source.epoch(state) == self._epoch:
             stage = self._metrics.stage(LOADER, max(self._limits.threads, 1))
             run = partial(_run, timed_by(self._metrics))
             jobs = OrderedMap(
-                run, feed.jobs(state), self._limits, weigh=_bytes_of, metrics=stage, name="penstock-loader"
+                run, source.jobs(state), self._limits, weigh=_bytes_of, metrics=stage, name="penstock-loader"
             )
             # Not `__del__`: it may run in any thread, while any lock is taken, and late at exit.
             self._jobs, self._abandon = jobs, weakref.finalize(self, jobs.abandon)

@@ -228,7 +228,7 @@ def _stage_by_stage(
     done = jobs = 0
     while True:
         began, samples = cursor.state, 0
-        for job in cursor.feed.jobs(cursor.state):
+        for job in cursor.source.jobs(cursor.state):
             if jobs < WARM:
                 job.run()
             given = job.work(measured)

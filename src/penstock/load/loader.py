@@ -98,12 +98,12 @@ class Loader:
         self.ranks = ranks(rank, world)
         most = 0 if _is_pipeline(dataset) else 1 if isinstance(dataset, IterDataset) else None
         self.limits = PrefetchLimits(threads, prefetch, memory, most)
-        feed = _feed(dataset, batch_size, drop_last, self.ranks, self.limits.memory)
+        source = _source(dataset, batch_size, drop_last, self.ranks, self.limits.memory)
         if prefetch is not None:
-            feed, jobs = _with_prefetch(feed, prefetch, self.limits.threads)
+            source, jobs = _with_prefetch(source, prefetch, self.limits.threads)
             self.limits = PrefetchLimits(threads, jobs, self.limits.memory, most)
         self._metrics = Metrics()
-        self._cursor = Cursor(feed, allow_empty=allow_empty)
+        self._cursor = Cursor(source, allow_empty=allow_empty)
 
     def __len__(self) -> int:
         """Return the number of batches of the current or next epoch, without skipped ones. It is equal on all ranks.
@@ -111,23 +111,23 @@ class Loader:
         Raises:
             TypeError: The dataset is an `IterDataset` or a live pipeline, whose length is unknown.
         """
-        feed = self._cursor.feed
-        if not isinstance(feed, PositionSource):
+        source = self._cursor.source
+        if not isinstance(source, PositionSource):
             raise TypeError("an IterDataset or a live pipeline has no length; count its batches as they come")
-        epoch = feed.epoch(self._cursor.state)
-        return 0 if epoch is None else feed.batches(epoch)
+        epoch = source.epoch(self._cursor.state)
+        return 0 if epoch is None else source.batches(epoch)
 
     def __repr__(self) -> str:
-        source = self._cursor.feed
+        source = self._cursor.source
         size = f", batch_size={source.batch_size}" if isinstance(source, PositionSource) else ""
         return f"Loader({self._dataset!r}{size}, rank={self.ranks.rank}, world={self.ranks.world})"
 
     @property
     def even(self) -> bool:
         """Whether every rank gets the same number of rows of every batch."""
-        feed = self._cursor.feed
+        source = self._cursor.source
         return self.ranks.world == 1 or (
-            isinstance(feed, PositionSource) and feed.drop_last and feed.step % self.ranks.world == 0
+            isinstance(source, PositionSource) and source.drop_last and source.step % self.ranks.world == 0
         )
 
     def __iter__(self) -> LoaderIterator[Batch]:
@@ -172,8 +172,8 @@ class Loader:
             >>> loader.metrics()["stages"]["loader"]["counts"]["samples"]
             4
         """
-        feed = self._cursor.feed
-        return feed.pipeline.metrics() if isinstance(feed, PipelineSource) else self._metrics.snapshot()
+        source = self._cursor.source
+        return source.pipeline.metrics() if isinstance(source, PipelineSource) else self._metrics.snapshot()
 
     def state_dict(self) -> State:
         """Return the position of the consumer, without prefetched batches.
@@ -271,11 +271,11 @@ class Loader:
             [0, 0, 1, 1, 1]
         """
         parsed = Ticket.parse(ticket)
-        given = self._cursor.feed
+        given = self._cursor.source
         if isinstance(given, PipelineSource) and isinstance(given.pipeline, TicketReader):
             return given.pipeline.why(parsed, column)
-        feed = self._cursor.owner(parsed)
-        return why(feed.dataset, parsed, feed.skips, column)
+        source = self._cursor.owner(parsed)
+        return why(source.dataset, parsed, source.skips, column)
 
     def explain(self, batches: int = 64) -> Explanation | LiveExplanation:
         """Measure every stage on the next batches and name the bottleneck.
@@ -302,9 +302,9 @@ class Loader:
             hand_over: Function of that stage, as for `through`, or None.
             batches: Number of batches to measure.
         """
-        feed = self._cursor.feed
-        if isinstance(feed, PipelineSource):
-            return feed.explain(hand_over, batches, self.limits.memory)
+        source = self._cursor.source
+        if isinstance(source, PipelineSource):
+            return source.explain(hand_over, batches, self.limits.memory)
         return explain(self._cursor, self.limits, self.stats, batches, hand_over)
 
 
@@ -327,12 +327,12 @@ def _refuse_for_pipelines(**given: object) -> None:
             )
 
 
-def _with_prefetch(feed: BatchSource, prefetch: int, threads: int) -> tuple[BatchSource, int]:
+def _with_prefetch(source: BatchSource, prefetch: int, threads: int) -> tuple[BatchSource, int]:
     """Return the source with jobs that are small enough for `prefetch` batches, and how many jobs may be ahead."""
-    return feed.with_prefetch(prefetch, threads) if isinstance(feed, PositionSource) else (feed, prefetch)
+    return source.with_prefetch(prefetch, threads) if isinstance(source, PositionSource) else (source, prefetch)
 
 
-def _feed(
+def _source(
     dataset: MapDataset | IterDataset | BatchPipeline,
     batch_size: int | None,
     drop_last: bool,

@@ -348,13 +348,13 @@ class PositionSource:
         return {"skipped": self.skips.to_json(), **fields}
 
     def resumed(self, saved: State) -> tuple[PositionSource, State]:
-        """Return the feed with the skipped ranges, and a position within `0 : 2^62`.
+        """Return the source with the skipped ranges, and a position within `0 : 2^62`.
 
         Args:
             saved: The saved state.
 
         Raises:
-            StateError: The state belongs to another feed.
+            StateError: The state belongs to another source.
         """
         rest = {**saved}
         for name in ("episodes", "mix"):
@@ -382,7 +382,7 @@ class PositionSource:
                 raise StateError(f"expected an epoch and its first position in a state, got {saved!r}")
 
     def skipping(self, skips: Skips) -> PositionSource:
-        """Return the same feed with other skipped positions.
+        """Return the same source with other skipped positions.
 
         Args:
             skips: Skipped positions.

@@ -67,13 +67,13 @@ class TorchDataset(torch.utils.data.Dataset[Tensors]):
     ) -> None:
         if epoch < 0:
             raise PlanError(f"expected epoch >= 0, got {epoch}")
-        self._feed = _feed(dataset, batch_size, drop_last, rank, world)
+        self._source = _source(dataset, batch_size, drop_last, rank, world)
         if not allow_empty:
             check_batches(dataset.plan, batch_size, drop_last=drop_last)
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return self._feed.batches(self.epoch)
+        return self._source.batches(self.epoch)
 
     def __getitem__(self, b: int) -> Tensors:
         """Load one batch.
@@ -86,8 +86,8 @@ class TorchDataset(torch.utils.data.Dataset[Tensors]):
         """
         if not 0 <= b < len(self):
             raise IndexError(f"expected a batch within 0:{len(self)}, got {b}")
-        rest = self._feed.rest(self._feed.dataset.plan.start(self.epoch))
-        return to_torch(self._feed.batch(rest, rest.lo + b * self._feed.step)[0])
+        rest = self._source.rest(self._source.dataset.plan.start(self.epoch))
+        return to_torch(self._source.batch(rest, rest.lo + b * self._source.step)[0])
 
 
 class TorchSamples(torch.utils.data.Dataset[dict[str, Any]]):
@@ -192,18 +192,18 @@ class TorchStream(_Iterable):
         allow_empty: bool = False,
     ) -> None:
         super().__init__()
-        self.cursor = Cursor(_feed(dataset, batch_size, drop_last, rank, world), allow_empty=allow_empty)
+        self.cursor = Cursor(_source(dataset, batch_size, drop_last, rank, world), allow_empty=allow_empty)
 
     @property
-    def feed(self) -> PositionSource:
+    def source(self) -> PositionSource:
         """Source that cuts the order into batches."""
-        feed = self.cursor.feed
-        assert isinstance(feed, PositionSource)  # `__init__` gave one
-        return feed
+        source = self.cursor.source
+        assert isinstance(source, PositionSource)  # `__init__` gave one
+        return source
 
     def __len__(self) -> int:
-        epoch = self.feed.epoch(self.cursor.state)
-        return 0 if epoch is None else self.feed.batches(epoch)
+        epoch = self.source.epoch(self.cursor.state)
+        return 0 if epoch is None else self.source.batches(epoch)
 
     def __iter__(self) -> TorchStreamIterator:
         info = torch.utils.data.get_worker_info()
@@ -215,7 +215,7 @@ class TorchStream(_Iterable):
         Args:
             epoch: Number of the epoch.
         """
-        self.cursor.state = {"position": self.feed.dataset.plan.start(epoch)}
+        self.cursor.state = {"position": self.source.dataset.plan.start(epoch)}
 
     def state_dict(self) -> State:
         """Return the position of the next `iter()`, as `Loader.state_dict` does."""
@@ -260,11 +260,11 @@ class TorchStreamIterator(Iterator[Tensors]):
         self._workers = workers
         self._turns = Turns("iterator of a TorchStream")
         position = stream.cursor.state["position"]
-        epoch_slice = stream.feed.epoch_slice(position)
-        self._begin(epoch_slice or EpochSlice(0, 0, 0, position), worker * stream.feed.step)
+        epoch_slice = stream.source.epoch_slice(position)
+        self._begin(epoch_slice or EpochSlice(0, 0, 0, position), worker * stream.source.step)
 
     def _begin(self, epoch_slice: EpochSlice, ahead: int) -> None:
-        self._feed = self._stream.feed
+        self._source = self._stream.source
         self._epoch_slice = epoch_slice
         self._next = epoch_slice.lo + ahead
         self._stream.cursor.move({"position": epoch_slice.after})  # where the next epoch begins
@@ -273,16 +273,16 @@ class TorchStreamIterator(Iterator[Tensors]):
         with self._turns:
             if self._next >= self._epoch_slice.hi:
                 raise StopIteration
-            batch, _ = self._feed.batch(self._epoch_slice, self._next)
-            self._next += self._workers * self._feed.step
+            batch, _ = self._source.batch(self._epoch_slice, self._next)
+            self._next += self._workers * self._source.step
         return to_torch(batch)
 
     def state_dict(self) -> State:
         """Return a `Loader` state at the next batch of this worker, with the epoch and the number of workers."""
         over = self._next >= self._epoch_slice.hi
-        position = self._epoch_slice.after if over else self._feed.skips.position(self._next)
+        position = self._epoch_slice.after if over else self._source.skips.position(self._next)
         where = {"position": position, "epoch": self._epoch_slice.epoch, "workers": self._workers}
-        return saved(self._feed, where)
+        return saved(self._source, where)
 
     @loading_state
     def load_state_dict(self, state: State) -> None:
@@ -302,13 +302,13 @@ class TorchStreamIterator(Iterator[Tensors]):
                 "penstock.load.torch.stream_state(state) into a new TorchStream"
             )
         self._stream.load_state_dict(rest_of_state)
-        feed, position = self._stream.feed, int(rest_of_state["position"])
-        rest = feed.rest(position)
+        source, position = self._stream.source, int(rest_of_state["position"])
+        rest = source.rest(position)
         if epoch not in (None, rest.epoch):  # this worker has given all its batches of that epoch
-            end = feed.skips.kept_before(position)
+            end = source.skips.kept_before(position)
             self._begin(EpochSlice(int(epoch), end, end, position), 0)
         else:
-            self._begin(rest, 0 if workers == self._workers else self._worker * feed.step)
+            self._begin(rest, 0 if workers == self._workers else self._worker * source.step)
 
 
 def stream_state(loader_state: Mapping[str, Any]) -> State:
@@ -352,7 +352,9 @@ def _worker_states(part: Mapping[str, Any]) -> Iterator[State]:
             yield from _worker_states(value)
 
 
-def _feed(dataset: MapDataset, batch_size: int, drop_last: bool, rank: int | None, world: int | None) -> PositionSource:
+def _source(
+    dataset: MapDataset, batch_size: int, drop_last: bool, rank: int | None, world: int | None
+) -> PositionSource:
     if batch_size < 1:
         raise PlanError(f"expected batch_size >= 1, got {batch_size}")
     if isinstance(dataset.plan, BatchedPlan):
