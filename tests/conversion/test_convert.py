@@ -18,6 +18,7 @@ from penstock.core.ragged import Ragged
 from penstock.core.spaces import Box
 from penstock.errors import DataError, LockedError, SpecError, StateError
 from penstock.formats.base.format import named as format_named
+from penstock.formats.base.format import recognise
 from tests.conversion.conftest import LENGTHS, Make, field, rows_of, same
 
 SEED = {"layout": "seed"}
@@ -349,6 +350,20 @@ def test_unknown_options_and_formats_leave_nothing(make: Make, tmp_path: Path) -
     with pytest.raises(penstock.UnknownFormatError):
         penstock.convert(make(), tmp_path / "out", format="tapes")
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(("name", "format"), [("a.tar", "webdataset"), ("a.tar.zst", "webdataset"), ("a.zarr", "zarr")])
+def test_the_ending_of_a_name_chooses_the_format(tmp_path: Path, name: str, format: str) -> None:
+    data = penstock.from_arrays({"observations": np.zeros(3), "actions": np.zeros(3)}, lengths=[1, 2])
+    assert penstock.convert(data, tmp_path / "converted" / name).format == format
+    assert penstock.convert(data, tmp_path / "given" / name, format="columns").format == "columns"
+    assert penstock.merge({"one": data, "two": data}, tmp_path / "merged" / name).format == format
+    space = Box(np.zeros(1), np.ones(1), np.dtype(np.float64))
+    with penstock.Recorder(tmp_path / "recorded" / name, observation_space=space, action_space=space) as recorder:
+        recorder.begin(np.zeros(1))
+        recorder.step(np.ones(1), np.ones(1), reward=1.0)
+        recorder.end()
+    assert recognise(tmp_path / "recorded" / name)[0].name == format
 
 
 def test_a_converted_dataset_can_be_converted(make: Make, tmp_path: Path) -> None:

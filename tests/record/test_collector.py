@@ -318,10 +318,10 @@ def test_env_spec_and_metadata_reach_the_writer(tmp_path, monkeypatch):
             created.update(path=path, metadata=metadata)
             return MemoryWriter()
 
-    monkeypatch.setattr("penstock.record.sink.named", lambda name: created.update(name=name) or Fake())
+    monkeypatch.setattr("penstock.record.sink.format_to_write", lambda path, name: created.update(name=name) or Fake())
     with Collector(gymnasium.make("CartPole-v1"), tmp_path / "run", metadata={"author": "me"}, seed=0) as env:
         drive(env, 1)
-    assert (created["path"], created["name"]) == (tmp_path / "run", "columns")
+    assert (created["path"], created["name"]) == (tmp_path / "run", None)
     assert created["metadata"]["author"] == "me"
     assert json.loads(created["metadata"]["env_spec"])["id"] == "CartPole-v1"
 
@@ -355,7 +355,7 @@ def test_an_environment_made_by_a_function_is_recorded_without_env_spec(toy, tmp
     gymnasium.register("penstock/Toy-v0", entry_point=toy.make)
     seen = []
     fake = type("Fake", (), {"create": lambda self, path, spec, metadata: seen.append(metadata) or MemoryWriter()})
-    monkeypatch.setattr("penstock.record.sink.named", lambda name: fake())
+    monkeypatch.setattr("penstock.record.sink.format_to_write", lambda path, name: fake())
     with Collector(gymnasium.make("penstock/Toy-v0", disable_env_checker=True), tmp_path / "x") as env:
         drive(env, 1)
     del gymnasium.registry["penstock/Toy-v0"]

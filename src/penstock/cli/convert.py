@@ -18,9 +18,9 @@ from penstock.cli.options import (
     In,
     Opening,
     Storage,
+    To,
     Where,
     chosen,
-    format_names,
     opened,
     pairs,
     storage_options,
@@ -30,7 +30,6 @@ from penstock.conversion.convert import convert as convert_data
 from penstock.conversion.report import ConversionReport
 from penstock.core.text import counted
 from penstock.data.dataset import EpisodeDataset
-from penstock.formats.webdataset.shards import SUFFIXES
 from penstock.locations.location import output_place
 
 STYLES = {"adapted": "cyan", "inferred": "cyan", "filled": "yellow", "left out": "red"}
@@ -42,14 +41,7 @@ def convert(
     out: Annotated[
         str, typer.Argument(metavar="OUT", help="Path or URL of the new dataset; nothing may be there yet.")
     ],
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            help="The target format; by default webdataset for *.tar, else columns.",
-            autocompletion=format_names,
-        ),
-    ] = None,
+    to: To = None,
     option: Annotated[
         list[str] | None,
         typer.Option("--option", "-O", metavar="KEY=VALUE", help="An option of the writer, such as layout=seed."),
@@ -91,7 +83,6 @@ def convert(
 
     Example: penstock convert ./cartpole ./cartpole-minari --to minari
     """
-    format = to or ("webdataset" if out.endswith(SUFFIXES) else "columns")
     read_options, write_options = storage_options(storage, location, out)
     _, held = opened(location, opening, source, read_options)
     with held, _progress(quiet=as_json) as progress:
@@ -99,7 +90,7 @@ def convert(
         report = convert_data(
             data,
             out,
-            format=format,
+            format=to,
             options=pairs(option, "--option"),
             drop=drop or (),
             rename={key: str(value) for key, value in pairs(rename, "--rename").items()},

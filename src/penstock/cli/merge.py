@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from penstock.cli.options import IN_HELP, Storage, pairs, stores
+from penstock.cli.options import IN_HELP, Storage, To, pairs, stores
 from penstock.cli.show import Json, print_json
 from penstock.conversion.merge import merge as merged
 from penstock.data.open import open
@@ -26,7 +26,7 @@ def merge(
     fill: Annotated[
         list[str] | None, typer.Option("--fill", metavar="COLUMN=VALUE", help="Value of a missing column.")
     ] = None,
-    to: Annotated[str, typer.Option("--to", help="Format of the new dataset.")] = "columns",
+    to: To = None,
     options: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the writer.")
     ] = None,

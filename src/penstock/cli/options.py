@@ -45,6 +45,14 @@ From = Annotated[
         "--from", help="The format of the source; by default recognised by content.", autocompletion=format_names
     ),
 ]
+To = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        help="The format of the new dataset; by default webdataset for *.tar, zarr for *.zarr, else columns.",
+        autocompletion=format_names,
+    ),
+]
 Where = Annotated[
     str | None,
     typer.Option("--where", help="Only episodes whose metadata meet a condition, such as 'total_steps > 100'."),

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from penstock.cli.options import format_names, pairs
+from penstock.cli.options import To, pairs
 from penstock.cli.show import Json, print_json, spread
 from penstock.conversion.targets import target_of
 from penstock.core.spec import Spec
@@ -21,7 +21,7 @@ from penstock.core.text import counted
 from penstock.envs.config import Config, EnvConfig
 from penstock.envs.registry import available, color_space_of, resolve
 from penstock.errors import DataError, require, suggestion
-from penstock.formats.base.format import Format, named, recognise
+from penstock.formats.base.format import Format, format_to_write, recognise
 from penstock.formats.base.writer import Writer
 from penstock.locations.location import local_path
 from penstock.record.collector import Collector
@@ -49,10 +49,7 @@ def record(
     ] = None,
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="The number of episodes.")] = 10,
     append: Annotated[bool, typer.Option("--append", help="Add the episodes to the dataset at --out.")] = False,
-    format: Annotated[
-        str | None,
-        typer.Option("--format", help="The format to write; see `penstock formats`.", autocompletion=format_names),
-    ] = None,
+    to: To = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", "-O", metavar="KEY=VALUE", help="A writer's option: layout=seed.")
     ] = None,
@@ -75,7 +72,7 @@ def record(
     Each episode is saved when it ends, so an interruption loses only unfinished episodes. With --n-envs, a few extra
     episodes may be saved, because several can end at the same step.
 
-    Example: penstock record toy/reach -n 100 -o reach --random --seed 0 --format webdataset --option layout=seed
+    Example: penstock record toy/reach -n 100 -o reach --random --seed 0 --to webdataset --option layout=seed
     """
     if out is None:
         raise typer.BadParameter("expected a place for the dataset", param_hint="--out")
@@ -84,8 +81,8 @@ def record(
     act, chosen = _policy(policy), pairs(option, "--option")
     what = _recorded(env, benchmark, task, settings or [])
     path = local_path(out)
-    entry = recognise(path)[0] if append and path.exists() else named(format or "columns")
-    into = _into(path, entry, chosen, what.metadata, append, format)
+    entry = recognise(path)[0] if append and path.exists() else format_to_write(path, to)
+    into = _into(path, entry, chosen, what.metadata, append, to)
     with _progress(quiet=as_json) as progress:
         bar = progress.add_task(what.name, total=episodes)
         done = _drive(

@@ -28,7 +28,7 @@ from penstock.data.dataset import EpisodeDataset
 from penstock.data.open import open
 from penstock.errors import ArgumentError, DataError, FormatError, SpecError
 from penstock.files import sweep
-from penstock.formats.base.format import Format, named
+from penstock.formats.base.format import Format, format_to_write
 from penstock.formats.base.source import Source
 from penstock.formats.base.writer import Writer
 from penstock.locations.location import LocationLike, Url, has_url, output_place
@@ -41,7 +41,7 @@ def convert(
     source: EpisodeDataset | Source | LocationLike,
     out: str | os.PathLike[str],
     *,
-    format: str = "columns",
+    format: str | None = None,
     options: Mapping[str, Any] | None = None,
     drop: Sequence[str] = (),
     rename: Mapping[str, str] | None = None,
@@ -66,7 +66,8 @@ def convert(
         source: What `penstock.open` opens, a `Source`, or an `EpisodeDataset`, whose chosen episodes are written in
             their order.
         out: Path or URL of the new dataset. For a URL, the dataset is written to the user's cache and then uploaded.
-        format: Format of the new dataset. The default is `"columns"`.
+        format: Format of the new dataset. The default is chosen by the ending of its name:
+            `webdataset` for `.tar`, `.tgz`, `.tar.gz`, `.tar.zst` and `.tzst`, `zarr` for `.zarr`, otherwise `columns`.
         options: Options of the format's writer. The default is none.
         drop: Columns to leave out. The default is none.
         rename: New names of columns, such as `{"obs": "observations"}`. The default is none.
@@ -107,7 +108,8 @@ def convert(
     """
     place = output_place(out)
     target_options = dict(options or {})
-    entry, target = named(format), target_of(format, target_options)
+    entry = format_to_write(out, format)
+    target = target_of(entry.name, target_options)
     _check_options(target, target_options)
     with ExitStack() as opened:
         reads = not isinstance(source, (EpisodeDataset, Source)) and has_url(source)

@@ -41,7 +41,7 @@ def merge(
     *,
     missing: Literal["refuse", "fill"] = "refuse",
     fill: Mapping[str, Any] | None = None,
-    format: str = "columns",
+    format: str | None = None,
     **options: Any,
 ) -> ConversionReport:
     """Write the episodes of several datasets, one dataset after another, to a new dataset.
@@ -55,7 +55,7 @@ def merge(
         missing: What to do with columns that a dataset lacks: `"refuse"` the merge, or `"fill"` them. The default is
             `"refuse"`.
         fill: Values of missing columns by path. The default for a column is zero; rows of ragged columns are empty.
-        format: Format of the new dataset. The default is `"columns"`.
+        format: Format of the new dataset. The default is chosen by the ending of its name, as for `penstock.convert`.
         options: Further arguments of `penstock.convert`, such as `overwrite`.
 
     Returns:

@@ -299,7 +299,8 @@ class Recorder(StepRecorder):
         action_space: Space of the actions.
         mode: For a path: `"create"` refuses an existing dataset, `"append"` continues it or creates one, `"overwrite"`
             replaces it when the first episode ends. The default is `"create"`.
-        format: Format of the dataset. The default is `"columns"`, or with `"append"` the format of the dataset.
+        format: Format of the dataset. The default is chosen by the ending of its name, as for `penstock.convert`, or
+            with `"append"` the format of the dataset.
         metadata: Metadata of the dataset. The default is none.
         record_infos: False: no infos. True or `"error"`: every info must have the columns of the first. `"union"`:
             missing values are filled, and `infos_mask/...` is True for recorded ones. The default is False.

@@ -19,7 +19,7 @@ from penstock.core.spec import Field, Spec
 from penstock.envs.recovery import spec_to_json
 from penstock.errors import DataError, FormatError, SpecError
 from penstock.files import replaced_path, scratch_folder
-from penstock.formats.base.format import named, recognise
+from penstock.formats.base.format import format_to_write, recognise
 from penstock.formats.base.writer import RowStream, Writer
 from penstock.locations.location import local_path
 from penstock.record.checks import Checks, Verdict
@@ -132,7 +132,8 @@ class WriterSink(Sink):
     Args:
         target: Path of a dataset, a writer, or a function from a spec to a writer.
         schema: Columns of the dataset. With `"append"`, it takes over the columns of the dataset.
-        format: Format of the dataset. None is `"columns"`, or with `"append"` the format of the dataset.
+        format: Format of the dataset. None chooses by the ending of its name, as for `penstock.convert`, or with
+            `"append"` takes the format of the dataset.
         mode: What to do with a dataset at the path: refuse it (`"create"`), continue it, or replace it.
         metadata: Metadata of the dataset.
         describe: Returns the metadata of an episode, or None.
@@ -190,7 +191,7 @@ class WriterSink(Sink):
             )
         if exists and mode == "append":
             return self._continuer(path, format, metadata)
-        entry = named(format or "columns")
+        entry = format_to_write(path, format)
         if not exists:
             path.parent.mkdir(parents=True, exist_ok=True)
         with scratch_folder(path):  # what cannot be written is noticed now, and not when the first episode is over

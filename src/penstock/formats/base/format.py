@@ -52,6 +52,7 @@ class Format(ABC):
     name: ClassVar[str]
     description: ClassVar[str]
     extras: ClassVar[tuple[str, ...]] = ()  # extras of the distribution that some of the files need
+    suffixes: ClassVar[tuple[str, ...]] = ()  # endings of names for which new datasets have this format by default
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -320,6 +321,26 @@ def named(name: str) -> Format:
     except KeyError:
         known = sorted(available())
         raise UnknownFormatError(f"expected a format among {known}, got {name!r}{suggestion(name, known)}") from None
+
+
+def format_to_write(path: str | os.PathLike[str], name: str | None = None) -> Format:
+    """Return the format of a new dataset.
+
+    Args:
+        path: Path or URL of the new dataset.
+        name: Name of the format. The default is chosen by the ending of the path, otherwise `"columns"`.
+
+    Raises:
+        UnknownFormatError: There is no such format. The message lists all.
+
+    Example:
+        >>> [format_to_write(path).name for path in ("runs/cartpole", "runs/cartpole.tar", "runs/cartpole.zarr")]
+        ['columns', 'webdataset', 'zarr']
+    """
+    if name is not None:
+        return named(name)
+    text = os.fspath(path).rstrip("/")
+    return next((entry for entry in available().values() if text.endswith(entry.suffixes)), named("columns"))
 
 
 def recognise(location: str | os.PathLike[str]) -> tuple[Format, Path]:

@@ -38,6 +38,7 @@ class WebDatasetFormat(Format):
 
     name: ClassVar[str] = "webdataset"
     description: ClassVar[str] = "tar shards of the webdataset library, il-representations' and our own"
+    suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     extras: ClassVar[tuple[str, ...]] = ("zstd", "images", "msgpack", "cbor")
 
     def recognises(self, path: Path) -> bool:

@@ -35,6 +35,7 @@ class ZarrFormat(Format):
 
     name: ClassVar[str] = "zarr"
     description: ClassVar[str] = "replay buffers of Diffusion Policy and UMI: Zarr arrays and the ends of episodes"
+    suffixes: ClassVar[tuple[str, ...]] = (".zarr",)
     extras: ClassVar[tuple[str, ...]] = ("zarr", "jpegxl", "remote")
 
     def recognises(self, path: Path) -> bool:
