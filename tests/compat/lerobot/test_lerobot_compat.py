@@ -320,3 +320,17 @@ def test_datasets_are_found_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
     with pytest.raises(FileNotFoundError, match=r"hub/lerobot/me/set/meta/info\.json"):
         LeRobotDatasetMetadata("me/set")
+
+
+def test_sizes_of_files_are_changed(tmp_path: Path) -> None:
+    data = record(tmp_path / "set", "video", episodes=(2,))
+    with pytest.raises(LockedError):
+        data.meta.update_chunk_settings(chunks_size=5)
+    data.finalize()
+    data.meta.update_chunk_settings(chunks_size=5, video_files_size_in_mb=7)
+    settings = {"chunks_size": 5, "data_files_size_in_mb": 100, "video_files_size_in_mb": 7}
+    assert (
+        data.meta.get_chunk_settings() == settings == LeRobotDatasetMetadata("me/set", data.root).get_chunk_settings()
+    )
+    with pytest.raises(ArgumentError, match="at least 1"):
+        data.meta.update_chunk_settings(data_files_size_in_mb=0)

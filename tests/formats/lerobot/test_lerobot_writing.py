@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from functools import partial
@@ -20,7 +22,10 @@ from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, DataError, FormatError, LockedError, SpecError
+from penstock.files import rename
 from penstock.formats.lerobot import FORMAT, stats
+from penstock.formats.lerobot.episodes import read_entries
+from penstock.formats.lerobot.info import read_info
 from penstock.formats.lerobot.writer import LeRobotWriter
 from penstock.formats.memory import MemorySource
 from penstock.testing.compare import assert_same_array
@@ -224,6 +229,100 @@ def test_a_finalizing_that_was_cut_is_finished(tmp_path: Path, monkeypatch: pyte
         shutil.rmtree(path)
 
 
+CAMERAS = Spec({"a": field("u1", 32, 64, 3), "b": field("u1", 32, 48, 3), "actions": field("f4", 2)})
+
+
+def filmed(e: int, steps: int) -> Episode:
+    """An episode of noise, some hundred bytes a frame of `a` and ten thousand of `b`."""
+    made = episode(e, steps, CAMERAS)
+    return Episode(CAMERAS, {**made.columns, "a": np.full((steps, 32, 64, 3), e, np.uint8)}, e, made.metadata)
+
+
+def film(path: Path, **options: Any) -> LeRobotWriter:
+    return create(path, CAMERAS, cameras="video", codec="ffv1", g=1, **options)
+
+
+def test_videos_are_full_at_their_size(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    made = [filmed(e, 60) for e in range(5)]  # 0.4 MiB each of `b`
+    with film(path, video_files_size_in_mb=1, chunks_size=2) as writer:
+        writer.write_all(made)
+        same(path, made)  # before they are joined
+    same(path, made)
+    assert list(FORMAT.check(path)) == []
+    rows = pq.read_table(path / "meta/episodes/chunk-000/file-000.parquet").to_pylist()
+    places = {
+        camera: [(row[f"videos/{camera}/chunk_index"], row[f"videos/{camera}/file_index"]) for row in rows]
+        for camera in "ab"
+    }
+    assert places == {"a": [(0, 0)] * 5, "b": [(0, 0), (0, 0), (0, 1), (0, 1), (1, 0)]}
+    assert [row["videos/b/from_timestamp"] for row in rows] == [0, 6, 0, 6, 0]
+    assert [row["videos/a/to_timestamp"] for row in rows] == [6, 12, 18, 24, 30]
+    assert all(file.stat().st_size < 1 << 20 for file in path.glob("videos/*/*/*"))
+    with FORMAT.append(path) as writer:  # begins with a file of its own
+        writer.write(made[0])
+    same(path, [*made, made[0]])
+    assert len(list(path.glob("videos/a/*/*"))) == 2
+    assert [file.name for file in (path / ".penstock").iterdir()] == ["lock"]
+
+
+CALLS = "replace", "rename", "unlink", "fsync", "mkdir", "rmdir", "link"
+
+
+def ended_at(step: int, path: Path) -> bool:
+    """Join the episodes in a process that ends before its call number `step` of CALLS. Returns whether it was done."""
+    child = os.fork()
+    if child == 0:
+        calls = [0]
+
+        def counted(real: Any) -> Any:
+            def call(*given: Any, **options: Any) -> Any:
+                calls[0] += 1
+                if calls[0] == step:
+                    os._exit(9)
+                return real(*given, **options)
+
+            return call
+
+        try:
+            writer = FORMAT.append(path)
+            for name in CALLS:
+                setattr(os, name, counted(getattr(os, name)))
+            rename._renameat2 = counted(rename._renameat2)
+            writer.close()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, 9)
+    return code == 0
+
+
+def test_a_kill_at_any_step_of_joining_loses_nothing(tmp_path: Path) -> None:
+    made = [filmed(e, 2 + e) for e in range(3)]
+    writer = film(tmp_path / "saved", video_files_size_in_mb=1)
+    writer.write_all(made)
+    os.close(writer._lock)  # as a kill does
+    stranger = "videos/b/chunk-000/file-007.mp4"
+    for step in itertools.count(1, 3):
+        path = tmp_path / str(step)
+        shutil.copytree(tmp_path / "saved", path)
+        (path / stranger).parent.mkdir(parents=True)
+        (path / stranger).write_bytes(b"left by another program")
+        done = ended_at(step, path)
+        same(path, made)
+        with FORMAT.append(path) as writer:
+            writer.write(filmed(3, 2))
+        same(path, [*made, filmed(3, 2)])
+        assert list(FORMAT.check(path)) == []
+        assert [file.name for file in (path / ".penstock").iterdir()] == ["lock"]
+        named = {video.file for entry in read_entries(read_info(path), []) for video in entry.videos.values()}
+        assert set(path.glob("videos/*/*/*")) == named | {path / stranger}
+        if done:
+            break
+    assert step > 15
+
+
 def test_errors_leave_the_dataset_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "data"
     with create(path, NUMBERS) as writer:
@@ -278,7 +377,7 @@ def test_arrays_of_bytes_and_video(tmp_path: Path) -> None:
         found = data[1].columns["observations/camera"]
         assert np.abs(found.astype(int) - frames).mean() < (8 if cameras == "video" else 1e-9)
         assert list(FORMAT.check(path)) == []
-    assert len(list((tmp_path / "video").glob("videos/*/*/*.mp4"))) == 2
+    assert len(list((tmp_path / "video").glob("videos/*/*/*.mp4"))) == 1
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=repr)

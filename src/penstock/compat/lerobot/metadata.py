@@ -12,11 +12,12 @@ import numpy as np
 from penstock.compat.lerobot.arguments import NOT_DOWNLOADED, existing_root, only, root_of
 from penstock.core.arrays import AnyArray
 from penstock.errors import ArgumentError
-from penstock.formats.lerobot.creation import CHUNKS_SIZE, DATA_MB, WriteOptions, create_features
+from penstock.formats.lerobot.creation import CHUNKS_SIZE, DATA_MB, VIDEO_MB, WriteOptions, create_features
 from penstock.formats.lerobot.episodes import EpisodeEntry, read_entries, read_statistics, read_tasks, stored_rows
 from penstock.formats.lerobot.info import CAMERAS, STATS, Info, read_info, read_json
 from penstock.formats.lerobot.pending import PendingEpisode, read_pending
 from penstock.formats.lerobot.stats import merged
+from penstock.formats.lerobot.writer import change_sizes
 
 Statistics = dict[str, dict[str, AnyArray]]
 
@@ -113,7 +114,6 @@ class LeRobotDatasetMetadata:
             ArgumentError: An argument cannot be honoured.
         """
         _only_buffer(metadata_buffer_size)
-        only("video_files_size_in_mb", video_files_size_in_mb, None, "each episode has video files of its own")
         if vcodec not in VIDEO_CODECS:
             raise ArgumentError(f"expected vcodec among {list(VIDEO_CODECS)}, got {vcodec!r}")
         if not use_videos:
@@ -125,6 +125,7 @@ class LeRobotDatasetMetadata:
             codec=VIDEO_CODECS[vcodec],
             chunks_size=CHUNKS_SIZE if chunks_size is None else chunks_size,
             data_files_size_in_mb=DATA_MB if data_files_size_in_mb is None else data_files_size_in_mb,
+            video_files_size_in_mb=VIDEO_MB if video_files_size_in_mb is None else video_files_size_in_mb,
         )
         create_features(root_of(repo_id, root), features, options, videos=use_videos)
         return cls(repo_id, root)
@@ -306,6 +307,31 @@ class LeRobotDatasetMetadata:
         """Return the sizes of files and folders."""
         names = ("chunks_size", "data_files_size_in_mb", "video_files_size_in_mb")
         return {name: self.info[name] for name in names}
+
+    def update_chunk_settings(
+        self,
+        chunks_size: int | None = None,
+        data_files_size_in_mb: int | None = None,
+        video_files_size_in_mb: int | None = None,
+    ) -> None:
+        """Change the sizes of files and folders, for episodes that are saved from now on.
+
+        Args:
+            chunks_size: Most files of a folder. The default is None: as it is.
+            data_files_size_in_mb: Size in MiB at which a data file is full. The default is None: as it is.
+            video_files_size_in_mb: Size in MiB at which a video file is full. The default is None: as it is.
+
+        Raises:
+            ArgumentError: A size is below 1.
+            LockedError: A writer is open.
+        """
+        given = {
+            "chunks_size": chunks_size,
+            "data_files_size_in_mb": data_files_size_in_mb,
+            "video_files_size_in_mb": video_files_size_in_mb,
+        }
+        change_sizes(self.root, {name: size for name, size in given.items() if size is not None})
+        self.reload()
 
     def __repr__(self) -> str:
         return (

@@ -37,6 +37,7 @@ class WriteOptions:
         crf: Quality of video, lower is better. The default is None: the default of the encoder.
         g: Frames from one key frame of video to the next. The default is 2.
         data_files_size_in_mb: Size in MiB at which a data file is full. The default is 100.
+        video_files_size_in_mb: Size in MiB at which a video file is full. The default is 200.
         chunks_size: Most files of a folder. The default is 1000.
     """
 
@@ -47,6 +48,7 @@ class WriteOptions:
     crf: int | None = None
     g: int = 2
     data_files_size_in_mb: int = DATA_MB
+    video_files_size_in_mb: int = VIDEO_MB
     chunks_size: int = CHUNKS_SIZE
 
     def __post_init__(self) -> None:
@@ -54,8 +56,8 @@ class WriteOptions:
             raise ArgumentError(f"expected cameras 'image', 'video' or 'array', got {self.cameras!r}")
         if self.cameras != "video" and (self.codec, self.crf, self.g) != ("libsvtav1", None, 2):
             raise ArgumentError(f"expected codec, crf and g with cameras='video' alone, got cameras={self.cameras!r}")
-        if self.data_files_size_in_mb < 1 or self.chunks_size < 1:
-            raise ArgumentError("expected data_files_size_in_mb and chunks_size of at least 1")
+        if min(self.data_files_size_in_mb, self.video_files_size_in_mb, self.chunks_size) < 1:
+            raise ArgumentError("expected data_files_size_in_mb, video_files_size_in_mb and chunks_size of at least 1")
 
 
 def create_empty(path: Path, spec: Spec, metadata: Mapping[str, Any], options: WriteOptions) -> None:
@@ -152,7 +154,7 @@ def _write_empty(
         "total_tasks": 0,
         "chunks_size": options.chunks_size,
         "data_files_size_in_mb": options.data_files_size_in_mb,
-        "video_files_size_in_mb": VIDEO_MB,
+        "video_files_size_in_mb": options.video_files_size_in_mb,
         "fps": int(fps) if fps == int(fps) else fps,
         "splits": {},
         "data_path": DATA,

@@ -1,9 +1,10 @@
 """Saved episodes that are not in the files of a dataset yet.
 
 A Parquet file has its footer at its end, so a file that is still growing cannot be read, and a killed recording would
-lose it. Each saved episode is therefore a small Parquet file in the folder `.penstock`, complete when it appears. Its
-schema has what the metadata of episodes will say. `finalize` of the writer joins these files. LeRobot ignores the
-folder; penstock reads its episodes as part of the dataset.
+lose it. Each saved episode is therefore a small Parquet file in the folder `.penstock`, complete when it appears, next
+to a video file of each camera, which is there before. The schema of the Parquet file has what the metadata of episodes
+will say. `finalize` of the writer joins these files. LeRobot ignores the folder; penstock reads its episodes as part of
+the dataset.
 """
 
 from __future__ import annotations
@@ -43,6 +44,11 @@ def piece_path(root: Path, index: int) -> Path:
     return root / FOLDER / f"episode-{index:06d}.parquet"
 
 
+def video_path(root: Path, index: int, name: str) -> Path:
+    """Return the video of a camera of a pending episode."""
+    return root / FOLDER / f"episode-{index:06d}.{name}.mp4"
+
+
 def read_pending(info: Info, known: set[int], damage: list[str]) -> list[PendingEpisode]:
     """Return the pending episodes in the order of their index.
 
@@ -68,14 +74,11 @@ def _read(info: Info, path: Path) -> PendingEpisode:
         stored: Any = json.loads(require("pyarrow.parquet", "arrow").read_schema(path).metadata[KEY])
         if not is_dict(stored):
             raise FormatError(f"expected an object in the schema, got {stored!r}")
-        videos = {
-            name: VideoPlace(
-                info.video_file(name, chunk_index=number(place[0]), file_index=number(place[1])), 0.0, None
-            )
-            for name, place in stored["videos"].items()
-        }
+        index = number(stored["episode_index"])
+        cameras = [name for name, feature in info.features.items() if feature.dtype == "video"]
+        videos = {name: VideoPlace(video_path(info.root, index, name), 0.0, None) for name in cameras}
         entry = EpisodeEntry(
-            index=number(stored["episode_index"]),
+            index=index,
             length=number(stored["length"]),
             file=path,
             tasks=tuple(str(task) for task in stored["tasks"]),

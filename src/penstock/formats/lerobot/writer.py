@@ -1,19 +1,21 @@
 """Writing LeRobot datasets of version 3.0.
 
-1. `write` saves an episode: frames of cameras as video files, then one Parquet file in the folder `.penstock`, which
+1. `write` saves an episode in the folder `.penstock`: frames of cameras as video files, then one Parquet file, which
    appears when it is complete. From then on the episode lasts, whatever happens to the process.
-2. When the pending episodes reach the size of a data file, and in `close`, they are joined: first into data files with
-   a row group for each episode, then into a new file of metadata of episodes. This file is the one step that makes them
-   episodes of the data files. Totals, statistics and the removal of the pending files follow.
+2. When the pending episodes reach the size of a data file, and in `close`, they are joined: first into video files of
+   each camera and data files with a row group for each episode, then into a new file of metadata of episodes. This file
+   is the one step that makes them episodes of the joined files. Totals, statistics and the removal of the pending files
+   follow.
 
-A kill before that step leaves data files that no metadata name: the next writer removes them. A kill after it leaves
-pending files and old totals: the next writer finishes them. Readers ignore pending files of episodes in the metadata.
+A kill before that step leaves joined files that no metadata name: the next writer removes them, by the list that was
+written before them (`joining`). A kill after it leaves pending files and old totals: the next writer finishes them.
+Readers ignore pending files of episodes in the metadata.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +28,10 @@ from penstock.core.episode import Episode
 from penstock.core.narrowing import is_dict, is_list
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
-from penstock.errors import DataError, FormatError, SpecError, require
+from penstock.errors import ArgumentError, DataError, FormatError, SpecError, require
 from penstock.files import move, open_locked, write_atomic
 from penstock.formats.base.writer import Writer
-from penstock.formats.lerobot.creation import DATA_MB, WriteOptions, create_empty
+from penstock.formats.lerobot.creation import DATA_MB, VIDEO_MB, WriteOptions, create_empty
 from penstock.formats.lerobot.encoders import EncoderSettings, encode_cameras
 from penstock.formats.lerobot.encoding import (
     TASK,
@@ -45,19 +47,53 @@ from penstock.formats.lerobot.episodes import (
     read_tasks,
 )
 from penstock.formats.lerobot.info import INFO, INTERNAL, STATS, STRUCTURE, Info, read_info, read_json
-from penstock.formats.lerobot.pending import FOLDER, PendingEpisode, piece_path, read_pending
+from penstock.formats.lerobot.joining import (
+    JOURNAL,
+    MIB,
+    JoinedFile,
+    begin_journal,
+    data_groups,
+    numbers,
+    undo_journal,
+    video_groups,
+    write_data,
+    write_video,
+)
+from penstock.formats.lerobot.pending import FOLDER, PendingEpisode, piece_path, read_pending, video_path
 from penstock.formats.lerobot.stats import Figures, column_figures, merged, picture_figures
 from penstock.formats.lerobot.written_files import json_bytes, write_tables, write_tasks
 
 LOCK = ".penstock/lock"
 EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
-MIB = 1 << 20
+DATA_LIMIT, VIDEO_LIMIT = "data_files_size_in_mb", "video_files_size_in_mb"
+FILE_MB = {DATA_LIMIT: DATA_MB, VIDEO_LIMIT: VIDEO_MB}
 
 
 def create(path: Path, spec: Spec, metadata: Mapping[str, Any], options: WriteOptions) -> LeRobotWriter:
     """Create an empty dataset, and open it for writing; see `create_empty`."""
     create_empty(path, spec, metadata, options)
     return LeRobotWriter(path, spec)
+
+
+def change_sizes(root: Path, sizes: Mapping[str, int]) -> None:
+    """Change the sizes of files and folders for episodes that are saved from now on.
+
+    Args:
+        root: Folder of the dataset.
+        sizes: MiB or files by name: `data_files_size_in_mb`, `video_files_size_in_mb` or `chunks_size`.
+
+    Raises:
+        ArgumentError: A size is below 1.
+        LockedError: A writer is open.
+    """
+    if wrong := {name: size for name, size in sizes.items() if size < 1}:
+        raise ArgumentError(f"expected sizes of at least 1, got {wrong}")
+    (root / FOLDER).mkdir(exist_ok=True)
+    lock = open_locked(root / LOCK, os.O_RDWR | os.O_CREAT)
+    try:
+        write_atomic(root / INFO, json_bytes({**read_info(root).entries, **sizes}), durable="folder")
+    finally:
+        os.close(lock)
 
 
 class LeRobotWriter(Writer):
@@ -91,7 +127,7 @@ class LeRobotWriter(Writer):
             self._tasks = [tasks[i] for i in range(len(tasks))]
             self._statistics = _read_statistics(self._info)
             self._pending = read_pending(self._info, {entry.index for entry in self._entries}, damage)
-            self._remove_orphans()
+            self._remove_leftovers()
             if self._info.entries.get("total_episodes") != len(self._entries):  # a writer was killed before it did
                 self._statistics = {}
                 figures = read_statistics(self._info, [entry.index for entry in self._entries])
@@ -131,7 +167,7 @@ class LeRobotWriter(Writer):
         if videos is not None and set(videos) != (cameras := self._cameras()):
             raise DataError(f"expected files of the cameras {sorted(cameras)}, got {sorted(videos)}")
         self._pending.append(self._save(episode, videos or {}))
-        if self._pending_mb(len(episode)) >= self._limit:
+        if self._pending_mb(len(episode)) >= self._limit(DATA_LIMIT):
             self.finalize()
         return len(self) - 1
 
@@ -150,27 +186,29 @@ class LeRobotWriter(Writer):
         """Join the pending episodes into data files and metadata, so that LeRobot reads them."""
         if not self._pending:
             return
-        rows: list[dict[str, Any]] = []
-        start = sum(entry.length for entry in self._entries)
-        place = self._next_file("data")
-        group: list[PendingEpisode] = []
-        number = _numbers(self._next_file("meta/episodes"))
-        for i, episode in enumerate(self._pending):
-            group.append(episode)
-            rows.append(self._row(episode, place, start, number))
-            start += episode.entry.length
-            size = sum(os.path.getsize(each.path) for each in group) / MIB
-            if i == len(self._pending) - 1 or size >= self._limit:
-                self._join(group, self._info.data_file(**_numbers(place)))
-                group = []
-                place = self._after(place)
-        self._write_rows(rows, number)
+        data = list(data_groups(self._pending, self._limit(DATA_LIMIT), self._next_file("data"), self._after))
+        videos = {name: list(self._video_groups(name)) for name in self._pending[0].entry.videos}
+        begin_journal(self._info, data, videos)
+        places: dict[int, dict[str, Any]] = {episode.entry.index: {} for episode in self._pending}
+        for name, files in videos.items():
+            for file in files:
+                for index, place in write_video(self._info, name, file).items():
+                    places[index] |= place
+        for file in data:
+            write_data(self._info, file)
+            for episode in file.episodes:
+                where = {"data/chunk_index": file.place[0], "data/file_index": file.place[1]}
+                places[episode.entry.index] = where | places[episode.entry.index]
+        self._write_rows(places)
         self._entries = read_entries(self._info, [])
         for episode in self._pending:
             self._add_statistics(episode.statistics)
         self._write_totals()
+        (self._root / JOURNAL).unlink()
         for episode in self._pending:
             episode.path.unlink()
+            for video in episode.entry.videos.values():
+                video.file.unlink()
         self._pending = []
 
     def close(self) -> None:
@@ -183,10 +221,14 @@ class LeRobotWriter(Writer):
             os.close(self._lock)
             self._lock = -1
 
-    @property
-    def _limit(self) -> float:
-        limit = self._info.entries.get("data_files_size_in_mb")
-        return limit if isinstance(limit, (int, float)) and limit > 0 else DATA_MB
+    def _limit(self, name: str) -> float:
+        """Return the MiB of a full file."""
+        limit = self._info.entries.get(name)
+        return limit if isinstance(limit, (int, float)) and limit > 0 else FILE_MB[name]
+
+    def _video_groups(self, name: str) -> Iterator[JoinedFile]:
+        first = self._next_file(f"videos/{name}")
+        return video_groups(name, self._pending, self._limit(VIDEO_LIMIT), first, self._after)
 
     def _pending_mb(self, steps: int) -> float:
         """Size of the pending files and one more episode of so many steps, as LeRobot estimates it."""
@@ -212,7 +254,7 @@ class LeRobotWriter(Writer):
         fields: list[Any] = []
         arrays: list[Any] = []
         figures: dict[str, Figures] = {}
-        videos = self._save_videos(episode, encoded)
+        self._save_videos(index, episode, encoded)
         for path, stored in self._stored.items():
             column = columns.pop(path, episode.columns[path])
             if stored.feature.dtype != "video":
@@ -237,30 +279,22 @@ class LeRobotWriter(Writer):
             "length": len(episode),
             "tasks": list(entry.tasks),
             "metadata": entry.extra,
-            "videos": videos,
             "statistics": _plain(figures),
         }
         schema = pa.schema(fields, metadata={KEY: json_bytes(described)})
         write_tables(entry.file, schema, [pa.Table.from_arrays(arrays, schema=schema)])
         return read_one(self._info, entry.file, figures)
 
-    def _save_videos(self, episode: Episode, encoded: Mapping[str, Path]) -> dict[str, tuple[int, int]]:
-        """Make the next video file of each camera. Returns the numbers of its chunk and file, by feature."""
-        places: dict[str, tuple[int, int]] = {}
+    def _save_videos(self, index: int, episode: Episode, encoded: Mapping[str, Path]) -> None:
+        """Make the video of each camera of a pending episode."""
         frames: dict[Path, AnyArray] = {}
-        for column in self._stored:
-            name = self._stored[column].feature.name
-            if self._stored[column].feature.dtype != "video":
-                continue
-            places[name] = self._next_file(f"videos/{name}")
-            path = self._info.video_file(name, **_numbers(places[name]))
-            path.parent.mkdir(parents=True, exist_ok=True)
+        for column in self._cameras():
+            path = video_path(self._root, index, self._stored[column].feature.name)
             if column in encoded:
-                move(encoded[column], path)
+                move(encoded[column], path, overwrite=True)
             else:
                 frames[path] = np.asarray(episode.columns[column])
         encode_cameras(frames, self._info.fps, EncoderSettings.of(self._internal()))
-        return places
 
     def _add_tasks(self, tasks: Sequence[str]) -> None:
         new = [task for task in dict.fromkeys(tasks) if task not in self._tasks]
@@ -281,62 +315,35 @@ class LeRobotWriter(Writer):
         chunk, file = place
         return (chunk + 1, 0) if file >= self._info.chunks_size - 1 else (chunk, file + 1)
 
-    def _remove_orphans(self) -> None:
-        """Remove data files that no metadata name, and pending files of episodes that metadata name."""
-        known = {entry.file for entry in self._entries}
-        for path in (self._root / "data").glob("chunk-*/file-*.parquet"):
-            if path not in known:
-                path.unlink()
+    def _remove_leftovers(self) -> None:
+        """Remove what a killed writer left: joined files, and pending files of episodes that metadata name."""
+        videos = {video.file for entry in self._entries for video in entry.videos.values()}
+        undo_journal(self._info, {entry.file for entry in self._entries} | videos)
         pending = {episode.path for episode in self._pending}
-        for path in (self._root / FOLDER).glob("episode-*.parquet"):
+        pending |= {video.file for episode in self._pending for video in episode.entry.videos.values()}
+        for path in (self._root / FOLDER).glob("episode-*"):
             if path not in pending:
                 path.unlink()
 
-    def _join(self, episodes: Sequence[PendingEpisode], path: Path) -> None:
-        parquet = require("pyarrow.parquet", "arrow")
-        tables = (parquet.read_table(episode.path, use_threads=False) for episode in episodes)
-        first = parquet.read_schema(episodes[0].path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_tables(path, first.remove_metadata(), tables)
+    def _write_rows(self, places: Mapping[int, Mapping[str, Any]]) -> None:
+        """Write the file of metadata that makes the pending episodes part of the dataset.
 
-    def _row(
-        self, episode: PendingEpisode, place: tuple[int, int], start: int, number: Mapping[str, int]
-    ) -> dict[str, Any]:
-        """The row of an episode in the metadata of episodes."""
-        entry = episode.entry
-        row: dict[str, Any] = {
-            "episode_index": entry.index,
-            "tasks": list(entry.tasks),
-            "length": entry.length,
-            "data/chunk_index": place[0],
-            "data/file_index": place[1],
-            "dataset_from_index": start,
-            "dataset_to_index": start + entry.length,
-        }
-        for name, video in entry.videos.items():
-            file = video.file
-            row |= {
-                f"videos/{name}/chunk_index": int(file.parent.name.removeprefix("chunk-")),
-                f"videos/{name}/file_index": int(file.stem.removeprefix("file-")),
-                f"videos/{name}/from_timestamp": 0.0,
-                f"videos/{name}/to_timestamp": entry.length / self._info.fps,
-            }
-        for name, figures in episode.statistics.items():
-            row |= {f"stats/{name}/{figure}": _listed(value) for figure, value in figures.items()}
-        return row | {
-            "meta/episodes/chunk_index": number["chunk_index"],
-            "meta/episodes/file_index": number["file_index"],
-        }
-
-    def _write_rows(self, rows: Sequence[Mapping[str, Any]], number: Mapping[str, int]) -> None:
-        """Write the file of metadata that makes the pending episodes part of the dataset."""
+        Args:
+            places: Where data and videos of each episode are, by its index.
+        """
         pa = arrow()
         known = episode_files(self._info)
+        number = numbers(self._next_file("meta/episodes"))
+        start = sum(entry.length for entry in self._entries)
+        rows: list[dict[str, Any]] = []
+        for episode in self._pending:
+            rows.append(_row(episode, places[episode.entry.index], start, number))
+            start += episode.entry.length
         if known:  # the columns of another writer, which LeRobot wants to be equal in all files
             schema = require("pyarrow.parquet", "arrow").read_schema(known[0]).remove_metadata()
-            table = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+            table = pa.Table.from_pylist(rows, schema=schema)
         else:
-            table = pa.Table.from_pylist([dict(row) for row in rows])
+            table = pa.Table.from_pylist(rows)
         extra = {str(each.entry.index): each.entry.extra for each in self._pending}
         table = table.replace_schema_metadata({KEY: json_bytes(extra)})
         path = self._root / EPISODES.format(**number)
@@ -416,8 +423,19 @@ def _read_statistics(info: Info) -> dict[str, Figures]:
     return {name: {figure: np.asarray(value) for figure, value in figures.items()} for name, figures in stored.items()}
 
 
-def _numbers(place: tuple[int, int]) -> dict[str, int]:
-    return {"chunk_index": place[0], "file_index": place[1]}
+def _row(episode: PendingEpisode, place: Mapping[str, Any], start: int, number: Mapping[str, int]) -> dict[str, Any]:
+    """Return the row of an episode in the metadata of episodes, with its columns in LeRobot's order."""
+    entry = episode.entry
+    described = {"episode_index": entry.index, "tasks": list(entry.tasks), "length": entry.length}
+    rows = {"dataset_from_index": start, "dataset_to_index": start + entry.length}
+    data = {name: value for name, value in place.items() if name.startswith("data/")}
+    figures = {
+        f"stats/{name}/{figure}": _listed(value)
+        for name, each in episode.statistics.items()
+        for figure, value in each.items()
+    }
+    meta = {f"meta/episodes/{name}": value for name, value in number.items()}
+    return {**described, **data, **rows, **place, **figures, **meta}
 
 
 def _listed(value: Any) -> Any:

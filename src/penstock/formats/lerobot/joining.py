@@ -1,0 +1,163 @@
+"""Join pending episodes into the files of a dataset: which episodes share a file, and the files themselves.
+
+As in LeRobot, a data file is full when the next episode would make it larger than its size, and so is a video file; the
+files of data and of each camera are full at different episodes.
+
+The list of the files that a writer makes is on the disk before the first of them (`JOURNAL`), and is removed when the
+metadata name them. A writer that finds a list removes the files on it that no metadata name. So it never removes a file
+that another program left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from penstock.containers.video import PacketIndex, packet_index
+from penstock.containers.video.joining import can_join, join_videos
+from penstock.core.boundary import parsing
+from penstock.core.narrowing import is_dict, is_list
+from penstock.errors import FormatError, require
+from penstock.files import write_atomic
+from penstock.formats.lerobot.episodes import number
+from penstock.formats.lerobot.info import Info, read_json
+from penstock.formats.lerobot.pending import FOLDER, PendingEpisode
+from penstock.formats.lerobot.written_files import json_bytes, write_tables
+
+JOURNAL = f"{FOLDER}/joining.json"
+MIB = 1 << 20
+Place = tuple[int, int]
+"""Numbers of the chunk and of the file in it."""
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedFile:
+    """A file of consecutive pending episodes.
+
+    Args:
+        place: Its numbers.
+        episodes: The episodes.
+        indexes: Packets of the video of each episode; none for a data file.
+    """
+
+    place: Place
+    episodes: Sequence[PendingEpisode]
+    indexes: Sequence[PacketIndex] = ()
+
+
+def data_groups(
+    episodes: Sequence[PendingEpisode], limit: float, first: Place, after: Callable[[Place], Place]
+) -> Iterator[JoinedFile]:
+    """Divide episodes into data files.
+
+    Args:
+        episodes: At least one.
+        limit: MiB of a full file.
+        first: Numbers of the first file.
+        after: Returns the numbers of the next file.
+    """
+    file = JoinedFile(first, ())
+    for episode in episodes:
+        file = replace(file, episodes=[*file.episodes, episode])
+        if sum(os.path.getsize(each.path) for each in file.episodes) / MIB >= limit:
+            yield file
+            file = JoinedFile(after(file.place), ())
+    if file.episodes:
+        yield file
+
+
+def video_groups(
+    name: str, episodes: Sequence[PendingEpisode], limit: float, first: Place, after: Callable[[Place], Place]
+) -> Iterator[JoinedFile]:
+    """Divide episodes into video files of a camera. Episodes that were encoded in another way begin a file.
+
+    Args:
+        name: Feature of the camera.
+        episodes: At least one.
+        limit: MiB of a full file.
+        first: Numbers of the first file.
+        after: Returns the numbers of the next file.
+    """
+    file, size = JoinedFile(first, ()), 0.0
+    for episode in episodes:
+        path = episode.entry.videos[name].file
+        index = packet_index(path, keep=False)
+        if len(index) != episode.entry.length:
+            raise FormatError(f"expected {episode.entry.length} frames, got {len(index)}", path=path)
+        own = os.path.getsize(path) / MIB
+        if file.episodes and (size + own >= limit or not can_join(file.indexes[0], index)):
+            yield file
+            file, size = JoinedFile(after(file.place), ()), 0.0
+        file = JoinedFile(file.place, [*file.episodes, episode], [*file.indexes, index])
+        size += own
+    yield file
+
+
+def write_data(info: Info, file: JoinedFile) -> None:
+    """Write a data file with a row group for each episode."""
+    parquet = require("pyarrow.parquet", "arrow")
+    path = info.data_file(**numbers(file.place))
+    tables = (parquet.read_table(episode.path, use_threads=False) for episode in file.episodes)
+    first = parquet.read_schema(file.episodes[0].path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_tables(path, first.remove_metadata(), tables)
+
+
+def write_video(info: Info, name: str, file: JoinedFile) -> dict[int, dict[str, Any]]:
+    """Write a video file of a camera. Returns its entries in the metadata, by index of the episode."""
+    path = info.video_file(name, **numbers(file.place))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    join_videos([each.entry.videos[name].file for each in file.episodes], file.indexes, info.fps, path)
+    entries: dict[int, dict[str, Any]] = {}
+    frames = 0
+    for each in file.episodes:
+        entries[each.entry.index] = {
+            f"videos/{name}/chunk_index": file.place[0],
+            f"videos/{name}/file_index": file.place[1],
+            f"videos/{name}/from_timestamp": frames / info.fps,
+            f"videos/{name}/to_timestamp": (frames + each.entry.length) / info.fps,
+        }
+        frames += each.entry.length
+    return entries
+
+
+def begin_journal(info: Info, data: Sequence[JoinedFile], videos: Mapping[str, Sequence[JoinedFile]]) -> None:
+    """Write the list of the files that are made next."""
+    places = {name: [file.place for file in files] for name, files in videos.items()}
+    listed = {"data": [file.place for file in data], "videos": places}
+    write_atomic(info.root / JOURNAL, json_bytes(listed), durable="folder")
+
+
+def undo_journal(info: Info, known: set[Path]) -> None:
+    """Remove the files that a killed writer made and no metadata name, and the list of them.
+
+    Args:
+        info: The dataset.
+        known: Files that metadata name.
+    """
+    journal = info.root / JOURNAL
+    if not journal.is_file():
+        return
+    with parsing(journal):
+        listed = read_json(journal)
+        if not is_list(listed.get("data")) or not is_dict(listed.get("videos")):
+            raise FormatError("expected the numbers of files")
+        files = [info.data_file(**_read_numbers(place)) for place in listed["data"]]
+        for name, places in listed["videos"].items():
+            files += [info.video_file(str(name), **_read_numbers(place)) for place in places]
+    for path in files:
+        if path not in known:
+            path.unlink(missing_ok=True)
+    journal.unlink()
+
+
+def numbers(place: Place) -> dict[str, int]:
+    """Return the numbers of a file under the names that LeRobot gives them."""
+    return {"chunk_index": place[0], "file_index": place[1]}
+
+
+def _read_numbers(place: Any) -> dict[str, int]:
+    return numbers((number(place[0]), number(place[1])))
