@@ -68,7 +68,7 @@ MODULES = (
     "penstock.load.printed",
     "penstock.load.ranks",
     "penstock.load.roofline",
-    "penstock.load.shares",
+    "penstock.data.shares",
     "penstock.load.skips",
     "penstock.load.staging",
     "penstock.load.ticket",

@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray
 from penstock.core.columns import nest, under
+from penstock.core.episode_picture import EpisodePicture
 from penstock.core.frozen import set_fields
 from penstock.core.html import columns_table, page
 from penstock.core.ragged import Array, Ragged
@@ -106,6 +107,19 @@ class Episode:
         texts = [path for path, field in self.spec.items() if field.kind == "text"]
         summary = ", ".join([counted(len(self), "step"), *(f"{key} {value}" for key, value in self.metadata.items())])
         return page(f"Episode {self.id}", summary[:METADATA], columns_table(self.columns, texts))
+
+    def show(self) -> EpisodePicture:
+        """Show frames of the cameras and curves of all numbers, with missing values marked, in a notebook.
+
+        Returns:
+            The picture. Frames need Pillow.
+
+        Example:
+            >>> import penstock
+            >>> penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[3])[0].show()
+            Picture of episode 0, 3 steps: rewards
+        """
+        return EpisodePicture(self)
 
     def _array(self, path: str) -> AnyArray:
         value: Any = self.columns[path]

@@ -110,21 +110,35 @@ def preview(array: Array, *, text: bool = False) -> object:
         return _shortened(array.preview(ROWS, text=text))
     shown = array[:ROWS]
     if array.dtype == np.uint8 and len(array) and is_picture(array.shape[1:]) and importlib.util.find_spec("PIL"):
-        return Markup("".join(_image(frames[-1]) for frames in pictures(np.asarray(shown))))
+        return Markup("".join(image(frames[-1], SIDE) for frames in pictures(np.asarray(shown))))
     with np.printoptions(precision=4, threshold=8, edgeitems=2):
         rows = [f"{row:.4g}" if isinstance(row, np.floating) else " ".join(str(row).split()) for row in shown]
     return _shortened(", ".join([*rows, "..."] if len(array) > ROWS else rows))
 
 
-def _image(frame: AnyArray) -> str:
-    """A picture as a PNG in the page itself, of at most `SIDE` pixels a side."""
+def caption(text: str) -> Markup:
+    """Return a faint line of text.
+
+    Args:
+        text: The text.
+    """
+    return Markup(f'<div style="{FAINT};margin:6px 0 2px">{_escaped(text)}</div>')
+
+
+def image(frame: AnyArray, side: int) -> str:
+    """Return a picture as a PNG in the page itself. Needs Pillow.
+
+    Args:
+        frame: `[H, W, 3]` uint8.
+        side: Most pixels of a side.
+    """
     pillow: Any = importlib.import_module("PIL.Image")
-    image = pillow.fromarray(frame)
-    image.thumbnail((SIDE, SIDE))
+    small = pillow.fromarray(frame)
+    small.thumbnail((side, side))
     file = io.BytesIO()
-    image.save(file, "PNG")
+    small.save(file, "PNG")
     data = base64.b64encode(file.getvalue()).decode("ascii")
-    style = f"display:inline;height:{SIDE}px;margin:2px 4px 2px 0;image-rendering:pixelated"
+    style = f"display:inline;height:{side}px;margin:2px 4px 2px 0;image-rendering:pixelated"
     return f'<img alt="" style="{style}" src="data:image/png;base64,{data}">'
 
 

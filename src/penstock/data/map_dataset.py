@@ -20,6 +20,7 @@ from penstock.data.iter_dataset import IterDataset
 from penstock.data.map_function import ColumnFunction, MapFn, Mapped
 from penstock.data.names import source_text
 from penstock.data.origin import DatasetOrigin, DerivedOrigin
+from penstock.data.plan_picture import PlanPicture, upcoming
 from penstock.data.relabel import GoalChoice, Relabelled
 from penstock.data.sample_blocks import SampleBlocks, check_batches
 from penstock.data.scan import By, WeightFn, sample_weights, scan
@@ -668,6 +669,32 @@ class MapDataset:
             [0.0, 0.0, 1.0]
         """
         return _with_function(self, Relabelled(fn, None, version, goal, digest=FunctionDigest.of(fn, version)))
+
+    def show(self, batch_size: int | None = None, *, batches: int = 16, position: int = 0) -> PlanPicture:
+        """Show what a loader will serve, before it serves it: batches, layout, mixing, shares of a mix.
+
+        No data are read.
+
+        Args:
+            batch_size: Samples of a batch, at least 1. Not allowed if `batches()` plans them. The default is None: 64.
+            batches: Most batches to show, at least 1. The default is 16.
+            position: First position, 0 or more. The default is 0.
+
+        Returns:
+            The figures. Notebooks show them as pictures, and `print` as sentences.
+
+        Raises:
+            PlanError: The dataset is empty, or a number is out of range.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"x": np.arange(9)}, lengths=[4, 3, 2])
+            >>> data.sequences().pack(6).show(batch_size=2)
+            1 batch at positions 0 to 1 of epoch 0 of 2 samples
+            25 % of the places are padding
+            no two sequences of the epoch are from one episode
+        """
+        return PlanPicture.of(self, *upcoming(self.plan, batch_size, batches, position))
 
     def iterate(
         self, batch_size: int, *, epochs: int | None = 1, drop_last: bool = False, allow_empty: bool = False

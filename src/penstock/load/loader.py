@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from penstock.core.boundary import loading_state
 from penstock.data.iter_dataset import IterDataset
 from penstock.data.map_dataset import MapDataset, require_samples
+from penstock.data.plan_picture import PlanPicture
 from penstock.errors import PlanError
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.metrics import Metrics
@@ -276,6 +277,36 @@ class Loader:
             return given.pipeline.why(parsed, column)
         source = self._cursor.owner(parsed)
         return why(source.dataset, parsed, source.skips, column)
+
+    def show(self, batches: int = 16, *, position: int | None = None) -> PlanPicture:
+        """Show what the loader will serve, before it serves it: batches, layout, mixing, shares of a mix.
+
+        No data are read, and the state does not change. Batches are those of all ranks together.
+
+        Args:
+            batches: Most batches to show, at least 1. The default is 16.
+            position: First position, 0 or more. The default is None: the position of the loader.
+
+        Returns:
+            The figures. Notebooks show them as pictures, and `print` as sentences.
+
+        Raises:
+            PlanError: The dataset is not a `MapDataset`, there are no batches, or a number is out of range.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"x": np.arange(100)}, lengths=[10] * 10)
+            >>> Loader(data.samples(), batch_size=20).show(batches=2).mixing.same[0] > 0.8
+            np.True_
+        """
+        _, feed, state = self._cursor.place()
+        if not isinstance(feed, PositionSource):
+            raise PlanError("expected a loader of a MapDataset, got one of a stream, whose rows are not planned")
+        if batches < 1 or (position is not None and position < 0):
+            raise PlanError(f"expected at least one batch from position 0 or later, got {batches} from {position}")
+        return PlanPicture.of(
+            feed.dataset, *feed.upcoming(state if position is None else {"position": position}, batches)
+        )
 
     def explain(self, batches: int = 64) -> Explanation | LiveExplanation:
         """Measure every stage on the next batches and name the bottleneck.

@@ -26,7 +26,7 @@ from penstock.core.selection import Selection
 from penstock.data.map_dataset import MapDataset
 from penstock.data.recycler import Recycler
 from penstock.data.sample_blocks import LONGEST_SEARCH
-from penstock.errors import StateError, WorkerError
+from penstock.errors import PlanError, StateError, WorkerError
 from penstock.load.batch_source import Batches, Job, State, Timed, untimed
 from penstock.load.ranks import Ranks
 from penstock.load.seams import MixRecord, records
@@ -231,6 +231,28 @@ class PositionSource:
                 (hi - lo) * self.row.nbytes // self.ranks.world,
             )
             lo = hi
+
+    def upcoming(self, state: State, batches: int) -> tuple[IntArray, IntArray]:
+        """Return the samples of the next batches of an epoch, over all ranks and without skipped ones.
+
+        Args:
+            state: A state.
+            batches: Most batches.
+
+        Returns:
+            `[n]` positions, and `[b + 1]` first sample of each batch among them, and the end.
+
+        Raises:
+            PlanError: There are no more batches.
+        """
+        epoch_slice = self.epoch_slice(int(state["position"]))
+        if epoch_slice is None:
+            raise PlanError("expected batches to show, got a loader without any")
+        edges = [epoch_slice.lo]
+        while len(edges) <= batches and edges[-1] < epoch_slice.hi:
+            edges += self._edges(edges[-1], epoch_slice.hi)[1:].tolist()
+        edges = edges[: batches + 1]
+        return self.skips.positions(np.arange(edges[0], edges[-1])), np.array(edges) - edges[0]
 
     def with_prefetch(self, prefetch: int, threads: int) -> tuple[PositionSource, int]:
         """Limit the batches of a job, so that threads work on several jobs and `prefetch` batches are ahead at most.

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.core.columns import Columns
-from penstock.core.selection import Selection
-from penstock.core.spec import Align
 from penstock.data.map_dataset import MapDataset
-from penstock.errors import PlanError, StateError
-from penstock.formats.base.source import Source
+from penstock.data.planned_rows import planned_rows, source_name, view_of
+from penstock.data.shares import shares_of
+from penstock.errors import StateError
 from penstock.load.printed import printed
-from penstock.load.shares import shares_of
 from penstock.load.skips import Skips
 from penstock.load.ticket import Ticket
 from penstock.plan.outputs import View
@@ -112,17 +109,18 @@ def why(dataset: MapDataset, ticket: Ticket, skips: Skips, column: str | None = 
     Raises:
         PlanError: The column is unknown.
     """
-    number = _view(dataset, column)
+    number = view_of(dataset, column)
     view = dataset.plan.views[number]
     positions = _positions(ticket, skips)
-    lines = _lines(dataset, dataset.resolve(positions)[number], number)
+    lines = planned_rows(dataset, dataset.resolve(positions)[number], number)
     sample = lines.pop("sample")
+    del lines["place"]
     epoch = dataset.plan.locate(positions)[0]
     table: dict[str, npt.NDArray[Any]] = {"position": positions[sample], "epoch": epoch[sample], **lines}
     shares = shares_of(dataset.plan, positions)
     table["share"] = np.ones(len(sample)) if shares is None else shares.share[sample, lines["source"]]
     table["skipped"] = skips.covers(positions)[sample]
-    names = tuple(_name(source) for source in dataset.sources)
+    names = tuple(source_name(source) for source in dataset.sources)
     return Why(ticket, view, Columns(table, len(sample)), names, shares.names if shares else ())
 
 
@@ -137,76 +135,3 @@ def _positions(ticket: Ticket, skips: Skips) -> Int:
             f"them by a ticket such as {Ticket(ticket.position, LISTED, ticket.digest)}"
         )
     return skips.positions(np.arange(lo, hi))
-
-
-def _view(dataset: MapDataset, column: str | None) -> int:
-    """The view of a column, or by default the widest range, of steps rather than boundaries."""
-    reads, views = dataset.plan.reads, dataset.plan.views
-    if column is not None:
-        numbers = [read.view for read in reads if read.name == column]
-        if not numbers:
-            raise PlanError(f"expected an output among {[read.name for read in reads]}, got {column!r}")
-        return numbers[0]
-    rank = {"step": 3, "boundary": 2, "values": 1, "episode": 0}
-    return max(range(len(views)), key=lambda v: (rank[views[v].align], len(views[v].steps), -v))
-
-
-def _lines(dataset: MapDataset, selection: Selection, number: int) -> dict[str, npt.NDArray[Any]]:
-    """The real spans of a selection. Spans with consecutive rows of one sequence of one sample are one line."""
-    if selection.real is not None:
-        selection = _real(selection)
-    segment = np.ones_like(selection.at) if selection.segment is None else selection.segment
-    episode, begin = _owners(dataset, selection, number)
-    key = np.stack([selection.at // selection.shape[1], selection.source, episode, segment])
-    new = np.ones(len(selection.at), np.bool_)
-    ends = selection.start + selection.length
-    new[1:] = np.any(key[:, 1:] != key[:, :-1], axis=0) | (ends[:-1] != selection.start[1:])
-    first = np.flatnonzero(new)
-    rows = np.add.reduceat(selection.length, first) if len(first) else first
-    return {
-        "sample": key[0, first],
-        "source": selection.source[first],
-        "episode": episode[first],
-        "first_row": selection.start[first],
-        "rows": rows,
-        "step": (selection.start - begin)[first],
-        "segment": segment[first],
-    }
-
-
-def _real(selection: Selection) -> Selection:
-    """The selection without spans that repeat an edge. A range without any real row keeps none."""
-    kept = np.flatnonzero(np.asarray(selection.real))
-    segment, position = (None if extra is None else extra[kept] for extra in (selection.segment, selection.position))
-    source, start, length, destination = (
-        a[kept] for a in (selection.source, selection.start, selection.length, selection.at)
-    )
-    return Selection(source, start, length, destination, selection.shape, None, segment, position)
-
-
-def _owners(dataset: MapDataset, selection: Selection, number: int) -> tuple[Int, Int]:
-    """`[m]` the episode of each span in its source, and `[m]` the first row of that episode."""
-    episode, begin = np.zeros_like(selection.at), np.zeros_like(selection.at)
-    for source in np.unique(selection.source).tolist():
-        mine = selection.source == source
-        first = _first_rows(dataset, source, number)
-        owner = first.searchsorted(selection.start[mine], side="right") - 1
-        episode[mine], begin[mine] = owner, first[owner]
-    return episode, begin
-
-
-def _first_rows(dataset: MapDataset, source: int, number: int) -> Int:
-    """`[E + 1]` first row of each episode of a source, in the row space of a view."""
-    view, data_source = dataset.plan.views[number], dataset.sources[source]
-    columns = (read.of(source) for read in dataset.plan.reads if read.view == number)
-    column = next((name for name in columns if name is not None), view.column)
-    if not column:  # a view that only a column which was selected away read
-        return data_source.rows(cast(Align, view.align))
-    rows = data_source.rows(data_source.spec[column].align)
-    return rows if view.align != "values" else data_source.value_offsets(column)[rows]
-
-
-def _name(source: Source) -> str:
-    """Path of a source, or its type."""
-    places = (getattr(source, name, None) for name in ("path", "folder"))
-    return next((str(place) for place in places if isinstance(place, str | Path)), type(source).__name__)

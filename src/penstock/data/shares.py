@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import FloatArray, IntArray
 from penstock.plan.base import DerivedPlan, Plan
 from penstock.plan.mixed import MixedPlan
-
-Int = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,10 +22,10 @@ class Shares:
     """
 
     names: tuple[str, ...]
-    share: npt.NDArray[np.float64]
+    share: FloatArray
 
 
-def shares_of(plan: Plan, positions: Int) -> Shares | None:
+def shares_of(plan: Plan, positions: IntArray) -> Shares | None:
     """Return the parts of the mix in a plan, or None if there is no mix.
 
     Shares that change are the shares at each position. Packs and mixes of mixes hide the position; then they are the
@@ -50,7 +48,7 @@ def shares_of(plan: Plan, positions: Int) -> Shares | None:
     return Shares(numbers.names, share)
 
 
-def _found(plan: Plan, k: Int | None) -> Shares | None:
+def _found(plan: Plan, k: IntArray | None) -> Shares | None:
     """Shares at positions `k`, or one row with the shares at the start if the position is unknown."""
     if isinstance(plan, MixedPlan):
         return _of_mix(plan, k)
@@ -60,13 +58,13 @@ def _found(plan: Plan, k: Int | None) -> Shares | None:
     return _found(upstream, plan.positions(k) if isinstance(plan, DerivedPlan) and k is not None else None)
 
 
-def _of_mix(mix: MixedPlan, k: Int | None) -> Shares:
+def _of_mix(mix: MixedPlan, k: IntArray | None) -> Shares:
     begin = np.array([position for position, _ in mix.course.stretches])
     table = np.array([[float(share) for share in shares] for _, shares in mix.course.stretches])
     place = np.zeros(1, np.int64) if k is None else mix.locate(k)[1]
     share = table[begin.searchsorted(place, side="right") - 1]
     names: list[str] = []
-    blocks: list[npt.NDArray[np.float64]] = []
+    blocks: list[FloatArray] = []
     for number, part in enumerate(mix.parts):
         inner = _found(part.plan, None) or Shares(("",) * part.sources, np.ones((1, part.sources)))
         names += [f"{part.name}/{name}" if name else part.name for name in inner.names]

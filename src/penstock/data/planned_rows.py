@@ -1,0 +1,135 @@
+"""Rows of planned samples: source, episode and steps of each range of rows, without reading a value.
+
+Batch tickets (`Loader.why`) and pictures of plans (`PlanPicture`) are made of these.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from penstock.core.arrays import IntArray
+from penstock.core.selection import Selection
+from penstock.core.spec import Align
+from penstock.errors import PlanError
+from penstock.formats.base.source import Source
+
+if TYPE_CHECKING:
+    from penstock.data.map_dataset import MapDataset
+
+
+def view_of(dataset: MapDataset, column: str | None = None) -> int:
+    """Return the number of the view whose rows say where samples come from.
+
+    Args:
+        dataset: The samples.
+        column: Output whose view it is. The default is None: the widest range, of steps rather than boundaries.
+
+    Raises:
+        PlanError: There is no such output.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"observations": np.arange(4), "rewards": np.arange(3)}, lengths=[3]).samples()
+        >>> data.plan.views[view_of(data)].align, data.plan.views[view_of(data, "observations")].align
+        ('step', 'boundary')
+    """
+    reads, views = dataset.plan.reads, dataset.plan.views
+    if column is not None:
+        numbers = [read.view for read in reads if read.name == column]
+        if not numbers:
+            raise PlanError(f"expected an output among {[read.name for read in reads]}, got {column!r}")
+        return numbers[0]
+    rank = {"step": 3, "boundary": 2, "values": 1, "episode": 0}
+    return max(range(len(views)), key=lambda v: (rank[views[v].align], len(views[v].steps), -v))
+
+
+def planned_rows(dataset: MapDataset, selection: Selection, number: int) -> dict[str, IntArray]:
+    """Return the real rows of a selection, one line for each range of consecutive rows of one sequence of one sample.
+
+    Args:
+        dataset: The samples.
+        selection: Their rows in one view.
+        number: Number of the view.
+
+    Returns:
+        `[m]` int64 by name: `sample` (number in the selection), `place` (first place in the sample), `source`,
+        `episode`, `first_row` and `rows` (in the row space of the view), `step` (first row, from the start of its
+        episode), and `segment` (number of the sequence in its pack, from 1).
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3]).sequences()
+        >>> lines = planned_rows(data, data.resolve(np.array([1]))[0], 0)
+        >>> {name: values.tolist() for name, values in lines.items() if name in ("episode", "first_row", "rows")}
+        {'episode': [1], 'first_row': [2], 'rows': [3]}
+    """
+    if selection.real is not None:
+        selection = _real(selection)
+    segment = np.ones_like(selection.at) if selection.segment is None else selection.segment
+    episode, begin = _owners(dataset, selection, number)
+    key = np.stack([selection.at // selection.shape[1], selection.source, episode, segment])
+    new = np.ones(len(selection.at), np.bool_)
+    ends = selection.start + selection.length
+    new[1:] = np.any(key[:, 1:] != key[:, :-1], axis=0) | (ends[:-1] != selection.start[1:])
+    first = np.flatnonzero(new)
+    rows = np.add.reduceat(selection.length, first) if len(first) else first
+    return {
+        "sample": key[0, first],
+        "place": (selection.at % selection.shape[1])[first],
+        "source": selection.source[first],
+        "episode": episode[first],
+        "first_row": selection.start[first],
+        "rows": rows,
+        "step": (selection.start - begin)[first],
+        "segment": segment[first],
+    }
+
+
+def _real(selection: Selection) -> Selection:
+    """The selection without spans that repeat an edge. A range without any real row keeps none."""
+    kept = np.flatnonzero(np.asarray(selection.real))
+    segment, position = (None if extra is None else extra[kept] for extra in (selection.segment, selection.position))
+    source, start, length, destination = (
+        a[kept] for a in (selection.source, selection.start, selection.length, selection.at)
+    )
+    return Selection(source, start, length, destination, selection.shape, None, segment, position)
+
+
+def _owners(dataset: MapDataset, selection: Selection, number: int) -> tuple[IntArray, IntArray]:
+    """`[m]` the episode of each span in its source, and `[m]` the first row of that episode."""
+    episode, begin = np.zeros_like(selection.at), np.zeros_like(selection.at)
+    for source in np.unique(selection.source).tolist():
+        mine = selection.source == source
+        first = _first_rows(dataset, source, number)
+        owner = first.searchsorted(selection.start[mine], side="right") - 1
+        episode[mine], begin[mine] = owner, first[owner]
+    return episode, begin
+
+
+def _first_rows(dataset: MapDataset, source: int, number: int) -> IntArray:
+    """`[E + 1]` first row of each episode of a source, in the row space of a view."""
+    view, data_source = dataset.plan.views[number], dataset.sources[source]
+    columns = (read.of(source) for read in dataset.plan.reads if read.view == number)
+    column = next((name for name in columns if name is not None), view.column)
+    if not column:  # a view that only a column which was selected away read
+        return data_source.rows(cast(Align, view.align))
+    rows = data_source.rows(data_source.spec[column].align)
+    return rows if view.align != "values" else data_source.value_offsets(column)[rows]
+
+
+def source_name(source: Source) -> str:
+    """Return the path of a source, or its type.
+
+    Args:
+        source: The source.
+
+    Example:
+        >>> import penstock
+        >>> source_name(penstock.from_arrays({"x": [1]}, lengths=[1]).source)
+        'MemorySource'
+    """
+    places = (getattr(source, name, None) for name in ("path", "folder"))
+    return next((str(place) for place in places if isinstance(place, str | Path)), type(source).__name__)

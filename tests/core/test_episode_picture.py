@@ -1,0 +1,47 @@
+"""Pictures of episodes in notebooks."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+
+import penstock
+
+
+def test_frames_and_curves_are_shown_and_missing_values_marked():
+    random = np.random.default_rng(0)
+    state = random.normal(size=(1000, 12)).astype("f4")
+    state[500:510, 3] = np.nan
+    columns = {
+        "camera": random.integers(0, 255, (1000, 16, 24, 3), np.uint8),
+        "state": state,
+        "done": np.zeros(1000, np.bool_),
+        "goal": np.ones((1, 3)),
+        "<b>": np.arange(1000),
+    }
+    spec = penstock.Spec({name: penstock.Field(a.dtype, a.shape[1:]) for name, a in columns.items() if name != "goal"})
+    fields = {**spec.fields, "goal": penstock.Field(np.dtype("f8"), (3,), align="episode")}
+    picture = penstock.Episode(penstock.Spec(fields), columns, 7, {"task": "<i>pour</i>"}).show()
+    assert picture.cameras == ("camera",)
+    assert set(picture.curves) == {"state", "done", "<b>"}
+    page = picture._repr_html_()
+    assert page.count("data:image/png") == 8
+    assert "the first 8 of 12" in page
+    assert "&lt;i&gt;pour" in page
+    assert "<b>:" not in page
+    drawings = re.findall("<svg.*?</svg>", page)
+    assert len(drawings) == 3
+    for drawing in drawings:
+        ET.fromstring(drawing)
+    assert [drawing.count('fill="#e5812e"') for drawing in drawings] == [1, 0, 0]
+    assert len(page) < 300_000
+
+
+def test_an_episode_without_numbers():
+    episode = penstock.from_records([{"text": "a"}, {"text": "b"}])[0]
+    assert repr(episode.show()) == "Picture of episode 0, 1 step: no numbers"
+    assert "<svg" not in episode.show()._repr_html_()
