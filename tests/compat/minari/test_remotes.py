@@ -19,6 +19,7 @@ from penstock.compat.minari import MinariDataset, namespace
 from penstock.compat.minari.storage.hosting import split_remote
 from penstock.compat.minari.storage.remotes import get_cloud_storage
 from penstock.errors import DataError, MissingExtraError, UnsafeDataError
+from penstock.locations.objects import ObjectInfo
 
 Collect = Callable[..., MinariDataset]
 
@@ -188,12 +189,15 @@ def test_an_interrupted_download_leaves_nothing(
     storage = get_cloud_storage()
     taken: list[str] = []
 
-    def fail_second(name: str, place: str) -> None:
+    read = storage.store.read
+
+    def fail_second(name: str, ranges: Any, version: str) -> list[bytes]:
         if taken:
             raise OSError("the line went dead")
         taken.append(name)
+        return read(name, ranges, version)
 
-    monkeypatch.setattr(storage.fs, "get_file", fail_second)
+    monkeypatch.setattr(storage.store, "read", fail_second)
     with pytest.raises(OSError, match="dead"):
         storage.download_dataset("toys/one-v0", tmp_path / "other")
     assert list((tmp_path / "other").iterdir()) == []
@@ -205,9 +209,9 @@ def test_hostile_names_do_not_leave_the_dataset(
     collect("toys/one-v0")
     minari.upload_dataset("toys/one-v0")
     storage = get_cloud_storage()
-    base = f"{storage.base}/toys/one-v0"
-    for name in (f"{base}/../../../escaped", f"{base}/data/..\\..\\escaped", "/etc/passwd", f"{base}/"):
-        monkeypatch.setattr(storage.fs, "find", lambda prefix, name=name: [name])
+    base = "toys/one-v0"
+    for name in (f"{base}/../../../escaped", f"{base}/data/..\\..\\escaped", "etc/passwd", "/etc/passwd", f"{base}/"):
+        monkeypatch.setattr(storage.store, "list", lambda prefix, name=name: [ObjectInfo(name, 1, "")])
         with pytest.raises(UnsafeDataError):
             storage.download_dataset("toys/one-v0", tmp_path / "other")
     assert list((tmp_path / "other").iterdir()) == []
@@ -274,7 +278,7 @@ def test_the_register_of_a_hugging_face_repository_is_read(
 
 
 def test_what_cannot_be_reached_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DataError, match="fsspec URL"):
+    with pytest.raises(DataError, match="URL that fsspec knows"):
         get_cloud_storage("nonsense://place")
     monkeypatch.setitem(__import__("sys").modules, "gcsfs", None)
     with pytest.raises(MissingExtraError, match=r"penstock\[gcp\]"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ _PURPOSE = {
     "algorithm_name": "reproducibility, name the algorithm",
     "description": "longevity, describe the dataset",
 }
+
+_SCORES = ("ref_min_score", "ref_max_score", "expert_policy", "num_episodes_average_score")
 
 
 class RandomPolicy:
@@ -59,18 +61,18 @@ def dataset_metadata(
     dataset_id: str,
     env_spec: EnvSpec | None,
     eval_env: EnvLike | None,
-    scores: Mapping[str, Any],
-    **told: Any,
+    **given: Any,
 ) -> dict[str, Any]:
     """Return the entries of a new dataset's metadata; warn about each missing entry.
 
-    Arguments: `scores`, the arguments of `reference_scores`; `told`, the texts under their names, and `requirements`.
+    Arguments: `given`, the texts under their names, `requirements`, and the arguments of `reference_scores`.
     """
     for name, purpose in _PURPOSE.items():
-        if told.get(name) is None:
+        if given.get(name) is None:
             warnings.warn(f"`{name}` is set to None. It is recommended for {purpose}.", stacklevel=4)
+    scores = {name: given.pop(name) for name in _SCORES if name in given}
     entries: dict[str, Any] = {"dataset_id": dataset_id, "minari_version": VERSION}
-    entries |= {name: value for name, value in told.items() if value is not None}
+    entries |= {name: value for name, value in given.items() if value is not None}
     for name in ("author", "author_email"):
         if name in entries:
             entries[name] = as_set(entries[name])

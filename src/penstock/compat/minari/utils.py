@@ -81,23 +81,20 @@ def create_dataset_from_buffers(
     path = free_path(dataset_id)
     env_spec = spec_of(env, "env")
     observation_space, action_space = _spaces(env, observation_space, action_space)
-    scores = {
-        "ref_min_score": ref_min_score,
-        "ref_max_score": ref_max_score,
-        "expert_policy": expert_policy,
-        "num_episodes_average_score": num_episodes_average_score,
-    }
     metadata = dataset_metadata(
         dataset_id,
         env_spec,
         eval_env,
-        scores,
         code_permalink=code_permalink,
         author=author,
         author_email=author_email,
         algorithm_name=algorithm_name,
         description=description,
         requirements=requirements,
+        ref_min_score=ref_min_score,
+        ref_max_score=ref_max_score,
+        expert_policy=expert_policy,
+        num_episodes_average_score=num_episodes_average_score,
     )
     with building(path) as data:
         storage = MinariStorage.new(

@@ -43,10 +43,11 @@ def read_json(path: Path) -> dict[str, Any] | None:
         raise FormatError(f"expected metadata of at most {LIMIT} bytes, got more", path=path)
     if not raw.strip(b" \t\r\n\0"):
         return None
-    return _object(raw, path)
+    return parse_object(raw, path)
 
 
-def _object(raw: bytes, path: Path) -> dict[str, Any]:
+def parse_object(raw: bytes, path: Path | str) -> dict[str, Any]:
+    """Return the JSON object in some bytes. Raises `FormatError`, with the path, for anything else."""
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError) as error:

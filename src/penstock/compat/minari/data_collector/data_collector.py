@@ -184,25 +184,22 @@ class DataCollector(gymnasium.Wrapper[Any, Any, Any, Any]):
         Raises `DataError` if the id is malformed or taken; the recording is kept.
         """
         path = free_path(dataset_id)
-        scores = {
-            "ref_min_score": ref_min_score,
-            "ref_max_score": ref_max_score,
-            "expert_policy": expert_policy,
-            "num_episodes_average_score": num_episodes_average_score,
-        }
         self._recorder.end()
         self._collection.flush()
         metadata = dataset_metadata(
             dataset_id,
             copy.deepcopy(self.env.spec),
             eval_env,
-            scores,
             code_permalink=code_permalink,
             author=author,
             author_email=author_email,
             algorithm_name=algorithm_name,
             description=description,
             requirements=requirements,
+            ref_min_score=ref_min_score,
+            ref_max_score=ref_max_score,
+            expert_policy=expert_policy,
+            num_episodes_average_score=num_episodes_average_score,
         )
         self._collection.storage().update_metadata(metadata)
         self._collection.become(path)
@@ -233,7 +230,7 @@ def recover_collection(path: str | Path, dataset_id: str, **metadata: Any) -> Mi
     data = Path(path) / root.DATA
     storage = MinariStorage.read(data)
     env_spec = spec_from_json(storage.metadata.get("env_spec"))
-    storage.update_metadata(dataset_metadata(dataset_id, env_spec, None, {}, **metadata))
+    storage.update_metadata(dataset_metadata(dataset_id, env_spec, None, **metadata))
     storage.close()
     finish(Path(path), place)
     return MinariDataset(place / root.DATA)

@@ -1,4 +1,4 @@
-"""A hub of datasets on any file system that fsspec knows.
+"""A hub of datasets behind any URL that `penstock.locations` reads and writes, or in a local directory.
 
 A hub is a directory of directories: `<namespace>/<name>-v<n>/data/...` and `<namespace>/namespace_metadata.json`.
 On `hf` each first part is a separate repository, whose `namespace_metadata.json` lists `datasets` and `namespaces`.
@@ -7,19 +7,23 @@ Names that come from a hub are hostile until `ids.inside` has passed them.
 
 from __future__ import annotations
 
-import json
+import tempfile
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from penstock.compat.minari.storage.datasets_root_dir import get_dataset_path
-from penstock.core.narrowing import is_dict
-from penstock.errors import DataError, FormatError, PenstockError, UnsafeDataError, require
+from penstock.errors import FormatError, PenstockError, UnsafeDataError, require
 from penstock.files import atomic_path, move, scratch_folder
 from penstock.formats.minari import ids, metadata, root
+from penstock.locations.fsspec_store import FsspecStore
+from penstock.locations.objects import ObjectInfo, ObjectStore, joined
+from penstock.locations.retry import Retry
+from penstock.locations.stores import object_store
 
 _DATA_FILE = f"/{root.DATA}/{metadata.FILE}"
-_PACKAGES = {"hf": "huggingface_hub", "gcp": "gcsfs", "gs": "gcsfs"}
+_PIECE = 32 << 20  # bytes of one request of a download
 SINGLE_ROOT = ("hf", "gcp", "gs")  # schemes whose hub is the first part of a URL
 
 
@@ -34,26 +38,22 @@ class CloudStorage:
     """
 
     def __init__(self, name: str, token: str | None = None) -> None:
-        fsspec: Any = require("fsspec", "remote")
-        self.scheme, separator, place = name.partition("://")
-        if self.scheme in _PACKAGES:
-            require(_PACKAGES[self.scheme], "hf" if self.scheme == "hf" else "gcp")
-        options = {"token": token} if token is not None and self.scheme in _PACKAGES else {}
-        url = name if separator and self.scheme not in SINGLE_ROOT else _native(self.scheme, place, name)
-        try:
-            self.fs, self.base = fsspec.core.url_to_fs(url, **options)
-        except ImportError as error:
-            raise DataError(f"expected the package that serves {name!r}, got none; install it: {error}") from error
-        except ValueError as error:
-            raise DataError(
-                f"expected hf://, gcp://, another fsspec URL or a directory, got {name!r}: {error}"
-            ) from error
-        self.name = place
-        self.base = str(self.base).rstrip("/")
+        self.scheme, separator, self.name = name.partition("://")
+        self.token = token
+        self.store = self._store(name if separator else Path(name).absolute().as_uri())
+        self._retry = Retry()
+
+    def _store(self, url: str) -> ObjectStore:
+        if url.startswith("file://"):
+            return FsspecStore(url)
+        if self.scheme not in SINGLE_ROOT:
+            return object_store(url)
+        options = {} if self.token is None else {"token": self.token}
+        return object_store(f"hf://datasets/{self.name}" if self.scheme == "hf" else f"gs://{self.name}", options)
 
     def list_datasets(self, prefix: str | None = None) -> Iterator[str]:
         """Return the ids of the hub's datasets that start with `prefix`, sorted. Other names are ignored."""
-        names = self._registered("datasets") if self.scheme == "hf" else self._walked(_DATA_FILE, prefix)
+        names = self._registered("datasets") if self.scheme == "hf" else self._listed(_DATA_FILE, prefix or "")
         return (name for name in sorted(set(names)) if name.startswith(prefix or "") and _is_id(name))
 
     def list_namespaces(self) -> Iterator[str]:
@@ -61,7 +61,7 @@ class CloudStorage:
         if self.scheme == "hf":
             names: Iterable[str] = (*self._groups(), *self._registered("namespaces"))
         else:
-            names = self._walked(f"/{root.NAMESPACE_FILE}", None)
+            names = self._listed(f"/{root.NAMESPACE_FILE}", "")
         return (name for name in sorted(set(names)) if ids.NAMESPACE.fullmatch(name))
 
     def get_dataset_metadata(self, dataset_id: str) -> dict[str, Any]:
@@ -87,17 +87,20 @@ class CloudStorage:
                 move(staging, new_folder)
 
     def _copy(self, dataset_id: str, staging: Path) -> None:
-        prefix = f"{self._path(dataset_id)}/"
-        files = [str(name) for name in self.fs.find(prefix)]
-        if not files:
-            raise FileNotFoundError(f"no dataset {dataset_id} at {prefix}")
-        for name in files:
-            if not name.startswith(prefix):
-                raise UnsafeDataError(f"expected files below {prefix}, got {name!r}")
-            place = ids.inside(name.removeprefix(prefix), staging)
-            print(f" * {name.removeprefix(prefix)}")
+        for info in self._retry(partial(self.store.list, dataset_id)):
+            if not info.name.startswith(f"{dataset_id}/"):
+                raise UnsafeDataError(f"expected files of {dataset_id}, got {info.name!r}")
+            name = info.name.removeprefix(f"{dataset_id}/")
+            place = ids.inside(name, staging)
+            print(f" * {name}")
             place.parent.mkdir(parents=True, exist_ok=True)
-            self.fs.get_file(name, str(place))
+            with place.open("wb") as file:
+                for begin in range(0, info.size, _PIECE):
+                    file.write(self._read(info, begin, min(begin + _PIECE, info.size)))
+
+    def _read(self, info: ObjectInfo, begin: int, end: int) -> bytes:
+        (raw,) = self._retry(partial(self.store.read, info.name, [(begin, end)], info.version))
+        return raw
 
     def upload_dataset(self, dataset_id: str) -> None:
         """Copy a local dataset to the hub, its metadata last, and register it where the hub keeps a register."""
@@ -128,35 +131,23 @@ class CloudStorage:
         target.mkdir(parents=True, exist_ok=True)
         metadata.write_json(target / root.NAMESPACE_FILE, entries)
 
-    def _path(self, name: str) -> str:
-        return f"{self.base}/{name}"
-
     def _json(self, name: str) -> dict[str, Any]:
-        with self.fs.open(self._path(name), "rb") as file:
-            raw = file.read(metadata.LIMIT + 1)
-        if len(raw) > metadata.LIMIT:
-            raise FormatError(f"expected metadata of at most {metadata.LIMIT} bytes, got more", path=self._path(name))
-        try:
-            value = json.loads(raw)
-        except (ValueError, RecursionError) as error:
-            raise FormatError(f"expected one JSON object: {error}", path=self._path(name)) from error
-        if not is_dict(value):
-            raise FormatError(f"expected one JSON object, got a {type(value).__name__}", path=self._path(name))
-        return value
+        info = self._retry(partial(self.store.stat, name))
+        place = joined(self.store.url, name)
+        if info.size > metadata.LIMIT:
+            raise FormatError(f"expected metadata of at most {metadata.LIMIT} bytes, got {info.size}", path=place)
+        return metadata.parse_object(self._read(info, 0, info.size), place)
 
     def _put(self, file: Path, name: str) -> None:
-        path = self._path(name)
-        self.fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-        self.fs.put_file(str(file), path)
+        self._retry(partial(self.store.put, name, file))
 
-    def _walked(self, ending: str, prefix: str | None) -> Iterator[str]:
-        """Return the directories below the hub that have a file of this name."""
-        start = f"{self.base}/{(prefix or '').rpartition('/')[0]}".rstrip("/")
-        if not self.fs.exists(start):
-            return
-        for name in self.fs.find(start):
-            if str(name).endswith(ending):
-                yield str(name)[len(self.base) + 1 : -len(ending)]
+    def _listed(self, ending: str, prefix: str) -> list[str]:
+        """Return the directories of the hub that have a file of this name."""
+        try:
+            infos = self._retry(partial(self.store.list, prefix.rpartition("/")[0]))
+        except FileNotFoundError:
+            return []
+        return [info.name.removesuffix(ending) for info in infos if info.name.endswith(ending)]
 
     def _groups(self) -> list[str]:
         """Return the repositories of an organisation on `hf`."""
@@ -178,21 +169,16 @@ class CloudStorage:
         except FileNotFoundError:
             return  # a repository that is one dataset needs no register
         entries[kind] = sorted({*entries.get(kind, []), name})
-        with self.fs.open(self._path(f"{group}/{root.NAMESPACE_FILE}"), "wb") as file:
-            file.write(metadata.strict_dumps(entries).encode())
+        with tempfile.TemporaryDirectory() as folder:
+            register = Path(folder, root.NAMESPACE_FILE)
+            metadata.write_json(register, entries)
+            self._put(register, f"{group}/{root.NAMESPACE_FILE}")
 
     def _make_group(self, name: str) -> None:
         if self.scheme == "hf":
             hub: Any = require("huggingface_hub", "hf")
             repository = f"{self.name}/{name.partition('/')[0]}"
-            hub.HfApi(token=self.fs.token).create_repo(repository, repo_type="dataset", exist_ok=True)
-
-
-def _native(scheme: str, place: str, name: str) -> str:
-    """Return the fsspec URL of a hub."""
-    if scheme == "hf":
-        return f"hf://datasets/{place}"
-    return f"gs://{place}" if scheme in ("gcp", "gs") else name
+            hub.HfApi(token=self.token).create_repo(repository, repo_type="dataset", exist_ok=True)
 
 
 def _is_id(name: str) -> bool:
