@@ -28,7 +28,7 @@ from penstock.files.remote import file_state, filled, open_file, range_of, read_
 from penstock.files.sparse import room_of
 from penstock.locations.blocks import BLOCK
 from penstock.locations.fetching import GAPS, REQUEST, blocks_of, requests_of
-from penstock.locations.mirror import MIRRORS, mirror, url_of
+from penstock.locations.mirror import MIRRORS, mirror
 from penstock.locations.objects import ObjectInfo
 from tests.locations.server import Request, Site, serving
 
@@ -76,8 +76,6 @@ def test_files_are_read_like_local_ones(site: Site) -> None:
     assert file_state(path / "a.bin").size == SIZE
     assert file_state(path / "a.bin") == file_state(path / "a.bin")
     assert whole_file(path / "a.bin").read_bytes() == DATA.tobytes()
-    assert url_of(path / "b.bin") == site.url + "/set/b.bin"
-    assert url_of(__file__) is None
     assert remote_file(path) is None
 
 

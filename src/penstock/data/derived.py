@@ -10,25 +10,25 @@ they were kept, and the fingerprint of the source is the fingerprint below, chai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
-from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.arrays import AnyArray
 from penstock.core.columns import Columns
 from penstock.core.episode import Episode
-from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
-from penstock.core.spec import Align, Spec
+from penstock.core.spec import Spec
 from penstock.data.derived_column import DerivedColumn
 from penstock.data.derived_values import DerivedValues
+from penstock.formats.base.overlay import OverlaySource
 from penstock.formats.base.source import Source
 from penstock.plan.base import chained
 
 
-class DerivedSource(Source):
+class DerivedSource(OverlaySource):
     """Source with the columns of another source, and one that is computed from its episodes.
 
     Args:
@@ -44,28 +44,14 @@ class DerivedSource(Source):
         [4.0, 6.0, 8.0]
     """
 
-    parses: ClassVar[bool] = False  # the function is the user's, and its errors are not about a file
-
     def __init__(self, base: Source, column: DerivedColumn, memory: int | None = None) -> None:
-        self.base, self.column = base, column
-        self.location = base.location
-        self._spec = Spec(
-            {**base.spec.fields, column.name: column.field}, base.spec.observation_space, base.spec.action_space
-        )
+        fields = {**base.spec.fields, column.name: column.field}
+        super().__init__(base, Spec(fields, base.spec.observation_space, base.spec.action_space))
+        self.column = column
         self._values = DerivedValues(base, column, memory)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.base, self.column, self._values.memory)
-
-    @property
-    def spec(self) -> Spec:
-        """Columns of the source below, and the new one."""
-        return self._spec
-
-    @property
-    @override
-    def offsets(self) -> IntArray:
-        return self.base.offsets
 
     @property
     @override
@@ -80,47 +66,12 @@ class DerivedSource(Source):
     def _chained(self, below: str) -> str:
         return chained(below, (self.column.name, self.column.fingerprint))
 
-    @property
-    @override
-    def metadata(self) -> Mapping[str, Any]:
-        return self.base.metadata
-
-    @property
-    @override
-    def extent(self) -> tuple[int, int]:
-        return self.base.extent
-
-    @property
-    @override
-    def blocks(self) -> IntArray | None:
-        return self.base.blocks
-
-    @override
-    def rows(self, align: Align) -> IntArray:
-        return self.base.rows(align)
-
-    @override
-    def rows_between(self, align: Align, first: int, last: int) -> IntArray:
-        return self.base.rows_between(align, first, last)
-
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         """Read from the source below, or gather computed values. The first such read computes them."""
         if column == self.column.name:
             self._values.read(selection, out)
         else:
-            self.base.read_array(column, selection, out)
-
-    @override
-    def read_ragged(self, column: str, selection: Selection) -> Ragged:
-        return self.base.read_ragged(column, selection)
-
-    @override
-    def value_offsets(self, column: str) -> IntArray:
-        return self.base.value_offsets(column)
-
-    @override
-    def read_values(self, column: str, selection: Selection, out: AnyArray) -> None:
-        self.base.read_values(column, selection, out)
+            super().read_array(column, selection, out)
 
     def episode(self, e: int) -> Episode:
         """Read one episode. Its own values alone are computed, if they are not known."""
@@ -135,10 +86,6 @@ class DerivedSource(Source):
         columns = {**episode.columns, self.column.name: value}
         return Episode.trusted(self._spec, columns, episode.id, episode.metadata)
 
-    @override
-    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
-        return self.base.episode_metadata(episodes)
-
     def table(self) -> Columns:
         """Return the table of the source below. A column of one number an episode is a column of it too."""
         table, column = self.base.table(), self.column.field
@@ -151,11 +98,7 @@ class DerivedSource(Source):
         self._values.read(every, values)
         return Columns.of_flat({**table.flat, self.column.name: values}, n)
 
-    def refresh(self) -> bool:
-        """Read episodes that were appended since. Their values are computed when they are read."""
-        return self.base.refresh()
-
     def close(self) -> None:
         """Close the source below and the kept values."""
         self._values.close()
-        self.base.close()
+        super().close()

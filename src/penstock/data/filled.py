@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
@@ -12,12 +12,13 @@ from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec
+from penstock.formats.base.overlay import OverlaySource
 from penstock.formats.base.pieces import expand
-from penstock.formats.base.source import Source
+from penstock.formats.base.source import Source, check_values
 from penstock.plan.base import chained
 
 
-class FilledSource(Source):
+class FilledSource(OverlaySource):
     """A dataset with more columns, and with its name in the metadata of every episode.
 
     Args:
@@ -35,27 +36,13 @@ class FilledSource(Source):
         ([-1.0, -1.0], {'source': 'lab'})
     """
 
-    parses: ClassVar[bool] = False
-
     def __init__(self, base: Source, spec: Spec, values: Mapping[str, Any], name: str) -> None:
-        self.base = base
+        super().__init__(base, spec)
         self.name = name
-        self.location = base.location
-        self._spec = spec
         self._values = dict(values)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FilledSource, (self.base, self._spec, self._values, self.name)
-
-    @property
-    @override
-    def spec(self) -> Spec:
-        return self._spec
-
-    @property
-    @override
-    def offsets(self) -> IntArray:
-        return self.base.offsets
 
     @property
     @override
@@ -64,22 +51,17 @@ class FilledSource(Source):
             self.base.fingerprint, f"filled {self.name!r} {self._spec.fingerprint} {sorted(self._values.items())!r}"
         )
 
-    @property
-    @override
-    def metadata(self) -> Mapping[str, Any]:
-        return self.base.metadata
-
     @override
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         if column in self.base.spec:
-            self.base.read_array(column, selection, out)
+            super().read_array(column, selection, out)
         else:
             out[expand(selection.at, selection.length)] = self._values[column]
 
     @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         if column in self.base.spec:
-            return self.base.read_ragged(column, selection)
+            return super().read_ragged(column, selection)
         field = self._spec[column]
         cells = selection.shape[0] * selection.shape[1]
         return Ragged(np.empty((0, *field.shape), field.dtype), np.zeros(cells + 1, np.int64))
@@ -87,13 +69,16 @@ class FilledSource(Source):
     @override
     def value_offsets(self, column: str) -> IntArray:
         if column in self.base.spec:
-            return self.base.value_offsets(column)
+            return super().value_offsets(column)
         return np.zeros(len(self.rows(self._spec[column].align)), np.int64)
+
+    @override
+    def read_values(self, column: str, selection: Selection, out: AnyArray) -> None:
+        if column in self.base.spec:
+            super().read_values(column, selection, out)
+        else:
+            check_values(column, self.value_offsets(column), selection)
 
     @override
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         return [{**entries, "source": self.name} for entries in self.base.episode_metadata(episodes)]
-
-    @override
-    def close(self) -> None:
-        self.base.close()

@@ -39,9 +39,6 @@ BLOCK_BYTES = 1 << 20
 MOST_ELEMENTS = 4096
 MOST_HISTOGRAMS = 256
 
-Leaves = tuple[AnyArray, IntArray]
-"""Rows `[n, *shape]` of a column, and `[m + 1]` bounds of its leaves in them."""
-
 
 def statistics(
     data: EpisodeDataset | MapDataset,

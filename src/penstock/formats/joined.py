@@ -95,18 +95,6 @@ class JoinedSource(Source):
         ]
         return {**common, "parts": parts}
 
-    @property
-    @override
-    def blocks(self) -> IntArray | None:
-        """Blocks of the parts. Episodes are the blocks of parts whose rows are all cheap."""
-        if all(part.blocks is None for part in self.parts):
-            return None
-        edges = [np.zeros(1, np.int64)]
-        for part, row in zip(self.parts, self._rows["step"].tolist(), strict=False):
-            blocks = part.offsets if part.blocks is None else part.blocks
-            edges.append(blocks[1:] - part.offsets[0] + row)
-        return np.unique(np.concatenate(edges))
-
     def part_of(self, episodes: Sequence[int] | IntArray) -> IntArray:
         """Return the number of the part of each episode, `[n]` int64.
 

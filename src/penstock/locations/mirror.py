@@ -202,14 +202,6 @@ def with_urls(message: str) -> str:
     return message
 
 
-def url_of(path: str | os.PathLike[str]) -> str | None:
-    """Return the URL of a path in a mirror, without credentials; None for any other path."""
-    file = MIRRORS.find(os.path.abspath(path)) if f"{os.sep}{FOLDER}{os.sep}" in os.path.abspath(path) else None
-    if not isinstance(file, MirroredFile):
-        return None
-    return f"{file.store.url}/{file.info.name}" if file.info.name else file.store.url
-
-
 def _limit() -> int:
     given = os.environ.get("PENSTOCK_CACHE_BYTES", "")
     if given and not given.isdigit():

@@ -331,6 +331,28 @@ class Reordered(DerivedPlan):
         return self.upstream.locate(k)
 
 
+class SameOrder(Reordered):
+    """Plan with the samples of another plan in the same order, and other outputs. A subclass sets `reads` or `marks`.
+
+    Args:
+        upstream: Plan below.
+        transform: The transform. Its `repr` becomes part of the fingerprint.
+    """
+
+    @property
+    @override
+    def periodic(self) -> bool:
+        return self.upstream.periodic
+
+    @override
+    def length_table(self, view: int) -> IntArray | None:
+        return self.upstream.length_table(view)
+
+    @override
+    def positions(self, k: IntArray) -> IntArray:
+        return k
+
+
 def chained(fingerprint: str, transform: object) -> str:
     """Return the fingerprint of a transformed object.
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from penstock.core.arrays import IntArray
 from penstock.errors import PlanError, suggestion
-from penstock.plan.base import Plan, Reordered
+from penstock.plan.base import Plan, SameOrder
 from penstock.plan.outputs import DerivedOutput, MarkKind, Read
 from penstock.plan.transform import PlanTransform
 
@@ -49,7 +48,7 @@ class RowNumbers(PlanTransform):
         return NumberedPlan(plan, self)
 
 
-class NumberedPlan(Reordered):
+class NumberedPlan(SameOrder):
     """Plan of `RowNumbers`.
 
     Args:
@@ -72,19 +71,6 @@ class NumberedPlan(Reordered):
         self.marks += tuple(
             DerivedOutput(name, read.view, kind, squeeze=read.squeeze) for kind, name in kinds.items() if name
         )
-
-    @property
-    @override
-    def periodic(self) -> bool:
-        return self.upstream.periodic
-
-    @override
-    def length_table(self, view: int) -> IntArray | None:
-        return self.upstream.length_table(view)
-
-    @override
-    def positions(self, k: IntArray) -> IntArray:
-        return k
 
 
 def _numbered(plan: Plan, transform: RowNumbers) -> Read:

@@ -12,7 +12,7 @@ from penstock.core.arrays import IntArray
 from penstock.core.columns import under
 from penstock.core.frozen import set_fields
 from penstock.errors import PlanError, SpecError, suggestion
-from penstock.plan.base import DerivedPlan, Plan, Reordered
+from penstock.plan.base import DerivedPlan, Plan, SameOrder
 from penstock.plan.transform import PlanTransform
 
 
@@ -44,7 +44,7 @@ class Select(PlanTransform):
         return SelectedPlan(plan, self)
 
 
-class SelectedPlan(Reordered):
+class SelectedPlan(SameOrder):
     """Plan of `Select`.
 
     Args:
@@ -57,19 +57,6 @@ class SelectedPlan(Reordered):
     def __init__(self, upstream: Plan, transform: Select) -> None:
         super().__init__(upstream, transform)
         self.reads = tuple(r for r in upstream.reads if any(under(name, r.name) for name in transform.columns))
-
-    @property
-    @override
-    def periodic(self) -> bool:
-        return self.upstream.periodic
-
-    @override
-    def length_table(self, view: int) -> IntArray | None:
-        return self.upstream.length_table(view)
-
-    @override
-    def positions(self, k: IntArray) -> IntArray:
-        return k
 
 
 @dataclass(frozen=True, eq=False)

@@ -261,8 +261,11 @@ class _Api:
         assert author == "org"
         return [_Repository()]
 
+    def create_repo(self, name: str, **options: Any) -> None:
+        assert name == "org/toys"
 
-def test_the_register_of_a_hugging_face_repository_is_read(
+
+def test_the_register_of_a_hugging_face_repository_is_read_and_written(
     collect: Collect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     collect("toys/one-v0")
@@ -275,6 +278,9 @@ def test_the_register_of_a_hugging_face_repository_is_read(
     monkeypatch.setattr("penstock.compat.minari.storage.remotes.cloud_storage.require", lambda *_: module)
     assert list(storage.list_datasets()) == ["toys/one-v0"]
     assert list(storage.list_namespaces()) == ["toys", "toys/deep"]
+    collect("toys/two-v0")
+    storage.upload_dataset("toys/two-v0")
+    assert list(storage.list_datasets("toys/t")) == ["toys/two-v0"]
 
 
 def test_what_cannot_be_reached_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

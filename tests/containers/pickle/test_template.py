@@ -67,41 +67,12 @@ def test_a_changed_byte_matches_in_the_payload_only(member: bytes, at: int, valu
         assert found is None
 
 
-def test_many_members_are_compared_at_once() -> None:
-    rng = np.random.default_rng(0)
-    frames = [pickle.dumps(rng.integers(0, 256, (3, 5), np.uint8), protocol=4) for _ in range(20_000)]
-    size = len(frames[0])
-    template = learn(np.zeros((3, 5), np.uint8))
-    buffer = bytearray(b"".join(frames))
-    offsets = rng.permutation(len(frames)) * size
-    assert template.match_many(buffer, offsets, size).all()
-    wrong = rng.choice(len(frames), 50, replace=False)
-    outside = [i for i in range(size) if not template.offset <= i < template.offset + template.nbytes]
-    for frame in wrong:
-        buffer[frame * size + int(rng.choice(outside))] ^= 1
-    mask = template.match_many(buffer, offsets, size)
-    assert sorted(offsets[~mask] // size) == sorted(wrong)
-    assert [template.match(buffer[i : i + size]) is not None for i in offsets[:200]] == mask[:200].tolist()
-
-
-def test_members_of_another_length_or_outside() -> None:
-    template = learn(np.float32(1))
-    data = pickle.dumps(np.float32(2), 4) * 2
-    assert template.match_many(data, np.array([0, len(data) // 2]), len(data) // 2).tolist() == [True, True]
-    assert template.match_many(data, np.array([0]), 5).tolist() == [False]
-    assert template.match_many(data, np.array([], np.int64), template.length).tolist() == []
-    for bad in (-1, len(data) // 2 + 1, 1 << 62, -(1 << 62)):
-        with pytest.raises(FormatError, match="got one outside"):
-            template.match_many(data, np.array([bad]), template.length)
-
-
 def test_booleans_that_are_none_do_not_match() -> None:
     member = bytearray(pickle.dumps(np.bool_(False), protocol=4))
     template = learn(np.bool_(True))
     assert template.match(member) == np.bool_(False)
     member[template.offset] = 2
     assert template.match(member) is None
-    assert not template.match_many(member, np.array([0]), len(member)).any()
     with pytest.raises(UnsafeDataError, match="booleans of 0 or 1"):
         loads(member)
 

@@ -99,8 +99,6 @@ def test_one_stream_and_rows_at_random() -> None:
         found = {frame.tobytes() for frame in batch}
         assert found == {frame.tobytes() for frame in whole}
         np.testing.assert_array_equal(both.episode(0).observations["pov"], pov)
-        assert both.blocks is not None
-        assert both.blocks.tolist() == [0, 8, 13]
 
 
 def test_colours_are_in_the_order_red_green_blue(tmp_path: Path) -> None:

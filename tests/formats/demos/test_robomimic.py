@@ -268,14 +268,6 @@ def test_attributes_are_plain_values(tmp_path, episodes):
         assert json.loads(json.dumps(found)) == found
 
 
-def test_compressed_data_say_where_their_chunks_begin(tmp_path, episodes):
-    options = {"compression": "gzip", "chunks": None}
-    path = write(tmp_path / "f.hdf5", episodes, options)
-    with FORMAT.open(path) as source:
-        assert set(source.offsets) <= set(source.blocks)
-    assert FORMAT.open(write(tmp_path / "g.hdf5", episodes)).blocks is None
-
-
 def test_windows_of_it(tmp_path, episodes):
     data = penstock.open(write(tmp_path / "f.hdf5", episodes, GZIP))
     batch = data.windows(3, pad="zero").shuffle(seed=4)[:8]

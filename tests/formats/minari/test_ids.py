@@ -70,11 +70,8 @@ def test_parsing_is_the_inverse_of_generating(dataset_id):
 
 
 def test_namespaces():
-    assert ids.check_namespace("D4RL/door") == "D4RL/door"
     assert list(ids.hierarchy("ab/cd")) == ["ab", "ab/cd"]
     assert list(ids.hierarchy(None)) == []
-    with pytest.raises(DataError):
-        ids.check_namespace("a")
 
 
 def test_the_root_comes_from_the_environment(monkeypatch, tmp_path):

@@ -19,9 +19,8 @@ from penstock.containers.pickle.machine import LIMITS, Machine
 from penstock.containers.pickle.opcodes import DISPATCH, Operation, run
 from penstock.containers.pickle.reader import Buffer
 from penstock.containers.pickle.vet import vet
-from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
+from penstock.core.arrays import AnyArray
 from penstock.core.narrowing import is_array, is_scalar
-from penstock.errors import FormatError
 
 _KINDS = "biufcSMm"  # dtypes whose values any bytes may be (but booleans)
 _BYTES = {ord("B"): 5, ord("C"): 2, 0x8E: 9, 0x96: 9}  # opcodes of byte strings -> bytes before the content
@@ -100,33 +99,6 @@ class PickleTemplate:
             return None
         array.flags.writeable = False
         return array.reshape(self.shape, order=self.order)
-
-    def match_many(self, buffer: Buffer, offsets: IntArray, length: int) -> BoolArray:
-        """`[n]` bool: which of the members of `length` bytes at `offsets` (`[n]` int64) in `buffer` match.
-
-        Raises `FormatError` for a member that is not in the buffer.  Cost: some 0.1 us a member.
-        """
-        data = np.frombuffer(buffer, np.uint8)
-        starts = np.asarray(offsets, np.int64)
-        mask = np.zeros(len(starts), np.bool_)
-        if len(starts) and (starts.min() < 0 or starts.max() > len(data) - length):
-            raise FormatError(f"expected members of {length} bytes within {len(data)}, got one outside")
-        if length != self.length:
-            return mask
-        for i in range(0, len(starts), _BLOCK):
-            mask[i : i + _BLOCK] = self._match_block(data, starts[i : i + _BLOCK])
-        return mask
-
-    def _match_block(self, data: ByteArray, starts: IntArray) -> BoolArray:
-        mask = np.ones(len(starts), np.bool_)
-        for part, offset in ((self.prefix, 0), (self.suffix, len(self.prefix) + self.nbytes)):
-            windows = np.lib.stride_tricks.sliding_window_view(data, len(part))
-            mask &= (windows[starts + offset] == np.frombuffer(part, np.uint8)).all(axis=1)
-        if self.dtype.kind == "b":
-            for i in np.flatnonzero(mask):
-                offset = int(starts[i]) + len(self.prefix)
-                mask[i] = data[offset : offset + self.nbytes].max() <= 1
-        return mask
 
 
 def _recorded(operation: Operation, starts: list[int]) -> Operation:

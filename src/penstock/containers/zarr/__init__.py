@@ -7,13 +7,22 @@ from penstock.containers.zarr.metadata import ArrayMetadata
 from penstock.containers.zarr.rows import MemoryRows, ZarrRows
 from penstock.containers.zarr.stores import DirectoryStore, ZarrStore, ZipStore, open_store
 from penstock.containers.zarr.writable import WritableRows
-from penstock.containers.zarr.writing import ArrayWriter, compressor_of, create_group, new_array, write_attributes
+from penstock.containers.zarr.writing import (
+    ArrayWriter,
+    GrowingArray,
+    close_arrays,
+    compressor_of,
+    create_group,
+    new_array,
+    write_attributes,
+)
 
 __all__ = [
     "CACHE_BYTES",
     "ArrayMetadata",
     "ArrayWriter",
     "DirectoryStore",
+    "GrowingArray",
     "MemoryRows",
     "Missing",
     "WritableRows",
@@ -22,6 +31,7 @@ __all__ = [
     "ZarrRows",
     "ZarrStore",
     "ZipStore",
+    "close_arrays",
     "compressor_of",
     "create_group",
     "described",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -142,6 +142,29 @@ class ArrayWriter:
         write_atomic(place, data)
         self._written.add(place)
         self._dirty = False
+
+
+class GrowingArray(Protocol):
+    """What writers do with one array of a dataset."""
+
+    def __len__(self) -> int: ...
+    def append(self, rows: AnyArray) -> None: ...  # noqa: D102
+    def commit(self) -> None: ...  # noqa: D102
+    def rollback(self, length: int) -> None: ...  # noqa: D102
+    def sync(self) -> None: ...  # noqa: D102
+    def close(self) -> None: ...  # noqa: D102
+
+
+def close_arrays(arrays: Iterable[GrowingArray], folder: Path) -> None:
+    """Flush the arrays of a folder to the disk itself, and close them, also if that fails."""
+    closing = list(arrays)
+    try:
+        for array in closing:
+            array.sync()
+        sync(folder)
+    finally:
+        for array in closing:
+            array.close()
 
 
 def new_array(

@@ -26,7 +26,7 @@ ROWS = 4096  # ragged rows that are read at a time to measure them
 # What a format implements, or makes quicker, of a source: all that reads; `spec` and `offsets` are known at `open`.
 _GUARDED = {
     *("read", "read_array", "read_ragged", "read_values", "value_offsets", "episode", "episode_metadata", "table"),
-    *("__init__", "refresh", "metadata", "fingerprint", "fingerprint_of", "blocks"),
+    *("__init__", "refresh", "metadata", "fingerprint", "fingerprint_of"),
 }
 LEAST_STEP_BYTES = 64  # a step counts for as much at least, for ragged columns say nothing of their size
 
@@ -95,11 +95,6 @@ class Source(ABC):
     def extent(self) -> tuple[int, int]:
         """Readable step rows, `[lo, hi)`. A growing source moves them to the right."""
         return int(self.offsets[0]), int(self.offsets[-1])
-
-    @property
-    def blocks(self) -> IntArray | None:
-        """Bounds of blocks of rows decoded together, `[B + 1]` int64 step rows, or None if any row is cheap."""
-        return None
 
     @abstractmethod
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:

@@ -1,6 +1,6 @@
 """`StateSource`: base of sources whose properties come from one state, which is built when a dataset is opened.
 
-A `SourceState` has the spec, offsets, fingerprint, metadata and blocks of an opened dataset, and a reader for each
+A `SourceState` has the spec, offsets, fingerprint and metadata of an opened dataset, and a reader for each
 column. Nothing in it changes, so threads read it without a lock. `refresh` builds another state and replaces the old
 one by one assignment; a source that closes its files drops the state.
 """
@@ -59,7 +59,6 @@ class SourceState:
         offsets: `[E + 1]` int64 first step row of each episode, and the end.
         digest: The fingerprint, or a function that computes it at first use.
         metadata: Metadata of the whole dataset. The default is none.
-        blocks: Bounds of blocks of rows decoded together, `[B + 1]` int64. The default is None: any row is cheap.
         arrays: Reader of each array column. The default is none: the source defines `read_array`.
         ragged: Reader of each ragged column. The default is none: the source defines `read_ragged`, if it has any.
     """
@@ -68,7 +67,6 @@ class SourceState:
     offsets: IntArray
     digest: str | Callable[[], str]
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    blocks: IntArray | None = None
     arrays: Mapping[str, ArrayReader] = field(default_factory=dict[str, ArrayReader])
     ragged: Mapping[str, RaggedReader] = field(default_factory=dict[str, RaggedReader])
 
@@ -128,11 +126,6 @@ class StateSource(Source, Generic[S_co]):
     @override
     def metadata(self) -> Mapping[str, Any]:
         return self.state.metadata
-
-    @property
-    @override
-    def blocks(self) -> IntArray | None:
-        return self.state.blocks
 
     @override
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:

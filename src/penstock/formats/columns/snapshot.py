@@ -104,7 +104,6 @@ class Snapshot(SourceState):
             spec=layout.spec,
             offsets=offsets,
             digest=partial(_digest, layout, entries),
-            blocks=None if packed is None else np.unique(packed.cuts),
             arrays=arrays,
             ragged=ragged,
             layout=layout,

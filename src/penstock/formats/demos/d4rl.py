@@ -19,7 +19,6 @@ from penstock.formats.demos.hdf5 import (
     Segments,
     alike,
     attribute,
-    blocks_of,
     column,
     datasets_below,
     is_hdf5,
@@ -99,7 +98,6 @@ def read_d4rl(
         reopen=(reopen, (path,)),
         metadata=metadata,
         state=repr(reading.file.image.superblock),
-        blocks=blocks_of(columns, reading.offsets),
     )
 
 

@@ -152,7 +152,6 @@ class FrameSource(StateSource[SourceState]):
         offsets: IntArray,
         metadata: Mapping[str, Any],
         episode_metadata: Sequence[Mapping[str, Any]],
-        blocks: IntArray | None = None,
     ) -> None:
         rest = Spec({path: field for path, field in spec.items() if path not in frames})
         self._rest = MemorySource(rest, columns, offsets, metadata, episode_metadata)
@@ -160,10 +159,9 @@ class FrameSource(StateSource[SourceState]):
             self._rest.state,
             spec=spec,
             digest=partial(_digest, spec, self._rest, dict(frames)),
-            blocks=blocks,
             arrays={**self._rest.state.arrays, **frames},
         )
-        self._given = (spec, dict(frames), dict(columns), offsets, metadata, episode_metadata, blocks)
+        self._given = (spec, dict(frames), dict(columns), offsets, metadata, episode_metadata)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FrameSource, self._given

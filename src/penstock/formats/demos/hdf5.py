@@ -8,7 +8,7 @@ that hold the same rows); from then on a read is one gather.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -234,19 +234,6 @@ def numbers(dataset: Dataset) -> bool:
 def alike(one: Dataset, other: Dataset) -> bool:
     """Whether rows of both have one dtype and shape."""
     return one.dtype == other.dtype and row_shape(one) == row_shape(other) and one.kind == other.kind
-
-
-def blocks_of(columns: Mapping[str, DemoColumn], offsets: IntArray) -> IntArray | None:
-    """`[B + 1]` step rows at which the bands of the widest column in chunks begin; None where there is none."""
-    banded = [(c.rows, c.field.align) for c in columns.values() if isinstance(c.rows, BandRows)]
-    if not banded:
-        return None
-    widest, align = max(banded, key=lambda entry: entry[0].width)
-    cuts = widest.cuts[:-1][np.diff(widest.band, prepend=-1) != 0]
-    if align == "boundary":
-        episode = np.searchsorted(offsets + np.arange(len(offsets)), cuts, side="right") - 1
-        cuts = np.minimum(cuts - episode, offsets[episode + 1])
-    return np.unique(np.concatenate([[0], cuts, offsets[-1:]])).astype(np.int64)
 
 
 def is_hdf5(path: Path) -> bool:

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from penstock.core.arrays import AnyArray
 from penstock.core.narrowing import is_dict
 from penstock.core.order import natural
-from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.files.remote import read_bytes
 from penstock.formats.base.infos import plain
@@ -87,8 +86,7 @@ def read_minerl(
         if (size := frames.nbytes(number)) > max_bytes:
             message = f"expected at most {max_bytes} bytes of frames, got {size}; `max_bytes` allows them"
             raise UnsafeDataError(message, path=clip.path)
-    blocks = offsets_of([track.steps for track in tracks])
-    return source_of(tracks, metadata, path=path, frames={"pov": frames}, blocks=blocks)
+    return source_of(tracks, metadata, path=path, frames={"pov": frames})
 
 
 def _streams(path: Path) -> Iterator[Path]:

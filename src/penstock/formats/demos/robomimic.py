@@ -23,7 +23,6 @@ from penstock.formats.demos.hdf5 import (
     Segments,
     alike,
     attribute,
-    blocks_of,
     column,
     datasets_below,
     is_hdf5,
@@ -107,7 +106,6 @@ def read_robomimic(
         metadata=metadata,
         entries=entries,
         state=repr(file.image.superblock),
-        blocks=blocks_of(columns, demos.offsets),
     )
 
 

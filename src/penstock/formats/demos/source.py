@@ -91,7 +91,7 @@ class DemoSource(StateSource[SourceState]):
 
     `state` is what tells this reading of the file from another, `entries` gives the metadata of an episode (None: there
     is none), `reopen` opens the same again in another process. Cost of a read: one gather a column. The metadata of the
-    file names datasets that are no columns under `left_out`. `blocks` are step rows at which compressed chunks begin.
+    file names datasets that are no columns under `left_out`.
 
     Raises `FormatError` for names that no column can have.
     """
@@ -106,7 +106,6 @@ class DemoSource(StateSource[SourceState]):
         metadata: Mapping[str, Any],
         entries: Callable[[int], dict[str, Any]] | None = None,
         state: str = "",
-        blocks: IntArray | None = None,
     ) -> None:
         for name in [name for name in columns if not nameable(name, columns)]:
             raise FormatError("expected a name that a column can have", path=path, where=repr(name[:200]))
@@ -121,7 +120,6 @@ class DemoSource(StateSource[SourceState]):
             offsets=begins,
             digest=hashlib.sha256(identity.encode() + begins.tobytes()).hexdigest(),
             metadata=dict(metadata),
-            blocks=blocks,
             arrays={name: GatheredColumn(column.rows, repair_bools=True) for name, column in columns.items()},
         )
 

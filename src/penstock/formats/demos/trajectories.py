@@ -55,15 +55,13 @@ def source_of(
     action_space: Space | None = None,
     frames: Mapping[str, FrameRows] | None = None,
     frame_stack: int | None = None,
-    blocks: IntArray | None = None,
 ) -> FrameSource:
     """Trajectories as a source with Minari's columns. The space of observations that are images is known.
 
-    `frames`, by path below `observations`, are observations that no trajectory has; `blocks` are the blocks of the
-    source, where they are decoded in blocks; `frame_stack` stacks images `[C, H, W]`, the oldest first, black before an
-    episode begins. Rewards and infos are columns if every trajectory has them. Raises `FormatError` for trajectories
-    that do not fit together, `DataError` for another `frame_stack`. Memory: large observations stay where they are,
-    everything else is copied once.
+    `frames`, by path below `observations`, are observations that no trajectory has. `frame_stack` stacks images `[C, H,
+    W]`, the oldest first, black before an episode begins. Rewards and infos are columns if every trajectory has them.
+    Raises `FormatError` for trajectories that do not fit together, `DataError` for another `frame_stack`. Memory: large
+    observations stay where they are, everything else is copied once.
 
     >>> track = Track({"": [np.zeros((3, 4))]}, {"": np.zeros(2)}, terminated=True)
     >>> source_of([track], {"kind": "mine"}, path=None).episode(0).terminations.tolist()
@@ -97,9 +95,7 @@ def source_of(
         raise FormatError("expected observations, got none", path=path)
     fields = {p: f.field("boundary") for p, f in seen.items()}
     spec = Spec(fields | {p: f for p, (f, _) in columns.items()}, observation_space_of(fields), action_space)
-    return FrameSource(
-        spec, seen, {p: a for p, (_, a) in columns.items()}, offsets, plain(entries), plain(episodes), blocks
-    )
+    return FrameSource(spec, seen, {p: a for p, (_, a) in columns.items()}, offsets, plain(entries), plain(episodes))
 
 
 def _observations(tracks: Sequence[Track], path: object) -> dict[str, Frames]:

@@ -72,13 +72,11 @@ class L5KitSource(StateSource[SourceState]):
         self._scenes = self.scenes[:]
         intervals = self._scenes["frame_index_interval"]
         offsets = offsets_in(intervals, len(self.frames), "scenes.frame_index_interval", self._tables.path)
-        size, end = self._tables.frame_chunk, int(offsets[-1])
         self._state = SourceState(
             spec=SPEC,
             offsets=offsets,
             digest=partial(_digest, self._tables),
             metadata=self._tables.attributes,
-            blocks=None if size is None or not end else np.append(np.arange(0, end, size), end),
         )
         self._closed = False
 

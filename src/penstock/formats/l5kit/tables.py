@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from penstock.containers.cache import Cache
-from penstock.containers.zarr import MemoryRows, Missing, ZarrArray, ZarrGroup, ZarrRows, ZarrStore, open_store
+from penstock.containers.zarr import MemoryRows, Missing, ZarrGroup, ZarrRows, ZarrStore, open_store
 from penstock.containers.zarr.metadata import ARRAY, GROUP, loaded
 from penstock.errors import FormatError
 from penstock.files.remote import open_file, read_bytes
@@ -42,12 +42,6 @@ class Tables:
     def rows(self, name: str) -> ZarrRows:
         """An array by its name on disk."""
         return {"scenes": self.scenes, "frames": self.frames, "agents": self.agents, FACES: self.tl_faces}[name]
-
-    @property
-    def frame_chunk(self) -> int | None:
-        """Rows of frames that are compressed together, or None."""
-        stored = stored_rows(self.frames)
-        return stored.metadata.chunk_rows if isinstance(stored, ZarrArray) and not stored.mapped else None
 
     def states(self) -> Iterator[object]:
         """What changes when something that is read does."""

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,7 +14,9 @@ from penstock.containers.cache import Cache
 from penstock.containers.zarr import (
     ArrayMetadata,
     ArrayWriter,
+    GrowingArray,
     ZarrArray,
+    close_arrays,
     compressor_of,
     create_group,
     write_attributes,
@@ -23,7 +25,7 @@ from penstock.core.arrays import AnyArray
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError
-from penstock.files import atomic_path, open_locked, sync, write_atomic
+from penstock.files import atomic_path, open_locked, write_atomic
 from penstock.formats.base.writer import Writer
 from penstock.formats.l5kit import npy
 from penstock.formats.l5kit.columns import check_spec, intervals, tables_of
@@ -34,17 +36,6 @@ from penstock.formats.l5kit.tables import FACES, open_tables, stored_rows
 Layout = Literal["zarr", "npy"]
 _STRETCH = 1_000_000  # agents that are written before the scenes so far are made to last
 _KNOWN = ("host", "start_time", "end_time")
-
-
-class TableWriter(Protocol):
-    """What both layouts do for one array."""
-
-    def __len__(self) -> int: ...
-    def append(self, rows: AnyArray) -> None: ...  # noqa: D102
-    def commit(self) -> None: ...  # noqa: D102
-    def rollback(self, length: int) -> None: ...  # noqa: D102
-    def sync(self) -> None: ...  # noqa: D102
-    def close(self) -> None: ...  # noqa: D102
 
 
 class L5KitWriter(Writer):
@@ -71,7 +62,7 @@ class L5KitWriter(Writer):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._lock = _locked(self.path)
-        self._tables: dict[str, TableWriter] = {}
+        self._tables: dict[str, GrowingArray] = {}
         try:
             self._attributes, self._tables = _resumed(self.path)
         except BaseException:
@@ -210,12 +201,8 @@ class L5KitWriter(Writer):
         if self._lock < 0:
             return
         try:
-            for table in self._tables.values():
-                table.sync()
-            sync(self.path)
+            close_arrays(self._tables.values(), self.path)
         finally:
-            for table in self._tables.values():
-                table.close()
             os.close(self._lock)
             self._lock = -1
 
@@ -241,7 +228,7 @@ def _chunk_rows(given: int | Mapping[str, int] | None) -> dict[str, int]:
     return {**CHUNK_ROWS, **by_name}
 
 
-def _resumed(path: Path) -> tuple[dict[str, Any], dict[str, TableWriter]]:
+def _resumed(path: Path) -> tuple[dict[str, Any], dict[str, GrowingArray]]:
     """The attributes, and a writer for each array behind the rows that scenes name. Raises `FormatError`."""
     stored = open_tables(path, Cache(0))
     try:
@@ -254,7 +241,7 @@ def _resumed(path: Path) -> tuple[dict[str, Any], dict[str, TableWriter]]:
         used = {"scenes": len(stored.scenes), "frames": len(frames)}
         for name, field in (("agents", "agent_index_interval"), (FACES, "traffic_light_faces_index_interval")):
             used[name] = int(offsets_in(frames[field], len(stored.rows(name)), f"frames.{field}", path)[-1])
-        tables: dict[str, TableWriter] = {}
+        tables: dict[str, GrowingArray] = {}
         for name, dtype in DTYPES.items():
             rows = stored.rows(name)
             if isinstance(rows, ZarrArray):

@@ -39,8 +39,7 @@ class Lc0Source(StateSource[SourceState]):
     each), or refused with
     `damaged="refuse"`. What only unpacking shows (a wrong checksum) is a `ChunkError` when the episode is read.
 
-    A game is inflated whole when one of its rows is read; `cache_bytes` of frames are kept. `blocks` are the games, so
-    that a shuffle with a pool reads each once.
+    A game is inflated whole when one of its rows is read; `cache_bytes` of frames are kept.
 
     Raises `ChunkError`, `DataError` for an option's value, `FileNotFoundError`. Cost: opening reads all compressed
     bytes, for how many frames a chunk has stands at its end; 50 µs a game.
@@ -92,7 +91,6 @@ class Lc0Source(StateSource[SourceState]):
             offsets=offsets,
             digest=hashlib.sha256(repr((*states, len(self._chunks))).encode()).hexdigest(),
             metadata={"left_out": self._left_out} if self._left_out else {},
-            blocks=offsets,  # a game is inflated at once
         )
         self._kept = Cache(cache_bytes)
         self._closed = False

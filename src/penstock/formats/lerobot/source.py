@@ -20,7 +20,6 @@ from typing_extensions import override
 from penstock.containers.arrow import ParquetFile
 from penstock.containers.cache import Cache
 from penstock.containers.video.files import DecoderName
-from penstock.core.arrays import IntArray
 from penstock.core.boundary import parsing
 from penstock.core.narrowing import is_dict
 from penstock.core.ragged import offsets_of
@@ -331,7 +330,6 @@ def _state(
         offsets=offsets,
         digest=_digest(info, data, kept, spec),
         metadata=_metadata(info, names, left_out, damage),
-        blocks=_blocks(data.rows, offsets),
         arrays=arrays,
         ragged=ragged,
         info=info,
@@ -350,12 +348,6 @@ def _column(
     if feature.dtype in CAMERAS:  # also video of no episodes, which has no files
         return ImageColumn(data, feature.name, feature.shape)
     return data.column(feature.field, feature.name)
-
-
-def _blocks(rows: BlockRows, offsets: IntArray) -> IntArray:
-    """Return bounds of steps that are decoded together: neighbouring runs of one block are one."""
-    change = np.flatnonzero(np.diff(rows.block)) + 1
-    return np.concatenate([offsets[:1], rows.first[change], offsets[-1:]]) if len(rows.block) else offsets[:1]
 
 
 def _digest(info: Info, data: DataFiles, kept: Sequence[EpisodeEntry], spec: Spec) -> Callable[[], str]:

@@ -252,7 +252,6 @@ class ArrowSource(StateSource[_FolderState]):
             digest=digest,
             metadata={**entries, **totals},
             # Parquet is decoded by the episode; any row of an Arrow file is cheap.
-            blocks=offsets if any(p.suffix == ".parquet" for p in parts[:1]) else None,
             numbers=numbers,
             parts=parts,
             states=states,

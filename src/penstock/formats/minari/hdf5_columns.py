@@ -7,8 +7,7 @@ shape and first bytes). Several parts are put together by `JoinedRows` or `Joine
 episode; episodes without the column get a fill value.
 
 Invariant: the readers of `HDF5Columns` number rows as the dataset does (`offsets`). The readers of parts number the
-rows of their part, and the joined readers translate. `blocks` are the step rows at which tiles of the largest
-compressed column begin: shuffling by blocks then decodes each tile once.
+rows of their part, and the joined readers translate.
 
 Memory: readers own no values. Mapped bytes belong to the opened files, decoded tiles to one cache for all columns.
 """
@@ -41,13 +40,12 @@ from penstock.kernels.rows import RowMap
 
 @dataclass(frozen=True, eq=False)
 class HDF5Columns:
-    """A dataset's spec, step offsets, one reader a column, and where compressed blocks begin (or None)."""
+    """A dataset's spec, step offsets, and one reader a column."""
 
     spec: Spec
     offsets: IntArray
     rows: Mapping[str, RowReader]
     ragged: Mapping[str, RaggedRows]
-    blocks: IntArray | None
     frames: frozenset[str] = frozenset()
 
 
@@ -58,7 +56,6 @@ class _Piece:
     stored: ColumnStorage
     rows: RowReader | None
     ragged: RaggedRows | None
-    cuts: IntArray | None
 
 
 def readable(
@@ -83,9 +80,7 @@ def _empty(spaces: Mapping[str, Space | None]) -> HDF5Columns:
     fields = columns.of_spaces(spaces["observations"], spaces["actions"])
     rows: dict[str, RowReader] = {p: FillRows(columns.fill_value(f)) for p, f in fields.items() if not f.ragged}
     ragged: dict[str, RaggedRows] = {p: BlankRows(f.dtype) for p, f in fields.items() if f.ragged}
-    return HDF5Columns(
-        Spec(fields, spaces["observations"], spaces["actions"]), np.zeros(1, np.int64), rows, ragged, None
-    )
+    return HDF5Columns(Spec(fields, spaces["observations"], spaces["actions"]), np.zeros(1, np.int64), rows, ragged)
 
 
 class _Assembly:
@@ -104,9 +99,8 @@ class _Assembly:
         shape = part.shape
         rows: RowReader | None = None
         ragged: RaggedRows | None = None
-        cuts = None
         if part.kind in ("array", "string"):
-            rows, cuts = self._plain(part)
+            rows = self._plain(part)
         if part.kind == "string":
             self._flat(part)
             row = dtype.itemsize * math.prod(part.shape)
@@ -124,7 +118,6 @@ class _Assembly:
             rows, shape = frame
             ragged = None
             kind = "array"
-            cuts = None
         if kind == "text":
             dtype = np.dtype(np.uint8)
         stored = ColumnStorage(
@@ -134,13 +127,10 @@ class _Assembly:
             part.episode,
             part.rows,
         )
-        return _Piece(stored, rows, ragged, cuts)
+        return _Piece(stored, rows, ragged)
 
-    def _plain(self, part: ColumnRuns) -> tuple[RowReader, IntArray | None]:
-        if not part.filters:
-            return mapped(part, self._buffers), None
-        rows = FilteredRows(part, self._buffers, self._cache)
-        return rows, rows.cuts
+    def _plain(self, part: ColumnRuns) -> RowReader:
+        return FilteredRows(part, self._buffers, self._cache) if part.filters else mapped(part, self._buffers)
 
     @staticmethod
     def _flat(part: ColumnRuns) -> None:
@@ -189,22 +179,7 @@ class _Assembly:
                 rows[f"{columns.SHAPES}/{column.path}"] = RowMap.of(column.shapes)
         spec = Spec(fields, self._spaces["observations"], self._spaces["actions"])
         frames = {c.path for c in resolved if any(isinstance(p.rows, ImageRows) for p in self.pieces[c.path])}
-        return HDF5Columns(spec, offsets, rows, ragged, self._blocks(resolved, lengths, offsets), frozenset(frames))
-
-    def _blocks(self, resolved: Sequence[SpecColumn], lengths: IntArray, offsets: IntArray) -> IntArray | None:
-        """Where the blocks of the largest compressed column begin, in step rows."""
-        packed = [c for c in resolved if any(piece.cuts is not None for piece in self.pieces[c.path])]
-        if not packed:
-            return None
-        largest = max(packed, key=lambda c: c.field.row_bytes * (c.field.align != "episode"))
-        cuts = [offsets]
-        for piece in self.pieces[largest.path]:
-            if piece.cuts is not None and largest.field.align != "episode":
-                local = offsets_of(piece.stored.rows)
-                run = np.searchsorted(local, piece.cuts[:-1], side="right") - 1
-                episode = piece.stored.episode[run]
-                cuts.append(offsets[episode] + np.minimum(piece.cuts[:-1] - local[run], lengths[episode]))
-        return np.unique(np.concatenate(cuts))
+        return HDF5Columns(spec, offsets, rows, ragged, frozenset(frames))
 
 
 def _need(rows: RowReader | None) -> RowReader:

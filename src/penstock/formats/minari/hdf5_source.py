@@ -169,7 +169,6 @@ class Hdf5Source(StateSource[_FilesState]):
             offsets=data.offsets,
             digest=digest,
             metadata={**entries, **totals},
-            blocks=data.blocks,
             arrays={column: GatheredColumn(rows, repair_bools=True) for column, rows in data.rows.items()},
             layout=layout,
             states=states,

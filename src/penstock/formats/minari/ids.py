@@ -55,17 +55,6 @@ def generate(namespace: str | None, name: str, version: int | None = None) -> st
     return prefix + name + ("" if version is None else f"-v{version}")
 
 
-def check_namespace(namespace: str) -> str:
-    """The namespace itself, if it is one. Raises `DataError` otherwise.
-
-    >>> check_namespace("D4RL/door")
-    'D4RL/door'
-    """
-    if NAMESPACE.fullmatch(namespace) is None:
-        raise DataError(f"expected a namespace of letters, digits, '-', '_' and '/', got {namespace!r}")
-    return namespace
-
-
 def hierarchy(namespace: str | None) -> Iterator[str]:
     """Every namespace that holds this one, outermost first, and itself.
 

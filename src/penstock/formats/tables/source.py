@@ -24,7 +24,7 @@ from penstock.formats.base.blocks import BlockRows
 from penstock.formats.base.format import folder_of
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.tables.files import INFO, SUFFIXES, files_at, read_object
-from penstock.formats.tables.shards import ParquetShard, TableShard, open_shards
+from penstock.formats.tables.shards import TableShard, open_shards
 
 # Names of episode columns, the first that a table has is used.
 KNOWN = (
@@ -109,7 +109,6 @@ class TableSource(StateSource[_TableState]):
                 "files": [file.name for file in files],
                 **({"dataset_info": read_object(info)} if info.is_file() else {}),
             },
-            blocks=first if any(isinstance(shard, ParquetShard) for shard in shards) else None,
             leaves=leaves,
             shards=blocks,
             rows=BlockRows.whole(first),

@@ -18,7 +18,7 @@ from penstock.core.arrays import IntArray
 from penstock.core.narrowing import is_dict
 from penstock.errors import ArgumentError, FormatError
 from penstock.formats.base.state import ArrayReader, SourceState, StateSource
-from penstock.formats.zarr.layout import DATA, ENDS, EPISODES, KEYS, MARK, BufferLayout, ColumnArrays
+from penstock.formats.zarr.layout import ENDS, EPISODES, KEYS, MARK, BufferLayout, ColumnArrays
 from penstock.formats.zarr.reading import BoundaryColumn, EmptyColumn, RaggedArrays, RowsColumn, ends_in
 
 _CLAIMED = 1 << 30  # bytes; an array that claims more must show a row of it before memory is taken
@@ -86,7 +86,6 @@ class ZarrSource(StateSource[SourceState]):
             offsets=offsets,
             digest=self._digest,
             metadata=self._about(),
-            blocks=self._blocks(int(offsets[-1])),
             arrays=arrays,
             ragged=ragged,
         )
@@ -150,16 +149,6 @@ class ZarrSource(StateSource[SourceState]):
         if MARK not in self.group.attributes:
             entries[KEYS] = {path: stored.rows for path, stored in self.layout.columns.items()}
         return {**entries, "left_out": self.layout.left_out} if self.layout.left_out else entries
-
-    def _blocks(self, end: int) -> IntArray | None:
-        """The chunks of the compressed array with the largest rows."""
-        packed = [
-            self.array(stored.rows) for stored in self.layout.columns.values() if stored.rows.startswith(f"{DATA}/")
-        ]
-        sizes = [(array.metadata.row_bytes, array.metadata.chunk_rows) for array in packed if not array.mapped]
-        if not sizes or not end:
-            return None
-        return np.append(np.arange(0, end, max(sizes)[1]), end)
 
     def _digest(self) -> str:
         """Digest of names, lengths and types, and of name, size and time (in an archive: checksum) of every chunk."""

@@ -14,13 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from penstock.containers.zarr import ArrayWriter, ZarrGroup, compressor_of, create_group, new_array, write_attributes
+from penstock.containers.zarr import (
+    ArrayWriter,
+    ZarrGroup,
+    close_arrays,
+    compressor_of,
+    create_group,
+    new_array,
+    write_attributes,
+)
 from penstock.core.arrays import AnyArray
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, DataError, FormatError, SpecError
-from penstock.files import atomic_path, open_locked, sync
+from penstock.files import atomic_path, open_locked
 from penstock.formats.base import jsonlines
 from penstock.formats.base.writer import Writer
 from penstock.formats.zarr.layout import DATA, ENDS, EPISODES, KEYS, MARK, META, BufferLayout
@@ -245,12 +253,8 @@ class ZarrWriter(Writer):
         if self._lock < 0:
             return
         try:
-            for array in self._arrays.values():
-                array.sync()
-            sync(self.path)
+            close_arrays(self._arrays.values(), self.path)
         finally:
-            for array in self._arrays.values():
-                array.close()
             os.close(self._lock)
             self._lock = -1
 

@@ -7,7 +7,6 @@ Names that come from a hub are hostile until `ids.inside` has passed them.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -169,8 +168,8 @@ class CloudStorage:
         except FileNotFoundError:
             return  # a repository that is one dataset needs no register
         entries[kind] = sorted({*entries.get(kind, []), name})
-        with tempfile.TemporaryDirectory() as folder:
-            register = Path(folder, root.NAMESPACE_FILE)
+        with scratch_folder(get_dataset_path() / root.NAMESPACE_FILE) as folder:
+            register = folder / root.NAMESPACE_FILE
             metadata.write_json(register, entries)
             self._put(register, f"{group}/{root.NAMESPACE_FILE}")
 
