@@ -114,3 +114,9 @@ def test_missing_and_extra_columns_are_named():
     del wrong["rewards"]
     with pytest.raises(SpecError, match=r"\['rewards'\] missing and \['more'\] too many"):
         Episode(spec(), wrong)
+
+
+@pytest.mark.parametrize("path", ["", "/", "a/", "/etc/passwd", "a//b"])
+def test_paths_have_no_empty_parts(path: str) -> None:
+    with pytest.raises(SpecError, match="expected paths of columns without empty parts"):
+        Spec({"rewards": Field(np.dtype("f8")), path: Field(np.dtype("f8"))})

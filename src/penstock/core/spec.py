@@ -102,6 +102,9 @@ class Spec(Mapping[str, Field]):
         observation_space: Space of the observations. The default is None: unknown.
         action_space: Space of the actions. The default is None: unknown.
 
+    Raises:
+        SpecError: A path is empty, or has an empty part, as in `"infos//x"`.
+
     Example:
         >>> import numpy as np
         >>> spec = Spec({"rewards": Field(np.dtype("float64"))})
@@ -112,6 +115,11 @@ class Spec(Mapping[str, Field]):
     fields: Mapping[str, Field]
     observation_space: Space | None = None
     action_space: Space | None = None
+
+    def __post_init__(self) -> None:
+        for path in self.fields:
+            if not all(path.split("/")):
+                raise SpecError(f"expected paths of columns without empty parts, got {path!r} among {list(self.fields)}")
 
     def __getitem__(self, path: str) -> Field:
         """Return the field of a column.

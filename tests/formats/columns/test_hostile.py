@@ -177,7 +177,7 @@ NAMES = [
     "..",
     ".",
     "../x",
-    "/etc/passwd",
+    "etc/../../passwd",
     "a/b",
     "a%2Fb",
     "metadata.jsonl",

@@ -107,6 +107,8 @@ def _fixed(kind: Any) -> tuple[Any, tuple[int, ...]]:
     """Return the innermost type of fixed-size lists, and their sizes."""
     sizes: list[int] = []
     while arrow().types.is_fixed_size_list(kind):
+        if kind.list_size < 0:
+            raise FormatError(f"expected lists of 0 or more values, got {kind}")
         sizes.append(int(kind.list_size))
         kind = kind.value_type
     return kind, tuple(sizes)
