@@ -119,7 +119,7 @@ class Spec(Mapping[str, Field]):
     def __post_init__(self) -> None:
         for path in self.fields:
             if not all(path.split("/")):
-                raise SpecError(f"expected paths of columns without empty parts, got {path!r} among {list(self.fields)}")
+                raise SpecError(f"expected paths of columns without empty parts, got {path!r} in {list(self.fields)}")
 
     def __getitem__(self, path: str) -> Field:
         """Return the field of a column.
