@@ -113,6 +113,18 @@ def driven(*arguments: Any, **options: Any) -> Plant:
     return planted
 
 
+def lit(path: Path) -> Path:
+    """A real drive with traffic lights, next to its map."""
+    shutil.copy(GOLDEN / "l5kit/semantic_map.pb", path.parent)
+    return Path(shutil.copytree(GOLDEN / "l5kit/single.zarr", path))
+
+
+def map_of_elsewhere(path: Path) -> None:
+    """The names of two lights are others in the map."""
+    file = path.parent / "semantic_map.pb"
+    file.write_bytes(file.read_bytes().replace(b"63+P", b"????").replace(b"bjps", b"!!!!"))
+
+
 def with_labels(path: Path) -> None:
     (path / ".zattrs").write_text(json.dumps({**json.loads((path / ".zattrs").read_text()), "labels": ["UFO"]}))
 
@@ -162,7 +174,7 @@ def demonstrations(path: Path, episodes: list[dict[str, np.ndarray]], **options:
             for name in ("actions", "rewards", "timestamps"):
                 demo.create_dataset(name, data=episode[name], **options)
             demo.create_dataset("dones", data=(episode["terminations"] | episode["truncations"]).astype("i8"))
-            for name in ("state", "camera"):
+            for name in ("state", "camera", "time"):
                 demo.create_dataset(f"obs/{name}", data=episode[f"observations/{name}"][:n])
             demo.create_dataset("next_obs/state", data=episode["next_observations/state"])
 
@@ -185,7 +197,7 @@ def drives(path: Path, episodes: list[dict[str, np.ndarray]]) -> None:
     with L5KitWriter.create(path, compressor=None) as writer:
         for episode in episodes:
             frames = np.zeros(len(episode["rewards"]), FRAME_DTYPE)
-            frames["timestamp"] = np.round(np.clip(episode["timestamps"], 0, 1e9) * 1e3) * 1e6  # nanoseconds
+            frames["timestamp"] = np.round(np.clip(episode["timestamps"], 0, 1e9) * 1e6) * 1e3  # nanoseconds
             frames["ego_rotation"] = np.eye(3)
             frames["ego_translation"] = episode["observations/state"][:-1]
             nothing = np.zeros(0, AGENT_DTYPE), np.zeros(0, TL_FACE_DTYPE)
@@ -344,6 +356,7 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
         (drive, "duplicate-key", driven((2, 2))),
         (drive, "invalid-value", driven(ego_rotation=2.0)),
         (drive, "invalid-value", driven(ego_translation=np.nan)),
+        (lit, "missing-light", map_of_elsewhere),
         (drive, "impossible-speed", driven(speed=71.0)),
     ],
     "lc0": [

@@ -20,6 +20,7 @@ SPEC = penstock.Spec(
     {
         "observations/state": penstock.Field(np.dtype("f4"), (3,), "boundary"),
         "observations/camera": penstock.Field(np.dtype("u1"), (12, 12, 3), "boundary"),
+        "observations/time": penstock.Field(np.dtype("i8"), (), "boundary"),
         "next_observations/state": penstock.Field(np.dtype("f4"), (3,)),
         "actions": penstock.Field(np.dtype("f4"), (2,)),
         "rewards": penstock.Field(np.dtype("f8")),
@@ -44,6 +45,7 @@ def clean(seed: int = 0) -> list[Values]:
             {
                 "observations/state": state,
                 "observations/camera": rng.integers(0, 255, (n + 1, 12, 12, 3), np.uint8),
+                "observations/time": np.arange(n + 1) * 100_000_000,  # nanoseconds
                 "next_observations/state": state[1:].copy(),
                 "actions": np.cumsum(rng.normal(size=(n, 2)), 0).clip(-40, 40).astype("f4"),
                 "rewards": rng.normal(size=n),
@@ -96,6 +98,23 @@ def nearly(episodes: list[Values]) -> list[Values]:
     return episodes
 
 
+def stuck(path: str) -> Callable[[list[Values]], list[Values]]:
+    """Some rows are repeated, then the value is where it would have been: it jumps."""
+
+    def planted(episodes: list[Values]) -> list[Values]:
+        episode = episodes[1]
+        rows = episode[path]
+        if rows.dtype == np.uint8:  # pictures that get lighter from step to step
+            rows[:] = np.arange(12)[:, None, None] * 9 + np.arange(len(rows))[:, None, None, None]
+        rows[30:45] = rows[30]
+        if rows.dtype == np.float32:
+            rows[45:] += 30
+            episode["next_observations/state"][:] = rows[1:]
+        return episodes
+
+    return planted
+
+
 def clipped(episodes: list[Values]) -> list[Values]:
     episodes[2]["actions"][::2] = 50
     episodes[2]["actions"][1::2] = -50
@@ -117,6 +136,7 @@ PLANTS: dict[str, tuple[Callable[[list[Values]], list[Values]], int]] = {
     "time-repeats": (change(0, "timestamps", slice(7, 8), 1000.6), 0),
     "time-gap": (change(3, "timestamps", slice(50, 60), 1e3 + np.arange(150, 160) * 0.1), 3),
     "time-rate": (change(4, "timestamps", slice(None), 1e3 + np.arange(80) * 0.2), 4),
+    "time-drift": (change(1, "timestamps", slice(None), 1e3 + np.arange(90) * 0.1018), 1),
     "time-precision": (change(1, "timestamps", slice(None), 1e15 + np.arange(90) * 1.0), 1),
     "frozen-sensor": (frozen("observations/state"), 1),
     "frozen-picture": (frozen("observations/camera"), 1),
@@ -150,6 +170,16 @@ def stored(episodes: list[Values], path: Path, format: str) -> Path:
         for e, episode in enumerate(episodes):
             writer.write(penstock.Episode(SPEC, episode, e))
     return path
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", ["sensor", "picture"])
+def test_a_short_stop_counts_if_the_value_jumps(name: str, seed: int) -> None:
+    path = "observations/state" if name == "sensor" else "observations/camera"
+    found = examine(source_of(stuck(path)(clean(seed))), deep=True, progress=False).findings
+    assert [(f.name, f.column, f.episodes, f.rows) for f in found] == [(f"frozen-{name}", path, (1,), (31,))]
+    strict = penstock.CheckThresholds(stuck_steps=40)
+    assert examine(source_of(stuck(path)(clean(seed))), deep=True, thresholds=strict).findings == ()
 
 
 def test_every_finding_of_values_is_planted() -> None:
@@ -211,9 +241,20 @@ def test_episodes_in_two_datasets_are_found() -> None:
     assert list(leaks({"train": train, "test": examine(source_of(clean(1)), deep=True)})) == []
 
 
+def test_columns_of_tables_are_known_by_their_usual_names() -> None:
+    names = {"observations/state": "observation.state", "actions": "action", "rewards": "reward"}
+    episodes = PLANTS["nan"][0](PLANTS["action-jump"][0](clean()))
+    columns = {new: np.concatenate([e[old][: len(e["rewards"])] for e in episodes]) for old, new in names.items()}
+    data = penstock.from_arrays(columns, lengths=LENGTHS)
+    report = examine(data.source, deep=True, progress=False)
+    assert {(f.name, f.column) for f in report.findings} == {("nan", "observation.state"), ("action-jump", "action")}
+    assert {"return", "jerk"} <= report.measures.flat.keys()
+
+
 def test_thresholds_change_what_is_found() -> None:
     episodes = PLANTS["time-gap"][0](clean())
-    assert examine(source_of(episodes), deep=True, thresholds=penstock.CheckThresholds(gap_factor=1e4)).findings == ()
+    loose = penstock.CheckThresholds(gap_factor=1e4, drift_steps=1e4)
+    assert examine(source_of(episodes), deep=True, thresholds=loose).findings == ()
     with pytest.raises(penstock.ArgumentError, match="gap_factor"):
         penstock.check(source_of(episodes), thresholds={"gap_facto": 2})
     with pytest.raises(penstock.ArgumentError, match="at least 0"):

@@ -8,6 +8,7 @@ episode.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,14 +17,19 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from penstock.core.columns import under
 from penstock.core.frames import is_picture
 from penstock.core.ragged import Array, Ragged
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field, Spec
 from penstock.formats.base.source import Source
 
-FLAGS = ("terminations", "truncations", "dones")
+FLAGS = ("terminations", "truncations", "dones", "done")
+# Names of columns, or of groups of them; the first one is ours, tables have the others.
+ROLES = {
+    "observations": ("observations", "observation", "obs"),
+    "actions": ("actions", "action"),
+    "rewards": ("rewards", "reward"),
+}
 NEXT = "next_observations"
 CLOCKS = frozenset(("timestamp", "timestamps", "time", "times"))
 NUMBERS = frozenset(("index", "frame_index", "episode_index", "episode_id"))
@@ -86,14 +92,14 @@ class EpisodeBlock:
         """`[rows]` which episode of the block each row belongs to."""
         return np.repeat(np.arange(len(self.lengths)), np.diff(self.bounds(align)))
 
-    def arrays(self, prefix: str | None = None) -> list[tuple[str, Field, AnyArray]]:
-        """Columns of numbers at or below a path with their fields, that have a row for each step or more."""
+    def arrays(self, role: str | None = None) -> list[tuple[str, Field, AnyArray]]:
+        """Columns of numbers, of one role or all, with their fields, that have a row for each step or more."""
         return [
             (path, self.spec[path], rows)
             for path, rows in self.columns.items()
             if not isinstance(rows, Ragged)
             and self.spec[path].align != "episode"
-            and (prefix is None or under(prefix, path))
+            and (role is None or has_role(role, path))
         ]
 
     def clocks(self) -> list[tuple[str, Field, AnyArray]]:
@@ -154,6 +160,16 @@ def read_block(source: Source, first: int, last: int, paths: Sequence[str]) -> E
         columns[path] = rows.reshape(count) if isinstance(rows, Ragged) else rows[0]
     lengths = np.diff(source.offsets[first : last + 1])
     return EpisodeBlock(source.spec, first, lengths, columns)
+
+
+def has_role(role: str, path: str) -> bool:
+    """Whether a column is of a role, by the first part of its path: `observations/state`, `observation.state`.
+
+    Example:
+        >>> has_role("observations", "observation.state"), has_role("actions", "next_observations")
+        (True, False)
+    """
+    return re.split(r"[/.]", path, maxsplit=1)[0] in ROLES.get(role, (role,))
 
 
 def is_clock(path: str, field: Field) -> bool:

@@ -47,6 +47,7 @@ MESSAGES = {
     "time-repeats": "{column}: repeats a value {times} in {episodes}",
     "time-gap": "{column}: jumps ahead {times} in {episodes}",
     "time-rate": "steps of {column} have another rate than expected, in {episodes}",
+    "time-drift": "{column}: runs away from the stated rate or from another clock, in {episodes}",
     "time-precision": "{column}: too few digits for its steps, in {rows} of {episodes}",
     "frozen-sensor": "{column}: no change while actions change, in {rows} of {episodes}",
     "frozen-picture": "{column}: a picture is repeated while actions change, in {rows} of {episodes}",

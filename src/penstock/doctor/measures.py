@@ -14,12 +14,13 @@ not found.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from penstock.core.arrays import AnyArray, ByteArray, FloatArray, IntArray
+from penstock.core.arrays import AnyArray, BoolArray, ByteArray, FloatArray, IntArray
 from penstock.core.ragged import Ragged
 from penstock.doctor.block import EpisodeBlock, Hits, flattened, is_camera, is_numbering, sums
 from penstock.doctor.rows import clock_changes, still_steps
@@ -28,6 +29,11 @@ from penstock.doctor.thresholds import CheckThresholds
 DIGEST_BYTES = 16
 FEATURES = 8  # elements of a column that count for near duplicates
 NEIGHBOURS = 4
+# Measures of a column are named by its path behind one of these:
+STEP = "step of "
+PACE = "mean step of "
+CHANGE = "largest change of "
+UNIT_SHARE = 0.02  # how near the ratio of two clocks is to a power of ten, if it is one
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,20 +99,36 @@ def measured(block: EpisodeBlock, thresholds: CheckThresholds, *, complete: bool
         complete: Whether the block has all columns, so that digests tell episodes apart.
     """
     values: dict[str, FloatArray] = {"length": block.lengths.astype(np.float64)}
-    rewards = block.columns.get("rewards")
-    if rewards is not None and not isinstance(rewards, Ragged) and rewards.dtype.kind in "fiub" and rewards.ndim == 1:
-        values["return"] = sums(rewards, block.bounds("step"))
+    for _, field_, rewards in block.arrays("rewards"):
+        if field_.align == "step" and rewards.dtype.kind in "fiub" and rewards.ndim == 1:
+            values.setdefault("return", sums(rewards, block.bounds("step")))
     still = still_steps(block, thresholds)
     if still is not None:
         values["stillness"] = sums(still.astype(np.int64), block.bounds("step")) / np.maximum(block.lengths, 1)
     for path, field_, rows in block.arrays("actions"):
         if field_.align == "step" and rows.dtype.kind == "f" and rows.size:
             change, jerk = _roughness(flattened(rows).astype(np.float64), block.bounds("step"))
-            values[f"largest change of {path}"] = change
+            values[f"{CHANGE}{path}"] = change
             values["jerk"] = values["jerk"] + jerk if "jerk" in values else jerk
     for path, field_, rows in block.clocks():
-        values[f"step of {path}"] = clock_changes(rows, block.bounds(field_.align))[1]
+        bounds = block.bounds(field_.align)
+        change, usual = clock_changes(rows, bounds)
+        values[f"{STEP}{path}"] = usual
+        values[f"{PACE}{path}"] = _pace(change, usual, bounds, thresholds)
     return BlockMeasures(block.first, block.lengths, digests_of(block) if complete else None, values, _features(block))
+
+
+def _pace(change: FloatArray, usual: FloatArray, bounds: IntArray, thresholds: CheckThresholds) -> FloatArray:
+    """`[n]` mean time between rows, where gaps and steps back count as a usual step; NaN for episodes of one row."""
+    owner = np.repeat(np.arange(len(usual)), np.diff(bounds))
+    strange = (change <= 0) | (change > thresholds.gap_factor * usual[owner])
+    counted = np.where(strange, usual[owner], change)
+    counted[np.isnan(change)] = 0  # the first row of each episode
+    count = np.diff(bounds) - 1
+    pace = np.full(len(usual), np.nan)
+    some = count > 0
+    pace[some] = sums(counted, bounds)[some] / count[some]
+    return pace
 
 
 def _roughness(actions: FloatArray, bounds: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -199,18 +221,46 @@ def judge(measures: Measures, rates: Mapping[str, float], thresholds: CheckThres
     if seen.any() and float(np.median(lengths[seen])) > 2:
         yield from _marked("one-step", "", seen & (lengths == 1))
     for name, values in measures.values.items():
-        if name.startswith("largest change of "):
+        if name.startswith(CHANGE):
             usual = float(np.nanmedian(values)) if np.isfinite(values).any() else 0.0
             if usual > 0:
-                column = name.removeprefix("largest change of ")
+                column = name.removeprefix(CHANGE)
                 yield from _marked("action-jump", column, values > thresholds.jump_factor * usual)
-        if name.startswith("step of ") and np.isfinite(values).any():
-            column = name.removeprefix("step of ")
-            usual = 1 / rates[column] if column in rates else float(np.nanmedian(values))
-            if usual > 0:
-                wrong = np.abs(values / usual - 1) > thresholds.rate_share
-                yield from _marked("time-rate", column, wrong)
+    yield from _clocks(measures, rates, thresholds)
     yield from _duplicates(measures, thresholds)
+
+
+def _clocks(measures: Measures, rates: Mapping[str, float], thresholds: CheckThresholds) -> Iterator[Hits]:
+    """Episodes with another rate, and clocks that run away from the stated rate, or from the first clock."""
+    steps = {name.removeprefix(STEP): values for name, values in measures.values.items() if name.startswith(STEP)}
+    known = {path: values for path, values in steps.items() if (values > 0).any()}
+    wrong: dict[str, BoolArray] = {}
+    drifting: dict[str, BoolArray] = {}
+    for path, values in known.items():
+        usual = 1 / rates[path] if path in rates else float(np.nanmedian(values))
+        wrong[path] = (
+            np.abs(values / usual - 1) > thresholds.rate_share if usual > 0 else np.zeros(len(values), np.bool_)
+        )
+        pace = measures.values[f"{PACE}{path}"]
+        away = np.abs(pace * rates[path] - 1) if path in rates else np.zeros(len(pace))
+        drifting[path] = away * measures.lengths > thresholds.drift_steps
+    for one, other in zip(list(known)[:1] * (len(known) - 1), list(known)[1:], strict=True):
+        ratio = measures.values[f"{PACE}{other}"] / measures.values[f"{PACE}{one}"]
+        away = np.abs(ratio / _unit_ratio(ratio) - 1) * measures.lengths
+        # The other clock is named: without a stated rate, nobody knows which of both is right.
+        drifting[other] |= (away > thresholds.drift_steps) & ~wrong[one] & ~drifting[one]
+    for path in known:
+        yield from _marked("time-rate", path, wrong[path])
+        yield from _marked("time-drift", path, drifting[path] & ~wrong[path])
+
+
+def _unit_ratio(ratio: FloatArray) -> float:
+    """Ratio of the units of two clocks: a power of ten if it is near one, else what is usual."""
+    usual = float(np.nanmedian(ratio)) if np.isfinite(ratio).any() else 1.0
+    if not usual > 0:
+        return 1.0
+    power = 10.0 ** round(math.log10(usual))
+    return power if abs(usual / power - 1) < UNIT_SHARE else usual
 
 
 def _marked(name: str, column: str, bad: AnyArray) -> Iterator[Hits]:

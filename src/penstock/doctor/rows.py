@@ -8,11 +8,11 @@ import numpy as np
 
 from penstock.conversion.scan import equal
 from penstock.core.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from penstock.core.columns import under
 from penstock.core.ragged import Ragged
 from penstock.core.spaces import Box, Space, Text
 from penstock.core.spec import Spec
-from penstock.doctor.block import FLAGS, NEXT, EpisodeBlock, Hits, any_value, extremes, flattened, is_camera, runs, sums
+from penstock.doctor.block import FLAGS, NEXT, ROLES, EpisodeBlock, Hits, any_value, extremes, flattened, has_role, sums
+from penstock.doctor.sensors import sensors
 from penstock.doctor.thresholds import CheckThresholds
 
 RowCheck = Callable[[EpisodeBlock, CheckThresholds], Iterator[Hits]]
@@ -32,7 +32,7 @@ def values(block: EpisodeBlock, _: CheckThresholds) -> Iterator[Hits]:
     spaces = spaces_of(block.spec)
     for path, field, rows in block.arrays():
         nan = np.zeros(len(rows), np.bool_)
-        watched = path == "rewards" or under("observations", path) or under("actions", path)
+        watched = any(has_role(role, path) for role in ROLES)
         if watched and rows.dtype.kind in "fc" and rows.size:
             flat = flattened(rows)
             nan = any_value(np.isnan(flat))
@@ -125,45 +125,6 @@ def _difference(rows: AnyArray) -> FloatArray:
     later, earlier = rows[1:], rows[:-1]
     forward = later >= earlier
     return np.where(forward, (later - earlier).astype(np.float64), -((earlier - later).astype(np.float64)))
-
-
-def sensors(block: EpisodeBlock, thresholds: CheckThresholds) -> Iterator[Hits]:
-    """Observations that stay the same to the last bit while actions change, and pictures of one colour."""
-    moving = _action_changes(block)
-    for path, field, rows in block.arrays("observations"):
-        bounds = block.bounds(field.align)
-        if moving is not None and rows.dtype.kind in "fu" and field.shape:
-            same = block.unchanged(path)
-            start, size = runs(same, bounds, max(thresholds.frozen_steps, 2))
-            episode = np.searchsorted(bounds, start, side="right") - 1
-            step = block.bounds("step")[episode] + start - bounds[episode]
-            end = np.minimum(step + size, block.bounds("step")[episode + 1])
-            frozen = np.zeros(len(rows), np.bool_)
-            # A run counts if actions changed within it, at least once every `frozen_steps` steps.
-            for a, n, s, e in zip(start.tolist(), size.tolist(), step.tolist(), end.tolist(), strict=True):
-                changes = int(moving[max(e - 1, s)] - moving[s])
-                if changes * max(thresholds.frozen_steps, 1) >= n:
-                    frozen[a + 1 : a + n] = True
-            name = "frozen-picture" if is_camera(field) else "frozen-sensor"
-            yield from block.by_row(name, path, field.align, frozen)
-        if is_camera(field):
-            flat = flattened(rows)
-            blank = flat.max(axis=1, initial=0) == flat.min(axis=1, initial=255)
-            apart = ~blank
-            apart[bounds[:-1][np.diff(bounds) > 0]] = True
-            start, size = runs(~apart, bounds, max(thresholds.blank_pictures, 1))
-            lengthy = np.zeros(len(rows), np.bool_)
-            for a, n in zip(start.tolist(), size.tolist(), strict=True):
-                lengthy[a : a + n] = blank[a : a + n]
-            yield from block.by_row("blank-picture", path, field.align, lengthy)
-
-
-def _action_changes(block: EpisodeBlock) -> IntArray | None:
-    """`[steps]` number of changes of any action so far in the block, or None without actions."""
-    columns = [path for path, field, _ in block.arrays("actions") if field.align == "step"]
-    if not columns:
-        return None
-    return np.cumsum(~np.logical_and.reduce([block.unchanged(path) for path in columns]))
 
 
 def actions(block: EpisodeBlock, thresholds: CheckThresholds) -> Iterator[Hits]:

@@ -16,6 +16,10 @@ class CheckThresholds:
     Args:
         frozen_steps: Fewest equal rows of an observation in a row that count as frozen, while actions change. The
             default is 50.
+        stuck_steps: Fewest equal rows of an observation that count as frozen if it then jumps. The default is 10.
+        stuck_jump: How many times the median change of the episode such a jump must be. The default is 3.
+        picture_noise: Most difference of repeated pictures that a codec makes, in the mean of a block of 16 x 16
+            pixels, 0 to 255. The default is 6; 0 compares pictures bit for bit.
         blank_pictures: Fewest pictures of one colour in a row that are reported. The default is 3.
         constant_steps: Fewest steps of an episode whose constant actions are reported. The default is 10.
         clipped_share: Share of action values at a bound of the space, above which an episode is reported, 0 to 1.
@@ -25,6 +29,8 @@ class CheckThresholds:
         idle_steps: Fewest idle steps at the start or end of an episode. The default is 20.
         idle_share: Changes below this share of the range of an episode count as none, 0 to 1. The default is 0.001.
         gap_factor: How many times the usual time between two steps a gap must be. The default is 2.5.
+        drift_steps: How many steps a clock may run away from the stated rate, or from another clock, in an episode.
+            The default is 1.5.
         rate_share: Most relative deviation of the rate of an episode. The default is 0.02.
         return_share: Most relative deviation of a stored return from the sum of rewards. The default is 0.001.
         near_share: Most difference of near duplicates, in standard deviations of a column. The default is 0.001.
@@ -38,6 +44,9 @@ class CheckThresholds:
     """
 
     frozen_steps: int = 50
+    stuck_steps: int = 10
+    stuck_jump: float = 3.0
+    picture_noise: float = 6.0
     blank_pictures: int = 3
     constant_steps: int = 10
     clipped_share: float = 0.5
@@ -45,6 +54,7 @@ class CheckThresholds:
     idle_steps: int = 20
     idle_share: float = 0.001
     gap_factor: float = 2.5
+    drift_steps: float = 1.5
     rate_share: float = 0.02
     return_share: float = 0.001
     near_share: float = 0.001

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from penstock.core.ragged import Ragged
 from penstock.domains.driving.map import InterpolationMethod, MapAPI, MapElement, RoadMap
 from penstock.domains.driving.map.resample import every_metres, resampled
-from penstock.domains.driving.map.wire import fields, zigzags
 from penstock.domains.driving.rasterize import build_rasterizer
 from penstock.errors import DataError, FormatError
+from penstock.formats.l5kit.wire import fields, zigzags
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "l5kit"
 TOLERANCE = 1e-6  # metres

@@ -110,6 +110,11 @@ FINDINGS: Mapping[str, FindingKind] = {
     "impossible-speed": FindingKind(
         "warning", "An agent of a driving log is faster than 70 m/s.", "Leave the agent out, or correct its track."
     ),
+    "missing-light": FindingKind(
+        "warning",
+        "A traffic light of a driving log is not in the map next to the log.",
+        "Use the map of the same release, or leave the lights out.",
+    ),
     "next-observation": FindingKind(
         "warning",
         "A stored next observation is not the observation of the next step.",
@@ -158,17 +163,28 @@ FINDINGS: Mapping[str, FindingKind] = {
         "Steps of an episode have another rate than the dataset states, or than its other episodes have.",
         "Resample the episode, or correct the rate.",
     ),
+    "time-drift": FindingKind(
+        "warning",
+        "A clock runs away by some steps in an episode: from the stated rate, or from another clock of the dataset.",
+        "Align columns by their timestamps, not by row; or correct the clock.",
+    ),
     "time-precision": FindingKind(
         "warning", "Timestamps have too few digits to tell steps apart exactly.", "Store float64 or integers."
     ),
     # Sensors and actions
     "frozen-sensor": FindingKind(
-        "warning", "An observation stays the same to the last bit while actions change.", "Check the sensor's driver."
+        "warning",
+        "An observation stays the same to the last bit while actions change, for long or until it jumps.",
+        "Check the sensor's driver.",
     ),
     "frozen-picture": FindingKind(
-        "warning", "A camera repeats its picture while actions change.", "Check for dropped frames."
+        "warning",
+        "A camera repeats its picture while actions change; in lossy video, up to the noise of the codec.",
+        "Check for dropped frames.",
     ),
-    "blank-picture": FindingKind("warning", "Several pictures in a row have one colour.", "Check the camera."),
+    "blank-picture": FindingKind(
+        "warning", "Several pictures in a row have one colour, up to the noise of a codec.", "Check the camera."
+    ),
     "constant-actions": FindingKind("note", "All actions of an episode are the same.", "Look at the episode."),
     "clipped-actions": FindingKind(
         "note", "Most action values of an episode are at a bound of the action space.", "Check the action scale."

@@ -15,20 +15,23 @@ from penstock.errors import FormatError
 from penstock.formats.base.findings import Finding
 from penstock.formats.l5kit.columns import NESTED
 from penstock.formats.l5kit.dtypes import DTYPES, LABELS
+from penstock.formats.l5kit.road_map import RoadMap
 from penstock.formats.l5kit.source import offsets_in
 from penstock.formats.l5kit.tables import Tables, open_tables, stored_rows
 
 _ROWS = 1 << 16
 _MOST = 10  # chunks of an array that are reported as damaged
+_NAMED = 256  # scenes of a finding
 _SLACK = 1e-3
+MAP = "semantic_map.pb"
 FASTEST = 70.0  # metres a second, 250 km/h
 
 
 def findings(path: Path, *, deep: bool) -> Iterator[Finding]:
     """Damage of the dataset at `path`: an `error` for intervals that leave their array or do not follow one another, a
     `warning` for rows that no scene names. With `deep`, which reads every row, also an `error` for what cannot be read,
-    and a `warning` for scenes that end before they start, a track twice in a frame, poses that are no rotations, and
-    numbers that are none."""
+    and a `warning` for scenes that end before they start, a track twice in a frame, poses that are no rotations,
+    numbers that are none, and traffic lights that the map next to the dataset lacks."""
     try:
         tables = open_tables(path, Cache(CACHE_BYTES))
     except (FormatError, OSError) as error:
@@ -65,6 +68,8 @@ def _tables(tables: Tables, path: str, *, deep: bool) -> Iterator[Finding]:
     yield from _poses(frames, path)
     if agents is not None:
         yield from _agents(tables, agents, path)
+    if offsets is not None and (faces := nested["tl_faces"]) is not None:
+        yield from _lights(tables, faces, offsets, path)
 
 
 def _damage(tables: Tables) -> Iterator[Finding]:
@@ -138,3 +143,43 @@ def _agents(tables: Tables, offsets: IntArray, path: str) -> Iterator[Finding]:
             message = f"{len(fast)} agents near are faster than {FASTEST:g} m/s, the first has {speed[fast[0]]:.1f}"
             yield Finding("impossible-speed", where, message)
         first = last
+
+
+def map_near(path: Path) -> Path | None:
+    """Return the map of a dataset, next to it or to its folder as in L5Kit's release, or None.
+
+    Args:
+        path: The dataset.
+    """
+    folders = (path.absolute().parent, path.absolute().parent.parent)
+    places = [place / name for place in folders for name in (MAP, Path("semantic_map", MAP))]
+    return next((place for place in places if place.is_file()), None)
+
+
+def _lights(tables: Tables, faces: IntArray, scenes: IntArray, path: str) -> Iterator[Finding]:
+    """Faces of traffic lights whose name the map does not have, with their scenes and first frames."""
+    place = map_near(Path(path))
+    if place is None or not len(tables.tl_faces):
+        return
+    try:
+        known = np.array(sorted(element.id for element in RoadMap.read(place).elements))
+    except FormatError as error:
+        yield Finding("unreadable", str(place), str(error))
+        return
+    names: dict[str, None] = {}
+    rows: dict[int, int] = {}  # scene -> its first frame with such a face
+    for first in range(0, len(tables.tl_faces), _ROWS):
+        ids = tables.tl_faces[first : first + _ROWS]["face_id"]
+        missing = np.flatnonzero(~np.isin(ids, known))
+        names.update(dict.fromkeys(ids[missing].tolist()))
+        frames = np.searchsorted(faces, missing + first, side="right") - 1
+        owners = np.searchsorted(scenes, frames, side="right") - 1
+        for scene, k in zip(*np.unique(owners, return_index=True), strict=True):
+            rows.setdefault(int(scene), int(frames[k] - scenes[scene]))
+    if names:
+        shown = ", ".join(repr(name) for name in list(names)[:3])
+        message = f"{len(names)} faces of traffic lights are not in the map {place.name}, first {shown}"
+        where = f"traffic_light_faces in {path}"
+        episodes = tuple(rows)[:_NAMED]
+        first_frames = tuple(rows[scene] for scene in episodes)
+        yield Finding("missing-light", where, message, "tl_faces/face_id", episodes, first_frames)

@@ -17,9 +17,9 @@ from penstock.core.boundary import parsing
 from penstock.core.narrowing import is_dict
 from penstock.core.ragged import Ragged
 from penstock.domains.driving.geometry import enu_to_ecef, transform_points
-from penstock.domains.driving.map.elements import CROSSWALK, TRAFFIC_LIGHT, MapElement, RoadMap
 from penstock.domains.driving.map.resample import every_metres, resampled
 from penstock.errors import DataError, FormatError
+from penstock.formats.l5kit.road_map import CROSSWALK, TRAFFIC_LIGHT, MapElement, RoadMap
 
 Points = FloatArray
 COLORS = ("RED", "GREEN", "YELLOW")

@@ -14,8 +14,9 @@ import numpy as np
 from penstock.core.arrays import Int32Array
 from penstock.core.boundary import parsing
 from penstock.core.ragged import Ragged, offsets_of
-from penstock.domains.driving.map import wire
 from penstock.errors import FormatError
+from penstock.files.remote import read_bytes
+from penstock.formats.l5kit import wire
 
 KINDS = {1: "segment", 2: "node", 3: "lane", 4: "control", 5: "junction", 6: "segment_sequence", 8: "annotated_shape"}
 FACE_COLORS = {
@@ -75,7 +76,7 @@ class RoadMap:
         Cost: one pass in Python over the fields, none over the points; some 0.1 ms an element at most.
         """
         with parsing(path):
-            road = cls.parse(Path(path).read_bytes())
+            road = cls.parse(read_bytes(path))
         if not road.elements:  # rasters of it would be white, vectors zeros
             raise FormatError("expected a map with elements, got none; is the file complete?", path=path)
         return road
