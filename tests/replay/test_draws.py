@@ -180,6 +180,21 @@ def test_wrong_priorities_change_nothing(given: Any, error: type[Exception], mes
     assert str(replay.state_dict()["sampler"]) == before
 
 
+def test_a_batch_names_its_samples() -> None:
+    replays = [filled(penstock.Replay(None, 100, sampler=penstock.PrioritizedSampler(), seed=3), [5]) for _ in range(2)]
+    for replay, by_ticket in zip(replays, (True, False), strict=True):
+        batch = replay.sample(4)
+        assert replay.update(batch.ticket if by_ticket else batch, [1.0, 2.0, 3.0, 4.0]) == 0
+    np.testing.assert_equal(replays[0].state_dict(), replays[1].state_dict())
+
+
+@pytest.mark.parametrize("which", [0.5, [0.5], [[1]], {"actions": [1]}, None])
+def test_samples_are_a_list_of_integers(which: Any) -> None:
+    replay = filled(penstock.Replay(None, 100, sampler=penstock.PrioritizedSampler()), [5])
+    with pytest.raises(penstock.ArgumentError, match="expected a batch, its ticket or a list of numbers of samples"):
+        replay.update(which, [1.0])
+
+
 def test_priorities_of_samples_that_left_are_counted() -> None:
     replay = filled(penstock.Replay(None, 20, segment_steps=10, sampler=penstock.PrioritizedSampler()), [10, 10])
     batch = replay.sample(20)

@@ -760,7 +760,7 @@ def require_samples(dataset: object) -> None:
     name = type(dataset).__name__
     hint = "make samples of its episodes first, with samples(), windows(16), pairs() or sequences()"
     if name in ("Replay", "ReplayBatches"):
-        hint = "its samples change while they are drawn; mix with replay.batches(256, offline=dataset, share=0.5)"
+        hint = "its samples change while they are drawn; replay.batches(256) has batches, offline= mixes a dataset in"
     elif name != "EpisodeDataset":
         hint = "penstock.open and penstock.from_arrays make datasets"
     raise ArgumentError(f"expected samples as a MapDataset, got {name}; {hint}")

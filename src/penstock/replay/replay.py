@@ -45,7 +45,7 @@ from penstock.replay.journal import (
     read_entries,
 )
 from penstock.replay.ratio import SampleRatio, TurnSignal
-from penstock.replay.samplers import ReplaySampler, UniformSampler, checked_priorities
+from penstock.replay.samplers import ReplaySampler, UniformSampler, checked_priorities, numbers_of
 from penstock.replay.samples import ReplaySamples, Transitions
 from penstock.replay.saved import packed, unpacked
 from penstock.replay.segments import PARTS
@@ -460,11 +460,11 @@ class Replay(Writer):
                 raise ExpiredRowError(f"expected at least one sample within {lo}:{hi}, got {chosen[:8].tolist()}")
             return Columns.of_flat(self._contents.reader(self._contents.store, chosen), len(chosen))
 
-    def update(self, which: Ticket | str | Sequence[int] | IntArray, priorities: Any) -> int:
+    def update(self, which: Batch | Ticket | str | Sequence[int] | IntArray, priorities: Any) -> int:
         """Set priorities of samples. They count from the next draw on.
 
         Args:
-            which: Ticket of a batch, or `[n]` numbers of samples.
+            which: A batch that `sample` returned, its ticket, or `[n]` numbers of samples.
             priorities: `[n]` numbers, finite, 0 or more, such as absolute temporal-difference errors. Of a sample that
                 occurs several times, the last one counts.
 
@@ -476,12 +476,14 @@ class Replay(Writer):
             StateError: The ticket is unknown: it is from another replay, or more than 2^20 samples ago.
             ExpiredRowError: A sample has not arrived yet.
             PlanError: The sampler has no priorities.
+            ArgumentError: `which` is neither a batch, a ticket nor numbers of samples.
         """
         with self._lock:
             if self._entries is not None:
                 raise StateError("expected no updates in a replay that repeats a journal, which has them")
-            ticket = Ticket.parse(which) if isinstance(which, (Ticket, str)) else None
-            anchors = np.array(which, np.int64) if ticket is None else self._log.of(ticket).anchors
+            given_ticket = which.ticket if isinstance(which, Batch) else which
+            ticket = Ticket.parse(given_ticket) if isinstance(given_ticket, (Ticket, str)) else None
+            anchors = numbers_of(which) if ticket is None else self._log.of(ticket).anchors
             given = checked_priorities(priorities, anchors)
             if anchors.size and anchors.max() >= self.anchors[1]:
                 raise ExpiredRowError(f"expected samples below {self.anchors[1]}, got {anchors.max()}")

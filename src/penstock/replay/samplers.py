@@ -465,6 +465,26 @@ def sequence_priorities(errors: AnyArray, mask: AnyArray | None = None, eta: flo
     return eta * size.max(1, initial=0) + (1 - eta) * size.sum(1) / np.maximum(real.sum(1), 1)
 
 
+def numbers_of(samples: Any) -> IntArray:
+    """Return a copy of numbers of samples as `[n]` int64.
+
+    Args:
+        samples: `[n]` integers.
+
+    Raises:
+        ArgumentError: They are no list of integers.
+
+    Example:
+        >>> numbers_of([3, 1]).tolist()
+        [3, 1]
+    """
+    numbers: AnyArray = np.asarray(samples)
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+        kind = type(samples).__name__
+        raise ArgumentError(f"expected a batch, its ticket or a list of numbers of samples, got {kind}")
+    return numbers.astype(np.int64)
+
+
 def checked_priorities(priorities: Any, anchors: IntArray) -> Float32Array:
     """Return priorities as float32.
 
