@@ -118,7 +118,7 @@ def repair(
     if out is not None:
         return _copied(dataset, place, Path(out), {**how, **options})
     with dataset.format.writing_lock(place):
-        return _mended(dataset, place, {**how, **options}, backup=True)
+        return _mended(dataset, place, {**how, **options}, check(place, **how, **options).findings, backup=True)
 
 
 def repair_log(
@@ -167,17 +167,20 @@ def _copied(dataset: DatasetFiles, place: Path, out: Path, how: Mapping[str, Any
             return RepairReport((), _left(findings))
         with atomic_path(out, durable="folder") as made:
             shutil.copytree(place, made) if place.is_dir() else shutil.copy2(place, made)
-            report = _mended(dataset, made, how, backup=False)
+            report = _mended(dataset, made, how, findings, backup=False)  # the copy is equal, so are its findings
     moved = [
         Repair(r.finding, out / r.path.relative_to(made), r.message, None, r.keep, r.where) for r in report.repairs
     ]
-    return RepairReport(tuple(moved), _left(check(out, **how).findings), out)
+    # Only findings that are left name files, which have other paths now.
+    return RepairReport(tuple(moved), _left(check(out, **how).findings) if report.left else (), out)
 
 
-def _mended(dataset: DatasetFiles, place: Path, how: Mapping[str, Any], *, backup: bool) -> RepairReport:
+def _mended(
+    dataset: DatasetFiles, place: Path, how: Mapping[str, Any], findings: Sequence[Finding], *, backup: bool
+) -> RepairReport:
+    """Mend what `findings` name, check again, and so on until nothing can be mended."""
     done: list[Repair] = []
     backups: list[Path] = []
-    findings = check(place, **how).findings
     for _ in range(ROUNDS):
         repairs = _repairs(dataset, place, findings)
         if not repairs:

@@ -54,7 +54,8 @@ class Where(EpisodeTransform):
         """Return the episodes that meet the condition."""
         table = episodes.table()
         if isinstance(self.condition, str):
-            chosen, why, hint = evaluate(self.condition, table), repr(self), "compare with something"
+            chosen, why = evaluate(self.condition, table), repr(self)
+            hint = "compare with something"
             chosen = np.broadcast_to(chosen, len(episodes)) if chosen.shape == () else chosen
         else:
             chosen, why = np.asarray(self.condition(table)), "Where(function)"
