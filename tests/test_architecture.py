@@ -8,6 +8,7 @@ import ast
 import functools
 import inspect
 import json
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -195,13 +196,7 @@ def test_frozen_dataclasses_are_frozen() -> None:
     assert wrong == []
 
 
-def is_crowded(node: ast.AST) -> bool:
-    """Whether a statement assigns three or more values to as many names, other than an exchange of their values."""
-    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple) or len(node.value.elts) < 3:
-        return False
-    names = [element for target in node.targets if isinstance(target, ast.Tuple) for element in target.elts]
-    exchanged = {ast.unparse(name) for name in names} == {ast.unparse(value) for value in node.value.elts}
-    return bool(names) and not exchanged
+is_crowded = runpy.run_path(str(ROOT / "tools" / "measures.py"))["is_crowded"]
 
 
 def test_a_line_assigns_related_values_only() -> None:

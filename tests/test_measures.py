@@ -29,6 +29,22 @@ def test_lines_are_counted_by_kind() -> None:
     assert (file.lines, file.code, file.comments, file.texts, file.anys) == (14, 5, 4, 4, 2)
 
 
+CLASS = '''class Rows:
+    """Rows."""
+
+    def read(self):
+        """Read
+        rows."""
+        a, b, c = 1, 2, 3
+        a, b, c = c, a, b
+'''
+
+
+def test_functions_and_classes_are_measured() -> None:
+    file = MEASURES["measured"](CLASS)
+    assert (file.functions, file.classes, file.crowded, file.short_texts) == ({"read:4": 3}, ("Rows",), 1, 2)
+
+
 def test_files_that_share_lines_are_pairs() -> None:
     shared = [f"value_{i} = {i}" for i in range(MEASURES["SHARED"])]
     one, other, third = "\n".join(["a = 1", *shared]), "\n".join([*shared, "import b"]), "\n".join(shared[1:])

@@ -13,8 +13,8 @@ import re
 import subprocess
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,9 @@ IMPORTS = 3  # the fastest of so many imports counts
 # Names that say what was done to a value, or where, but not what it is. `docs/decisions.md` has better ones.
 RETIRED = {"at", "checked", "found", "held", "joined", "made", "told"}
 MOST_RETIRED = 27
+LONG_FUNCTION = 60  # lines of a function, without its docstring, above which it counts as long
+LONG_FILE = 500
+FEW_WORDS = 4  # a docstring of so many words or fewer says no more than the name
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,10 @@ class FileMeasures:
         texts: Lines of docstrings.
         anys: Uses of `Any`.
         retired: Assignments and arguments with a name in `RETIRED`, as `line: name`.
+        crowded: Statements that assign three or more values to as many names.
+        short_texts: Docstrings of at most `FEW_WORDS` words.
+        functions: Lines of each function, without its docstring, by name.
+        classes: Names of public classes.
         runs: Digests of `SHARED` lines of code that follow each other, without imports and lines of punctuation.
     """
 
@@ -48,6 +55,10 @@ class FileMeasures:
     texts: int
     anys: int
     retired: tuple[str, ...]
+    crowded: int
+    short_texts: int
+    functions: dict[str, int]
+    classes: tuple[str, ...]
     runs: frozenset[bytes]
 
 
@@ -58,23 +69,56 @@ def measured(source: str) -> FileMeasures:
         source: Its text.
     """
     tree = ast.parse(source)
+    nodes = list(ast.walk(tree))
     texts: set[int] = set()
-    retired: list[str] = []
-    anys = 0
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             texts.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-        anys += isinstance(node, ast.Name) and node.id == "Any"
-        if (name := bound_name(node)) in RETIRED:
-            retired.append(f"{node.lineno}: {name}")  # pyright: ignore[reportAttributeAccessIssue]
+    documented = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
+    functions = [node for node in documented if not isinstance(node, ast.ClassDef)]
+    retired = [f"{getattr(node, 'lineno', 0)}: {name}" for node in nodes if (name := bound_name(node)) in RETIRED]
     opening = 0
     if ast.get_docstring(tree) is not None:
         opening = tree.body[0].end_lineno or 0
     lines = source.splitlines()
     rest = [line.strip() for number, line in enumerate(lines, 1) if number not in texts and line.strip()]
     code = [line for line in rest if not line.startswith("#")]
-    comments = [line for line in rest if line.startswith("#") or "  # " in line]
-    return FileMeasures(len(lines), len(code), len(comments) + opening, len(texts), anys, tuple(retired), runs_of(code))
+    return FileMeasures(
+        lines=len(lines),
+        code=len(code),
+        comments=sum(line.startswith("#") or "  # " in line for line in rest) + opening,
+        texts=len(texts),
+        anys=sum(isinstance(node, ast.Name) and node.id == "Any" for node in nodes),
+        retired=tuple(retired),
+        crowded=sum(map(is_crowded, nodes)),
+        short_texts=sum(0 < len((ast.get_docstring(node) or "").split()) <= FEW_WORDS for node in documented),
+        functions={f"{node.name}:{node.lineno}": function_lines(node, texts) for node in functions},
+        classes=tuple(node.name for node in tree.body if isinstance(node, ast.ClassDef) and node.name[0] != "_"),
+        runs=runs_of(code),
+    )
+
+
+def function_lines(node: ast.stmt, texts: Container[int]) -> int:
+    """Return the lines of a function, without docstrings.
+
+    Args:
+        node: Its definition.
+        texts: Lines of docstrings of the file.
+    """
+    return sum(line not in texts for line in range(node.lineno, (node.end_lineno or node.lineno) + 1))
+
+
+def is_crowded(node: ast.AST) -> bool:
+    """Return whether a statement assigns three or more values to as many names, and does not only exchange them.
+
+    Args:
+        node: Any node.
+    """
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple) or len(node.value.elts) < 3:
+        return False
+    names = [element for target in node.targets if isinstance(target, ast.Tuple) for element in target.elts]
+    exchanged = {ast.unparse(name) for name in names} == {ast.unparse(value) for value in node.value.elts}
+    return bool(names) and not exchanged
 
 
 def bound_name(node: ast.AST) -> str | None:
@@ -129,20 +173,33 @@ def table(files: dict[str, FileMeasures], phrases: str) -> list[tuple[str, str]]
         phrases: Flagged phrases per 1,000 words, with the number of words.
     """
     longest = max(files, key=lambda name: files[name].lines)
-    code, comments, texts = (
-        sum(getattr(each, kind) for each in files.values()) for kind in ("code", "comments", "texts")
+    functions = {f"{name}:{place}": n for name, each in files.items() for place, n in each.functions.items()}
+    longest_function = max(functions, key=functions.__getitem__)
+    long_functions = sum(n > LONG_FUNCTION for n in functions.values())
+    code, comments, texts, crowded, short_texts = (
+        sum(getattr(each, kind) for each in files.values())
+        for kind in ("code", "comments", "texts", "crowded", "short_texts")
     )
     retired = sum(len(each.retired) for each in files.values())
     anys = sum(each.anys for name, each in files.items() if "kernels" in Path(name).parts)
+    public = Counter(c for name, each in files.items() if not name.startswith("compat/") for c in each.classes)
+    readme = len((ROOT / "README.md").read_text("utf-8").splitlines())
     return [
         ("phrases per 1,000 words", f"{phrases}; the limit is 1.0"),
-        ("longest file", f"{longest}, {files[longest].lines} lines"),
-        ("code", f"{code:,} lines in {len(files):,} files"),
-        ("comments and opening comments", f"{comments:,} lines, one for {code / comments:.0f} lines of code"),
-        ("docstrings", f"{texts:,} lines"),
-        ("`Any` in kernels", f"{anys}; the limit is 60"),
         ("names such as `found` and `held`", f"{retired}; the limit is {MOST_RETIRED}"),
+        ("public class names used twice", f"{sum(n > 1 for n in public.values())} of {len(public):,}"),
+        ("`Any` in kernels", f"{anys}; the limit is 60"),
+        ("lines with three assignments", f"{crowded}; the limit is 0"),
+        (f"functions above {LONG_FUNCTION} lines", f"{long_functions} of {len(functions):,}"),
+        ("longest function", f"{longest_function}, {functions[longest_function]} lines without its docstring"),
+        (f"files above {LONG_FILE} lines", f"{sum(each.lines > LONG_FILE for each in files.values())}"),
+        ("longest file", f"{longest}, {files[longest].lines} lines"),
+        ("lines of src", f"{sum(each.lines for each in files.values()):,} in {len(files):,} files"),
+        ("code", f"{code:,} lines"),
+        ("comments and opening comments", f"{comments:,} lines, one for {code / comments:.0f} lines of code"),
+        ("docstrings", f"{texts:,} lines, {short_texts} of at most {FEW_WORDS} words"),
         (f"pairs of files with {SHARED} equal lines", f"{len(pairs(files))}"),
+        ("README", f"{readme} lines; the limit is 150"),
         ("import penstock", f"{import_milliseconds():.0f} ms"),
     ]
 

@@ -12,7 +12,7 @@ from penstock.formats.base.format import named
 
 
 @dataclass(frozen=True)
-class Recorded:
+class DemoRecording:
     """The two recorded datasets, and the returns of both players."""
 
     path: Path
@@ -21,7 +21,7 @@ class Recorded:
     random: list[float]
 
 
-def record(task: Task, folder: Path, seed: int = 0) -> Recorded:
+def record(task: Task, folder: Path, seed: int = 0) -> DemoRecording:
     """Play the task and save every episode; then write the episodes again in the other format."""
     path, copy = (folder / f"{task.name}-{name}" for name in (task.format, task.copy))
     with closing(penstock.Collector(task.make(), path, format=task.format)) as env:
@@ -29,4 +29,4 @@ def record(task: Task, folder: Path, seed: int = 0) -> Recorded:
         random = penstock.rollout(env, episodes=task.random_episodes, seed=seed + 1)
     with penstock.open(path) as data, named(task.copy).create(copy, data.spec, data.metadata) as writer:
         writer.write_all(data)
-    return Recorded(path, copy, expert.returns, random.returns)
+    return DemoRecording(path, copy, expert.returns, random.returns)

@@ -10,7 +10,7 @@ import numpy as np
 
 import penstock
 from penstock.cli.demo.learner import Clone, Player
-from penstock.cli.demo.recording import Recorded, record
+from penstock.cli.demo.recording import DemoRecording, record
 from penstock.cli.demo.tasks import Task
 from penstock.cli.demo.training import Progress, Training, resume, samples
 from penstock.cli.show import spread
@@ -27,7 +27,7 @@ class Result:
     """
 
     task: Task
-    recorded: Recorded
+    recorded: DemoRecording
     episodes: int
     steps: int
     straight: Progress
@@ -84,7 +84,7 @@ def travel(task: Task, folder: Path) -> Result:
     return Result(task, recorded, episodes, steps, straight, halves, curve, training.clone, clone, checks)
 
 
-def interrupted(task: Task, recorded: Recorded, saved: Path, total: int) -> list[Progress]:
+def interrupted(task: Task, recorded: DemoRecording, saved: Path, total: int) -> list[Progress]:
     """Run the same training, stopped in the middle of an epoch and resumed in another process."""
     first = Training(task, recorded.path)
     head = first.run(total // 2 + 1)
