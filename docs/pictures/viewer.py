@@ -28,7 +28,7 @@ def main() -> None:
         page.locator(".location").evaluate("(line) => { line.textContent = './v3_video'; }")
         page.screenshot(path=HERE / "viewer_dataset.png")
         page.goto(server.address + "#/v3_video/1?row=20")
-        page.wait_for_selector(".cameras img[data-row='20']")
+        page.wait_for_selector(".cameras canvas[data-row='20']")
         page.screenshot(path=HERE / "viewer_episode.png")
         browser.close()
         server.stop()

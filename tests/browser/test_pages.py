@@ -60,11 +60,11 @@ def test_an_episode_by_keyboard(page: Any, viewer: ViewerServer, name: str) -> N
     opened(page, viewer, f"#/{name}/1?row=3")
     page.wait_for_selector(".curve canvas")
     page.wait_for_selector("#row:has-text('step 3 of')")
-    page.wait_for_selector(".cameras img[data-row='3']")
+    page.wait_for_selector(".cameras canvas[data-row='3']")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Shift+ArrowRight")
     page.wait_for_selector("#row:has-text('step 14 of')")
-    assert "row=14" in page.url
+    page.wait_for_url("**row=14")
     page.keyboard.press("+")
     page.keyboard.press("End")
     page.keyboard.press("-")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,19 +12,18 @@ import numpy as np
 from penstock.cli.strip import COLORS, FAINT, GAP, GRID, INK, LINE, MARGIN, PAPER
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.domains.driving.geometry import box_corners
-from penstock.domains.driving.logs import EGO_EXTENT, Arrays, Timeline, Tracks
+from penstock.domains.driving.logs import EGO_EXTENT, Arrays
 from penstock.domains.driving.map import MapAPI
-from penstock.domains.driving.rasterize.cull import SpatialIndex
+from penstock.domains.driving.map.api import load_metadata, matrix_of
+from penstock.domains.driving.scene import KINDS, OTHERS, SceneFromAbove
 from penstock.domains.driving.tables import Predictions
-from penstock.errors import require
+from penstock.errors import DataError, require
 
 Color = tuple[int, int, int]
 
 FINE = 2  # drawn larger by this factor, then reduced
-POINTS = 20  # of a side of a lane
 BAR = 20  # metres of the scale
 EGO_TRACK = -1  # in predictions
-OF_INTEREST = 0.5
 
 EGO = (42, 138, 76)
 TARGET = INK
@@ -36,15 +36,11 @@ ROAD = (234, 236, 239)
 SIDE = (206, 210, 216)
 CROSSWALK = (222, 178, 104)
 LIGHTS: dict[str, Color] = {"RED": (208, 44, 44), "YELLOW": (226, 172, 20), "GREEN": (44, 168, 84)}
-KINDS: tuple[tuple[str, range, Color], ...] = (
-    ("vehicles", range(3, 10), VEHICLE),
-    ("cycles", range(10, 14), CYCLE),
-    ("pedestrians and animals", range(14, 16), WALKER),
-)
+AGENTS: tuple[Color, ...] = (VEHICLE, CYCLE, WALKER)  # of each kind
 LEGEND: tuple[tuple[str, Color], ...] = (
     ("ego", EGO),
     ("where it will be", TARGET),
-    *((name, color) for name, _, color in KINDS),
+    *((name, color) for (name, _), color in zip(KINDS, AGENTS, strict=True)),
     ("others", OTHER),
 )
 
@@ -55,6 +51,15 @@ class Picture:
 
     image: Any
     caption: tuple[str, ...]
+
+
+def road_of(semantic_map: Path | None, meta: Path | None) -> MapAPI | None:
+    """Load the map. Raises `DataError` for one file without the other."""
+    if semantic_map is None and meta is None:
+        return None
+    if semantic_map is None or meta is None:
+        raise DataError("expected --map and --meta together, got one of them")
+    return MapAPI(semantic_map, matrix_of(load_metadata(meta), "world_to_ecef"))
 
 
 class Drive:
@@ -73,25 +78,16 @@ class Drive:
         size: int = 320,
         ahead: int = 50,
     ) -> None:
-        self.scene = scene
-        self.road = road
+        self.above = SceneFromAbove(scene, road)
+        self.timeline = self.above.timeline
+        self.tracks = self.above.tracks
         self.predictions = predictions
         self.meters = meters
         self.size = size
         self.ahead = ahead
-        self.timeline = Timeline.of(scene)
-        self.tracks = Tracks.of(scene.agents, 0, self.timeline, 0)
-        if road is not None:
-            self.sides = road.interpolated_lanes(POINTS)[..., :2]
-            self.near = SpatialIndex(road.bounds_info["lanes"]["bounds"])
-            self.near_crosswalks = SpatialIndex(road.bounds_info["crosswalks"]["bounds"])
 
     def __len__(self) -> int:
-        return len(self.timeline)
-
-    def seconds(self, frame: int) -> float:
-        """Since the first frame."""
-        return float(self.timeline.timestamps[frame] - self.timeline.timestamps[0]) / 1e9
+        return len(self.above)
 
     def picture(self, frame: int) -> Picture:
         """Draw the surroundings of the ego in a frame."""
@@ -99,11 +95,9 @@ class Drive:
         side = self.size * FINE
         canvas = image.new("RGB", (side, side), PAPER)
         pen = Pen(imagedraw.Draw(canvas), self.timeline.ego[frame, :2], side, self.meters)
-        if self.road is not None:
-            self._map(pen, frame, self.road)
+        self._map(pen, frame)
         self._ways(pen, frame)
-        first, last = self.timeline.agents[frame : frame + 2].tolist()
-        rows = np.arange(first, last, dtype=np.int64)
+        rows = self.above.rows(frame)
         kinds = self._agents(pen, rows)
         ego = np.array([EGO_EXTENT])
         pen.boxes(self.timeline.ego[frame : frame + 1, :2], ego, self.timeline.ego[frame : frame + 1, 2], EGO, True)
@@ -120,28 +114,21 @@ class Drive:
         counts_text = [
             f"{count} {name.split()[0].removesuffix('s' * (count == 1))}" for name, count in kinds.items() if count
         ]
-        return f"frame {frame}   {self.seconds(frame):.1f} s{speed}", ", ".join(counts_text) or "nobody"
+        return f"frame {frame}   {self.above.seconds(frame):.1f} s{speed}", ", ".join(counts_text) or "nobody"
 
-    def _active(self, frame: int, road: MapAPI) -> dict[str, str]:
-        """Return the lit faces that are on the map, and their colours."""
-        rows = self.scene.tl_faces[slice(*self.timeline.faces[frame : frame + 2].tolist())]
-        lit = rows["face_id"][rows["traffic_light_face_status"][:, 0] > 0].tolist()
-        return {face: road.get_color_for_face(face) for face in lit if face in road.ids_to_el}
-
-    def _map(self, pen: Pen, frame: int, road: MapAPI) -> None:
-        lights = self._active(frame, road)
+    def _map(self, pen: Pen, frame: int) -> None:
         center = self.timeline.ego[frame, :2]
-        lanes: list[int] = self.near.query(center, self.meters * 0.75).tolist()
+        lanes = self.above.lanes_near(center, self.meters * 0.75)
+        lights = self.above.lights(frame, lanes)
         for lane in lanes:
-            left, right = pen.at(self.sides[lane])
+            left, right = pen.at(self.above.sides[lane])
             pen.polygon(np.concatenate([left, right[::-1]]), ROAD)
-        colors = {lane: [lights[c] for c in road.road.controls[lane] if c in lights] for lane in lanes}
-        for lane in sorted(lanes, key=lambda lane: bool(colors[lane])):  # lit ones on top
-            color = next((LIGHTS[name] for name in LIGHTS if name in colors[lane]), SIDE)
-            for line in pen.at(self.sides[lane]):
-                pen.line(line, color, 1.6 if colors[lane] else 0.8)
-        for crosswalk in self.near_crosswalks.query(center, self.meters * 0.75).tolist():
-            outline = pen.at(road.outlines[crosswalk][:, :2])
+        for lane in sorted(lanes, key=lambda lane: lane in lights):  # lit ones on top
+            color = LIGHTS[lights[lane]] if lane in lights else SIDE
+            for line in pen.at(self.above.sides[lane]):
+                pen.line(line, color, 1.6 if lane in lights else 0.8)
+        for crosswalk in self.above.crosswalks_near(center, self.meters * 0.75):
+            outline = pen.at(self.above.crosswalk(crosswalk))
             pen.line(np.concatenate([outline, outline[:1]]), CROSSWALK, 1)
 
     def _ways(self, pen: Pen, frame: int) -> None:
@@ -154,26 +141,26 @@ class Drive:
         """Draw boxes, and the future paths of agents of interest; return the number of agents of each kind."""
         tracks, places = self.tracks, self.tracks.place[rows]
         counts: dict[str, int] = {}
-        likely = tracks.interest[places] > OF_INTEREST
-        for name, labels, color in (("others", range(17), OTHER), *KINDS):
-            among = np.isin(tracks.kind[places], list(labels)) & (likely if name != "others" else ~likely)
-            mine = places[among]
-            for place in mine.tolist() if name != "others" else ():
+        kinds = self.above.kinds[places]
+        for number, name in ((OTHERS, "others"), *((i, name) for i, (name, _) in enumerate(KINDS))):
+            mine = places[kinds == number]
+            color = OTHER if number == OTHERS else AGENTS[number]
+            for place in mine.tolist() if number != OTHERS else ():
                 end = int(tracks.bounds[tracks.track[place], 1])
                 until = place + int(np.searchsorted(tracks.frame[place:end], tracks.frame[place] + self.ahead, "right"))
                 pen.line(pen.at(tracks.xy[place:until]), mixed(color, 0.45), 1)
-            pen.boxes(tracks.xy[mine], tracks.extent[mine], tracks.yaw[mine], color, name != "others")
+            pen.boxes(tracks.xy[mine], tracks.extent[mine], tracks.yaw[mine], color, number != OTHERS)
             counts[name] = len(mine)
-        return {name: counts[name] for name in [*(name for name, _, _ in KINDS), "others"]}
+        return {name: counts[name] for name in [*(name for name, _ in KINDS), "others"]}
 
     def _predicted(self, pen: Pen, frame: int, rows: IntArray) -> None:
         """Modes that have any confidence, the most probable darkest."""
         if self.predictions is None:
             return
-        ids = self.scene.agents["track_id"][rows].astype(np.int64)
+        ids = self.above.scene.agents["track_id"][rows].astype(np.int64)
         begins = {
             EGO_TRACK: self.timeline.ego[frame, :2],
-            **dict(zip(ids.tolist(), self.scene.agents["centroid"][rows], strict=True)),
+            **dict(zip(ids.tolist(), self.above.scene.agents["centroid"][rows], strict=True)),
         }
         predictions = self.predictions
         for i in np.flatnonzero(predictions.timestamps == self.timeline.timestamps[frame]).tolist():

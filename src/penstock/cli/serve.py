@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from penstock.cli.options import From, Opening, Storage, pairs, stores
+from penstock.cli.scene import road_of
 from penstock.cli.show import Json, print_json
 from penstock.viewer.server import ViewerServer
 
@@ -23,6 +24,10 @@ def serve(
         Path | None,
         typer.Option("--curation", metavar="FILE", help="File for tags and ratings; by default next to the dataset."),
     ] = None,
+    semantic_map: Annotated[
+        Path | None, typer.Option("--map", help="The map of driving logs, semantic_map.pb.")
+    ] = None,
+    meta: Annotated[Path | None, typer.Option("--meta", help="The map's position in the world, meta.json.")] = None,
     source: From = None,
     opening: Opening = None,
     storage: Storage = None,
@@ -41,6 +46,7 @@ def serve(
         port=port,
         curation=curation,
         storage_options=given,
+        road=road_of(semantic_map, meta),
         **pairs(opening, "--open"),
     ) as server:
         if as_json:

@@ -12,11 +12,9 @@ import typer
 from rich.console import Console
 
 from penstock.cli.options import From, In, Opening, Storage, opened, pairs
-from penstock.cli.scene import LEGEND, LIGHTS, PREDICTED, Drive, page
+from penstock.cli.scene import LEGEND, LIGHTS, PREDICTED, Drive, page, road_of
 from penstock.cli.show import Json, print_json
 from penstock.domains.driving.logs import scene_logs
-from penstock.domains.driving.map import MapAPI
-from penstock.domains.driving.map.api import load_metadata, matrix_of
 from penstock.domains.driving.tables import read_pred_csv
 from penstock.errors import DataError, require
 from penstock.formats.l5kit import L5KitSource
@@ -72,7 +70,7 @@ def view(
         one, number = scene_logs(dataset, scene), scene % len(dataset)
     film = out.suffix.lower() in (".gif", ".mp4")
     side = size or (ALONE if film or frame is not None else SHEET)
-    drive = Drive(one, _road(semantic_map, meta), predicted, meters=meters, size=side)
+    drive = Drive(one, road_of(semantic_map, meta), predicted, meters=meters, size=side)
     frames = _frames(drive, frame, every, film)
     _drawn(drive, f"{located.name}   scene {number}", frames, out, film, (every or 1) * FRAME_SECONDS)
     about = {"path": str(located), "scene": number, "frames": frames, "out": str(out), "bytes": out.stat().st_size}
@@ -83,22 +81,13 @@ def view(
         Console(soft_wrap=True).print(text, highlight=False)
 
 
-def _road(semantic_map: Path | None, meta: Path | None) -> MapAPI | None:
-    """Load the map. Raises `DataError` for one file without the other."""
-    if semantic_map is None and meta is None:
-        return None
-    if semantic_map is None or meta is None:
-        raise DataError("expected --map and --meta together, got one of them")
-    return MapAPI(semantic_map, matrix_of(load_metadata(meta), "world_to_ecef"))
-
-
 def _drawn(drive: Drive, title: str, frames: list[int], out: Path, film: bool, seconds: float) -> None:
     """Draw and save all frames on one sheet, or as a film with one sheet for each frame."""
     legend = LEGEND if drive.predictions is None else (*LEGEND, ("predicted", PREDICTED))
-    if drive.road is not None:
+    if drive.above.road is not None:
         legend = (*legend, *((f"light {name.lower()}", color) for name, color in LIGHTS.items()))
-    agents, host = len(drive.scene.agents), drive.scene.scenes["host"][0]
-    subtitle = f"{len(drive)} frames   {drive.seconds(len(drive) - 1):.1f} s   {agents} agents   {host}"
+    agents, host = len(drive.above.scene.agents), drive.above.scene.scenes["host"][0]
+    subtitle = f"{len(drive)} frames   {drive.above.seconds(len(drive) - 1):.1f} s   {agents} agents   {host}"
     if film:
         _film((page(title, subtitle, [drive.picture(k)], legend) for k in frames), out, seconds)
     else:

@@ -88,6 +88,20 @@ def excluded_rows(curation: Curation, index: IntArray) -> AnyArray:
     return np.isin(index, [episode for episode, marks in curation.marks() if marks.excluded])
 
 
+def excluded_steps(curation: Curation, index: IntArray) -> IntArray:
+    """Return `[E]` int64: how many steps the excluded spans of each episode have.
+
+    Args:
+        curation: The marks.
+        index: `[E]` numbers of the episodes.
+    """
+    counts = {e: sum(last + 1 - first for first, last in marks.excluded_spans) for e, marks in curation.marks()}
+    steps = np.zeros(len(index), np.int64)
+    for row in np.flatnonzero(np.isin(index, list(counts))).tolist():
+        steps[row] = counts[int(index[row])]
+    return steps
+
+
 def _without_spans(episodes: Episodes, curation: Curation) -> Episodes:
     """The episodes, and instead of those with excluded spans their other steps."""
     spans = {episode: marks.excluded_spans for episode, marks in curation.marks() if marks.excluded_spans}

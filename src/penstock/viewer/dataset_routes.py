@@ -6,10 +6,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from penstock.errors import require
 from penstock.viewer.answers import answer, not_served
+from penstock.viewer.episode_routes import episode_routes
 from penstock.viewer.guard import sent_json
 from penstock.viewer.viewed import ViewedDataset
 
@@ -49,8 +48,7 @@ def dataset_routes(datasets: Sequence[ViewedDataset]) -> list[Any]:
         routing.Route("/api/{name}/histogram", of_dataset(_histogram)),
         routing.Route("/api/{name}/episode/{e:int}", of_dataset(lambda data, asked: data.episode(_number(asked)))),
         routing.Route("/api/{name}/marks/{e:int}", mark, methods=["POST"]),
-        routing.Route("/api/{name}/series/{e:int}", of_dataset(_series)),
-        routing.Route("/api/{name}/picture/{e:int}/{row:int}", of_dataset(_picture)),
+        *episode_routes(of_dataset),
     ]
 
 
@@ -80,27 +78,3 @@ def _episodes(data: ViewedDataset, request: Any) -> Any:
 def _histogram(data: ViewedDataset, request: Any) -> Any:
     query = request.query_params
     return data.histogram(query.get("column", ""), where=query.get("where", ""), bins=int(query.get("bins", 40)))
-
-
-def _series(data: ViewedDataset, request: Any) -> Any:
-    """`[n, 2, k]` float32, little-endian, with the shape in a header."""
-    responses: Any = require("starlette.responses", "serve")
-    query = request.query_params
-    last = query.get("last")
-    values = data.series(
-        _number(request),
-        query.get("column", ""),
-        first=int(query.get("first", 0)),
-        last=None if last is None else int(last),
-        points=int(query.get("points", 2000)),
-    )
-    shape = ",".join(map(str, values.shape))
-    content = np.ascontiguousarray(values, "<f4").tobytes()
-    return responses.Response(content, headers={"X-Shape": shape}, media_type="application/octet-stream")
-
-
-def _picture(data: ViewedDataset, request: Any) -> Any:
-    responses: Any = require("starlette.responses", "serve")
-    path = request.path_params
-    content = data.picture(path["e"], request.query_params.get("camera", ""), path["row"])
-    return responses.Response(content, headers={"Cache-Control": "private, max-age=600"}, media_type="image/jpeg")

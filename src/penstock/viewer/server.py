@@ -13,6 +13,7 @@ from typing import Any, Self
 from penstock.data.curation import Curation, default_path
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.located import LocatedData, locate
+from penstock.domains.driving.map import MapAPI
 from penstock.errors import ArgumentError, PenstockError, require
 from penstock.formats.base.source import Source
 from penstock.locations.location import has_url
@@ -31,6 +32,7 @@ class ViewerServer:
         port: Port. The default is 0: a free one.
         curation: File for the marks of the one dataset. The default is None: next to each local dataset.
         storage_options: Options of the stores of URLs, as fsspec calls them. The default is none.
+        road: Map of driving logs. The default is None: no map.
         options: Options of the format.
 
     Attributes:
@@ -60,6 +62,7 @@ class ViewerServer:
         port: int = 0,
         curation: Path | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        road: MapAPI | None = None,
         **options: Any,
     ) -> None:
         if not locations:
@@ -69,7 +72,7 @@ class ViewerServer:
         uvicorn: Any = require("uvicorn", "serve")
         self._opened = ExitStack()
         try:
-            self.datasets = self._open(locations, format, curation, storage_options, options)
+            self.datasets = self._open(locations, format, curation, storage_options, road, options)
             self._listener = self._opened.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._listener.bind((HOST, port))
@@ -88,6 +91,7 @@ class ViewerServer:
         format: str | None,
         curation: Path | None,
         stores: Mapping[str, Any] | None,
+        road: MapAPI | None,
         options: dict[str, Any],
     ) -> list[ViewedDataset]:
         """Open datasets with different names, from the last parts of their locations."""
@@ -100,7 +104,9 @@ class ViewerServer:
                 number += 1
                 name = f"{located.name}-{number}"
             file, message = (curation, "") if curation is not None else _curation_of(located, data.source)
-            datasets[name] = ViewedDataset(name, str(located), located.format, data, curation=file, no_curation=message)
+            datasets[name] = ViewedDataset(
+                name, str(located), located.format, data, curation=file, no_curation=message, road=road
+            )
         return list(datasets.values())
 
     def run(self) -> None:

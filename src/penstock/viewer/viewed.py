@@ -14,26 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from penstock.containers.images import encode
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.columns import Columns
-from penstock.core.frames import pictures
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
-from penstock.core.spec import Field
-from penstock.data.curated import curation_columns, excluded_rows
+from penstock.data.curated import curation_columns, excluded_rows, excluded_steps
 from penstock.data.curation import Curation
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.episode_marks import EpisodeMarks
-from penstock.doctor.block import is_camera, is_clock
+from penstock.doctor.block import is_camera
 from penstock.doctor.check import check
 from penstock.doctor.examine import Report
+from penstock.domains.driving.map import MapAPI
 from penstock.errors import ArgumentError, PenstockError, PlanError, suggestion
 from penstock.plan.where import evaluate
+from penstock.viewer.episode_contents import EpisodeContents
 
-MOST_ELEMENTS = 16  # curves of one column
 MOST_ROWS = 1000  # of one answer
-QUALITY = 90  # of pictures
 
 
 class ViewedDataset:
@@ -46,6 +43,10 @@ class ViewedDataset:
         data: The open dataset. The caller closes it.
         curation: File of the curation, which is made with the first mark. The default is None: no marks.
         no_curation: Why there is no file, for the page. The default is empty.
+        road: Map of the driving log. The default is None: no map.
+
+    Attributes:
+        contents: Values of episodes, for their pages.
 
     Raises:
         FormatError: The file is no curation.
@@ -61,11 +62,13 @@ class ViewedDataset:
         *,
         curation: Path | None = None,
         no_curation: str = "",
+        road: MapAPI | None = None,
     ) -> None:
         self.name = name
         self._location = location
         self._format = format
         self._data = data
+        self.contents = EpisodeContents(data, road)
         self._lock = threading.Lock()
         self._table: dict[str, AnyArray] = {
             name: np.asarray(values) for name, values in data.table().flat.items() if name != "id"
@@ -105,7 +108,7 @@ class ViewedDataset:
                 }
                 for path, field in self._data.spec.items()
             ],
-            "cameras": self._cameras(),
+            "cameras": self.contents.cameras,
             "spaces": {
                 "observations": _text(self._data.spec.observation_space),
                 "actions": _text(self._data.spec.action_space),
@@ -129,12 +132,12 @@ class ViewedDataset:
             FormatError: The file is no curation.
             StateError: The file is for another dataset.
         """
-        number = self._number(e)
+        number = self.contents.number(e)
         if self._file is None:
             raise ArgumentError(f"expected a file for marks: {self._no_curation}")
         marks = EpisodeMarks.from_json(stated)
         steps = int(self._data.episodes.length[e])
-        if wrong := [span for span in marks.spans if span[1] >= steps]:
+        if wrong := [span for span in (*marks.spans, *marks.excluded_spans) if span[1] >= steps]:
             raise ArgumentError(f"expected spans within the {steps} steps of the episode, got {wrong[0]}")
         with self._lock:
             try:
@@ -175,7 +178,11 @@ class ViewedDataset:
         if self._file is None:
             return {}
         index = self._data.episodes.index
-        return {"excluded": excluded_rows(self._curation, index), **curation_columns(self._curation, index)}
+        columns: dict[str, AnyArray] = {"excluded": excluded_rows(self._curation, index)}
+        steps = excluded_steps(self._curation, index)
+        if steps.any():
+            columns["excluded_steps"] = steps
+        return {**columns, **curation_columns(self._curation, index)}
 
     def check(self) -> dict[str, Any]:
         """Findings, or how far the check is. The first call starts it in a thread."""
@@ -200,7 +207,9 @@ class ViewedDataset:
             index = self._data.episodes.index
             measures = {name: np.asarray(values)[index] for name, values in report.measures.flat.items()}
             shown = {name: values for name, values in measures.items() if name != "length" and " of " not in name}
-            self._table = {**self._table, **shown}
+            named = np.concatenate([np.zeros(0, np.int64), *(np.unique(each.episodes) for each in report.findings)])
+            findings = np.bincount(named.astype(np.int64), minlength=len(self._data.source))[index]
+            self._table = {**self._table, **shown, "findings": findings}
             self._orders.clear()
             self._report = report
 
@@ -288,11 +297,12 @@ class ViewedDataset:
         Raises:
             ArgumentError: There is no such episode.
         """
-        number = self._number(e)
+        number = self.contents.number(e)
         entries: Mapping[str, Any] = self._data.source.episode_metadata([number])[0]
         steps = int(self._data.episodes.length[e])
         with self._lock:
             self._read_marks()
+            checked = self._report is not None
             all_findings = () if self._report is None else self._report.findings
             known = number < self._curation.episodes  # others were appended since the file was written
             marks = self._curation[number].to_json() if known else {}
@@ -304,77 +314,19 @@ class ViewedDataset:
         ]
         return {
             "episode": e,
+            "episodes": len(self._data),
             "steps": steps,
-            "rate": self._rate(number),
+            "rate": self.contents.rate(number),
             "metadata": {str(key): _text(value) for key, value in entries.items()},
-            "cameras": self._cameras(),
-            "curves": [path for path, field in self._data.spec.items() if _is_curve(field)],
+            "cameras": self.contents.cameras_of(number),
+            "curves": self.contents.curves,
+            "view": self.contents.view,
             "texts": self._texts(number),
             "findings": findings,
+            "checked": checked,
             "marks": marks,
             "curation": self._curation_place(),
         }
-
-    def series(self, e: int, column: str, *, first: int = 0, last: int | None = None, points: int = 2000) -> AnyArray:
-        """Return rows of a column as curves.
-
-        Args:
-            e: Number of the episode.
-            column: Path of a column of numbers.
-            first: First row.
-            last: Row after the last. The default is None: the end.
-            points: Most points of a curve. With more rows, each point has the smallest and largest value of its rows.
-
-        Returns:
-            `[n, 2, k]` float32: smallest and largest value of each point, for the first `k <= 16` elements of a row.
-
-        Raises:
-            ArgumentError: There is no such episode or curve.
-        """
-        number = self._number(e)
-        field = self._data.spec.fields.get(column)
-        if field is None or not _is_curve(field):
-            raise ArgumentError(f"no curve {column!r}{suggestion(column, self._data.spec)}")
-        begin, end = self._data.source.episode_rows(field.align, number)
-        stop = end if last is None else min(begin + max(last, 0), end)
-        start = min(begin + max(first, 0), stop)
-        rows = self._rows(column, start, stop).reshape(stop - start, -1)[:, :MOST_ELEMENTS].astype(np.float32)
-        if len(rows) <= max(points, 1):
-            return np.stack([rows, rows], axis=1)
-        cuts = np.linspace(0, len(rows), max(points, 1), endpoint=False).astype(np.int64)
-        with np.errstate(invalid="ignore"):
-            return np.stack([np.minimum.reduceat(rows, cuts), np.maximum.reduceat(rows, cuts)], axis=1)
-
-    def picture(self, e: int, camera: str, row: int) -> bytes:
-        """Return the picture of a camera at a row as JPEG. Of a stack of frames, the newest.
-
-        Raises:
-            ArgumentError: There is no such episode, camera or row.
-            MissingExtraError: Pillow is not installed.
-        """
-        number = self._number(e)
-        if camera not in self._cameras():
-            raise ArgumentError(f"no camera {camera!r}{suggestion(camera, self._cameras())}")
-        begin, end = self._data.source.episode_rows(self._data.spec[camera].align, number)
-        if not 0 <= row < end - begin:
-            raise ArgumentError(f"expected a row within 0:{end - begin}, got {row}")
-        frame = pictures(self._rows(camera, begin + row, begin + row + 1))[0, -1]
-        return encode(frame, "jpeg", quality=QUALITY)
-
-    def _rows(self, column: str, first: int, last: int) -> AnyArray:
-        one = np.ones(1, np.int64)
-        selection = Selection(one * 0, one * first, one * (last - first), one * 0, (1, last - first))
-        rows = self._data.source.read([column], selection)[column]
-        return np.asarray(rows)[0]
-
-    def _number(self, e: int) -> int:
-        """The number of an episode in the source."""
-        if not 0 <= e < len(self._data):
-            raise ArgumentError(f"expected an episode within 0:{len(self._data)}, got {e}")
-        return int(self._data.episodes.index[e])
-
-    def _cameras(self) -> list[str]:
-        return [path for path, field in self._data.spec.items() if is_camera(field)]
 
     def _texts(self, number: int) -> dict[str, str]:
         """The first row of each column of text."""
@@ -386,24 +338,6 @@ class ViewedDataset:
                 rows = self._data.source.read_ragged(path, Selection(one * 0, one * begin, one, one * 0, (1, 1)))
                 texts[path] = Ragged(rows.values, rows.offsets).strings()[0]
         return texts
-
-    def _rate(self, number: int) -> float:
-        """Steps a second: as the dataset states it, or by the timestamps in seconds of the episode; else 10."""
-        stated = self._data.metadata.get("fps")
-        if isinstance(stated, int | float) and stated > 0:
-            return float(stated)
-        for path, field in self._data.spec.items():
-            if is_clock(path, field) and field.dtype.kind == "f":
-                begin, end = self._data.source.episode_rows(field.align, number)
-                times = self._rows(path, begin, min(end, begin + 1000)).astype(np.float64).reshape(-1)
-                usual = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
-                if 1e-3 < usual < 10:
-                    return 1 / usual
-        return 10.0
-
-
-def _is_curve(field: Field) -> bool:
-    return field.kind == "array" and field.align != "episode" and field.dtype.kind in "biuf" and not is_camera(field)
 
 
 def _mask(where: str, table: Mapping[str, AnyArray], episodes: int) -> AnyArray:

@@ -1,14 +1,17 @@
-// Marks of an episode: excluded, rating, tags and spans, by keys or buttons. Each change is saved at once.
+// Marks of an episode: excluded, rating, tags, spans and excluded spans, by keys or buttons. Each change is saved at once.
 
 import { json, send, element } from "./net.js";
 
-// `row()` is the row that is looked at, `pick(row)` goes to one. Returns the body, the keys, and `refresh`.
-export function curatePanel(api, number, info, row, pick) {
-  const marks = { tags: [], spans: [], ...info.marks };
+// `row()` is the row that is looked at, `pick(row)` goes to one, `changed()` is called when spans are others. Returns the
+// body, the keys, `refresh`, and `spans()` for curves: `tagged` and `excluded`.
+export function curatePanel(api, number, info, row, pick, changed) {
+  const none = () => ({ tags: [], spans: [], excluded_spans: [], rating: undefined, excluded: undefined, note: undefined });
+  const marks = { ...none(), ...info.marks };
   const chips = element("div", { class: "bar", id: "marks" });
   const problem = element("span", { class: "error", role: "alert" });
   const word = element("input", { id: "word", hidden: true, maxlength: "64", autocomplete: "off", spellcheck: "false", onkeydown: entered });
   let start = null; // first row of a span that is open
+  let leaving = null; // first row of an excluded span that is open
   let asked = null; // what to do with the word
   let saving = Promise.resolve();
 
@@ -20,10 +23,11 @@ export function curatePanel(api, number, info, row, pick) {
     const before = structuredClone(marks);
     change();
     show();
+    changed();
     const sent = structuredClone(marks);
     saving = saving.then(() => send(`${api}/marks/${number}`, sent)).then(
       () => { problem.textContent = ""; },
-      (error) => { problem.textContent = error.message; Object.assign(marks, { rating: undefined, excluded: undefined }, before); show(); });
+      (error) => { problem.textContent = error.message; Object.assign(marks, none(), before); show(); changed(); });
   }
 
   function ask(label, act) {
@@ -46,7 +50,7 @@ export function curatePanel(api, number, info, row, pick) {
     const text = word.value.trim();
     word.hidden = true;
     word.blur();
-    if (event.key === "Escape") start = null;
+    if (event.key === "Escape") start = leaving = null;
     show();
     if (event.key === "Enter" && text) asked(text);
   }
@@ -67,6 +71,22 @@ export function curatePanel(api, number, info, row, pick) {
     });
   };
 
+  const excludeSpan = () => {
+    if (!info.curation.path) {
+      problem.textContent = info.curation.message;
+      return;
+    }
+    if (leaving === null) {
+      leaving = row();
+      show();
+      changed();
+      return;
+    }
+    const ends = [Math.min(leaving, row()), Math.max(leaving, row())];
+    leaving = null;
+    save(() => { marks.excluded_spans = joined([...marks.excluded_spans, ends]); });
+  };
+
   function show() {
     const remove = (name, value) => save(() => { marks[name] = marks[name].filter((each) => each !== value); });
     chips.replaceChildren(
@@ -77,11 +97,15 @@ export function curatePanel(api, number, info, row, pick) {
       ...marks.spans.flatMap((each) => [
         element("button", { class: "chip note", onclick: () => pick(each[0]) }, `${each[2]} ${each[0]}-${each[1]}`),
         element("button", { class: "chip", "aria-label": `remove ${each[2]}`, onclick: () => remove("spans", each) }, "×")]),
+      ...marks.excluded_spans.flatMap((each) => [
+        element("button", { class: "chip error", onclick: () => pick(each[0]) }, `excluded ${each[0]}-${each[1]}`),
+        element("button", { class: "chip", "aria-label": `keep ${each[0]} to ${each[1]}`, onclick: () => remove("excluded_spans", each) }, "×")]),
       element("button", { onclick: tag }, "tag"),
       element("button", { id: "span", onclick: span }, start === null ? "span" : `span from ${start}: end here`),
+      element("button", { id: "exclude-span", onclick: excludeSpan }, leaving === null ? "exclude span" : `exclude from ${leaving}: end here`),
       word, problem,
-      element("span", { class: "dim" }, element("kbd", {}, "x"), " exclude, ", element("kbd", {}, "1"), "-", element("kbd", {}, "5"), " rate, ",
-        element("kbd", {}, "t"), " tag, ", element("kbd", {}, "s"), " span"),
+      element("span", { class: "dim keys" }, element("kbd", {}, "x"), " exclude, ", element("kbd", {}, "1"), "-", element("kbd", {}, "5"), " rate, ",
+        element("kbd", {}, "t"), " tag, ", element("kbd", {}, "s"), " span, ", element("kbd", {}, "X"), " exclude a span"),
       ...(info.curation.path ? [] : [element("span", { class: "dim" }, info.curation.message)]));
   }
 
@@ -89,11 +113,26 @@ export function curatePanel(api, number, info, row, pick) {
   async function refresh() {
     await saving;
     const { marks: now } = await json(`${api}/episode/${number}`);
-    if (word.hidden && start === null) { Object.assign(marks, { tags: [], spans: [], rating: undefined, excluded: undefined, note: undefined }, now); show(); }
+    if (word.hidden && start === null && leaving === null) { Object.assign(marks, none(), now); show(); changed(); }
   }
 
   show();
-  const keys = { x: exclude, t: tag, s: span };
+  const keys = { x: exclude, X: excludeSpan, t: tag, s: span };
   for (const rating of [1, 2, 3, 4, 5]) keys[rating] = () => rate(rating);
-  return { body: chips, keys, refresh };
+  const spans = () => ({
+    tagged: marks.spans,
+    excluded: leaving === null ? marks.excluded_spans : joined([...marks.excluded_spans, [Math.min(leaving, row()), Math.max(leaving, row())]]),
+  });
+  return { body: chips, keys, refresh, spans };
+}
+
+// Spans in order, those that touch as one: as the file has them.
+function joined(spans) {
+  const ranges = [];
+  for (const [first, last] of [...spans].sort((one, other) => one[0] - other[0])) {
+    const before = ranges[ranges.length - 1];
+    if (before && first <= before[1] + 1) before[1] = Math.max(before[1], last);
+    else ranges.push([first, last]);
+  }
+  return ranges;
 }

@@ -14,21 +14,25 @@ export function prepared(canvas) {
   return { context, width, height };
 }
 
-// Draw rows `view.first` to `view.last` of a series that has `rows` rows in all; mark the row at the cursor, and spans of NaN.
-export function drawCurves(canvas, series, view, row) {
+// Draw a series, `view.rows` rows from `view.first` on, on the width of the rows `view.first` to `view.last`; mark values that are not finite or outside of their space, and the
+// `spans` {excluded: [[first, last]], tagged: [[first, last, tag]]} of the episode.
+export function drawCurves(canvas, series, view, spans) {
   const { context, width, height } = prepared(canvas);
-  const { values, n, k } = series;
+  const { values, flags, n, k } = series;
   let low = Infinity, high = -Infinity;
   for (const value of values) if (Number.isFinite(value)) { low = Math.min(low, value); high = Math.max(high, value); }
   if (low === high) { low -= 1; high += 1; }
-  const x = (i) => (n > 1 ? (i / (n - 1)) * (width - 2) + 1 : width / 2);
   const y = (value) => height - 6 - ((value - low) / (high - low)) * (height - 20);
   const style = getComputedStyle(canvas);
-  context.fillStyle = style.getPropertyValue("--mark");
+  const size = view.last - view.first;
+  const place = (step) => (size > 1 ? ((step - view.first) / (size - 1)) * (width - 2) + 1 : width / 2);
+  const x = (i) => place(view.first + (n > 1 ? (i / (n - 1)) * (view.rows - 1) : 0));
+  drawSpans(context, spans, place, style, 0, height);
   for (let i = 0; i < n; i++) {
-    let bad = false;
-    for (let j = 0; j < k; j++) bad ||= !Number.isFinite(values[i * 2 * k + j]);
-    if (bad) context.fillRect(x(i) - 1, 0, Math.max(2, width / n), height);
+    if (!flags[i]) continue;
+    context.fillStyle = style.getPropertyValue(flags[i] & 1 ? "--mark" : "--outside");
+    const wide = Math.max(2, width / Math.max(n, size));
+    context.fillRect(x(i) - wide / 2, 0, wide, height);
   }
   context.lineWidth = 1.2;
   for (let j = 0; j < k; j++) {
@@ -50,14 +54,47 @@ export function drawCurves(canvas, series, view, row) {
     context.fillText(high.toPrecision(4), 4, 11);
     context.fillText(low.toPrecision(4), 4, height - 3);
   }
-  if (row >= view.first && row < view.last) {
-    const place = x(view.last - view.first > 1 ? ((row - view.first) / (view.last - view.first - 1)) * (n - 1) : 0);
-    context.strokeStyle = style.getPropertyValue("--text");
+}
+
+// Excluded spans are hatched, tagged spans have a line at their top.
+function drawSpans(context, spans, place, style, top, height) {
+  for (const [first, last] of spans.excluded) {
+    const from = place(first), wide = Math.max(2, place(last) - from);
+    context.save();
     context.beginPath();
-    context.moveTo(place, 0);
-    context.lineTo(place, height);
+    context.rect(from, top, wide, height);
+    context.clip();
+    context.strokeStyle = style.getPropertyValue("--error");
+    context.globalAlpha = 0.45;
+    context.lineWidth = 1;
+    context.beginPath();
+    for (let edge = from - height; edge < from + wide; edge += 7) {
+      context.moveTo(edge, top + height);
+      context.lineTo(edge + height, top);
+    }
     context.stroke();
+    context.restore();
   }
+  context.fillStyle = style.getPropertyValue("--note");
+  for (const [first, last] of spans.tagged) context.fillRect(place(first), top, Math.max(3, place(last) - place(first)), 3);
+}
+
+// All steps of an episode on one line: findings, spans, and the step at the cursor.
+export function drawTimeline(canvas, steps, row, spans, findings) {
+  const { context, width, height } = prepared(canvas);
+  const style = getComputedStyle(canvas);
+  const place = (step) => 8 + (steps > 1 ? step / (steps - 1) : 0) * (width - 16); // as the slider below
+  context.fillStyle = style.getPropertyValue("--line");
+  context.fillRect(8, height / 2 - 1, width - 16, 2);
+  drawSpans(context, spans, place, style, 1, height - 2);
+  for (const finding of findings) {
+    context.fillStyle = style.getPropertyValue(`--${finding.level}`);
+    context.beginPath();
+    context.arc(place(finding.row), height / 2, 3.5, 0, 2 * Math.PI);
+    context.fill();
+  }
+  context.fillStyle = style.getPropertyValue("--text");
+  context.fillRect(place(row) - 0.5, 0, 1.5, height);
 }
 
 export function drawHistogram(canvas, { edges, counts }) {

@@ -4,6 +4,9 @@ import { json, element, short, address } from "./net.js";
 import { drawHistogram } from "./curves.js";
 
 const PAGE = 50;
+// Orders that put first what is worth a look: a column, whether the largest comes first, and what that means.
+const LOOKS = [["findings", "1", "most findings"], ["novelty", "1", "least like the others"], ["jerk", "1", "jerkiest"], ["stillness", "1", "stillest"],
+  ["total_steps", "", "shortest"], ["total_steps", "1", "longest"], ["return", "", "lowest return"], ["return", "1", "highest return"]];
 
 export async function datasetPage(page, name, options) {
   const api = `api/${encodeURIComponent(name)}`;
@@ -16,8 +19,14 @@ export async function datasetPage(page, name, options) {
   const table = element("div", { class: "scroll", id: "episodes" });
   const count = element("span", { class: "dim", id: "count" });
   const problem = element("span", { class: "error", role: "alert" });
+  const shown = element("span", { class: "dim", id: "shown" });
   const histogram = element("canvas", { class: "histogram", role: "img", "aria-label": "histogram" });
   const chosen = element("select", { "aria-label": "column of the histogram", onchange: () => { state.column = chosen.value; distribution(); } });
+  const looks = element("select", { id: "looks", "aria-label": "what comes first", onchange: () => {
+    const [sort, descending] = looks.value ? LOOKS[Number(looks.value)] : ["", ""];
+    Object.assign(state, { sort, descending, offset: 0 });
+    refresh();
+  } });
   const where = element("input", {
     class: "where", placeholder: "total_steps > 100 and return >= 0", value: state.where, "aria-label": "condition",
     spellcheck: "false", onkeydown: (event) => { if (event.key === "Enter") { state.where = where.value; state.offset = 0; refresh(); } },
@@ -31,17 +40,17 @@ export async function datasetPage(page, name, options) {
     element("h2", {}, "Findings"), findings,
     element("h2", {}, "Episodes"),
     element("div", { class: "bar" }, where, element("button", { onclick: () => { state.where = where.value; state.offset = 0; refresh(); } }, "Filter"), count, problem),
-    element("div", { class: "bar" }, chosen), histogram, table,
+    element("div", { class: "bar" }, element("label", {}, "first ", looks), element("label", {}, "histogram of ", chosen)), histogram, table,
     element("div", { class: "bar" },
       element("button", { id: "previous", onclick: () => turn(-PAGE) }, "Previous"),
-      element("button", { id: "next", onclick: () => turn(PAGE) }, "Next")),
+      element("button", { id: "next", onclick: () => turn(PAGE) }, "Next"), shown),
     element("h2", {}, "Columns"), columnTable(info.columns),
     element("h2", {}, "Spaces and metadata"), facts({ observation_space: info.spaces.observations, action_space: info.spaces.actions, ...info.metadata }));
 
   let total = 0;
   let left = false;
   const turn = (step) => {
-    state.offset = Math.max(0, Math.min(state.offset + step, Math.max(0, total - 1)));
+    state.offset = Math.max(0, Math.min(state.offset + step, Math.floor(Math.max(0, total - 1) / PAGE) * PAGE));
     refresh();
   };
 
@@ -53,6 +62,10 @@ export async function datasetPage(page, name, options) {
       problem.textContent = "";
       total = found.total;
       count.textContent = `${found.total.toLocaleString()} of ${info.episodes.toLocaleString()} episodes`;
+      shown.textContent = found.total ? `${(state.offset + 1).toLocaleString()} to ${(state.offset + found.rows.length).toLocaleString()}` : "";
+      const known = LOOKS.map((look, i) => [look, String(i)]).filter(([[column]]) => found.columns.includes(column));
+      looks.replaceChildren(element("option", { value: "" }, "as stored"), ...known.map(([[, , text], i]) => element("option", { value: i }, text)));
+      looks.value = (known.find(([[column, down]]) => column === state.sort && down === state.descending) || ["", ""])[1];
       table.replaceChildren(episodeTable(found));
       if (chosen.options.length !== found.columns.length - 1) {
         chosen.replaceChildren(...found.columns.slice(1).map((column) => element("option", {}, column)));

@@ -15,12 +15,21 @@ export async function send(path, value) {
   throw new Error(text.startsWith("{") ? JSON.parse(text).error : text);
 }
 
-// Rows of a column: {values: Float32Array, n, k}. Value (i, side, j) is at (i * 2 + side) * k + j; side 0 is the smallest.
-export async function series(path, query) {
+// An array of float32 with its shape, and the bytes behind it: {values, shape, rest}.
+export async function arrays(path, query) {
   const response = await fetch(address(path, query));
   if (!response.ok) throw new Error((await response.json()).error);
-  const [n, , k] = response.headers.get("X-Shape").split(",").map(Number);
-  return { values: new Float32Array(await response.arrayBuffer()), n, k };
+  const shape = response.headers.get("X-Shape").split(",").map(Number);
+  const count = shape.reduce((product, size) => product * size, 1);
+  const buffer = await response.arrayBuffer();
+  return { values: new Float32Array(buffer, 0, count), shape, rest: new Uint8Array(buffer, 4 * count) };
+}
+
+// Rows of a column: {values, flags, n, k}. Value (i, side, j) is at (i * 2 + side) * k + j; side 0 is the smallest. Bit 0 of
+// a flag is a value that is no finite number, bit 1 one outside of its space.
+export async function series(path, query) {
+  const { values, shape: [n, , k], rest } = await arrays(path, query);
+  return { values, flags: rest, n, k };
 }
 
 export function address(path, query = {}) {
@@ -40,7 +49,8 @@ export function element(tag, attributes = {}, ...children) {
 }
 
 export function short(value) {
-  if (value === null || value === undefined) return "";
+  if (value === null || value === undefined || value === false) return "";
+  if (value === true) return "yes";
   if (typeof value !== "number" || Number.isInteger(value)) return String(value);
   return Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3 ? value.toExponential(2) : value.toPrecision(5).replace(/\.?0+$/, "");
 }

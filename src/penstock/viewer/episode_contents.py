@@ -1,0 +1,261 @@
+"""`EpisodeContents`: what the page of an episode draws: curves, pictures, scenes of driving logs, games of chess.
+
+Pictures are sent one by one, or by chunks of consecutive rows: a chunk is read at once, so that each group of pictures
+of a video is decoded once, and encoded by several threads. The last chunks stay in memory, at most `CHUNK_BYTES` of
+them. Of one dataset, one chunk is read at a time, so that no more than `RAW_BYTES` of pictures are in memory; what
+waits is answered as soon as it can be. Methods may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from typing import Any
+
+import numpy as np
+
+from penstock.containers.cache import Cache
+from penstock.containers.images import encode
+from penstock.core.arrays import AnyArray, ByteArray
+from penstock.core.frames import pictures
+from penstock.core.selection import Selection
+from penstock.core.spec import Field
+from penstock.data.dataset import EpisodeDataset
+from penstock.doctor.block import any_value, is_camera, is_clock
+from penstock.doctor.rows import spaces_of
+from penstock.domains.driving.map import MapAPI
+from penstock.errors import ArgumentError, suggestion
+from penstock.flow import map_on_threads
+from penstock.formats.l5kit import L5KitSource
+from penstock.viewer.chess import game_of, is_chess
+from penstock.viewer.driving import DrivingScenes
+
+MOST_ELEMENTS = 16  # curves of one column
+QUALITY = 90  # of pictures
+CHUNK_ROWS = 32  # most pictures of a chunk
+RAW_BYTES = 64 << 20  # of the decoded pictures of a chunk
+CHUNK_BYTES = 128 << 20  # of the encoded chunks that are kept
+NOT_FINITE = 1
+OUTSIDE = 2
+
+
+class EpisodeContents:
+    """Values of episodes, ready to be drawn.
+
+    Args:
+        data: The open dataset. The caller closes it.
+        road: Map of the driving log. The default is None: no map.
+    """
+
+    def __init__(self, data: EpisodeDataset, road: MapAPI | None = None) -> None:
+        self._data = data
+        self._spaces = spaces_of(data.spec)
+        self._chunks = Cache(CHUNK_BYTES)
+        self._reading = threading.Lock()  # one chunk at a time
+        self._driving = DrivingScenes(data.source, road) if isinstance(data.source, L5KitSource) else None
+        self._chess = is_chess(data.spec)
+        self.cameras = [path for path, field in data.spec.items() if is_camera(field)]
+        self.curves = [path for path, field in data.spec.items() if self._is_curve(field)]
+
+    @property
+    def view(self) -> str:
+        """`"driving"` or `"chess"` for data that have a picture of their own, else empty."""
+        return "driving" if self._driving is not None else "chess" if self._chess else ""
+
+    def _is_curve(self, field: Field) -> bool:
+        if field.kind != "array" or field.align == "episode" or field.dtype.kind not in "biuf" or is_camera(field):
+            return False
+        return not self._chess or field.shape == ()  # planes and policies of chess say nothing as curves
+
+    def cameras_of(self, number: int) -> list[dict[str, Any]]:
+        """Return `path`, number of `rows`, and rows of a `chunk` of each camera in an episode.
+
+        Args:
+            number: Number of the episode in the source.
+        """
+        ranges = {path: self._data.source.episode_rows(self._data.spec[path].align, number) for path in self.cameras}
+        return [{"path": p, "rows": end - begin, "chunk": self.chunk_rows(p)} for p, (begin, end) in ranges.items()]
+
+    def chunk_rows(self, camera: str) -> int:
+        """Return how many pictures a chunk of a camera has.
+
+        Args:
+            camera: Path of a column of pictures.
+        """
+        return max(1, min(CHUNK_ROWS, RAW_BYTES // max(self._data.spec[camera].row_bytes, 1)))
+
+    def series(
+        self, e: int, column: str, *, first: int = 0, last: int | None = None, points: int = 2000
+    ) -> tuple[AnyArray, ByteArray]:
+        """Return rows of a column as curves.
+
+        Args:
+            e: Number of the episode.
+            column: Path of a column of numbers.
+            first: First row.
+            last: Row after the last. The default is None: the end.
+            points: Most points of a curve. With more rows, each point has the smallest and largest value of its rows.
+
+        Returns:
+            `[n, 2, k]` float32: smallest and largest value of each point, for the first `k <= 16` elements of a row.
+            `[n]` uint8: 1 if an element of the rows of a point is no finite number, 2 if a row is outside of the space
+            of the column, 3 if both.
+
+        Raises:
+            ArgumentError: There is no such episode or curve.
+        """
+        number = self.number(e)
+        if column not in self.curves:
+            raise ArgumentError(f"no curve {column!r}{suggestion(column, self.curves)}")
+        begin, end = self._data.source.episode_rows(self._data.spec[column].align, number)
+        stop = end if last is None else min(begin + max(last, 0), end)
+        start = min(begin + max(first, 0), stop)
+        rows = self.rows(column, start, stop)
+        flags = self._flags(column, rows)
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers that float32 does not have are drawn as none
+            values = rows.reshape(stop - start, -1)[:, :MOST_ELEMENTS].astype(np.float32)
+        if len(values) <= max(points, 1):
+            return np.stack([values, values], axis=1), flags
+        cuts = np.linspace(0, len(values), max(points, 1), endpoint=False).astype(np.int64)
+        least, most = np.fmin.reduceat(values, cuts), np.fmax.reduceat(values, cuts)
+        return np.stack([least, most], axis=1), np.bitwise_or.reduceat(flags, cuts)
+
+    def _flags(self, column: str, rows: AnyArray) -> ByteArray:
+        wrong = any_value(~np.isfinite(rows)) if rows.dtype.kind == "f" else np.zeros(len(rows), np.bool_)
+        flags = wrong.astype(np.uint8) * np.uint8(NOT_FINITE)
+        space = self._spaces.get(column)
+        if space is not None:
+            outside = ~space.contains(rows) & ~wrong
+            flags |= outside.astype(np.uint8) * np.uint8(OUTSIDE)
+        return flags
+
+    def picture(self, e: int, camera: str, row: int) -> bytes:
+        """Return the picture of a camera at a row as JPEG. Of a stack of frames, the newest.
+
+        Raises:
+            ArgumentError: There is no such episode, camera or row.
+            MissingExtraError: Pillow is not installed.
+        """
+        begin, end = self._camera_rows(e, camera)
+        if not 0 <= row < end - begin:
+            raise ArgumentError(f"expected a row within 0:{end - begin}, got {row}")
+        return _encoded(pictures(self.rows(camera, begin + row, begin + row + 1))[0, -1])
+
+    def chunk(self, e: int, camera: str, number: int) -> bytes:
+        """Return a chunk of consecutive pictures of a camera.
+
+        Args:
+            e: Number of the episode.
+            camera: Path of a column of pictures.
+            number: Number of the chunk: it begins at row `number * chunk_rows(camera)`.
+
+        Returns:
+            The number of pictures and the size of each as little-endian uint32, then the pictures as JPEG.
+
+        Raises:
+            ArgumentError: There is no such episode, camera or chunk.
+            MissingExtraError: Pillow is not installed.
+        """
+        begin, end = self._camera_rows(e, camera)
+        size = self.chunk_rows(camera)
+        if not 0 <= number * size < end - begin:
+            raise ArgumentError(f"expected a chunk within 0:{-(-(end - begin) // size)}, got {number}")
+        first = begin + number * size
+
+        def make() -> tuple[bytes, int]:
+            with self._reading:
+                frames = pictures(self.rows(camera, first, min(first + size, end)))[:, -1]
+                blobs = map_on_threads(_encoded, list(frames), name="penstock-pictures")
+            content = struct.pack(f"<{len(blobs) + 1}I", len(blobs), *map(len, blobs)) + b"".join(blobs)
+            return content, len(content)
+
+        return self._chunks.get((e, camera, number), make)
+
+    def scene(self, e: int) -> dict[str, Any]:
+        """Return the scene of a driving log: `DrivingScenes.scene`.
+
+        Raises:
+            ArgumentError: There is no such episode, or the data are no driving log.
+        """
+        return self._scenes().scene(self.number(e))
+
+    def agents(self, e: int) -> AnyArray:
+        """Return the agents of the scene of a driving log: `DrivingScenes.agents`.
+
+        Raises:
+            ArgumentError: There is no such episode, or the data are no driving log.
+        """
+        return self._scenes().agents(self.number(e))
+
+    def game(self, e: int) -> dict[str, Any]:
+        """Return the positions of a game of chess: `game_of`.
+
+        Raises:
+            ArgumentError: There is no such episode, or the data are no games of chess.
+        """
+        number = self.number(e)
+        if not self._chess:
+            raise ArgumentError("expected games of chess, got other data")
+        return game_of(self._data.source, number)
+
+    def rate(self, number: int) -> float:
+        """Return the steps a second: as the dataset states it, or by the timestamps of the episode; else 10.
+
+        Timestamps are seconds if they are floating-point numbers, and nanoseconds if they are integers.
+
+        Args:
+            number: Number of the episode in the source.
+        """
+        stated = self._data.metadata.get("fps")
+        if isinstance(stated, int | float) and stated > 0:
+            return float(stated)
+        for path, field in self._data.spec.items():
+            if is_clock(path, field) and field.dtype.kind in "fi":
+                begin, end = self._data.source.episode_rows(field.align, number)
+                times = self.rows(path, begin, min(end, begin + 1000)).astype(np.float64).reshape(-1)
+                usual = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
+                usual *= 1 if field.dtype.kind == "f" else 1e-9
+                if 1e-3 < usual < 10:
+                    return 1 / usual
+        return 10.0
+
+    def rows(self, column: str, first: int, last: int) -> AnyArray:
+        """Return rows `first` to `last` of a column of the source.
+
+        Args:
+            column: Path of the column.
+            first: First row.
+            last: Row after the last.
+        """
+        one = np.ones(1, np.int64)
+        selection = Selection(one * 0, one * first, one * (last - first), one * 0, (1, last - first))
+        rows = self._data.source.read([column], selection)[column]
+        return np.asarray(rows)[0]
+
+    def number(self, e: int) -> int:
+        """Return the number of an episode in the source.
+
+        Args:
+            e: Number of the episode in the dataset.
+
+        Raises:
+            ArgumentError: There is no such episode.
+        """
+        if not 0 <= e < len(self._data):
+            raise ArgumentError(f"expected an episode within 0:{len(self._data)}, got {e}")
+        return int(self._data.episodes.index[e])
+
+    def _camera_rows(self, e: int, camera: str) -> tuple[int, int]:
+        number = self.number(e)
+        if camera not in self.cameras:
+            raise ArgumentError(f"no camera {camera!r}{suggestion(camera, self.cameras)}")
+        return self._data.source.episode_rows(self._data.spec[camera].align, number)
+
+    def _scenes(self) -> DrivingScenes:
+        if self._driving is None:
+            raise ArgumentError("expected a driving log, got other data")
+        return self._driving
+
+
+def _encoded(frame: ByteArray) -> bytes:
+    return encode(frame, "jpeg", quality=QUALITY)

@@ -1,0 +1,148 @@
+"""Pages of real files of every format: what they draw, with which keys, without errors and at any width."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+import penstock
+from penstock.data.curation import Curation
+from penstock.domains.driving.map import MapAPI
+from penstock.domains.driving.map.api import load_metadata, matrix_of
+from penstock.formats.base.format import available
+from penstock.viewer.server import ViewerServer
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+DATA = {
+    "lc0": "lc0/gz",
+    "l5kit": "l5kit/single.zarr",
+    "lerobot": "lerobot/v3_video",
+    "minari": "minari/0.5.4/hdf5-image-v0",
+    "minari-nested": "minari/0.5.4/arrow-nested-v0",
+    "rlds": "rlds/tfrecord",
+    "demos": "ilr/native/magical/move-to-region",
+    "demos-imitation": "imitation/folder",
+    "zarr": "zarr/buffer3.zarr.zip",
+}
+NAMES = (*DATA, "columns", "webdataset", "tables")
+THEMES = ("phone", "dark")
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerServer]:
+    """A viewer of copies of the files, because marks are written next to them."""
+    folder = tmp_path_factory.mktemp("real")
+    for name, path in DATA.items():
+        copy = shutil.copytree if (GOLDEN / path).is_dir() else shutil.copy
+        copy(GOLDEN / path, folder / name)
+    with penstock.open(GOLDEN / DATA["lerobot"]) as robot:
+        for name in ("columns", "webdataset"):
+            target = folder / ("webdataset.tar" if name == "webdataset" else name)
+            penstock.convert(robot, target, format=name, certificate=False)
+        (folder / "tables").mkdir()
+        rows = {"episode_index": np.repeat(np.arange(len(robot)), robot.episodes.length)}
+        rows["reward"] = np.arange(robot.steps) % 7 / 3
+        pyarrow.parquet.write_table(pyarrow.table(rows), folder / "tables" / "part.parquet")
+    world_to_ecef = matrix_of(load_metadata(GOLDEN / "l5kit/meta.json"), "world_to_ecef")
+    road = MapAPI(GOLDEN / "l5kit/semantic_map.pb", world_to_ecef)
+    locations = [str(path) for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
+    with ViewerServer(locations, road=road) as server:
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        yield server
+        server.stop()
+        thread.join()
+
+
+def test_every_format_has_a_page(real: ViewerServer) -> None:
+    assert {data.summary()["format"] for data in real.datasets} == set(available())
+
+
+@pytest.mark.parametrize(("page", "name"), [(THEMES[i % 2], name) for i, name in enumerate(NAMES)], indirect=["page"])
+def test_the_pages_of_a_format(page: Any, real: ViewerServer, name: str) -> None:
+    served = next(data.name for data in real.datasets if data.name.split(".")[0] == name)
+    page.goto(f"{real.address}#/{served}")
+    page.wait_for_selector("#episodes tbody tr")
+    page.wait_for_selector("th:has-text('findings')")
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    page.locator("#episodes tbody tr").nth(1 if name != "l5kit" else 0).click()
+    page.wait_for_selector("#row:has-text('step 0 of')")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector("#row:has-text('step 1 of'), #row:has-text('of 0')")
+    page.keyboard.press("+")
+    page.keyboard.press("End")
+    page.keyboard.press("-")
+    page.wait_for_selector(".curve canvas, .cameras canvas, .constants li", state="attached")
+    assert page.locator(".message.error").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def test_a_driving_scene_follows_the_row(page: Any, real: ViewerServer) -> None:
+    page.goto(real.address + "#/l5kit/0?row=120")
+    page.wait_for_selector("canvas.scene[data-row='120']")
+    page.wait_for_selector("figcaption:has-text('12.0 s, 11.2 m/s')")
+    before = page.locator("canvas.scene").screenshot()
+    page.click("button[aria-label='larger']")
+    assert page.locator("canvas.scene").screenshot() != before
+    page.keyboard.press("Shift+ArrowRight")
+    page.wait_for_selector("canvas.scene[data-row='130']")
+    assert page.locator(".legend li").all_inner_texts()[:3] == ["ego", "vehicles", "cycles"]
+
+
+def test_a_board_follows_the_row_and_moves_are_links(page: Any, real: ViewerServer) -> None:
+    page.goto(real.address + "#/lc0/0?row=23")
+    page.wait_for_selector("figcaption:has-text('black to move: 12... d7-d6')")
+    assert page.locator(".board path").count() == 31
+    page.click(".moves button:has-text('1. g2-g4')")
+    page.wait_for_selector(".board[data-row='1']")
+    assert page.locator(".moves [aria-current=true]").inner_text() == "1. g2-g4"
+    page.wait_for_url("**row=1")
+
+
+@pytest.mark.parametrize("page", ["dark"], indirect=True)
+def test_a_span_is_excluded_by_keyboard_and_no_window_has_it(page: Any, real: ViewerServer, tmp_path: Path) -> None:
+    file = tmp_path / "marks.json"
+    location = next(data.summary()["location"] for data in real.datasets if data.name == "columns")
+    with ViewerServer([location], curation=file) as server:
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        try:
+            page.goto(server.address + "#/columns/1?row=5")
+            page.wait_for_selector("#row:has-text('step 5 of')")
+            page.keyboard.press("X")
+            page.wait_for_selector("#exclude-span:has-text('from 5')")
+            page.keyboard.press("Shift+ArrowRight")
+            with page.expect_response("**/marks/1") as saved:
+                page.keyboard.press("X")
+            assert saved.value.ok
+            page.wait_for_selector("#marks .chip:has-text('excluded 5-15')")
+            page.goto(server.address + "#/columns?sort=excluded_steps&descending=1")
+            page.wait_for_selector("th:has-text('excluded_steps')")
+            assert page.locator("#episodes tbody tr").first.inner_text().split()[0] == "1"
+        finally:
+            page.goto("about:blank")
+            server.stop()
+            thread.join()
+    assert Curation.read(file)[1].excluded_spans == ((5, 15),)
+    with penstock.open(location, curation=file) as data:
+        windows = data.where("id == 1").windows(3).with_row_numbers()[:]["timesteps"]
+        assert set(windows.ravel().tolist()) == set(range(5)) | set(range(16, 40))
+
+
+@pytest.mark.parametrize("page", ["light"], indirect=True)
+def test_what_is_worth_a_look_comes_first(page: Any, real: ViewerServer) -> None:
+    page.goto(real.address + "#/lerobot")
+    page.wait_for_selector("#looks option:has-text('jerkiest')", state="attached")
+    choices = {"least like the others": "novelty", "stillest": "stillness", "shortest": "total_steps"}
+    for choice, column in choices.items():
+        page.select_option("#looks", label=choice)
+        page.wait_for_selector(f"th[aria-sort]:has-text('{column}')")
+    assert page.locator("#episodes tbody tr").first.locator("td").nth(2).inner_text() == "13"
