@@ -21,7 +21,7 @@ _NEEDED = tuple(name for name in FRAME.names or () if name not in _UNUSED)
 
 
 def is_chess(spec: Spec) -> bool:
-    """Return whether the columns are those of training games of Leela Chess Zero.
+    """Return whether the columns belong to training games of Leela Chess Zero.
 
     Args:
         spec: Columns of the dataset.

@@ -1,9 +1,9 @@
-"""`EpisodeContents`: what the page of an episode draws: curves, pictures, scenes of driving logs, games of chess.
+"""`EpisodeContents`: curves, pictures, scenes of driving logs and games of chess for the page of an episode.
 
 Pictures are sent one by one, or by chunks of consecutive rows: a chunk is read at once, so that each group of pictures
 of a video is decoded once, and encoded by several threads. The last chunks stay in memory, at most `CHUNK_BYTES` of
-them. Of one dataset, one chunk is read at a time, so that no more than `RAW_BYTES` of pictures are in memory; what
-waits is answered as soon as it can be. Methods may be called from any thread.
+them. One chunk of a dataset is read at a time, so that at most `RAW_BYTES` of decoded pictures are in memory. Methods
+may be called from any thread.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class EpisodeContents:
 
     @property
     def view(self) -> str:
-        """`"driving"` or `"chess"` for data that have a picture of their own, else empty."""
+        """`"driving"` or `"chess"` for data that the page draws as a scene or as a board, else empty."""
         return "driving" if self._driving is not None else "chess" if self._chess else ""
 
     def _is_curve(self, field: Field) -> bool:

@@ -302,7 +302,7 @@ class ViewedDataset:
         steps = int(self._data.episodes.length[e])
         with self._lock:
             self._read_marks()
-            checked = self._report is not None
+            is_checked = self._report is not None
             all_findings = () if self._report is None else self._report.findings
             known = number < self._curation.episodes  # others were appended since the file was written
             marks = self._curation[number].to_json() if known else {}
@@ -323,7 +323,7 @@ class ViewedDataset:
             "view": self.contents.view,
             "texts": self._texts(number),
             "findings": findings,
-            "checked": checked,
+            "checked": is_checked,
             "marks": marks,
             "curation": self._curation_place(),
         }
