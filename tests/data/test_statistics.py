@@ -16,6 +16,7 @@ import penstock
 from penstock.core.arrays import AnyArray
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
+from penstock.data import summarize
 from penstock.data.statistics import Statistics
 from penstock.errors import ArgumentError, FormatError, PlanError, SpecError
 from penstock.formats.memory import MemorySource
@@ -108,6 +109,29 @@ def test_values_that_are_not_finite_are_counted_apart() -> None:
     assert found.std[0] == 1
     for figure in (found.mean, found.std, found.min, found.max, found.quantile(0.5)):
         assert math.isnan(figure[1])
+
+
+def test_rows_in_place_and_copied_rows_have_the_same_statistics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column store is counted where it is mapped; also copied, in small blocks, with tables that run full."""
+    data = dataset([1, 700, 0, 2500, 30], seed=4)
+    penstock.convert(data, tmp_path / "store")
+    with penstock.open(tmp_path / "store") as stored:
+        assert stored.source.view_array("rewards", 1, 5) is not None
+        whole = penstock.statistics(stored, threads=2)
+    assert whole == penstock.statistics(data, threads=0)
+    monkeypatch.setattr(MemorySource, "view_array", lambda *_: None)
+    monkeypatch.setattr(summarize, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(summarize, "MOST_VALUES", 5000)
+    monkeypatch.setattr(summarize, "MOST_LEAVES", 3)
+    assert whole == penstock.statistics(data, threads=3)
+
+
+def test_both_zeros_are_one_extreme() -> None:
+    for values in ([0.0, -0.0], [-0.0, 0.0]):
+        found = penstock.statistics(penstock.from_arrays({"x": values}, lengths=[1, 1]))["x"]
+        assert not np.signbit([found.min, found.max]).any()
 
 
 @pytest.mark.parametrize("shape", [(300,), (70, 70), (3, 40, 40), (40, 40, 3)])

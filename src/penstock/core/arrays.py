@@ -15,6 +15,7 @@ BoolArray: TypeAlias = npt.NDArray[np.bool_]
 IntScalar: TypeAlias = int | np.int64  # in kernels: a whole number, or an element of an IntArray
 IntArray: TypeAlias = npt.NDArray[np.int64]  # positions, offsets, lengths, ids
 Int32Array: TypeAlias = npt.NDArray[np.int32]
+UInt16Array: TypeAlias = npt.NDArray[np.uint16]
 UInt32Array: TypeAlias = npt.NDArray[np.uint32]
 UInt64Array: TypeAlias = npt.NDArray[np.uint64]
 FloatArray: TypeAlias = npt.NDArray[np.float64]

@@ -109,20 +109,30 @@ def weave4(dst: IntScalar, a: IntScalar, b: IntScalar, c: IntScalar, d: IntScala
     """Weave sixteen bytes of four sources into 64 bytes at `dst`."""
 
 
-def _emit_prefetch(builder: Builder, address: Value) -> None:
-    from llvmlite import ir
-    from numba.core import cgutils
+def _emit_prefetch(locality: int) -> Callable[..., None]:
+    """Ask for the cache line at an address; `locality` 3 brings it into all levels of the cache, 2 into the second."""
 
-    word = ir.IntType(32)
-    pointer = ir.IntType(8).as_pointer()
-    kind = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
-    function = cast("Any", cgutils).get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-    builder.call(function, [builder.inttoptr(address, pointer), word(0), word(3), word(1)])
+    def emit(builder: Builder, address: Value) -> None:
+        from llvmlite import ir
+        from numba.core import cgutils
+
+        word = ir.IntType(32)
+        pointer = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
+        function = cast("Any", cgutils).get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        builder.call(function, [builder.inttoptr(address, pointer), word(0), word(locality), word(1)])
+
+    return emit
 
 
-@intrinsic(_emit_prefetch, "i8")
+@intrinsic(_emit_prefetch(3), "i8")
 def prefetch(address: IntScalar) -> None:
     """Ask for the cache line at an address; never faults."""
+
+
+@intrinsic(_emit_prefetch(2), "i8")
+def prefetch_second_level(address: IntScalar) -> None:
+    """Ask for the cache line at an address, but leave the first level of the cache to others; never faults."""
 
 
 def _emit_lowest_bit(builder: Builder, word: Value) -> Value:

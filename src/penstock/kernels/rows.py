@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.ragged import offsets_of
-from penstock.files.mapping import MappedFiles
+from penstock.files.mapping import MappedFiles, read_mapped
 from penstock.kernels.gather import gather_rows
 from penstock.kernels.locate import guide_of
 
@@ -103,6 +103,17 @@ class RowMap:
                 release()
         else:
             self._gather(start, length, destination, target)
+
+    def view(self, first: int, n: int) -> ByteArray | None:
+        """Return the bytes of rows `first : first + n` without a copy, or None if one run does not have all of them.
+
+        A file that was truncated since it was mapped raises `FormatError`. Rows of a remote file are a copy.
+        """
+        run = int(self.first.searchsorted(first, side="right")) - 1
+        if not 0 <= run < len(self.buffer) or first + n > self.first[run + 1]:
+            return None
+        begin = int(self.offset[run] + (first - self.first[run]) * self.row_bytes)
+        return read_mapped(self.buffers[int(self.buffer[run])][begin : begin + n * self.row_bytes])
 
     def _gather(self, start: IntArray, length: IntArray, destination: IntArray, target: ByteArray) -> None:
         runs = self.first, self.guide, self.shift, self.address

@@ -1,20 +1,20 @@
 """Moments, extremes and histograms of columns, exact enough that no partition of the rows changes them.
 
 What a column gets is the same for any order of its leaves, for any number of threads, and for any way to cut the data
-into parts that are merged later. A *leaf* is a run of rows that is never cut, such as 4,096 steps of one episode.
+into parts that are merged later. A *leaf* is a run of rows that is never cut, such as 1,024 steps of one episode.
 
-* *Moments.* Within a leaf, `c` is its first finite value, and the sums `p` of `x - c` and `q` of `(x - c)^2` are added
-  up as float64, in the order of the rows. The offset `c` keeps the digits of values that are far from zero, such as
-  times. A leaf of `n` values contributes `p + n c` to the sum, and `q + 2 c p + n c^2` to the sum of squares. These
-  terms are split into float64 without error (Dekker, "A floating-point technique for extending the available
-  precision", 1971) and added to a fixed-point number of 2,176 bits (Kulisch), which has no rounding. So only `p` and
-  `q` are rounded, with a relative error below `n * 2**-53`.
-* *Histogram.* A value counts in the bucket of the nearest number with 8 significant bits, that is the upper half of its
-  float32, 65,536 buckets for all float32. A bucket has no parameter, so histograms add up. A value read from one is
-  within 1/256 of the true one, and exact for numbers of 8 bits, such as 0, 1 and small whole numbers. This is the idea
-  of DDSketch (Masson et al., 2019) with powers of two, where the bucket costs an addition and a shift.
-* *Bytes* are counted by value, 256 counts, from which all figures follow exactly. They are read as words, and each
-  place of a period has its own table, because neighbouring pixels are often equal, and counts of a table take turns.
+* *Moments.* Within a leaf, `c` is its first finite value without the lower 32 bits, and the sums `p` of `x - c` and `q`
+  of `(x - c)^2` are added up as float64, in an order that the shape of the leaf fixes. The offset `c` keeps the digits
+  of values that are far from zero, such as times. A leaf of `n` values contributes `p + n c` to the sum, and
+  `q + 2 c p + n c^2` to the sum of squares. These terms are split into float64 without error (Dekker, "A floating-point
+  technique for extending the available precision", 1971) and added to a fixed-point number of 2,176 bits (Kulisch),
+  which has no rounding. So only `p` and `q` are rounded, with a relative error below `n * 2**-53`. Most terms have no
+  error, because `c` has 21 significant bits.
+* *Histograms* are counts of fixed buckets, which add up: see `histograms`.
+
+Rows are not transposed. `k` rows of `D` numbers are one *wide row* of `k * D` lanes, and wide rows are added lane by
+lane, four in a step, so that one instruction adds 8 numbers for any `D`. The lanes of a column are added at the end of
+the leaf. Columns whose leaf has a value that is not finite are added again, one value at a time.
 
 The caller owns all arrays. Rows are `[n, D]`: `D` numbers of a row are separate unless the caller reshapes.
 """
@@ -23,22 +23,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.core.arrays import ByteArray, FloatArray, FloatingArray, IntArray, UInt32Array, UInt64Array
+from penstock.core.arrays import AnyArray, FloatArray, FloatingArray, IntArray, UInt16Array, UInt32Array, read_only
 from penstock.errors import PlanError
+from penstock.kernels.histograms import BUCKETS, LARGEST, count_values, key_buffer
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 
 LIMBS = 68
 """Limbs of a fixed-point number: 32 bits each in an int64, the lowest first. The lowest bit is worth `2**LOWEST`."""
 LOWEST = -1120
-BUCKETS = 1 << 16
-LANES = 64
-"""Values of a column that are added side by side."""
-TILE = 32
-"""Columns that are transposed together: their scratch fits in a cache of 128 kB."""
-LARGEST = 2.0**500
-"""Values of at least this size count as infinite: their squares have no room."""
-PERIOD = 24
-"""Bytes that are counted in one round, each place into a table of its own: three words of memory."""
+MOST_LEAVES = 1 << 26
+"""Leaves that may be added between two calls of `carry`: six terms of a leaf add less than `2**35` to a limb."""
+LANES = 256
+"""Least number of lanes of a wide row of long leaves: loops over fewer take longer for each number."""
+GROUP = 1 << 15
+"""Values whose buckets are counted together, at least: they are still in the cache after their moments."""
 # Rows of `special`: how many values are NaN, and infinite with either sign.
 NANS = 0
 POSITIVE = 1
@@ -54,7 +52,7 @@ def summarize(
     special: IntArray,
     low: FloatArray,
     high: FloatArray,
-    bins: IntArray,
+    tables: UInt32Array,
 ) -> None:
     """Add rows to the figures of a column.
 
@@ -67,42 +65,36 @@ def summarize(
         special: `[3, D]` int64 numbers of NaN and infinities, which are added to.
         low: `[D]` float64 least finite values, which are lowered.
         high: `[D]` float64 greatest finite values, which are raised.
-        bins: `[D, BUCKETS]` int64 histograms, or `[1, BUCKETS]` for all values together, which are added to.
+        tables: `[T, BUCKETS]` uint32 histograms, which are added to: see `histograms`.
 
     Raises:
         PlanError: An array has another shape, or the leaves are outside the rows.
     """
     n, d = values.shape
-    shapes = (sums.shape, squares.shape, count.shape, special.shape, low.shape, high.shape, bins.shape[1:])
-    if shapes != ((d, LIMBS), (d, LIMBS), (d,), (3, d), (d,), (d,), (BUCKETS,)) or len(bins) not in (1, d):
-        raise PlanError(f"expected the figures of {d} numbers a row, got arrays of {[*shapes, bins.shape]}")
-    _check_leaves(leaves, n)
-    scratch = (np.empty((TILE, LANES)), np.empty((TILE, 3)), np.empty((TILE, 4, LANES)))
-    _summarize(values, leaves, sums, squares, count, special, low, high, bins, *scratch)
+    shapes = (sums.shape, squares.shape, count.shape, special.shape, low.shape, high.shape, tables.shape[1:])
+    if shapes != ((d, LIMBS), (d, LIMBS), (d,), (3, d), (d,), (d,), (BUCKETS,)) or not len(tables):
+        raise PlanError(f"expected the figures of {d} numbers a row, got arrays of {[*shapes, tables.shape]}")
+    if len(leaves) < 1 or leaves[0] < 0 or leaves[-1] > n or np.any(leaves[1:] < leaves[:-1]):
+        raise PlanError(f"expected increasing bounds of leaves within {n} rows, got {leaves[:3]} to {leaves[-1:]}")
+    flat = read_only(values.reshape(-1))
+    lanes, ends = np.empty((3, max(LANES, d))), np.empty((2, max(LANES, d)), values.dtype)
+    keys = key_buffer(tables, GROUP)
+    _summarize(flat, d, leaves, sums, squares, count, special, low, high, tables, lanes, ends, keys)
 
 
-def count_bytes(values: ByteArray, counts: IntArray) -> None:
-    """Count bytes by value.
+def carry(limbs: IntArray) -> None:
+    """Bring all limbs but the last of fixed-point numbers `[D, LIMBS]` into `0 .. 2**32`: the numbers stay the same.
 
-    Args:
-        values: `[n, D]` uint8 rows, C-contiguous.
-        counts: `[D, 256]` int64, which is added to.
-
-    Raises:
-        PlanError: `counts` has another shape.
+    Example:
+        >>> limbs = np.zeros((1, LIMBS), np.int64)
+        >>> limbs[0, 0] = -1
+        >>> carry(limbs)
+        >>> limbs[0, :2].tolist(), total(limbs)
+        ([4294967295, 4294967295], [-1])
     """
-    if counts.shape != (values.shape[1], 256):
-        raise PlanError(f"expected [{values.shape[1]}, 256] counts, got {counts.shape}")
-    flat = values.reshape(-1)
-    if PERIOD % len(counts) or flat.ctypes.data % 8:  # other numbers of columns, or no whole words
-        _count_bytes(values, counts, np.zeros((4, *counts.shape), np.uint32))
-        return
-    rounds = flat.size // PERIOD * PERIOD
-    part = np.zeros((PERIOD, 256), np.uint32)
-    _count_words(flat[:rounds].view(np.uint64), part)
-    for place, value in enumerate(flat[rounds:].tolist()):
-        part[place, value] += 1
-    counts += part.reshape(-1, *counts.shape).sum(axis=0, dtype=np.int64)
+    for i in range(LIMBS - 1):
+        limbs[:, i + 1] += limbs[:, i] >> 32
+        limbs[:, i] &= (1 << 32) - 1
 
 
 def total(limbs: IntArray) -> list[int]:
@@ -117,18 +109,15 @@ def total(limbs: IntArray) -> list[int]:
     return [sum(limb << (32 * i) for i, limb in enumerate(row)) for row in limbs.tolist()]
 
 
-def _check_leaves(leaves: IntArray, n: int) -> None:
-    if len(leaves) < 1 or leaves[0] < 0 or leaves[-1] > n or np.any(leaves[1:] < leaves[:-1]):
-        raise PlanError(f"expected increasing bounds of leaves within {n} rows, got {leaves[:3]} to {leaves[-1:]}")
-
-
 @uncounted_helper
 def _add(limbs: IntArray, x: float) -> None:
     """Add a finite number to a fixed-point number: its 53 bits go to three limbs.
 
     `|x| < 2**1024` and its lowest bit is worth at least `2**-1074`, so the limbs are within bounds. Each limb
-    grows by less than `2**32`, so `2**30` additions fit before `_carry`.
+    grows by less than `2**32`, so `2**30` additions fit before `carry`.
     """
+    if x == 0:
+        return
     bits = np.float64(x).view(np.int64)
     exponent = (bits >> 52) & 0x7FF
     mantissa = bits & 0xFFFFFFFFFFFFF
@@ -163,117 +152,185 @@ def _add_product(limbs: IntArray, a: float, b: float) -> None:
 
 
 @uncounted_helper
-def _carry(limbs: IntArray) -> None:
-    """Bring all limbs but the last into `0 .. 2**32`."""
-    for i in range(LIMBS - 1):
-        carried = limbs[i] >> 32
-        limbs[i] -= carried << 32
-        limbs[i + 1] += carried
-
-
-@uncounted_helper
 def _close_leaf(
-    d: int,
-    figures: FloatArray,
-    lane: FloatArray,
+    j: int,
+    n: int,
+    c: float,
+    p: float,
+    q: float,
     sums: IntArray,
     squares: IntArray,
     count: IntArray,
+) -> None:
+    """Add the figures of a leaf to the figures of column `j`: see the opening comment."""
+    count[j] += n
+    _add(sums[j], p)
+    _add(sums[j], n * c)  # without rounding, as c has 21 bits
+    _add(squares[j], q)
+    _add_product(squares[j], 2 * c, p)
+    shift = 0
+    while n >> shift:  # 11 bits of the count and 42 of the square: products without rounding
+        _add(squares[j], (((n >> shift) & 2047) << shift) * (c * c))
+        shift += 11
+
+
+@uncounted_helper
+def _offset(x: float) -> float:
+    """Return a value with 21 significant bits; 0 for one that is not finite."""
+    if not abs(x) < LARGEST:
+        return 0.0
+    return np.int64((np.float64(x).view(np.int64) >> 32) << 32).view(np.float64)
+
+
+@uncounted_helper
+def _add_wide_rows(
+    values: FloatingArray, begin: int, end: int, width: int, c: FloatArray, p: FloatArray, q: FloatArray, ends: AnyArray
+) -> None:
+    """Add `values[begin:end]` to lanes, place `i` to lane `i % width`. Lanes are sums, and the extremes `ends`."""
+    low = ends[0]
+    high = ends[1]
+    first = begin
+    while end - first >= 4 * width:
+        w0 = values[first : first + width]
+        w1 = values[first + width : first + 2 * width]
+        w2 = values[first + 2 * width : first + 3 * width]
+        w3 = values[first + 3 * width : first + 4 * width]
+        for j in range(width):
+            x0 = w0[j]
+            x1 = w1[j]
+            x2 = w2[j]
+            x3 = w3[j]
+            y0 = x0 - c[j]
+            y1 = x1 - c[j]
+            y2 = x2 - c[j]
+            y3 = x3 - c[j]
+            p[j] += (y0 + y1) + (y2 + y3)
+            q[j] += (y0 * y0 + y1 * y1) + (y2 * y2 + y3 * y3)
+            # In this form, a minimum is one instruction. A NaN may be lost here; the sums keep it.
+            a = x0 if x0 < x1 else x1
+            b = x2 if x2 < x3 else x3
+            a = a if a < b else b
+            low[j] = a if a < low[j] else low[j]
+            a = x0 if x0 > x1 else x1
+            b = x2 if x2 > x3 else x3
+            a = a if a > b else b
+            high[j] = a if a > high[j] else high[j]
+        first += 4 * width
+    while first < end:
+        w0 = values[first : min(first + width, end)]
+        for j in range(len(w0)):
+            x0 = w0[j]
+            y0 = x0 - c[j]
+            p[j] += y0
+            q[j] += y0 * y0
+            low[j] = x0 if x0 < low[j] else low[j]
+            high[j] = x0 if x0 > high[j] else high[j]
+        first += width
+
+
+@uncounted_helper
+def _add_finite(
+    values: FloatingArray,
+    begin: int,
+    n: int,
+    d: int,
+    j: int,
+    sums: IntArray,
+    squares: IntArray,
+    count: IntArray,
+    special: IntArray,
     low: FloatArray,
     high: FloatArray,
 ) -> None:
-    """Add the figures of a leaf to the figures of column `d`: see the opening comment."""
-    n = figures[0]
-    if n == 0:
-        return
+    """Add a leaf of `n` rows to the figures of column `j`, and count NaN and infinities apart."""
+    finite = 0
+    c = 0.0
     p = 0.0
     q = 0.0
-    for i in range(np.int64(figures[1])):
-        p += lane[0, i]
-        q += lane[1, i]
-        low[d] = min(low[d], lane[2, i])
-        high[d] = max(high[d], lane[3, i])
-    count[d] += np.int64(n)
-    c = figures[2]
-    _add(sums[d], p)
-    _add_product(sums[d], n, c)
-    _add(squares[d], q)
-    _add_product(squares[d], 2 * c, p)
-    # n c^2 = n * (product + error), each without rounding: a count has at most 53 bits.
-    product = c * c
-    big = 134217729.0 * c
-    upper = big - (big - c)
-    lower = c - upper
-    error = lower * lower - ((product - upper * upper) - 2 * upper * lower)
-    _add_product(squares[d], n, product)
-    _add_product(squares[d], n, error)
+    least = low[j]
+    greatest = high[j]
+    for i in range(n):
+        x = np.float64(values[begin + i * d + j])
+        if abs(x) < LARGEST:
+            if finite == 0:
+                c = _offset(x)
+            finite += 1
+            p += x - c
+            q += (x - c) * (x - c)
+            least = x if x < least else least
+            greatest = x if x > greatest else greatest
+        elif x > 0:
+            special[POSITIVE, j] += 1
+        elif x < 0:
+            special[NEGATIVE, j] += 1
+        else:
+            special[NANS, j] += 1
+    low[j] = least
+    high[j] = greatest
+    if finite:
+        _close_leaf(j, finite, c, p, q, sums, squares, count)
 
 
 @uncounted_helper
-def _without_special(x: FloatArray, m: int, special: IntArray, d: int) -> int:
-    """Count NaN and infinities among `x[:m]`, and move the finite values to the front. Returns their number."""
-    finite = 0
-    for i in range(m):
-        if abs(x[i]) < LARGEST:
-            x[finite] = x[i]
-            finite += 1
-        elif x[i] > 0:
-            special[POSITIVE, d] += 1
-        elif x[i] < 0:
-            special[NEGATIVE, d] += 1
+def _add_leaf(
+    values: FloatingArray,
+    begin: int,
+    n: int,
+    d: int,
+    sums: IntArray,
+    squares: IntArray,
+    count: IntArray,
+    special: IntArray,
+    low: FloatArray,
+    high: FloatArray,
+    lanes: FloatArray,
+    ends: AnyArray,
+) -> bool:
+    """Add a leaf of `n` rows to the figures of its columns. Returns whether all values are finite."""
+    k = max(
+        1, min(LANES // d, n // 16)
+    )  # rows of a wide row: few for a short leaf, whose lanes cost more than its rows
+    width = k * d
+    c = lanes[0]
+    p = lanes[1]
+    q = lanes[2]
+    for t in range(k):
+        for j in range(d):
+            c[t * d + j] = _offset(values[begin + j])
+    for j in range(width):
+        p[j] = 0
+        q[j] = 0
+        ends[0, j] = np.inf
+        ends[1, j] = -np.inf
+    _add_wide_rows(values, begin, begin + n * d, width, c, p, q, ends)
+    finite = True
+    for j in range(d):
+        a = 0.0
+        b = 0.0
+        least = np.inf
+        greatest = -np.inf
+        for t in range(j, width, d):
+            a += p[t]
+            b += q[t]
+            least = min(least, np.float64(ends[0, t]))
+            greatest = max(greatest, np.float64(ends[1, t]))
+        if not np.isnan(a) and least > -LARGEST and greatest < LARGEST:
+            low[j] = min(low[j], least)
+            high[j] = max(high[j], greatest)
+            _close_leaf(j, n, c[j], a, b, sums, squares, count)
         else:
-            special[NANS, d] += 1
+            finite = False
+            _add_finite(values, begin, n, d, j, sums, squares, count, special, low, high)
     return finite
 
 
-@uncounted_helper
-def _summarize_run(x: FloatArray, m: int, figures: FloatArray, lane: FloatArray, table: IntArray) -> None:
-    """Add `m` finite values of one column, at most `LANES`, to its figures of a leaf, and count them in `table`.
-
-    The `i`-th value goes to lane `i`, so that several lanes are added in one instruction, in an order that the code
-    fixes: `lane[0]` and `lane[1]` are sums of `x - c` and of its square, `lane[2]` and `lane[3]` the extremes.
-    `figures` are the number of values, the number of lanes in use, and `c`, which is the first value.
-    """
-    if figures[0] == 0:
-        figures[2] = x[0]
-    for i in range(np.int64(figures[1]), m):
-        lane[0, i] = 0
-        lane[1, i] = 0
-        lane[2, i] = np.inf
-        lane[3, i] = -np.inf
-    figures[0] += m
-    figures[1] = max(figures[1], m)
-    c = figures[2]
-    for i in range(m):
-        y = x[i] - c
-        lane[0, i] += y
-        lane[1, i] += y * y
-        lane[2, i] = x[i] if x[i] < lane[2, i] else lane[2, i]
-        lane[3, i] = x[i] if x[i] > lane[3, i] else lane[3, i]
-    for i in range(m):
-        # The nearest number of 8 bits: half of the last place is added before the lower half is cut off.
-        key = (np.int64(np.float32(x[i]).view(np.uint32)) + 0x8000) >> 16
-        table[key & 0xFFFF] += 1
-
-
-@uncounted_helper
-def _gather(values: FloatingArray, first: int, m: int, column: int, columns: int, x: FloatArray) -> None:
-    """Copy `m` rows of some columns to `x[columns, LANES]`, in the order of memory."""
-    if values.shape[1] == 1:  # without a loop over columns, which would take half of the time
-        for i in range(m):
-            x[0, i] = values[first + i, 0]
-        return
-    for i in range(m):
-        for t in range(columns):
-            x[t, i] = values[first + i, column + t]
-
-
 @uncounted_kernel(
-    "f4[2C] i8[1C] i8[2C] i8[2C] i8[1C] i8[2C] f8[1C] f8[1C] i8[2C] f8[2C] f8[2C] f8[3C]",
-    "f8[2C] i8[1C] i8[2C] i8[2C] i8[1C] i8[2C] f8[1C] f8[1C] i8[2C] f8[2C] f8[2C] f8[3C]",
+    "f4[1Cr] i8 i8[1C] i8[2C] i8[2C] i8[1C] i8[2C] f8[1C] f8[1C] u4[2C] f8[2C] f4[2C] u2[1C]",
+    "f8[1Cr] i8 i8[1C] i8[2C] i8[2C] i8[1C] i8[2C] f8[1C] f8[1C] u4[2C] f8[2C] f8[2C] u2[1C]",
 )
 def _summarize(
     values: FloatingArray,
+    d: int,
     leaves: IntArray,
     sums: IntArray,
     squares: IntArray,
@@ -281,60 +338,23 @@ def _summarize(
     special: IntArray,
     low: FloatArray,
     high: FloatArray,
-    bins: IntArray,
-    x: FloatArray,
-    figures: FloatArray,
-    lane: FloatArray,
+    tables: UInt32Array,
+    lanes: FloatArray,
+    ends: AnyArray,
+    keys: UInt16Array,
 ) -> None:
-    """One pass over `TILE` columns at a time, whose histograms stay in the cache; `x[TILE, LANES]` transposes a run."""
-    pooled = 0 if len(bins) == 1 else 1
-    for column in range(0, values.shape[1], TILE):
-        columns = min(TILE, values.shape[1] - column)
-        for leaf in range(len(leaves) - 1):
-            for t in range(columns):
-                figures[t, 0] = 0
-                figures[t, 1] = 0
-            for first in range(leaves[leaf], leaves[leaf + 1], LANES):
-                m = min(LANES, leaves[leaf + 1] - first)
-                _gather(values, first, m, column, columns, x)
-                for t in range(columns):
-                    d = column + t
-                    finite = 0
-                    for i in range(m):
-                        finite += 1 if abs(x[t, i]) < LARGEST else 0
-                    if finite < m:
-                        finite = _without_special(x[t], m, special, d)
-                    if finite:
-                        _summarize_run(x[t], finite, figures[t], lane[t], bins[d * pooled])
-            for t in range(columns):
-                _close_leaf(column + t, figures[t], lane[t], sums, squares, count, low, high)
-    for d in range(values.shape[1]):
-        _carry(sums[d])
-        _carry(squares[d])
-
-
-@uncounted_kernel("u1[2C] i8[2C] u4[3C]")
-def _count_bytes(values: ByteArray, counts: IntArray, part: UInt32Array) -> None:
-    """Count into four tables in turn: neighbouring pixels are often equal, and each count waits for the one before."""
-    n = len(values)
-    numbers = values.shape[1]
-    for r in range(n):
-        for d in range(numbers):
-            part[r & 3, d, values[r, d]] += 1
-    for t in range(4):
-        for d in range(numbers):
-            for v in range(256):
-                counts[d, v] += part[t, d, v]
-
-
-@uncounted_kernel("u8[1C] u4[2C]")
-def _count_words(words: UInt64Array, part: UInt32Array) -> None:
-    """Count the bytes of `[3 n]` words into `[PERIOD, 256]` tables: one load for eight bytes.
-
-    Byte `j` of the words goes to table `j % PERIOD`, and so to column `j % D` where `D` divides `PERIOD`.
-    """
-    for first in range(0, len(words), 3):
-        for k in range(3):
-            word = words[first + k]
-            for j in range(8):
-                part[8 * k + j, (word >> np.uint64(8 * j)) & np.uint64(255)] += 1
+    """Add groups of leaves: the moments of each, and then the histograms of all."""
+    last = len(leaves) - 1
+    leaf = 0
+    while leaf < last:
+        begin = leaves[leaf] * d
+        end = begin
+        finite = True
+        while leaf < last and end - begin < len(keys):
+            n = leaves[leaf + 1] - leaves[leaf]
+            if n:
+                one = _add_leaf(values, end, n, d, sums, squares, count, special, low, high, lanes, ends)
+                finite = finite and one
+            leaf += 1
+            end = leaves[leaf] * d
+        count_values(values[begin:end], finite, tables, keys)

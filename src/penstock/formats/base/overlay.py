@@ -62,6 +62,10 @@ class OverlaySource(Source):
         self.base.read_array(column, selection, out)
 
     @override
+    def view_array(self, column: str, first: int, n: int) -> AnyArray | None:
+        return self.base.view_array(column, first, n) if column in self.base.spec else None
+
+    @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         return self.base.read_ragged(column, selection)
 

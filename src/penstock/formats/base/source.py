@@ -25,8 +25,8 @@ BLOCK_BYTES = 4 << 20  # short episodes are iterated in blocks of at most about 
 ROWS = 4096  # ragged rows that are read at a time to measure them
 # What a format implements, or makes quicker, of a source: all that reads; `spec` and `offsets` are known at `open`.
 _GUARDED = {
-    *("read", "read_array", "read_ragged", "read_values", "value_offsets", "episode", "episode_metadata", "table"),
-    *("__init__", "refresh", "metadata", "fingerprint", "fingerprint_of"),
+    *("read", "read_array", "view_array", "read_ragged", "read_values", "value_offsets"),
+    *("episode", "episode_metadata", "table", "__init__", "refresh", "metadata", "fingerprint", "fingerprint_of"),
 }
 LEAST_STEP_BYTES = 64  # a step counts for as much at least, for ragged columns say nothing of their size
 
@@ -105,6 +105,19 @@ class Source(ABC):
             selection: Rows to read, and their places.
             out: `[n * L, *shape]`, C-contiguous. Covered places are filled; the others keep their values.
         """
+
+    def view_array(self, column: str, first: int, n: int) -> AnyArray | None:
+        """Return rows of an array column as they are in memory or in a mapped file, if that needs no copy.
+
+        Args:
+            column: Path of the column.
+            first: First row.
+            n: Number of rows.
+
+        Returns:
+            `[n, *shape]`, aligned and not to be written to, or None: `read_array` has to read them.
+        """
+        return None
 
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         """Read rows of a ragged column. Only sources with ragged columns need this method.

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from typing_extensions import override
 
-from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec
@@ -30,6 +30,15 @@ class ArrayReader(Protocol):
 
     def read(self, selection: Selection, out: AnyArray) -> None:
         """Read rows, as `Source.read_array`."""
+        ...
+
+
+@runtime_checkable
+class ViewReader(Protocol):
+    """An `ArrayReader` of rows that may be in memory, or in a mapped file, as they are."""
+
+    def view(self, first: int, n: int, dtype: np.dtype[Any]) -> ByteArray | None:
+        """Return the bytes of rows `first : first + n` without a copy, or None where that cannot be."""
         ...
 
 
@@ -135,6 +144,14 @@ class StateSource(Source, Generic[S_co]):
         reader.read(selection, out)
 
     @override
+    def view_array(self, column: str, first: int, n: int) -> AnyArray | None:
+        reader, field = self.state.arrays.get(column), self.spec[column]
+        raw = reader.view(first, n, field.dtype) if isinstance(reader, ViewReader) else None
+        if raw is None or not raw.size or raw.ctypes.data % field.dtype.alignment:
+            return None
+        return raw.view(field.dtype).reshape(n, *field.shape)
+
+    @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         reader = self.state.ragged.get(column)
         return super().read_ragged(column, selection) if reader is None else reader.read_ragged(selection)
@@ -178,6 +195,11 @@ class GatheredColumn:
             cells = raw.reshape(len(out), -1)
             places = expand(selection.at, selection.length)
             cells[places] = cells[places] != 0
+
+    def view(self, first: int, n: int, dtype: np.dtype[Any]) -> ByteArray | None:
+        """View rows of a `RowMap`, except where bools have to be repaired."""
+        repaired = self.repair_bools and dtype == np.bool_
+        return self.rows.view(first, n) if isinstance(self.rows, RowMap) and not repaired else None
 
 
 @dataclass(frozen=True, eq=False)

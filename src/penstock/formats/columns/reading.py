@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -84,6 +85,10 @@ class FixedColumnReader(SegmentedColumn):
         """Fill the covered places of `out`: one gather."""
         if self.field.row_bytes:
             self._rows.gather(selection.start, selection.length, selection.at, out.reshape(-1).view(np.uint8))
+
+    def view(self, first: int, n: int, dtype: np.dtype[Any]) -> ByteArray | None:
+        """View rows of one run of episodes."""
+        return self._rows.view(first, n)
 
     def part(self, e: int, segment: int, first: int, rows: int) -> Array:
         """Rows of one segment, a read-only view."""
