@@ -54,6 +54,17 @@ def test_episodes_are_taken_by_a_list_of_integers(data: Any, numbers: object) ->
     assert len(data.take([])) == 0
 
 
+def test_transforms_go_where_they_belong(data: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"chooses episodes, such as Where, got Shuffle\(.*; samples\(\), windows"):
+        data.choose(penstock.Shuffle(0))
+    with pytest.raises(ArgumentError, match=r"a transform of the order, such as Shuffle, got 3; map\(\) applies"):
+        data.samples().apply(3)
+    with pytest.raises(ArgumentError, match="expected a function of columns, got 3"):
+        data.samples().map(3)
+    with pytest.raises(IndexError, match="expected episodes within 0:2, got 1:8"):
+        data.take([1, 7])
+
+
 def test_a_batch_is_read_by_a_list_of_positions(data: Any) -> None:
     with pytest.raises(ArgumentError, match=r"expected a list of positions, got 4; penstock\.Loader\(data, "):
         data.samples().batch(4)

@@ -10,7 +10,6 @@ from typing import Annotated, Any, NoReturn
 import numpy as np
 import typer
 
-from penstock.data.curation import Curation
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.located import LocatedData, locate
 from penstock.errors import DataError, PenstockError
@@ -179,7 +178,7 @@ def chosen(
     if episodes is not None:
         data = data.take(cut(episodes, len(data)))
     if curation is not None:
-        data = data.curated(Curation.read(curation))
+        data = data.curated(curation)
     if where is not None:
         data = data.where(where)
     return data.take(np.random.default_rng(seed).permutation(len(data))) if shuffle else data

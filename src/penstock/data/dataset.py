@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -37,7 +38,7 @@ from penstock.plan.sequences import Sequences
 from penstock.plan.split import Split
 from penstock.plan.steps import Steps
 from penstock.plan.target_pairs import PairKind, TargetPairs
-from penstock.plan.transform import EpisodeTransform, SampleTransform
+from penstock.plan.transform import EpisodeTransform, SampleTransform, require_transform
 from penstock.plan.where import TakeEpisodes, Where
 from penstock.plan.windows import Windows
 
@@ -233,12 +234,17 @@ class EpisodeDataset:
         Args:
             transform: Such as `Where("total_steps > 10")` or `Split((0.8, 0.2), part=0)`.
 
+        Raises:
+            ArgumentError: `transform` is no `EpisodeTransform`.
+
         Example:
             >>> import penstock
             >>> data = penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[2, 1])
             >>> len(data.choose(penstock.Where("total_steps > 1")))
             1
         """
+        hint = "samples(), windows(16), pairs() or sequences() make samples, which have apply()"
+        require_transform(transform, EpisodeTransform, "that chooses episodes, such as Where", hint)
         chosen = (*self._chosen, transform)
         return EpisodeDataset(self.source, transform.choose(self.episodes), chosen=chosen, total=self._total)
 
@@ -259,7 +265,7 @@ class EpisodeDataset:
         """
         return self.choose(Where(condition))
 
-    def curated(self, curation: Curation) -> EpisodeDataset:
+    def curated(self, curation: Curation | str | os.PathLike[str]) -> EpisodeDataset:
         """Leave out the episodes and spans that a curation excludes, and add its marks to `table()`.
 
         `penstock.open(curation=)` does so. The fingerprint depends on the marks, except notes.
@@ -269,7 +275,7 @@ class EpisodeDataset:
         is read where next observations are.
 
         Args:
-            curation: Marks for the episodes of the source. Later changes of it have no effect.
+            curation: Marks for the episodes of the source, or the path of their file. Later changes have no effect.
 
         Returns:
             The kept episodes. Their table also has `rating`, `[E]` float64 with NaN for none, and `tags/<tag>` and
@@ -277,6 +283,7 @@ class EpisodeDataset:
 
         Raises:
             StateError: The curation is for another dataset, or the dataset changed since.
+            FormatError: The file is no curation.
 
         Example:
             >>> import penstock
@@ -286,8 +293,9 @@ class EpisodeDataset:
             >>> data.curated(curation).table()["id"].tolist()
             [1]
         """
-        curation.require(self.source)
-        return self.choose(CuratedEpisodes(curation.copy()))
+        marks = curation.copy() if isinstance(curation, Curation) else Curation.read(curation)
+        marks.require(self.source)
+        return self.choose(CuratedEpisodes(marks))
 
     def split(self, *fractions: float, seed: int = 0) -> tuple[EpisodeDataset, ...]:
         """Split the episodes at random into disjoint parts. See `penstock.plan.Split`.
@@ -333,7 +341,10 @@ class EpisodeDataset:
         if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
             hint = "data.take(range(3)) has the first three, data.take(np.flatnonzero(mask)) the episodes of a mask"
             raise ArgumentError(f"expected a list of numbers of episodes, got {episodes!r}; {hint}")
-        return self.choose(TakeEpisodes(np.arange(len(self))[numbers.astype(np.int64)]))
+        numbers = numbers.astype(np.int64)
+        if numbers.size and not -len(self) <= numbers.min() <= numbers.max() < len(self):
+            raise IndexError(f"expected episodes within 0:{len(self)}, got {numbers.min()}:{numbers.max() + 1}")
+        return self.choose(TakeEpisodes(np.arange(len(self))[numbers]))
 
     def with_column(
         self,

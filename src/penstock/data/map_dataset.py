@@ -40,7 +40,7 @@ from penstock.plan.row_numbers import RowNumbers
 from penstock.plan.select import Select, Take
 from penstock.plan.shard import Shard
 from penstock.plan.shuffle import Shuffle
-from penstock.plan.transform import PlanTransform
+from penstock.plan.transform import PlanTransform, require_transform
 from penstock.plan.weighted import Draw, Weighted
 
 LONGEST_SLICE = 1 << 40  # samples: no memory holds more, and a mix that never ends has 2^62
@@ -234,6 +234,7 @@ class MapDataset:
 
         Raises:
             PlanError: The plan does not allow the transform.
+            ArgumentError: `transform` is no `PlanTransform`.
 
         Example:
             >>> import penstock
@@ -241,6 +242,8 @@ class MapDataset:
             >>> len(data.apply(penstock.Repeat(3)))
             6
         """
+        hint = "map() applies a function to the columns"
+        require_transform(transform, PlanTransform, "of the order, such as Shuffle", hint)
         origin = DerivedOrigin(self, transform, partial(MapDataset.apply, transform=transform))
         return MapDataset(self.sources, transform.reorder(self.plan), self.maps, origin)
 

@@ -12,7 +12,7 @@ from penstock.core.columns import Columns
 from penstock.core.narrowing import is_mapping
 from penstock.data.function_digest import FunctionDigest
 from penstock.data.names import name_of
-from penstock.errors import SpecError
+from penstock.errors import ArgumentError, SpecError
 from penstock.plan.keys import keys
 
 MapFn = Callable[..., Mapping[str, Any]]
@@ -72,7 +72,12 @@ class Mapped:
             fn: The function.
             seed: Seed of the keys, or None.
             version: Text or number that replaces the digest, or None.
+
+        Raises:
+            ArgumentError: `fn` cannot be called.
         """
+        if not callable(fn):
+            raise ArgumentError(f"expected a function of columns, got {fn!r}")
         return cls(fn, seed, version, digest=FunctionDigest.of(fn, version))
 
     @property

@@ -63,13 +63,12 @@ def open(
         Traceback (most recent call last):
         penstock.errors.UnknownFormatError: ...
     """
-    marks = curation if curation is None or isinstance(curation, Curation) else Curation.read(curation)
     located = locate(location, format=format, storage_options=storage_options)
     source = located.open(**options)
     try:
         with parsing(located):
             data = EpisodeDataset(source)
-        return data if marks is None else data.curated(marks)
+        return data if curation is None else data.curated(curation)
     except BaseException:
         source.close()
         raise

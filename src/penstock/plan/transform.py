@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 
 from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_integer
-from penstock.errors import PlanError
+from penstock.errors import ArgumentError, PlanError
 from penstock.plan.base import Plan
 from penstock.plan.episodes import Episodes
 
@@ -127,6 +127,22 @@ def _step(stage: Episodes | Plan, transform: Transform, before: object) -> Episo
 def _known(transform: object, before: object) -> None:
     if not isinstance(transform, EpisodeTransform | SampleTransform | PlanTransform):
         raise PlanError(f"expected a transform such as Windows or Shuffle after {before!r}, got {transform!r}")
+
+
+def require_transform(transform: object, kind: type, what: str, hint: str) -> None:
+    """Check that a transform has the kind that a dataset can apply.
+
+    Args:
+        transform: The transform.
+        kind: Its base class.
+        what: Words for the kind, with an example.
+        hint: What to do instead.
+
+    Raises:
+        ArgumentError: It has another type.
+    """
+    if not isinstance(transform, kind):
+        raise ArgumentError(f"expected a transform {what}, got {transform!r}; {hint}")
 
 
 def require_int(transform: object, name: str, least: int, most: int | None = None) -> None:
