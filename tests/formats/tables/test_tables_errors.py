@@ -232,11 +232,14 @@ def test_an_arrow_file_that_is_cut_is_an_error(tmp_path: Path, monkeypatch: pyte
         source.read(["x"], whole(5000))
 
 
-def test_lists_of_a_negative_size_are_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("size", "message"), [(-3, r"0 or more values, got .*-3"), (1 << 29, r"multiplied by the value")]
+)
+def test_false_sizes_of_lists_are_an_error(tmp_path: Path, size: int, message: str) -> None:
     columns = {"episode_id": pa.array([0]), "x": pa.array([[0.0] * 12345], pa.list_(pa.float64(), 12345))}
-    table, path = pa.table(columns).slice(0, 0), tmp_path / "t.arrow"
+    table, path = pa.table(columns).slice(0, 0 if size < 0 else 1), tmp_path / "t.arrow"
     with pa.ipc.new_file(path, table.schema) as writer:
         writer.write_table(table)
-    path.write_bytes(path.read_bytes().replace((12345).to_bytes(4, "little"), (-3).to_bytes(4, "little", signed=True)))
-    with pytest.raises(FormatError, match=r"expected lists of 0 or more values, got fixed_size_list.*-3"):
+    path.write_bytes(path.read_bytes().replace((12345).to_bytes(4, "little"), size.to_bytes(4, "little", signed=True)))
+    with pytest.raises(FormatError, match=message):
         penstock.open(path)

@@ -75,6 +75,8 @@ class ArrowShard(TableShard):
         else:
             reader = pa.ipc.open_file(pa.py_buffer(self._raw))
             self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        for batch in self._batches:
+            batch.validate()  # sizes and buffers, so that nobody allocates what a false size claims
         self.schema = reader.schema
         self.rows = [batch.num_rows for batch in self._batches]
 
