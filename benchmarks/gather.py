@@ -59,7 +59,7 @@ def windows_of_three_columns(steps: int) -> None:
         for lo in range(0, BLOCK, 256):
             batch = selection.samples(lo, lo + 256)
             for path, rows in maps.items():
-                rows.gather(batch.start, batch.length, batch.at, out[path])
+                rows.gather(batch.start, batch.length, batch.destination, out[path])
 
     def fancy(i: int) -> None:
         (selection,) = plan.resolve(np.arange(i * BLOCK, (i + 1) * BLOCK))

@@ -36,7 +36,7 @@ def main() -> None:
         packs = np.linspace(0, len(index) - 1, SHOWN).astype(int)
         pieces = index.pieces(packs)
         look = {"width": 0.9, "color": "#4c72b0", "edgecolor": "white", "lw": 0.6}
-        axis.bar(pieces.pack, pieces.length[:, 0], bottom=pieces.at[:, 0], **look)
+        axis.bar(pieces.pack, pieces.length[:, 0], bottom=pieces.destination[:, 0], **look)
         axis.axhline(CAPACITY, color="#999999", lw=0.8)
         report = index.report()
         above = f"{len(index) / bound - 1:.1%} above the bound"

@@ -24,14 +24,16 @@ def test_mask_is_what_spans_cover():
 
 def test_mask_leaves_out_spans_that_only_repeat():
     held = grid()
-    repeated = Selection(held.source, held.start, held.length, held.at, held.shape, np.array([True, False, True]))
+    repeated = Selection(
+        held.source, held.start, held.length, held.destination, held.shape, np.array([True, False, True])
+    )
     assert repeated.mask().astype(int).tolist() == [[1, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 0]]
 
 
 def test_samples_cut_the_grid():
     part = grid().samples(1, 3)
     assert part.shape == (2, 4)
-    assert part.at.tolist() == [0, 2]
+    assert part.destination.tolist() == [0, 2]
     assert np.array_equal(part.mask(), grid().mask()[1:3])
     assert grid().samples(0, 1).complete
 

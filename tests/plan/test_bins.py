@@ -90,21 +90,21 @@ def check_conserved(lengths: Any, rule: Rule, index: PackIndex, pieces: PackPiec
 
 def check_packs(lengths: Any, rule: Rule, index: PackIndex, pieces: PackPieces) -> None:
     """Nothing over a limit, nothing overlapping, all starts aligned, no pack empty."""
-    end = pieces.at + pieces.length
+    end = pieces.destination + pieces.length
     np.testing.assert_array_equal(np.unique(pieces.pack), np.arange(len(index)))
     assert (np.diff(pieces.pack) >= 0).all()
     counts = np.bincount(pieces.pack, minlength=1)
     assert counts.max() == index.most_sequences
     assert counts.max() <= rule.most
     same = pieces.pack[1:] == pieces.pack[:-1]
-    assert (pieces.at[1:][same] >= end[:-1][same]).all()
+    assert (pieces.destination[1:][same] >= end[:-1][same]).all()
     assert (end <= index.width).all()
     alone = counts[pieces.pack] == 1
     assert (end[~alone] <= rule.capacity).all()
     rows = lengths.astype(np.int64).reshape(len(lengths), len(rule.capacity))[pieces.item]
     cut = np.maximum(rows - rule.capacity, 0) if rule.overlong == "truncate_left" else 0
     reserved = np.where((pieces.begin > cut) & (pieces.length > 0), rule.head, 0)
-    assert ((pieces.at - reserved) % rule.align == 0).all()
+    assert ((pieces.destination - reserved) % rule.align == 0).all()
     if rule.overlong != "own_pack":
         assert index.width == rule.capacity
 

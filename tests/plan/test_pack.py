@@ -357,7 +357,7 @@ def test_what_was_selected_away_has_no_spans():
     data = EpisodeDataset(two_columns([(3, 1), (4, 2), (2, 4)])).sequences().select("inputs").pack(8)
     read = {read.view for read in data.plan.reads}
     for number, (view, selection) in enumerate(zip(data.plan.views, data.resolve(np.arange(len(data))), strict=True)):
-        assert len(selection.at) == 0 or number in read
+        assert len(selection.destination) == 0 or number in read
         assert selection.shape == (len(data), len(view.steps))
     assert list(data[:]) == ["inputs", "segment_ids", "positions"]
 

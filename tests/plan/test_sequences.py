@@ -66,7 +66,7 @@ def test_chosen_episodes_keep_their_values():
 def test_lengths_are_those_of_the_spans():
     plan = data().sequences(final=True).plan
     k = np.array([2, 0, 1, 5])
-    spans = [np.bincount(s.at // s.shape[1], s.length, len(k)).tolist() for s in plan.resolve(k)]
+    spans = [np.bincount(s.destination // s.shape[1], s.length, len(k)).tolist() for s in plan.resolve(k)]
     assert [rows.tolist() for rows in plan.lengths(k)] == spans
     assert plan.rows() == 9 + 12
 

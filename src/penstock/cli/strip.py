@@ -39,12 +39,12 @@ class Frame:
 
 @dataclass(frozen=True)
 class Curve:
-    """`[n, d]` values at steps `at` `[n]`, drawn on an axis from 0 to `end`, as `stairs` or a line.
+    """`[n, d]` values at steps `steps` `[n]`, drawn on an axis from 0 to `end`, as `stairs` or a line.
 
     Each of `marks` is a vertical line."""
 
     title: str
-    at: AnyArray
+    steps: AnyArray
     values: AnyArray
     names: tuple[str, ...] = ()
     end: int = 1
@@ -143,7 +143,7 @@ def _panel(curve: Curve, width: int, fonts: dict[str, Any]) -> Any:
     if low < 0 < high:
         draw.line((left, y(0), right, y(0)), GRID, FINE)
     for d in range(values.shape[1]):
-        steps, line = curve.at, values[:, d]
+        steps, line = curve.steps, values[:, d]
         if curve.stairs:
             steps, line = np.append(steps, curve.end), np.append(line, line[-1:])
         for run in _points(np.asarray(x(steps)), np.asarray(y(line)), stairs=curve.stairs):

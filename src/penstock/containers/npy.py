@@ -36,7 +36,7 @@ class NpyHeader:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     fortran: bool
-    at: int
+    offset: int
 
     @property
     def count(self) -> int:
@@ -94,16 +94,16 @@ def array_of(raw: bytes, *, path: object, where: str | None = None, objects: boo
     if header.dtype.hasobject:
         if not objects:
             raise FormatError("expected an .npy file of numbers or text, got objects", path=path, where=where)
-        return objects_of(memoryview(raw)[header.at :], header, path=path, where=where)
+        return objects_of(memoryview(raw)[header.offset :], header, path=path, where=where)
     size = header.nbytes
-    if size != len(raw) - header.at:
-        message = f"expected {size} bytes for {header.dtype}{list(header.shape)}, got {len(raw) - header.at}"
+    if size != len(raw) - header.offset:
+        message = f"expected {size} bytes for {header.dtype}{list(header.shape)}, got {len(raw) - header.offset}"
         raise FormatError(message, path=path, where=where)
-    if header.dtype.kind == "b" and size and np.frombuffer(raw, np.uint8, size, header.at).max() > 1:
+    if header.dtype.kind == "b" and size and np.frombuffer(raw, np.uint8, size, header.offset).max() > 1:
         raise UnsafeDataError("expected booleans of 0 or 1, got others", path=path, where=where)
     if not size:
         return _nothing(header, path, where)
-    flat = np.frombuffer(raw, header.dtype, header.count, header.at)
+    flat = np.frombuffer(raw, header.dtype, header.count, header.offset)
     return flat.reshape(header.shape, order="F" if header.fortran else "C")
 
 
@@ -114,12 +114,14 @@ def map_array(path: Path) -> AnyArray:
     """
     raw = map_file(path)
     header = header_of(raw[: LONGEST + 12].tobytes(), path=path)
-    if header.dtype.hasobject or header.nbytes != len(raw) - header.at:
-        message = f"expected {header.nbytes} bytes for {header.dtype}{list(header.shape)}, got {len(raw) - header.at}"
+    if header.dtype.hasobject or header.nbytes != len(raw) - header.offset:
+        message = (
+            f"expected {header.nbytes} bytes for {header.dtype}{list(header.shape)}, got {len(raw) - header.offset}"
+        )
         raise FormatError(message, path=path)
     if not header.nbytes:
         return _nothing(header, path, None)
-    return raw[header.at :].view(header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
+    return raw[header.offset :].view(header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
 
 
 def objects_of(payload: bytes | memoryview, header: NpyHeader, *, path: object, where: str | None = None) -> AnyArray:

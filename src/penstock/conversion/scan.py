@@ -77,7 +77,7 @@ class Scan:
         e = self._episodes[part.run]
         step = self._source.offsets[e] + part.start - cuts[part.run]
         a, b = (
-            self._source.read([name], Selection(e * 0, rows, part.length, part.at, (1, n)))[name]
+            self._source.read([name], Selection(e * 0, rows, part.length, part.destination, (1, n)))[name]
             for name, rows in ((later, step), (now, step + e + 1))
         )
         if isinstance(a, Ragged) or isinstance(b, Ragged):

@@ -14,15 +14,15 @@ class Selection:
     """Spans of contiguous rows, and where to copy them in a grid of `n` samples by `L` steps.
 
     Span `j` copies rows `start[j] : start[j] + length[j]` of source `source[j]` to the places
-    `at[j] : at[j] + length[j]` of the flattened grid. Rows are numbered in the row space of one alignment (steps,
-    boundaries or episodes, see `penstock.core.spec.Align`). Spans are sorted by `at`, do not overlap, and do not cross
-    samples. Places without a span are padding.
+    `destination[j] : destination[j] + length[j]` of the flattened grid. Rows are numbered in the row space of one
+    alignment (steps, boundaries or episodes, see `penstock.core.spec.Align`). Spans are sorted by `destination`, do not
+    overlap, and do not cross samples. Places without a span are padding.
 
     Args:
         source: `[m]` int64 number of each span's source.
         start: `[m]` int64 first row of each span.
         length: `[m]` int64 rows of each span.
-        at: `[m]` int64 first place of each span in the flattened grid.
+        destination: `[m]` int64 first place of each span in the flattened grid.
         shape: `(n, L)`.
         real: `[m]` bool, False for spans that repeat an edge as padding. The default is None: all are real.
         segment: `[m]` int64 number of each span's sequence in its pack, from 1. The default is None: every sample is
@@ -43,7 +43,7 @@ class Selection:
     source: IntArray
     start: IntArray
     length: IntArray
-    at: IntArray
+    destination: IntArray
     shape: tuple[int, int]
     real: BoolArray | None = None
     segment: IntArray | None = None
@@ -59,7 +59,7 @@ class Selection:
     def mask(self) -> BoolArray:
         """Return `[n, L]` bool, True for real rows and False for padding."""
         n, width = self.shape
-        destination, length = self.at, self.length
+        destination, length = self.destination, self.length
         if self.real is not None:
             destination, length = destination[self.real], length[self.real]
         begin = destination - np.arange(n) * width if len(destination) == n else None
@@ -82,7 +82,7 @@ class Selection:
         rows = np.full(self.shape[0] * self.shape[1], -1)
         first = np.cumsum(self.length) - self.length
         inside = np.arange(int(self.length.sum())) - np.repeat(first, self.length)
-        rows[np.repeat(self.at, self.length) + inside] = np.repeat(self.start, self.length) + inside
+        rows[np.repeat(self.destination, self.length) + inside] = np.repeat(self.start, self.length) + inside
         return rows.reshape(self.shape)
 
     def samples(self, lo: int, hi: int) -> Selection:
@@ -96,7 +96,7 @@ class Selection:
             A selection with a grid of `hi - lo` samples by `L` steps.
         """
         width = self.shape[1]
-        a, b = int(self.at.searchsorted(lo * width)), int(self.at.searchsorted(hi * width))
+        a, b = int(self.destination.searchsorted(lo * width)), int(self.destination.searchsorted(hi * width))
         return self._part(slice(a, b), slice(lo, hi), lo * width)
 
     def narrowed(self, width: int) -> Selection:
@@ -113,7 +113,8 @@ class Selection:
         n, before = self.shape
         if width == before:
             return self
-        return replace(self, at=self.at // before * width + self.at % before, shape=(n, width))
+        sample, place = np.divmod(self.destination, before)
+        return replace(self, destination=sample * width + place, shape=(n, width))
 
     def of(self, source: int) -> Selection:
         """Return the spans that read from one source, in the same grid.
@@ -148,7 +149,7 @@ class Selection:
     def _part(self, chosen: slice | AnyArray, samples: slice, first: int) -> Selection:
         segment, position = (None if extra is None else extra[chosen] for extra in (self.segment, self.position))
         real, headed = (None if extra is None else extra[chosen] for extra in (self.real, self.headed))
-        destination = self.at[chosen] - first if first else self.at[chosen]
+        destination = self.destination[chosen] - first if first else self.destination[chosen]
         spans = (self.source[chosen], self.start[chosen], self.length[chosen], destination)
         origin = None if self.origin is None else self.origin[samples]
         shape = (samples.stop - samples.start, self.shape[1])

@@ -164,7 +164,7 @@ class MemoryValues:
         start = selection.start - self._first if self._first else selection.start
         if not self._complete:
             self._ensure(start, selection.length)
-        self._map.gather(start, selection.length, selection.at, out.reshape(-1).view(np.uint8))
+        self._map.gather(start, selection.length, selection.destination, out.reshape(-1).view(np.uint8))
 
     def _take(self, known: MemoryValues) -> None:
         """Copy finished ranges that are the same in both."""

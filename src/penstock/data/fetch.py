@@ -119,7 +119,7 @@ class Fetch:
         for source, column, part in named:
             (source.read_values if values else source.read_array)(column, part, out)
         if selection.headed is not None:
-            out[selection.at[selection.headed] - 1] = read.head
+            out[selection.destination[selection.headed] - 1] = read.head
         return out.reshape(n, length, *field.shape)
 
 
@@ -127,7 +127,7 @@ def _zero_gaps(selection: Selection, out: AnyArray) -> None:
     """Set places without a span to zero. Packs are nearly full, so these are few."""
     if out.size:
         row_bytes = out.dtype.itemsize * (out.size // len(out))
-        zero_gaps(selection.at, selection.length, row_bytes, out.reshape(-1).view(np.uint8))
+        zero_gaps(selection.destination, selection.length, row_bytes, out.reshape(-1).view(np.uint8))
 
 
 def _squeezed(column: Array) -> Array:

@@ -56,7 +56,7 @@ class FilledSource(OverlaySource):
         if column in self.base.spec:
             super().read_array(column, selection, out)
         else:
-            out[expand(selection.at, selection.length)] = self._values[column]
+            out[expand(selection.destination, selection.length)] = self._values[column]
 
     @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:

@@ -137,28 +137,28 @@ def _numbers(kind: MarkKind, selection: Selection, empty: Empty, begins: Begins)
             episode = first.searchsorted(row, side="right") - 1
             value[mine] = episode if kind == "episode_numbers" else row - first[episode]
     out = empty((selection.shape[0] * selection.shape[1],), np.dtype(np.int32))
-    paint(selection.at, selection.length, value + 1, int(kind == "step_numbers"), out)  # 0 where no span is
+    paint(selection.destination, selection.length, value + 1, int(kind == "step_numbers"), out)  # 0 where no span is
     out -= 1
     return out.reshape(selection.shape)
 
 
 def _sample(selection: Selection) -> IntArray:
-    return selection.at // selection.shape[1]
+    return selection.destination // selection.shape[1]
 
 
 def _segment(selection: Selection) -> IntArray:
-    return np.ones_like(selection.at) if selection.segment is None else selection.segment
+    return np.ones_like(selection.destination) if selection.segment is None else selection.segment
 
 
 def _position(selection: Selection) -> IntArray:
     if selection.position is not None:
         return selection.position
-    return selection.at - _sample(selection) * selection.shape[1]
+    return selection.destination - _sample(selection) * selection.shape[1]
 
 
 def _painted(selection: Selection, value: IntArray, slope: int, empty: Empty) -> Int32Array:
     out = empty((selection.shape[0] * selection.shape[1],), np.dtype(np.int32))
-    destination, length = selection.at, selection.length
+    destination, length = selection.destination, selection.length
     if selection.headed is not None:
         destination = destination - selection.headed
         length = length + selection.headed

@@ -68,17 +68,17 @@ def planned_rows(dataset: MapDataset, selection: Selection, number: int) -> dict
     """
     if selection.real is not None:
         selection = _real(selection)
-    segment = np.ones_like(selection.at) if selection.segment is None else selection.segment
+    segment = np.ones_like(selection.destination) if selection.segment is None else selection.segment
     episode, begin = _owners(dataset, selection, number)
-    key = np.stack([selection.at // selection.shape[1], selection.source, episode, segment])
-    new = np.ones(len(selection.at), np.bool_)
+    key = np.stack([selection.destination // selection.shape[1], selection.source, episode, segment])
+    new = np.ones(len(selection.destination), np.bool_)
     ends = selection.start + selection.length
     new[1:] = np.any(key[:, 1:] != key[:, :-1], axis=0) | (ends[:-1] != selection.start[1:])
     first = np.flatnonzero(new)
     rows = np.add.reduceat(selection.length, first) if len(first) else first
     return {
         "sample": key[0, first],
-        "place": (selection.at % selection.shape[1])[first],
+        "place": (selection.destination % selection.shape[1])[first],
         "source": selection.source[first],
         "episode": episode[first],
         "first_row": selection.start[first],
@@ -93,14 +93,14 @@ def _real(selection: Selection) -> Selection:
     kept = np.flatnonzero(np.asarray(selection.real))
     segment, position = (None if extra is None else extra[kept] for extra in (selection.segment, selection.position))
     source, start, length, destination = (
-        a[kept] for a in (selection.source, selection.start, selection.length, selection.at)
+        a[kept] for a in (selection.source, selection.start, selection.length, selection.destination)
     )
     return Selection(source, start, length, destination, selection.shape, None, segment, position)
 
 
 def _owners(dataset: MapDataset, selection: Selection, number: int) -> tuple[IntArray, IntArray]:
     """`[m]` the episode of each span in its source, and `[m]` the first row of that episode."""
-    episode, begin = np.zeros_like(selection.at), np.zeros_like(selection.at)
+    episode, begin = np.zeros_like(selection.destination), np.zeros_like(selection.destination)
     for source in np.unique(selection.source).tolist():
         mine = selection.source == source
         first = _first_rows(dataset, source, number)

@@ -106,7 +106,7 @@ class JoinedSource(Source):
     @override
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         align = self._spec[column].align
-        pieces = cut(self._rows[align], selection.start, selection.length, selection.at)
+        pieces = cut(self._rows[align], selection.start, selection.length, selection.destination)
         for number in map(int, np.unique(pieces.run)):
             mine = pieces.take(pieces.run == number)
             self.parts[number].read_array(column, self._selection(number, align, mine, selection.shape), out)
@@ -118,7 +118,7 @@ class JoinedSource(Source):
         rows = [Ragged(np.empty((0, *field.shape), field.dtype), np.zeros(1, np.int64))]
         for number, mine in _runs(pieces):
             ends = offsets_of(mine.length)
-            packed = mine._replace(at=ends[:-1])
+            packed = mine._replace(destination=ends[:-1])
             chosen = self._selection(number, field.align, packed, (1, int(ends[-1])))
             rows.append(self.parts[number].read_ragged(column, chosen))
         return spread(Ragged.concatenate(rows), selection)
@@ -126,7 +126,7 @@ class JoinedSource(Source):
     def _selection(self, number: int, align: Align, pieces: RowPieces, shape: tuple[int, int]) -> Selection:
         """Rows of a part, in its own numbers."""
         start = pieces.start - self._rows[align][number] + int(self.parts[number].rows_between(align, 0, 0)[0])
-        return Selection(np.zeros_like(start), start, pieces.length, pieces.at, shape)
+        return Selection(np.zeros_like(start), start, pieces.length, pieces.destination, shape)
 
     @override
     def value_offsets(self, column: str) -> IntArray:
@@ -140,11 +140,11 @@ class JoinedSource(Source):
         offsets = self.value_offsets(column)
         check_values(column, offsets, selection)
         first = offsets[self._rows[self._spec[column].align]]
-        pieces = cut(first, selection.start, selection.length, selection.at)
+        pieces = cut(first, selection.start, selection.length, selection.destination)
         for number in map(int, np.unique(pieces.run)):
             mine = pieces.take(pieces.run == number)
             start = mine.start - first[number] + int(self.parts[number].value_offsets(column)[0])
-            part = Selection(np.zeros_like(start), start, mine.length, mine.at, selection.shape)
+            part = Selection(np.zeros_like(start), start, mine.length, mine.destination, selection.shape)
             self.parts[number].read_values(column, part, out)
 
     @override

@@ -78,7 +78,7 @@ class MadeSource(Source):
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         numbers, chosen = _chosen(selection)
         rows = RowMap.of(np.asarray(self._made(numbers)[column]))
-        rows.gather(chosen.start, chosen.length, chosen.at, out.reshape(-1).view(np.uint8))
+        rows.gather(chosen.start, chosen.length, chosen.destination, out.reshape(-1).view(np.uint8))
 
     @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
@@ -99,7 +99,7 @@ class MadeSource(Source):
         column_values = self._made(numbers).ragged(column)
         begin = column_values.offsets[np.searchsorted(numbers, first)] + start - offsets[first]
         values = RowMap.of(np.ascontiguousarray(column_values.values))
-        values.gather(begin, length, selection.at[real], out.reshape(-1).view(np.uint8))
+        values.gather(begin, length, selection.destination[real], out.reshape(-1).view(np.uint8))
 
     def _made(self, numbers: IntArray) -> Columns:
         return self._kept.get(numbers.tobytes(), lambda: (self.make(numbers), 1))
@@ -283,7 +283,7 @@ def _chosen(selection: Selection) -> tuple[IntArray, Selection]:
     numbers = _numbers(selection.start, selection.length)
     start = np.searchsorted(numbers, selection.start)
     start[selection.length == 0] = 0
-    return numbers, Selection(selection.source, start, selection.length, selection.at, selection.shape)
+    return numbers, Selection(selection.source, start, selection.length, selection.destination, selection.shape)
 
 
 def _numbers(first: IntArray, count: IntArray) -> IntArray:

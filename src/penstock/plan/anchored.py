@@ -279,7 +279,7 @@ def _repeated(real: Selection, source: IntArray, row: IntArray, t: IntArray, lim
     open_ = np.flatnonzero(~real.mask().ravel())
     i, step = open_ // real.shape[1], open_ % real.shape[1]
     nearest = np.clip(t[i] + view.lo + step, 0, limit[i] - 1)
-    order = np.argsort(np.concatenate([real.at, open_]), kind="stable")
+    order = np.argsort(np.concatenate([real.destination, open_]), kind="stable")
 
     def merged(covered: IntArray, added: IntArray) -> IntArray:
         return np.concatenate([covered, added])[order]
@@ -288,9 +288,9 @@ def _repeated(real: Selection, source: IntArray, row: IntArray, t: IntArray, lim
         merged(real.source, source[i]),
         merged(real.start, row[i] + nearest),
         merged(real.length, np.ones_like(open_)),
-        merged(real.at, open_),
+        merged(real.destination, open_),
         real.shape,
-        order < len(real.at),
+        order < len(real.destination),
     )
 
 

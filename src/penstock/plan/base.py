@@ -419,7 +419,7 @@ def real_rows(selection: Selection) -> IntArray:
         >>> real_rows(Selection(one, one, one, np.array([0, 3]), (3, 2))).tolist()
         [1, 1, 0]
     """
-    sample, length = selection.at // selection.shape[1], selection.length
+    sample, length = selection.destination // selection.shape[1], selection.length
     if selection.real is not None:
         sample, length = sample[selection.real], length[selection.real]
     return np.bincount(sample, length, selection.shape[0]).astype(np.int64)

@@ -313,27 +313,30 @@ class _Joined:
 def _moved(selection: Selection, mine: IntArray, width: int, first_source: int) -> Selection:
     """The spans of samples `[m]` at their places in a grid as wide as `width`."""
     below = selection.shape[1]
-    sample = selection.at // below
-    destination = mine[sample] * width + selection.at - sample * below
-    return replace(selection, source=selection.source + first_source, at=destination, shape=(0, width))
+    sample = selection.destination // below
+    destination = mine[sample] * width + selection.destination - sample * below
+    return replace(selection, source=selection.source + first_source, destination=destination, shape=(0, width))
 
 
 def _merged(pieces: Sequence[Selection], shape: tuple[int, int]) -> Selection:
     none = np.zeros(0, np.int64)
     if not pieces:
         return Selection(none, none, none, none, shape)
-    order = np.argsort(np.concatenate([p.at for p in pieces]), kind="stable")
+    order = np.argsort(np.concatenate([p.destination for p in pieces]), kind="stable")
     source, start, length, destination = (
-        np.concatenate([getattr(p, name) for p in pieces])[order] for name in ("source", "start", "length", "at")
+        np.concatenate([getattr(p, name) for p in pieces])[order]
+        for name in ("source", "start", "length", "destination")
     )
     real = segment = position = None
     if any(p.real is not None for p in pieces):
-        real = np.concatenate([np.ones(len(p.at), np.bool_) if p.real is None else p.real for p in pieces])[order]
+        parts = [np.ones(len(p.length), np.bool_) if p.real is None else p.real for p in pieces]
+        real = np.concatenate(parts)[order]
     if any(p.segment is not None for p in pieces):
-        segment = np.concatenate([np.ones_like(p.at) if p.segment is None else p.segment for p in pieces])[order]
+        numbers = [np.ones_like(p.length) if p.segment is None else p.segment for p in pieces]
+        segment = np.concatenate(numbers)[order]
         position = np.concatenate([_positions(p) for p in pieces])[order]
     return Selection(source, start, length, destination, shape, real, segment, position)
 
 
 def _positions(selection: Selection) -> IntArray:
-    return selection.at % selection.shape[1] if selection.position is None else selection.position
+    return selection.destination % selection.shape[1] if selection.position is None else selection.position

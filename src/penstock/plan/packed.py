@@ -423,7 +423,7 @@ class _PieceLayout:
 
     def slots(self, below: Selection, width: int) -> Selection:
         """One place a piece, for episode columns."""
-        item = below.at // below.shape[1]
+        item = below.destination // below.shape[1]
         slot = self.pieces.pack[item] * width + self.number[item]
         return Selection(
             below.source, below.start, below.length, slot, (self.n, width), None, self.number[item] + 1, slot * 0
@@ -433,12 +433,12 @@ class _PieceLayout:
         """The spans of each piece in order, from its offset on, cut to its part."""
         if below.real is not None:
             below = below.spans(below.real)
-        item, within = below.at // below.shape[1], _within(below)
+        item, within = below.destination // below.shape[1], _within(below)
         pieces = self.pieces
         begin = pieces.begin[item, axis]
         lo = np.maximum(within, begin)
         rows = np.minimum(within + below.length, begin + pieces.length[item, axis]) - lo
-        destination = pieces.pack[item] * width + pieces.at[item, axis] + lo - begin
+        destination = pieces.pack[item] * width + pieces.destination[item, axis] + lo - begin
         headed = (lo == begin) & (begin > 0) if self.head else None
         position = lo if continued else lo - begin + (0 if headed is None else (begin > 0) * self.head)
         selection = Selection(
@@ -457,6 +457,6 @@ class _PieceLayout:
 
 def _within(selection: Selection) -> IntArray:
     """`[m]` how many rows of its sample come before each span, padding not counted."""
-    sample = selection.at // selection.shape[1]
+    sample = selection.destination // selection.shape[1]
     before = offsets_of(selection.length)[:-1]
     return before - before[np.searchsorted(sample, sample)]

@@ -95,7 +95,7 @@ def brute_force(rows: Sequence[npt.NDArray[np.generic]], field: Field, selection
     """
     n, width = selection.shape
     grid = [np.zeros((0,) if field.ragged else field.shape, field.dtype) for _ in range(n * width)]
-    for start, length, destination in zip(selection.start, selection.length, selection.at, strict=True):
+    for start, length, destination in zip(selection.start, selection.length, selection.destination, strict=True):
         for i in range(int(length)):
             grid[destination + i] = rows[int(start) + i]
     if field.ragged:

@@ -74,13 +74,16 @@ class PlanContract(ABC):
         for view, selection, extent in zip(plan.views, plan.resolve(k), plan.extents(k), strict=True):
             width = len(view.steps)
             assert selection.shape == (len(k), width)
-            assert all(a.dtype == np.int64 for a in (selection.source, selection.start, selection.length, selection.at))
-            ends = selection.at + selection.length
+            assert all(
+                a.dtype == np.int64
+                for a in (selection.source, selection.start, selection.length, selection.destination)
+            )
+            ends = selection.destination + selection.length
             assert np.all(selection.length > 0)
-            assert np.all(ends[:-1] <= selection.at[1:])
-            assert np.all(selection.at // width == (ends - 1) // width)
+            assert np.all(ends[:-1] <= selection.destination[1:])
+            assert np.all(selection.destination // width == (ends - 1) // width)
             assert np.all(extent <= width)
-            assert not view.whole or np.all((ends - 1) % width < extent[selection.at // width])
+            assert not view.whole or np.all((ends - 1) % width < extent[selection.destination // width])
 
     def test_a_sample_lies_in_one_episode(self) -> None:
         """All rows of all views of a sample belong to the same episode of the same source."""
@@ -294,7 +297,7 @@ def _spread(selection: Selection, values: Any) -> IntArray:
     """`[n, L]`: the value of the span that covers each place, -1 where none does."""
     out = np.full(selection.shape[0] * selection.shape[1], -1)
     for destination, length, value in zip(
-        selection.at.tolist(), selection.length.tolist(), values.tolist(), strict=True
+        selection.destination.tolist(), selection.length.tolist(), values.tolist(), strict=True
     ):
         out[destination : destination + length] = value
     return out.reshape(selection.shape)

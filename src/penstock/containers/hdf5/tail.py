@@ -30,34 +30,34 @@ def write_all(fd: int, raw: bytes | memoryview, offset: int) -> None:
 
 
 class Tail:
-    """Appends pieces to an open file from byte `at` on, small ones collected and written together."""
+    """Appends pieces to an open file from byte `offset` on, small ones collected and written together."""
 
-    def __init__(self, fd: int, at: int) -> None:
+    def __init__(self, fd: int, offset: int) -> None:
         self._fd = fd
-        self._flushed = at
+        self._flushed = offset
         self._parts: list[bytes | bytearray] = []
-        self.at = at
+        self.offset = offset
         self._open: Collection | None = None
 
     def put(self, raw: bytes | bytearray | memoryview) -> int:
         """Address at which `raw` will be, a multiple of 8."""
-        gap = -self.at % ALIGNMENT
+        gap = -self.offset % ALIGNMENT
         if gap:
             self._add(bytes(gap))
-        address = self.at
+        address = self.offset
         if len(raw) >= DIRECT:
             self.flush()
             write_all(self._fd, memoryview(raw), address)
-            self.at = self._flushed = address + len(raw)
+            self.offset = self._flushed = address + len(raw)
             return address
         self._add(bytes(raw) if isinstance(raw, memoryview) else raw)
-        if self.at - self._flushed > PENDING:
+        if self.offset - self._flushed > PENDING:
             self.flush()
         return address
 
     def _add(self, raw: bytes | bytearray) -> None:
         self._parts.append(raw)
-        self.at += len(raw)
+        self.offset += len(raw)
 
     def flush(self) -> None:
         """Hand everything to the operating system."""
@@ -65,7 +65,7 @@ class Tail:
         if self._parts:
             write_all(self._fd, b"".join(self._parts), self._flushed)
             self._parts = []
-        self._flushed = self.at
+        self._flushed = self.offset
 
     def put_values(self, values: list[bytes]) -> bytes:
         """References, 16 bytes each, to `values` in the global heap."""
@@ -83,12 +83,12 @@ class Tail:
         return b"".join(out)
 
     def _new_collection(self, size: int) -> Collection:
-        if size >= DIRECT or self.at + size - self._flushed > PENDING:
+        if size >= DIRECT or self.offset + size - self._flushed > PENDING:
             self.flush()
         block = Collection(size)
-        gap = -self.at % ALIGNMENT
+        gap = -self.offset % ALIGNMENT
         self._add(bytes(gap))
-        block.address = self.at
+        block.address = self.offset
         self._add(block.raw)
         return block
 

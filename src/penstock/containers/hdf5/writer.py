@@ -107,7 +107,7 @@ class Appender:
         if link is None or link.kind != "hard":
             return False
         self._tail.flush()
-        with File(self.path, eof=self._tail.at) as file:
+        with File(self.path, eof=self._tail.offset) as file:
             entry = file.open_any(link.address, name)
             empty = isinstance(entry, Group) and next(entry.walk(), None) is None
         if empty:
@@ -165,7 +165,7 @@ class Appender:
         if link is None or link.kind != "hard":
             raise DataError(f"{name} of {self.path} is a link to elsewhere; set its attributes there")
         self._tail.flush()
-        with File(self.path, eof=self._tail.at) as file:
+        with File(self.path, eof=self._tail.offset) as file:
             entry = file.open_object(link.address, name)
             kept = [message for message in entry.messages if message.kind not in (ATTRIBUTE, ATTRIBUTE_INFO)]
             attrs = entry.attrs.raw() | encoded
@@ -186,7 +186,7 @@ class Appender:
         place = self._root.write(self._tail, self._fd)
         self._tail.flush()
         self._sync()
-        write_all(self._fd, encode_superblock(self._block, self._tail.at, place), 0)
+        write_all(self._fd, encode_superblock(self._block, self._tail.offset, place), 0)
         self._sync()
         self._dirty = False
 

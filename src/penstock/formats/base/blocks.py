@@ -65,7 +65,7 @@ class BlockRows:
             ([0, 2, 5], [0, 1], [2, 0])
         """
         pieces = cut(bounds, start, np.diff(offsets), offsets[:-1])
-        return cls(np.append(pieces.at, offsets[-1]), pieces.run, pieces.start - bounds[pieces.run])
+        return cls(np.append(pieces.destination, offsets[-1]), pieces.run, pieces.start - bounds[pieces.run])
 
     def read_array(self, load: Callable[[int], Array], selection: Selection, out: AnyArray) -> None:
         """Gather rows of an array column, as `Source.read_array`.
@@ -79,7 +79,7 @@ class BlockRows:
         for block, mine in self.pieces(selection):
             rows = load(block)
             if not isinstance(rows, Ragged):
-                RowMap.of(rows).gather(mine.start, mine.length, mine.at, raw)
+                RowMap.of(rows).gather(mine.start, mine.length, mine.destination, raw)
 
     def read_ragged(self, load: Callable[[int], Array], field: Field, selection: Selection) -> Ragged:
         """Read rows of a ragged column, as `Source.read_ragged`.
@@ -99,7 +99,7 @@ class BlockRows:
 
     def pieces(self, selection: Selection) -> Iterator[tuple[int, RowPieces]]:
         """Yield the pieces of a selection by block, with rows of that block. Each block comes once."""
-        pieces = cut(self.first, selection.start, selection.length, selection.at)
+        pieces = cut(self.first, selection.start, selection.length, selection.destination)
         return self._by_block(pieces.take(np.argsort(self.block[pieces.run], kind="stable")))
 
     def _by_block(self, pieces: RowPieces) -> Iterator[tuple[int, RowPieces]]:

@@ -20,12 +20,12 @@ class RowReader(Protocol):
 
 
 class RowPieces(NamedTuple):
-    """Piece `j` takes `length[j]` rows from row `start[j]` on, all in run `run[j]`, to place `at[j]`; `[m]` int64."""
+    """Piece `j`: `length[j]` rows from row `start[j]` on, all in run `run[j]`, to `destination[j]`; `[m]` int64."""
 
     run: IntArray
     start: IntArray
     length: IntArray
-    at: IntArray
+    destination: IntArray
 
     def take(self, chosen: BoolArray | IntArray | slice) -> RowPieces:
         """Some of the pieces."""
@@ -66,5 +66,5 @@ def expand(start: IntArray, length: IntArray) -> IntArray:
 def spread(rows: Ragged, selection: Selection) -> Ragged:
     """The selection's grid, given the rows of its spans in order; uncovered places are empty."""
     lengths = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
-    lengths[expand(selection.at, selection.length)] = rows.lengths
+    lengths[expand(selection.destination, selection.length)] = rows.lengths
     return Ragged(rows.values, offsets_of(lengths))

@@ -133,7 +133,7 @@ class Source(ABC):
             KeyError: The source has no such ragged column.
         """
         raise KeyError(
-            f"{type(self).__name__} has no ragged column {column!r} (selection of {len(selection.at)} spans)"
+            f"{type(self).__name__} has no ragged column {column!r} (selection of {len(selection.destination)} spans)"
         )
 
     def value_offsets(self, column: str) -> IntArray:
@@ -165,7 +165,7 @@ class Source(ABC):
         offsets = self.value_offsets(column)
         check_values(column, offsets, selection)
         for start, length, destination in zip(
-            *(a.tolist() for a in (selection.start, selection.length, selection.at)), strict=True
+            *(a.tolist() for a in (selection.start, selection.length, selection.destination)), strict=True
         ):
             a, b = np.searchsorted(offsets, [start, start + length - 1], side="right").tolist()
             values = self._ragged_rows(column, a - 1, b).values

@@ -186,14 +186,14 @@ class GatheredColumn:
     def read(self, selection: Selection, out: AnyArray) -> None:
         """Gather rows."""
         raw = out.reshape(-1).view(np.uint8)
-        self.rows.gather(selection.start, selection.length, selection.at, raw)
+        self.rows.gather(selection.start, selection.length, selection.destination, raw)
         if not self.repair_bools or out.dtype != np.bool_ or not out.size:
             return
         if selection.complete:
             np.not_equal(raw, 0, out=out.reshape(-1))
         else:
             cells = raw.reshape(len(out), -1)
-            places = expand(selection.at, selection.length)
+            places = expand(selection.destination, selection.length)
             cells[places] = cells[places] != 0
 
     def view(self, first: int, n: int, dtype: np.dtype[Any]) -> ByteArray | None:
@@ -227,13 +227,13 @@ class RaggedColumn:
         """Gather rows. Spans are ordered by place, so the values are in the order of the grid."""
         rows = expand(selection.start, selection.length)
         lengths = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
-        lengths[expand(selection.at, selection.length)] = self.held.lengths[rows]
+        lengths[expand(selection.destination, selection.length)] = self.held.lengths[rows]
         return Ragged(self.held.take(rows).values, offsets_of(lengths))
 
     def read_values(self, selection: Selection, out: AnyArray) -> None:
         """Gather values."""
         raw = out.reshape(-1).view(np.uint8)
-        self._values.gather(selection.start, selection.length, selection.at, raw)
+        self._values.gather(selection.start, selection.length, selection.destination, raw)
 
     @cached_property
     def _values(self) -> RowMap:

@@ -95,7 +95,7 @@ class PackedColumn:
 
     def read(self, selection: Selection, out: AnyArray) -> None:
         """Fill the covered places of `out`. Every block that is touched is decoded once."""
-        pieces = cut(self._rows, selection.start, selection.length, selection.at)
+        pieces = cut(self._rows, selection.start, selection.length, selection.destination)
         pieces = pieces.take(np.argsort(pieces.run, kind="stable"))
         row = pieces.start - self._rows[pieces.run]
         touched, begin = np.unique(pieces.run, return_index=True)
@@ -103,7 +103,7 @@ class PackedColumn:
         cuts = [*begin.tolist(), len(row)]
         for b, (lo, hi) in zip(touched.tolist(), pairwise(cuts), strict=True):
             rows = RowMap.of(self._block(b).reshape(-1, self.field.row_bytes))
-            rows.gather(row[lo:hi], pieces.length[lo:hi], pieces.at[lo:hi], target)
+            rows.gather(row[lo:hi], pieces.length[lo:hi], pieces.destination[lo:hi], target)
 
     def part(self, e: int, segment: int, first: int, rows: int) -> Array:
         """All rows of an episode, in a new array."""

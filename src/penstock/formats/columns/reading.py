@@ -84,7 +84,7 @@ class FixedColumnReader(SegmentedColumn):
     def read(self, selection: Selection, out: AnyArray) -> None:
         """Fill the covered places of `out`: one gather."""
         if self.field.row_bytes:
-            self._rows.gather(selection.start, selection.length, selection.at, out.reshape(-1).view(np.uint8))
+            self._rows.gather(selection.start, selection.length, selection.destination, out.reshape(-1).view(np.uint8))
 
     def view(self, first: int, n: int, dtype: np.dtype[Any]) -> ByteArray | None:
         """View rows of one run of episodes."""
@@ -143,12 +143,12 @@ class RaggedColumnReader(SegmentedColumn):
         out = np.empty(lengths.sum(), self.field.dtype)
         self._values.gather(starts + self._values.first[segment], lengths, offsets_of(lengths)[:-1], as_bytes(out))
         grid = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
-        grid[within + np.repeat(selection.at - places[:-1], selection.length)] = lengths
+        grid[within + np.repeat(selection.destination - places[:-1], selection.length)] = lengths
         return Ragged(out, offsets_of(grid))
 
     def read_values(self, selection: Selection, out: AnyArray) -> None:
         """Fill the covered places of `out` with values by the numbers of `value_offsets`: one gather."""
-        self._end_to_end.gather(selection.start, selection.length, selection.at, as_bytes(out))
+        self._end_to_end.gather(selection.start, selection.length, selection.destination, as_bytes(out))
 
     @property
     def value_offsets(self) -> IntArray:

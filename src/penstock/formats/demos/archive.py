@@ -119,15 +119,17 @@ class NpzArchive:
         if header.dtype.hasobject:
             return array_of(payload.tobytes(), path=self.path, where=name, objects=True)
         size = header.nbytes
-        if size != len(payload) - header.at:
-            message = f"expected {size} bytes for {header.dtype}{list(header.shape)}, got {len(payload) - header.at}"
+        if size != len(payload) - header.offset:
+            message = (
+                f"expected {size} bytes for {header.dtype}{list(header.shape)}, got {len(payload) - header.offset}"
+            )
             raise FormatError(message, path=self.path, where=name)
         if not size:
             if max(header.shape) > INFLATION * len(self._data):
                 message = f"expected a shape that a file of {len(self._data)} bytes can have, got {list(header.shape)}"
                 raise FormatError(message, path=self.path, where=name)
             return np.zeros(header.shape, header.dtype.newbyteorder("="))
-        array = payload[header.at :].view(header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
+        array = payload[header.offset :].view(header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
         return np.asarray(array, header.dtype.newbyteorder("="), order="C")
 
     def _inflate(self, raw: bytes | memoryview, member: NpzMember, limit: int, *, whole: bool) -> bytes:

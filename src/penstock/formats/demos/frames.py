@@ -97,11 +97,11 @@ class Frames:
     def read(self, selection: Selection, out: AnyArray) -> None:
         """Rows into the covered places of `out` `[n * L, *shape]`: one gather, and a copy where `axis` is -1."""
         if self.index is None:
-            self._rows.gather(selection.start, selection.length, selection.at, out.reshape(-1).view(np.uint8))
+            self._rows.gather(selection.start, selection.length, selection.destination, out.reshape(-1).view(np.uint8))
             return
         within = np.arange(int(selection.length.sum())) - np.repeat(offsets_of(selection.length)[:-1], selection.length)
         wanted = self.index[np.repeat(selection.start, selection.length) + within]
-        places = np.repeat(selection.at, selection.length) + within
+        places = np.repeat(selection.destination, selection.length) + within
         if self.axis == 0:
             self._stack(wanted, places, out)
             return

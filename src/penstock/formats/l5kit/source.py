@@ -136,11 +136,11 @@ class L5KitSource(StateSource[SourceState]):
             raise KeyError(f"expected a column among {list(FRAME_FIELDS)}, got {column!r}")
         self._check_open()
         if len(selection.length) == 1:
-            start, destination, n = (int(a[0]) for a in (selection.start, selection.at, selection.length))
+            start, destination, n = (int(a[0]) for a in (selection.start, selection.destination, selection.length))
             out[destination : destination + n] = self.frames.read(start, start + n)[column]
             return
         rows = expand(selection.start, selection.length)
-        out[expand(selection.at, selection.length)] = self.frames.take(rows)[column]
+        out[expand(selection.destination, selection.length)] = self.frames.take(rows)[column]
 
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         """One read of agents, or faces, for each span of frames."""
@@ -219,5 +219,5 @@ def _digest(tables: Tables) -> str:
 
 
 def _spans(selection: Selection) -> list[tuple[int, int, int]]:
-    parts = (selection.start, selection.length, selection.at)
+    parts = (selection.start, selection.length, selection.destination)
     return list(zip(*(a.tolist() for a in parts), strict=True))

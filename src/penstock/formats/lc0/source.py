@@ -140,7 +140,7 @@ class Lc0Source(StateSource[SourceState]):
         if column not in SPEC:
             raise KeyError(f"expected a column among {list(SPEC)}, got {column!r}")
         rows = expand(selection.start, selection.length)
-        places = expand(selection.at, selection.length)
+        places = expand(selection.destination, selection.length)
         offsets = self.offsets
         game = np.searchsorted(offsets, rows, side="right") - 1
         order = np.argsort(game, kind="stable")

@@ -156,7 +156,7 @@ class ImageColumn:
         for block, pieces in self.data.rows.pieces(selection):
             images = self.load(block)
             rows = expand(pieces.start, pieces.length)
-            places = expand(pieces.at, pieces.length)
+            places = expand(pieces.destination, pieces.length)
             wanted, first, number = np.unique(rows, return_index=True, return_inverse=True)
             for row, place in zip(wanted.tolist(), places[first].tolist(), strict=True):
                 with parsing(self.data.file_of(block).path, f"{self.name}, image {row} of its row group"):
@@ -253,7 +253,7 @@ class CountedRagged:
     def read_values(self, selection: Selection, out: AnyArray) -> None:
         """Gather values."""
         offsets = self.value_offsets
-        spans = zip(selection.start.tolist(), selection.length.tolist(), selection.at.tolist(), strict=True)
+        spans = zip(selection.start.tolist(), selection.length.tolist(), selection.destination.tolist(), strict=True)
         for start, length, destination in spans:
             if not length:
                 continue

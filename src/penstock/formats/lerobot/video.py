@@ -122,7 +122,7 @@ class VideoColumn:
         files, frames = self.locate(rows)
         if self.files.shape != self.shape:
             raise FormatError(f"expected frames of {self.shape}, got {self.files.shape}", path=self.files.paths[0])
-        self.files.read(files, frames, expand(selection.at, selection.length), out.reshape(-1, *self.shape))
+        self.files.read(files, frames, expand(selection.destination, selection.length), out.reshape(-1, *self.shape))
 
     def read_ragged(self, selection: Selection) -> Ragged:
         """Gather the packets of frames, as they are in the files."""

@@ -148,7 +148,7 @@ class ArrowSource(StateSource[_FolderState]):
 
     def _pieces(self, view: _FolderState, field: Field, selection: Selection) -> tuple[RowPieces, IntArray]:
         first = self.rows(field.align)
-        pieces = cut(first, selection.start, selection.length, selection.at)
+        pieces = cut(first, selection.start, selection.length, selection.destination)
         return pieces.take(np.argsort(pieces.run, kind="stable")), first
 
     def _rows(self, view: _FolderState, column: str, e: int, start: int, stop: int) -> Any:

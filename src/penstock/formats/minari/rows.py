@@ -79,7 +79,7 @@ class FilteredRows:
             rows = self._decoded(bands[chosen])
             local = offsets_of(np.diff(self.cuts)[bands[chosen]])
             band = np.searchsorted(bands[chosen], mine.run)
-            rows.gather(local[band] + mine.start - self.cuts[mine.run], mine.length, mine.at, out)
+            rows.gather(local[band] + mine.start - self.cuts[mine.run], mine.length, mine.destination, out)
 
     def _decoded(self, bands: IntArray) -> TileMap:
         part, run = self._part, self._run[bands]
@@ -178,9 +178,9 @@ class JoinedRows:
             mine = pieces.take(owner[pieces.run] == number)
             begin = local[mine.run] + mine.start - self.first[mine.run]
             if share.dtype == self.dtype and share.shape == self.shape:
-                share.rows.gather(begin, mine.length, mine.at, out)
+                share.rows.gather(begin, mine.length, mine.destination, out)
             else:
-                self._convert(share, begin, mine.length, mine.at, out)
+                self._convert(share, begin, mine.length, mine.destination, out)
 
     def _convert(
         self, share: ColumnPart, begin: IntArray, length: IntArray, destination: IntArray, out: ByteArray

@@ -90,7 +90,7 @@ class FeatureColumn(ABC):
         """Read values of many records, which were verified, into rows of an array.
 
         Args:
-            pieces: Records as `run`, the first value of each as `start`, and the row of `out` for it as `at`.
+            pieces: Records as `run`, the first value of each as `start`, and its row of `out` as `destination`.
             out: The rows, in C order. Rows without a piece stay as they are.
 
         Returns:
@@ -159,7 +159,7 @@ class NumberColumn(FeatureColumn):
             failed = read_integers(*where, lists.total, skip, count, place, values.reshape(-1))
         else:
             failed = read_floats(*where, skip, count, place, values.reshape(-1).view(np.uint8))
-        out[expand(wanted.at, wanted.length)] = as_dtype(values, self.feature.dtype)
+        out[expand(wanted.destination, wanted.length)] = as_dtype(values, self.feature.dtype)
         return np.concatenate([np.flatnonzero(~usual), chosen[failed]])
 
     @override
@@ -260,7 +260,7 @@ class BlobColumn(FeatureColumn):
         failed[chosen[lacking]] = True
         if failed.any():
             byte_ranges[np.repeat(failed, pieces.length)] = 0
-        return lists.data, byte_ranges, expand(pieces.at, pieces.length), failed
+        return lists.data, byte_ranges, expand(pieces.destination, pieces.length), failed
 
 
 @dataclass(frozen=True, eq=False)

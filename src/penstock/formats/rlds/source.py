@@ -174,7 +174,7 @@ class RLDSSource(StateSource[_RLDSState]):
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         state = self.state
         stored = state.columns[column]
-        pieces = cut(self.rows(stored.field.align), selection.start, selection.length, selection.at)
+        pieces = cut(self.rows(stored.field.align), selection.start, selection.length, selection.destination)
         state.records.verify(pieces.run)
         if stored.placed is not None:
             stored.placed.read(selection, out)

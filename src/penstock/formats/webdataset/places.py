@@ -86,7 +86,7 @@ class PlacedColumn:
     def read(self, selection: Selection, out: AnyArray) -> None:
         """Rows into the covered places of `out`: one gather."""
         if out.size and self.rows.row_bytes:
-            self.rows.gather(selection.start, selection.length, selection.at, out.reshape(-1).view(np.uint8))
+            self.rows.gather(selection.start, selection.length, selection.destination, out.reshape(-1).view(np.uint8))
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,7 @@ class PlacedRagged:
             self.rows.gather(first, lengths, offsets_of(lengths)[:-1], values.view(np.uint8))
         grid = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
         rows = expand(selection.start, selection.length)
-        grid[expand(selection.at, selection.length)] = cuts[rows + 1] - cuts[rows]
+        grid[expand(selection.destination, selection.length)] = cuts[rows + 1] - cuts[rows]
         return Ragged(values, offsets_of(grid))
 
 

@@ -22,7 +22,7 @@ class RowsColumn:
 
     def read(self, selection: Selection, out: AnyArray) -> None:
         """Gather rows; each piece of a chunk is decoded once."""
-        gather(self.rows, selection.start, selection.length, selection.at, out)
+        gather(self.rows, selection.start, selection.length, selection.destination, out)
 
 
 class EmptyColumn:
@@ -48,13 +48,13 @@ class BoundaryColumn:
 
     def read(self, selection: Selection, out: AnyArray) -> None:
         """Gather rows of steps, then the last rows of episodes."""
-        pieces = cut(self.first, selection.start, selection.length, selection.at)
+        pieces = cut(self.first, selection.start, selection.length, selection.destination)
         ends = pieces.start + pieces.length == self.first[pieces.run + 1]
         length = pieces.length - ends
         some = length > 0
-        gather(self.rows, (pieces.start - pieces.run)[some], length[some], pieces.at[some], out)
+        gather(self.rows, (pieces.start - pieces.run)[some], length[some], pieces.destination[some], out)
         last = pieces.run[ends]
-        gather(self.final, last, np.ones_like(last), (pieces.at + length)[ends], out)
+        gather(self.final, last, np.ones_like(last), (pieces.destination + length)[ends], out)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,17 +74,17 @@ class RaggedArrays:
         offsets = self.value_offsets
         rows = expand(selection.start, selection.length)
         lengths = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
-        lengths[expand(selection.at, selection.length)] = np.diff(offsets)[rows]
+        lengths[expand(selection.destination, selection.length)] = np.diff(offsets)[rows]
         first = offsets[selection.start]
         counts = offsets[selection.start + selection.length] - first
-        order = np.argsort(selection.at, kind="stable")
+        order = np.argsort(selection.destination, kind="stable")
         values = np.empty(int(counts.sum()), self.values.dtype.newbyteorder("="))
         gather(self.values, first[order], counts[order], offsets_of(counts[order])[:-1], values)
         return Ragged(values, offsets_of(lengths))
 
     def read_values(self, selection: Selection, out: AnyArray) -> None:
         """Gather values."""
-        gather(self.values, selection.start, selection.length, selection.at, out)
+        gather(self.values, selection.start, selection.length, selection.destination, out)
 
 
 def gather(rows: ZarrArray, start: IntArray, length: IntArray, destination: IntArray, out: AnyArray) -> None:

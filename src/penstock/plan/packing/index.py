@@ -52,15 +52,15 @@ class PackPieces(NamedTuple):
     """Contents of some packs: `m` pieces, pack after pack, in their order in the pack.
 
     `pack` `[m]`: which of the packs asked for, from 0. `item` `[m]`. `begin` and `length` `[m, A]`: rows
-    `begin : begin + length` of the item, on each axis (0 rows are possible). `at` `[m, A]`: the row of the pack where
-    they go.
+    `begin : begin + length` of the item, on each axis (0 rows are possible). `destination` `[m, A]`: the row of the
+    pack where they go.
     """
 
     pack: IntArray
     item: IntArray
     begin: IntArray
     length: IntArray
-    at: IntArray
+    destination: IntArray
 
 
 @dataclass(frozen=True)
