@@ -73,6 +73,7 @@ SEES: dict[str, tuple[str, ...]] = {
     "replay": (*GROUND, "flow", "kernels", "plan", "formats.base", "formats.columns", "data", "load"),
     "conversion": (*GROUND, "flow", "locations", "formats.base", "formats.joined", "data"),
     "doctor": (*GROUND, "flow", "plan", "formats.base", "locations", "data", "conversion"),
+    "jobs": (*GROUND, "flow", "kernels", "locations", "formats.base", "data", "conversion", "doctor"),
     "testing": (*GROUND, "kernels", "plan", "formats.base", "formats.memory", "data"),
 }
 # Any other folder of `formats` is a file format. No file format imports another one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import typer
@@ -10,16 +11,20 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from penstock.cli.fitted import Fitted
-from penstock.cli.options import IN_HELP, From, Opening, Storage, pairs
+from penstock.cli.jobs import WorkOptions, run_in_parts, works_in_parts
+from penstock.cli.options import IN_HELP, From, Opening, Storage, chosen_dataset, pairs
 from penstock.cli.show import Json, print_json
-from penstock.data.located import locate
+from penstock.data.located import LocatedData, locate
 from penstock.doctor.check import check as checked
 from penstock.doctor.examine import Report, leaks
+from penstock.errors import DataError
 from penstock.formats.base.findings import Finding
+from penstock.jobs.dataset import ChosenDataset
 
 STYLES = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
+@works_in_parts
 def check(
     locations: Annotated[list[str], typer.Argument(metavar="LOCATION...", help=IN_HELP)],
     deep: Annotated[
@@ -36,6 +41,8 @@ def check(
     opening: Opening = None,
     storage: Storage = None,
     as_json: Json = False,
+    *,
+    work: WorkOptions,
 ) -> None:
     """Look for damage and mistakes in datasets; exit code 1 if there are errors.
 
@@ -49,28 +56,47 @@ def check(
     limits = pairs(thresholds, "--set")
     options = pairs(opening, "--open")
     stores = pairs(storage, "--storage")
+    shown = {"fail_on": fail_on, "json": as_json}
+    if work.plan is not None and len(locations) > 1:
+        raise DataError(f"expected one LOCATION with --plan, got {len(locations)}; write a plan for each")
     reports: dict[str, Report] = {}
-    shown: list[dict[str, Any]] = []
-    tables: list[RenderableType] = []
-    found: dict[str, list[Finding]] = {}
     for location in locations:
-        reports[location] = checked(
-            location, deep=deep, format=source, thresholds=limits, storage_options=stores, **options
-        )
-        found[location] = list(reports[location].findings)
+        if work.wanted:
+            dataset = chosen_dataset(location, opening, source, stores)
+            arguments = {**dataset.arguments(), "deep": deep, "thresholds": limits, "show": shown}
+            reports[location] = run_in_parts("check", arguments, work, quiet=as_json)
+        else:
+            reports[location] = checked(
+                location, deep=deep, format=source, thresholds=limits, storage_options=stores, **options
+            )
+    places = {location: locate(location, format=source, storage_options=stores) for location in locations}
+    _show(reports, places, shown)
+
+
+def present(result: Report, arguments: Mapping[str, Any]) -> None:
+    """Print the report of one dataset as the arguments of `penstock check` say."""
+    located = ChosenDataset.of(arguments).locate()
+    _show({str(located): result}, {str(located): located}, arguments["show"])
+
+
+def _show(reports: Mapping[str, Report], places: Mapping[str, LocatedData], shown: Mapping[str, Any]) -> None:
+    """Print the reports by location. Exit code 1 if a finding has the level `fail_on` or a higher one."""
+    found = {location: list(report.findings) for location, report in reports.items()}
     for location, finding in leaks(reports):
         found[location].append(finding)
+    entries: list[dict[str, Any]] = []
+    tables: list[RenderableType] = []
     for location, findings in found.items():
-        located = locate(location, format=source, storage_options=stores)
+        located = places[location]
         listed = [finding.to_json() for finding in findings]
         sound = reports[location].sound
-        shown.append({"path": str(located), "format": located.format, "sound": sound, "findings": listed})
+        entries.append({"path": str(located), "format": located.format, "sound": sound, "findings": listed})
         tables.append(render(located.format, str(located), findings))
-    if as_json:
-        print_json(shown[0] if len(shown) == 1 else shown)
+    if shown["json"]:
+        print_json(entries[0] if len(entries) == 1 else entries)
     else:
         Console(soft_wrap=not any(found.values())).print(Group(*tables))
-    failing = list(STYLES)[: list(STYLES).index(fail_on) + 1]
+    failing = list(STYLES)[: list(STYLES).index(shown["fail_on"]) + 1]
     if any(finding.level in failing for findings in found.values() for finding in findings):
         raise typer.Exit(1)
 

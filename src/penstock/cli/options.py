@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-import numpy as np
 import typer
 
 from penstock.data.dataset import EpisodeDataset
@@ -15,6 +14,7 @@ from penstock.data.located import LocatedData, locate
 from penstock.errors import DataError, PenstockError
 from penstock.formats.base.format import available
 from penstock.formats.base.source import Source
+from penstock.jobs.dataset import ChosenDataset
 from penstock.locations.location import Url, has_url, output_place
 
 UNITS = {
@@ -98,26 +98,6 @@ def nbytes(text: str) -> int:
         raise DataError(f"expected a size as 500MB, 1GiB or a number of bytes, got {text!r}") from None
 
 
-def cut(text: str, count: int) -> list[int]:
-    """Parse `A:B` or `N` to a list of episodes below `count`. Raises `DataError`.
-
-    >>> cut("1:3", 10), cut("-2:", 10), cut("4", 10)
-    ([1, 2], [8, 9], [4])
-    """
-    try:
-        numbers = [int(part) if part else None for part in text.split(":")]
-    except ValueError:
-        numbers = []
-    if len(numbers) == 1 and numbers[0] is not None and -count <= numbers[0] < count:
-        return [numbers[0] % count]
-    if len(numbers) not in (2, 3):
-        raise DataError(f"expected episodes as A:B or one of 0:{count}, got {text!r}")
-    try:
-        return list(range(count)[slice(*numbers)])
-    except ValueError as error:
-        raise DataError(f"expected episodes as A:B, got {text!r}: {error}") from error
-
-
 def opened(
     location: str,
     options: list[str] | None = None,
@@ -174,11 +154,18 @@ def chosen(
     curation: Path | None = None,
 ) -> EpisodeDataset:
     """Select episodes: first by number, then by curation, then by condition, then shuffled."""
-    data = EpisodeDataset(source)
-    if episodes is not None:
-        data = data.take(cut(episodes, len(data)))
-    if curation is not None:
-        data = data.curated(curation)
-    if where is not None:
-        data = data.where(where)
-    return data.take(np.random.default_rng(seed).permutation(len(data))) if shuffle else data
+    place = None if curation is None else str(curation)
+    return ChosenDataset("", episodes=episodes, where=where, curation=place, shuffle=shuffle, seed=seed).choose(source)
+
+
+def chosen_dataset(
+    location: str,
+    options: list[str] | None = None,
+    format: str | None = None,
+    storage: Mapping[str, Any] | None = None,
+    episodes: str | None = None,
+    where: str | None = None,
+) -> ChosenDataset:
+    """Return what `opened` and `chosen` would open, as plain values that another process can open."""
+    reader_options = pairs(options, "--open")
+    return ChosenDataset(location, format, reader_options, dict(storage or {}), episodes, where)

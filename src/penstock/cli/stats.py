@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +15,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from penstock.cli.fitted import Fitted
-from penstock.cli.options import Episodes, From, In, Opening, Storage, Where, chosen, opened, pairs
+from penstock.cli.jobs import WorkOptions, run_in_parts, works_in_parts
+from penstock.cli.options import Episodes, From, In, Opening, Storage, Where, chosen, chosen_dataset, opened, pairs
 from penstock.cli.show import BARS, Json, print_json
 from penstock.core.arrays import IntArray
 from penstock.core.text import counted
@@ -27,6 +29,7 @@ SHOWN = 8
 """Elements of a column in the table, unless all are asked for."""
 
 
+@works_in_parts
 def stats(
     location: In,
     columns: Annotated[
@@ -50,6 +53,8 @@ def stats(
     opening: Opening = None,
     storage: Storage = None,
     as_json: Json = False,
+    *,
+    work: WorkOptions,
 ) -> None:
     """Show means, deviations, quantiles and histograms of a dataset's columns.
 
@@ -59,22 +64,46 @@ def stats(
     """
     if picture is not None and picture.suffix not in (".png", ".svg", ".pdf"):
         raise DataError(f"expected a picture that ends in .png, .svg or .pdf, got {picture}")
+    shown = {
+        "output": _absolute(output),
+        "picture": _absolute(picture),
+        "all": every,
+        "json": as_json,
+        "title": location,
+    }
+    if work.wanted:
+        dataset = chosen_dataset(location, opening, source, pairs(storage, "--storage"), episodes, where)
+        arguments = {**dataset.arguments(), "columns": columns, "by": by, "show": shown}
+        result: Statistics = run_in_parts("stats", arguments, work, quiet=as_json)
+        present(result, arguments)
+        return
     located, dataset = opened(location, opening, source, pairs(storage, "--storage"))
     with dataset:
         result = statistics(chosen(dataset, episodes, where), columns, by=by, progress=False if as_json else None)
-    if output is not None:
-        result.save(output)
-    if picture is not None:
-        draw(result, picture, every=every)
-    if as_json:
+    present(result, {"show": {**shown, "title": str(located)}})
+
+
+def present(result: Statistics, arguments: Mapping[str, Any]) -> None:
+    """Save, draw and print statistics as the arguments of `penstock stats` say. Exit code 1 if there are none."""
+    shown = arguments["show"]
+    if shown["output"] is not None:
+        result.save(shown["output"])
+    if shown["picture"] is not None:
+        draw(result, Path(shown["picture"]), every=shown["all"])
+    if shown["json"]:
         print_json(result.to_json())
     else:
-        Console().print(render(result, str(located), every=every))
+        Console().print(render(result, shown["title"], every=shown["all"]))
     if not result:
         Console(stderr=True, soft_wrap=True).print(
-            Text(f"{located} has no columns of numbers with values", style="red")
+            Text(f"{shown['title']} has no columns of numbers with values", style="red")
         )
         raise typer.Exit(1)
+
+
+def _absolute(path: Path | None) -> str | None:
+    """A path that another process understands too."""
+    return None if path is None else str(path.absolute())
 
 
 @dataclass(frozen=True)

@@ -88,26 +88,44 @@ def statistics(
     if isinstance(data, EpisodeDataset):
         if samples is not None:
             raise ArgumentError("expected samples= with samples, got it with episodes; take() chooses episodes")
-        walk: _Walk = _episode_walk(data, columns, by)
+        walk = episode_blocks(data, columns, by)
     elif isinstance(data, MapDataset):  # pyright: ignore[reportUnnecessaryIsInstance]
         walk = _sample_walk(data, columns, by, samples)
     else:
         raise ArgumentError(f"expected an EpisodeDataset or a MapDataset, got {type(data).__name__}")
-    return _passed(walk, threads, progress)
+    return count_blocks(walk, range(len(walk.weights)), threads, progress)
 
 
 @dataclass(frozen=True, eq=False)
-class _Walk:
-    """The blocks of a dataset, and what is read of one: rows by label and column."""
+class StatisticsBlocks:
+    """The blocks of a dataset, and the rows of a block by label and column.
 
-    blocks: int
+    Args:
+        weights: `[B]` int64 bytes of each block.
+        read: Returns the label, column, rows and leaves of a block.
+        labelled: Whether rows are grouped.
+        skipped: Columns without statistics, and why.
+    """
+
+    weights: IntArray
     read: Callable[[int, _Buffers], Iterable[tuple[Hashable, str, Array, IntArray]]]
     labelled: bool
     skipped: dict[str, str]
 
 
-def _passed(walk: _Walk, threads: int | None, progress: bool | None) -> Statistics:
-    """Run all blocks. A thread borrows counters that no other thread uses, or makes new ones."""
+def count_blocks(
+    walk: StatisticsBlocks, blocks: range, threads: int | None = None, progress: bool | None = False
+) -> Statistics:
+    """Return the statistics of some blocks. Merged over all blocks, they are the statistics of the dataset.
+
+    A thread borrows counters that no other thread uses, or makes new ones.
+
+    Args:
+        walk: All blocks of the dataset.
+        blocks: Numbers of the blocks to count.
+        threads: Threads that read and count. 0 works in the caller. The default is None: the number of cores.
+        progress: Whether to show a progress bar. None shows it on a terminal. The default is False.
+    """
     idle: list[_Counters] = []
     counters_of_parts: list[_Counters] = []
     lock = threading.Lock()
@@ -117,23 +135,27 @@ def _passed(walk: _Walk, threads: int | None, progress: bool | None) -> Statisti
             counters = idle.pop() if idle else _Counters()
             if counters not in counters_of_parts:
                 counters_of_parts.append(counters)
-        for label, path, rows, leaves in walk.read(block, counters.buffers):
+        for order, (label, path, rows, leaves) in enumerate(walk.read(block, counters.buffers)):
             counters.add(label, path, rows, leaves)
+            place = counters.first.get(label, (block, order))
+            counters.first[label] = min(place, (block, order))
         with lock:
             idle.append(counters)
 
-    with OrderedMap(work, range(walk.blocks), PrefetchLimits(threads)) as done:
-        for _ in tracked(range(walk.blocks), "statistics", progress):
+    with OrderedMap(work, blocks, PrefetchLimits(threads)) as done:
+        for _ in tracked(blocks, "statistics", progress):
             done.get()
+    first: dict[Hashable, tuple[int, int]] = {}
     counters = _Counters()
     for part in counters_of_parts:
         counters.merge(part)
+        first |= {label: min(place, first.get(label, place)) for label, place in part.first.items()}
     groups = counters.statistics()
     merged = Statistics({}, skipped=walk.skipped)
     for by_column in groups.values():
         merged |= by_column
     if walk.labelled:
-        merged.groups.update(groups)
+        merged.groups.update({label: groups[label] for label in sorted(groups, key=first.__getitem__)})
     return merged
 
 
@@ -157,6 +179,7 @@ class _Counters:
     def __init__(self) -> None:
         self._columns: dict[tuple[Hashable, str], _ColumnCounter] = {}
         self.buffers = _Buffers()
+        self.first: dict[Hashable, tuple[int, int]] = {}  # where each label occurs first: block, place in it
 
     def add(self, label: Hashable, path: str, rows: Array, leaves: IntArray) -> None:
         """Add rows `[n, *shape]`, or the values of ragged rows."""
@@ -340,8 +363,16 @@ def _chosen(wanted: Sequence[str] | None, known: Mapping[str, str]) -> tuple[lis
     return list(dict.fromkeys(paths)), {}
 
 
-def _episode_walk(data: EpisodeDataset, columns: Sequence[str] | None, by: str | Sequence[Hashable] | None) -> _Walk:
-    """Cut the chosen episodes into leaves of at most `LEAF` steps, and these into blocks of `BLOCK_BYTES`."""
+def episode_blocks(
+    data: EpisodeDataset, columns: Sequence[str] | None, by: str | Sequence[Hashable] | None
+) -> StatisticsBlocks:
+    """Cut the chosen episodes into leaves of at most `LEAF` steps, and these into blocks of `BLOCK_BYTES`.
+
+    Args:
+        data: The episodes.
+        columns: Paths of columns, or prefixes; None for all numeric columns.
+        by: How to group rows, as for `statistics`.
+    """
     source, spec = data.source, data.spec
     why = {path: _reason(f.kind, f.dtype) for path, f in spec.items()}
     paths, skipped = _chosen(columns, why)
@@ -386,7 +417,8 @@ def _episode_walk(data: EpisodeDataset, columns: Sequence[str] | None, by: str |
                 source.read_array(path, selection, out)
             yield label, path, out, leaves
 
-    return _Walk(max(len(bounds) - 1, 0), read, labels is not None, skipped)
+    weights = np.diff(np.concatenate([[0], size])[bounds])
+    return StatisticsBlocks(weights, read, labels is not None, skipped)
 
 
 def _leaf_rows(
@@ -456,7 +488,7 @@ def _values(rows: Array, by: str) -> list[Hashable]:
 
 def _sample_walk(
     data: MapDataset, columns: Sequence[str] | None, by: str | Sequence[Hashable] | None, samples: int | None
-) -> _Walk:
+) -> StatisticsBlocks:
     """Cut the positions into blocks of about `BLOCK_BYTES`."""
     if by is not None and not isinstance(by, str):
         raise PlanError("expected by= as the name of an output of the samples, got labels; they are for episodes")
@@ -466,7 +498,7 @@ def _sample_walk(
     if n >= ENDLESS:
         raise PlanError("expected samples= for samples that never end, got None; give the number to draw")
     if n == 0:
-        return _Walk(0, _no_rows, by is not None, {})
+        return StatisticsBlocks(np.zeros(0, np.int64), _no_rows, by is not None, {})
     derived = {mark.name for mark in data.plan.marks}
     one = data.batch(np.zeros(1, np.int64)).flat
     why = {path: _reason("array", array.dtype) for path, array in one.items() if path not in derived}
@@ -488,7 +520,8 @@ def _sample_walk(
                 mask = None if view is None or view.squeeze else grids[view.view].mask()
                 yield label, path, *_sample_rows(batch[path], mask, chosen)
 
-    return _Walk(-(-n // block_samples), read, by is not None, skipped)
+    weights = np.full(-(-n // block_samples), block_samples * each)
+    return StatisticsBlocks(weights, read, by is not None, skipped)
 
 
 def _no_rows(block: int, buffers: _Buffers) -> tuple[tuple[Hashable, str, Array, IntArray], ...]:  # noqa: ARG001

@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.core.columns import Columns
 from penstock.data.dataset import EpisodeDataset
-from penstock.data.located import LocatedData, locate
+from penstock.data.located import DatasetFiles, LocatedData, locate
 from penstock.doctor.examine import LEVELS, Report, examine
 from penstock.doctor.thresholds import CheckThresholds
 from penstock.errors import DamageWarning, FormatError
@@ -72,30 +72,57 @@ def check(
 
 
 def _check_located(located: LocatedData, how: dict[str, Any], options: dict[str, Any]) -> Report:
-    findings = list(_of_formats(located, how["deep"], options))
-    report = Report((), Columns({}), np.zeros((0, 16), np.uint8))
+    findings = [each for dataset in located.datasets for each in format_findings(dataset, how["deep"], options)]
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DamageWarning)  # the check of the format has named the damage
-            opened = located.open(**options)
-        with opened as source:
+        with open_damaged(located, options) as source:
             report = examine(source, **how)
     except FormatError as error:
+        return merged_report(located, findings, error)
+    return merged_report(located, findings, report)
+
+
+def open_damaged(located: LocatedData, options: Mapping[str, Any]) -> Source:
+    """Open a dataset without a warning about damage, which the check of the format names.
+
+    Args:
+        located: The dataset.
+        options: Options of the format.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DamageWarning)
+        return located.open(**options)
+
+
+def format_findings(dataset: DatasetFiles, deep: bool, options: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield the findings of a format, also of data that cannot be opened.
+
+    Args:
+        dataset: Files of one dataset.
+        deep: Whether to read all bytes.
+        options: Options of the format.
+    """
+    try:
+        yield from dataset.check(deep=deep, **options)
+    except FormatError as error:
+        yield Finding("unreadable", error.where or str(error.path or dataset), str(error))
+
+
+def merged_report(located: LocatedData, findings: list[Finding], report: Report | FormatError) -> Report:
+    """Return the report of a dataset, of the findings of its formats and those of its values.
+
+    Args:
+        located: The dataset.
+        findings: Findings of the formats.
+        report: Report of the values, or why they cannot be read.
+    """
+    if isinstance(report, FormatError):
         if not any(finding.level == "error" for finding in findings):
-            findings.append(Finding("unreadable", error.where or str(error.path or located), str(error)))
+            findings = [*findings, Finding("unreadable", report.where or str(report.path or located), str(report))]
+        report = Report((), Columns({}), np.zeros((0, 16), np.uint8))
     known = {(finding.name, finding.where) for finding in findings}
     merged = [*findings, *(each for each in report.findings if (each.name, each.where) not in known)]
     ordered = sorted(_with_repairs(located, merged), key=lambda finding: LEVELS.index(finding.level))
     return replace(report, findings=tuple(ordered))
-
-
-def _of_formats(located: LocatedData, deep: bool, options: dict[str, Any]) -> Iterator[Finding]:
-    """The findings of the formats, also of data that cannot be opened."""
-    for dataset in located.datasets:
-        try:
-            yield from dataset.check(deep=deep, **options)
-        except FormatError as error:
-            yield Finding("unreadable", error.where or str(error.path or located), str(error))
 
 
 def _with_repairs(located: LocatedData, findings: list[Finding]) -> list[Finding]:

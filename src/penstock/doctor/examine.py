@@ -6,7 +6,7 @@ blocks, so findings do not depend on threads. Memory: a few blocks, and some hun
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -119,8 +119,15 @@ class _Total:
 
 
 @dataclass(frozen=True, eq=False)
-class _Checked:
-    """Results of one block: hits, measures, the episodes that cannot be read, and sums of the columns."""
+class CheckedBlock:
+    """Results of one block.
+
+    Args:
+        hits: Rows to which findings apply.
+        measures: Measures of the episodes that can be read.
+        unreadable: Episodes that cannot be read, and why.
+        sums: Sums of the columns whose statistics are stored.
+    """
 
     hits: list[Hits]
     measures: list[BlockMeasures]
@@ -156,34 +163,72 @@ def examine(
         >>> report.sound, report.findings[0].name, report.findings[0].episodes
         (False, 'nan', (0,))
     """
-    thresholds = thresholds or CheckThresholds()
-    if len(source) == 0:
-        message = "no episodes: there is nothing to check; is this the format of the data?"
-        return Report((Finding("no-episodes", "dataset", message),), Columns({}), np.zeros((0, 16), np.uint8))
-    spec = source.spec
-    paths = [path for path, f in spec.items() if deep or not (f.ragged or is_camera(f))]
-    width = max(sum(spec[path].row_bytes for path in paths), 64)
-    chosen = _chosen(source, width, deep=deep)
-    blocks = _blocks(source, chosen, width)
-    findings = list(narrow_dtypes(spec))
-    stored: Mapping[str, Any] = stored_statistics(source.metadata) if len(chosen) == len(source) else {}
-    sums: dict[str, ColumnSums] = {}
-    if len(chosen) < len(source):
-        looked = f"looked at {len(chosen):,} of {counted(len(source), 'episode')}; --deep looks at all"
-        findings.append(Finding("partial", "dataset", looked))
-    elif left_out := [path for path in spec if path not in paths]:
-        message = f"did not read {', '.join(left_out)}; --deep reads all columns"
-        findings.append(Finding("partial", "dataset", message))
-    totals: dict[tuple[str, str], _Total] = {}
-    measures = Measures(len(source))
-    unreadable: list[tuple[int, PenstockError]] = []
+    examination = Examination(source, deep=deep, thresholds=thresholds)
+    blocks = range(len(examination.weights()))
+    with OrderedMap(examination.check, blocks, PrefetchLimits(threads)) as done:
+        return examination.report(done.get() for _ in tracked(blocks, "checking", progress))
 
-    def work(number: int) -> _Checked:
-        return _check_block(source, *blocks[number], paths, thresholds, stored)
 
-    with OrderedMap(work, range(len(blocks)), PrefetchLimits(threads)) as done:
-        for _ in tracked(range(len(blocks)), "checking", progress):
-            checked = done.get()
+class Examination:
+    """The checks of the episodes of a dataset, by blocks.
+
+    `examine` checks all blocks in this process. Jobs check some blocks each, and `report` takes the results in order.
+
+    Args:
+        source: The dataset.
+        deep: Whether to read everything.
+        thresholds: What to report. The default is None: `CheckThresholds()`.
+    """
+
+    def __init__(self, source: Source, *, deep: bool = False, thresholds: CheckThresholds | None = None) -> None:
+        self._source = source
+        self._thresholds = thresholds or CheckThresholds()
+        spec = source.spec
+        self._paths = [path for path, f in spec.items() if deep or not (f.ragged or is_camera(f))]
+        self._width = max(sum(spec[path].row_bytes for path in self._paths), 64)
+        self._chosen = _chosen(source, self._width, deep=deep)
+        self._blocks = _blocks(source, self._chosen, self._width) if len(source) else []
+        self._stored: Mapping[str, Any] = {}
+        if len(self._chosen) == len(source):
+            self._stored = stored_statistics(source.metadata)
+
+    def weights(self) -> IntArray:
+        """Return `[B]` int64 bytes of each block."""
+        rows = [int(self._source.offsets[last] - self._source.offsets[first]) for first, last in self._blocks]
+        return np.array(rows, np.int64) * self._width
+
+    def episodes(self, block: int) -> tuple[int, int]:
+        """Return the first episode of a block, and the one after its last.
+
+        Args:
+            block: Number of the block.
+        """
+        return self._blocks[block]
+
+    def check(self, block: int) -> CheckedBlock:
+        """Read and check one block. Safe from any thread.
+
+        Args:
+            block: Number of the block.
+        """
+        return _check_block(self._source, *self._blocks[block], self._paths, self._thresholds, self._stored)
+
+    def report(self, blocks: Iterable[CheckedBlock]) -> Report:
+        """Return the report.
+
+        Args:
+            blocks: Results of all blocks, in order.
+        """
+        source = self._source
+        if len(source) == 0:
+            message = "no episodes: there is nothing to check; is this the format of the data?"
+            return Report((Finding("no-episodes", "dataset", message),), Columns({}), np.zeros((0, 16), np.uint8))
+        findings = [*narrow_dtypes(source.spec), *self._partial()]
+        sums: dict[str, ColumnSums] = {}
+        totals: dict[tuple[str, str], _Total] = {}
+        measures = Measures(len(source))
+        unreadable: list[tuple[int, PenstockError]] = []
+        for checked in blocks:
             for hits in checked.hits:
                 totals.setdefault((hits.name, hits.column), _Total()).add(hits)
             for each in checked.measures:
@@ -191,16 +236,25 @@ def examine(
             unreadable += checked.unreadable
             for path, part in checked.sums.items():
                 sums[path] = sums[path] | part if path in sums else part
-    if not unreadable:
-        findings += wrong_statistics(stored, sums)
-    found = measures.values.get("return")
-    outliers = judge(measures, _rates(source), thresholds)
-    for hits in (*outliers, *_wrong_returns(source, found, thresholds)):
-        totals.setdefault((hits.name, hits.column), _Total()).add(hits)
-    findings += _unreadable(unreadable)
-    findings += [total.finding(name, column) for (name, column), total in totals.items()]
-    table = Columns({**measures.values, "novelty": novelty(measures)})
-    return Report(tuple(sorted(findings, key=lambda f: LEVELS.index(f.level))), table, measures.digests)
+        if not unreadable:
+            findings += wrong_statistics(self._stored, sums)
+        outliers = judge(measures, _rates(source), self._thresholds)
+        for hits in (*outliers, *_wrong_returns(source, measures.values.get("return"), self._thresholds)):
+            totals.setdefault((hits.name, hits.column), _Total()).add(hits)
+        findings += _unreadable(unreadable)
+        findings += [total.finding(name, column) for (name, column), total in totals.items()]
+        table = Columns({**measures.values, "novelty": novelty(measures)})
+        return Report(tuple(sorted(findings, key=lambda f: LEVELS.index(f.level))), table, measures.digests)
+
+    def _partial(self) -> Iterator[Finding]:
+        """What was not read."""
+        total = len(self._source)
+        if len(self._chosen) < total:
+            looked = f"looked at {len(self._chosen):,} of {counted(total, 'episode')}; --deep looks at all"
+            yield Finding("partial", "dataset", looked)
+        elif left_out := [path for path in self._source.spec if path not in self._paths]:
+            message = f"did not read {', '.join(left_out)}; --deep reads all columns"
+            yield Finding("partial", "dataset", message)
 
 
 def leaks(reports: Mapping[str, Report]) -> Iterator[tuple[str, Finding]]:
@@ -256,22 +310,22 @@ def _check_block(
     paths: Sequence[str],
     thresholds: CheckThresholds,
     stored: Mapping[str, Any],
-) -> _Checked:
+) -> CheckedBlock:
     """Check episodes `first` to `last - 1`; where they cannot be read together, each alone."""
     try:
         block = read_block(source, first, last, paths)
     except PenstockError as error:
         if last - first == 1:
-            return _Checked([], [], [(first, error)])
+            return CheckedBlock([], [], [(first, error)])
         parts = [_check_block(source, e, e + 1, paths, thresholds, stored) for e in range(first, last)]
-        return _Checked(
+        return CheckedBlock(
             [hits for part in parts for hits in part.hits],
             [each for part in parts for each in part.measures],
             [each for part in parts for each in part.unreadable],
         )
     hits = [hits for check in ROW_CHECKS for hits in check(block, thresholds)]
     complete = len(paths) == len(source.spec)
-    return _Checked(hits, [measured(block, thresholds, complete=complete)], [], column_sums(block, stored))
+    return CheckedBlock(hits, [measured(block, thresholds, complete=complete)], [], column_sums(block, stored))
 
 
 def _unreadable(errors: Sequence[tuple[int, PenstockError]]) -> Iterator[Finding]:

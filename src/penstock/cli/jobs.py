@@ -1,0 +1,175 @@
+"""Options of commands that work in numbered parts, and how such a command runs them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from penstock.cli.options import nbytes, pairs
+from penstock.cli.show import print_json
+from penstock.core.text import counted
+from penstock.errors import DataError, WorkerError
+from penstock.files.user_cache import user_cache
+from penstock.jobs.coordinator import OnJob, failures_of, finish_work, run_work
+from penstock.jobs.results import ResultFolder
+from penstock.jobs.runners import JobResources, Runner, runner_of
+from penstock.jobs.work_plan import WorkPlan
+
+RESOURCES = ("cpus", "memory", "gpus")
+RESULTS = ".results"
+"""Suffix of the folder of results, next to the file of a work plan."""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", "-j", min=0, help="Work in parts: how many at a time. Default: one run.")
+]
+RunnerName = Annotated[
+    Literal["threads", "processes", "ray"] | None,
+    typer.Option("--runner", help="Where the parts run; by default on processes of this machine."),
+]
+Address = Annotated[
+    str | None, typer.Option("--address", help="The Ray cluster, such as auto; by default a new local one.")
+]
+PlanFile = Annotated[
+    Path | None,
+    typer.Option("--plan", metavar="FILE", help="Only write a work plan, for `penstock work` in an array job."),
+]
+Resources = Annotated[
+    list[str] | None,
+    typer.Option("--resource", metavar="KEY=VALUE", help="Of one part: cpus=2, memory=4GB or gpus=1; repeatable."),
+]
+MaxFailures = Annotated[
+    int, typer.Option("--max-failures", min=0, help="Go on with other parts until more than so many failed.")
+]
+RangeBytes = Annotated[
+    str | None, typer.Option("--range-bytes", help="Bytes of a part, such as 256MB; by default a 256th of the data.")
+]
+
+
+@dataclass(frozen=True)
+class WorkOptions:
+    """How a command works in parts. `wanted` says whether it does."""
+
+    runner: Literal["threads", "processes", "ray"] | None = None
+    jobs: int | None = None
+    address: str | None = None
+    plan: Path | None = None
+    resource: list[str] | None = None
+    max_failures: int = 0
+    range_bytes: str | None = None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the command works in parts."""
+        asked = (self.runner, self.jobs, self.address, self.plan, self.resource, self.range_bytes)
+        return any(each is not None for each in asked)
+
+    def resources(self) -> JobResources:
+        """Return the resources of one part. Raises `DataError` for an unknown one."""
+        given = pairs(self.resource, "--resource")
+        if unknown := sorted(given.keys() - set(RESOURCES)):
+            raise DataError(f"expected --resource among {list(RESOURCES)}, got {unknown}")
+        if "memory" in given:
+            given["memory"] = nbytes(str(given["memory"]))
+        return JobResources(**given)
+
+    def make_runner(self) -> Runner:
+        """Return the runner."""
+        name = self.runner or ("ray" if self.address is not None else "processes")
+        if name != "ray" and self.address is not None:
+            raise DataError(f"expected --address with --runner ray, got --runner {name}")
+        options = {} if self.address is None else {"address": self.address}
+        return runner_of(name, self.jobs, self.resources(), **options)
+
+    def make_plan(self, operation: str, arguments: Mapping[str, Any]) -> WorkPlan:
+        """Return the work plan of an operation."""
+        size = None if self.range_bytes is None else nbytes(self.range_bytes)
+        return WorkPlan.make(operation, arguments, range_bytes=size)
+
+
+def works_in_parts(command: Command) -> Command:
+    """Give a command the options above. It gets them as its argument `work`, a `WorkOptions`."""
+    signature = inspect.signature(command, eval_str=True)
+    types = {
+        **{"runner": RunnerName, "jobs": Jobs, "address": Address, "plan": PlanFile},
+        **{"resource": Resources, "max_failures": MaxFailures, "range_bytes": RangeBytes},
+    }
+    own = [parameter for name, parameter in signature.parameters.items() if name != "work"]
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=getattr(WorkOptions, name), annotation=kind)
+        for name, kind in types.items()
+    ]
+
+    @wraps(command)
+    def call(*args: Any, **given: Any) -> Any:
+        options = WorkOptions(**{name: given.pop(name) for name in types if name in given})
+        return command(*args, **given, work=options)
+
+    parameters = [*(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own), *added]
+    call.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportAttributeAccessIssue]
+    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    return call  # pyright: ignore[reportReturnType]
+
+
+def results_of(plan: Path) -> Path:
+    """Return the folder of the results of a work plan, next to its file.
+
+    >>> results_of(Path("work/stats.json")).as_posix()
+    'work/stats.json.results'
+    """
+    return plan.with_name(plan.name + RESULTS)
+
+
+def run_in_parts(
+    operation: str, arguments: Mapping[str, Any], options: WorkOptions, *, quiet: bool, folder: Path | None = None
+) -> Any:
+    """Run an operation in parts, and return its result. With `--plan`, write the work plan and end the command.
+
+    Called again after an interruption, it goes on with the parts that are missing.
+
+    Args:
+        operation: Name of the operation.
+        arguments: Its arguments.
+        options: Options of the command.
+        quiet: Whether to show no progress.
+        folder: Folder of the results. The default is None: in the user's cache.
+    """
+    work = options.make_plan(operation, arguments)
+    if options.plan is not None:
+        options.plan.parent.mkdir(parents=True, exist_ok=True)
+        work.write(options.plan)
+        if quiet:
+            print_json({"plan": str(options.plan), "jobs": len(work)})
+        else:
+            typer.echo(
+                f"{options.plan}: {counted(len(work), 'job')}. Run: penstock work {options.plan} --index I --count N "
+                f"for each I below N, then: penstock work {options.plan} --finish"
+            )
+        raise typer.Exit
+    place = folder or user_cache("work") / work.digest[:32]
+    with progress_bar(operation, quiet=quiet) as advance:
+        report = run_work(work, place, options.make_runner(), max_failures=options.max_failures, on_job=advance)
+    if report.failures:
+        raise WorkerError(f"{failures_of(work, report.failures)}; the same command runs these again")
+    result = finish_work(work, place)
+    ResultFolder(place, work).remove()
+    return result
+
+
+@contextmanager
+def progress_bar(what: str, *, quiet: bool) -> Generator[OnJob]:
+    """One bar for all workers. Gives the function to call with the jobs that are done, and their number."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
+        bar = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(bar, completed=done, total=total)

@@ -1,0 +1,296 @@
+"""Run the jobs of a work plan, keep a journal, and merge the results.
+
+The state of the work is the folder of results. A coordinator that is killed at any moment loses only the jobs that were
+running: the next one runs the jobs without a result. The journal is locked while a coordinator works, so there is one
+at a time; it has a line of JSON for each job that was done, failed or lost.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.core.text import counted
+from penstock.errors import DataError, PlanError, WorkerError
+from penstock.files import AppendLog
+from penstock.jobs.results import ResultFolder
+from penstock.jobs.runners import JobResult, Runner, ThreadRunner, run_job
+from penstock.jobs.work_plan import WorkPlan
+
+JOURNAL = "journal.jsonl"
+HEAD = b'{"penstock_journal": "work", "version": 1}\n'
+ATTEMPTS = 4
+"""How often a job runs whose worker dies."""
+LISTED = 20
+
+OnJob = Callable[[int, int], object]
+
+
+@dataclass
+class WorkReport:
+    """What became of the jobs of a work plan.
+
+    Args:
+        total: Number of jobs.
+        earlier: Jobs that had a result before.
+        done: Jobs that were done now.
+        lost: How often a worker died.
+        failures: Error of each job that failed, by its number.
+        seconds: Time of all jobs together.
+
+    Example:
+        >>> WorkReport(4, earlier=1, done=3).to_json()["failures"]
+        []
+    """
+
+    total: int
+    earlier: int = 0
+    done: int = 0
+    lost: int = 0
+    failures: dict[int, str] = field(default_factory=dict[int, str])
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        failures = [{"job": number, "error": error} for number, error in sorted(self.failures.items())]
+        return {
+            "jobs": self.total,
+            "earlier": self.earlier,
+            "done": self.done,
+            "lost": self.lost,
+            "failures": failures,
+            "seconds": self.seconds,
+        }
+
+
+class WorkJournal:
+    """The journal of a coordinator: locked, appended to, never rewritten.
+
+    Args:
+        path: The file. Its folder is made.
+
+    Raises:
+        LockedError: Another coordinator works on the same plan.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._log = AppendLog(path, HEAD, "the journal of a work plan", "another run of the same work plan")
+        content = self._log.read()
+        self._log.truncate(content.rfind(b"\n") + 1)  # a killed coordinator may leave half a line
+
+    def add(self, result: JobResult) -> None:
+        """Add what became of a job.
+
+        Args:
+            result: The result.
+        """
+        event = "lost" if result.lost else "failed" if result.error else "done"
+        entry = {"event": event, "job": result.number, "seconds": round(result.seconds, 6)}
+        if result.error:
+            entry["error"] = result.error
+        self._log.append(json.dumps(entry).encode() + b"\n")
+
+    def close(self) -> None:
+        """Close the file and end the lock."""
+        self._log.close()
+
+
+def run_work(
+    work: WorkPlan,
+    folder: Path,
+    runner: Runner | None = None,
+    *,
+    max_failures: int = 0,
+    on_job: OnJob | None = None,
+) -> WorkReport:
+    """Run all jobs that have no result yet.
+
+    A job that raises an error is not repeated. A job whose worker dies is repeated up to three times.
+
+    Args:
+        work: The work plan.
+        folder: Folder of the results and the journal, for this work plan alone.
+        runner: Where jobs run. The default is None: the caller.
+        max_failures: How many jobs may fail before the others are given up. The default is 0.
+        on_job: Called as `on_job(done, total)` at the start and after each job. The default is None.
+
+    Returns:
+        Numbers of jobs, and at most `max_failures` failures. The jobs that failed have no result.
+
+    Raises:
+        PlanError: `max_failures` is below 0.
+        WorkerError: More than `max_failures` jobs failed. The message lists them with their ranges.
+        LockedError: Another coordinator works on the same plan.
+        StateError: The data changed since the work plan was made.
+
+    Example:
+        >>> import penstock, tempfile
+        >>> data = penstock.from_arrays({"rewards": [1.0, 2.0, 4.0]}, lengths=[2, 1])
+        >>> place = penstock.convert(data, tempfile.mkdtemp() + "/data").out
+        >>> work = WorkPlan.make("stats", {"location": str(place)})
+        >>> results = Path(tempfile.mkdtemp()) / "results"
+        >>> run_work(work, results).done, run_work(work, results).earlier
+        (1, 1)
+        >>> finish_work(work, results) == penstock.statistics(data)
+        True
+    """
+    if max_failures < 0:
+        raise PlanError(f"expected max_failures >= 0, got {max_failures}")
+    work.opened()  # before anything is written: the data may have changed
+    runner = runner or ThreadRunner(0)
+    results = ResultFolder(folder, work)
+    with closing(WorkJournal(folder / JOURNAL)) as journal:
+        left = results.missing()
+        report = WorkReport(len(work), len(work) - len(left))
+        attempts = Counter[int]()
+        while left:
+            if on_job is not None:
+                on_job(report.earlier + report.done, report.total)
+            again: list[int] = []
+            with closing(runner.run(work, left)) as stream:
+                for result in stream:
+                    attempts[result.number] += 1
+                    _settle(result, results, report)
+                    journal.add(result)
+                    if result.lost and attempts[result.number] < ATTEMPTS:
+                        again.append(result.number)
+                    elif result.error:
+                        report.failures[result.number] = result.error
+                    if len(report.failures) > max_failures:
+                        raise WorkerError(failures_of(work, report.failures))
+                    if on_job is not None:
+                        on_job(report.earlier + report.done, report.total)
+            left = again
+    return report
+
+
+def _settle(result: JobResult, results: ResultFolder, report: WorkReport) -> None:
+    """Publish a result, and count it."""
+    report.seconds += result.seconds
+    report.lost += result.lost
+    if result.result is not None:
+        report.done += results.get(result.number) is None  # another copy of the job may have ended before
+        results.publish(result.number, result.result)
+
+
+def run_share(work: WorkPlan, folder: Path, index: int, count: int, *, threads: int = 0) -> WorkReport:
+    """Run the jobs of one of `count` array tasks: `index`, `index + count` and so on. Tasks need nothing of each other.
+
+    Args:
+        work: The work plan.
+        folder: Folder of the results, which all tasks can reach.
+        index: Number of this task, from 0.
+        count: Number of tasks.
+        threads: Threads of a job. The default is 0: work in the caller.
+
+    Returns:
+        Numbers of jobs, and the failures. A job that fails does not stop the others.
+
+    Raises:
+        PlanError: The task is out of range.
+        StateError: The data changed since the work plan was made.
+
+    Example:
+        >>> import penstock, tempfile
+        >>> data = penstock.from_arrays({"rewards": [1.0, 2.0, 4.0]}, lengths=[2, 1])
+        >>> place = penstock.convert(data, tempfile.mkdtemp() + "/data").out
+        >>> work = WorkPlan.make("stats", {"location": str(place)})
+        >>> results = Path(tempfile.mkdtemp()) / "results"
+        >>> run_share(work, results, 0, 2).done, run_share(work, results, 1, 2).total
+        (1, 0)
+    """
+    if not 0 <= index < count:
+        raise PlanError(f"expected an index within 0:{count}, got {index}")
+    work.opened()
+    results = ResultFolder(folder, work)
+    numbers = range(index, len(work), count)
+    report = WorkReport(len(numbers))
+    for number in numbers:
+        if results.get(number) is not None:
+            report.earlier += 1
+            continue
+        result = run_job(work, number, threads)
+        _settle(result, results, report)
+        if result.error:
+            report.failures[number] = result.error
+    return report
+
+
+def missing_jobs(work: WorkPlan, folder: Path) -> list[int]:
+    """Return the numbers of the jobs without a result.
+
+    Args:
+        work: The work plan.
+        folder: Folder of the results.
+
+    Returns:
+        Numbers in ascending order.
+
+    Example:
+        >>> import penstock, tempfile
+        >>> data = penstock.from_arrays({"rewards": [1.0, 2.0, 4.0]}, lengths=[2, 1])
+        >>> place = penstock.convert(data, tempfile.mkdtemp() + "/data").out
+        >>> work = WorkPlan.make("stats", {"location": str(place)})
+        >>> results = Path(tempfile.mkdtemp()) / "results"
+        >>> missing_jobs(work, results)
+        [0]
+    """
+    return ResultFolder(folder, work).missing()
+
+
+def finish_work(work: WorkPlan, folder: Path) -> Any:
+    """Merge the results of all jobs.
+
+    Args:
+        work: The work plan.
+        folder: Folder of the results.
+
+    Returns:
+        The result of the operation, as of a run without jobs.
+
+    Raises:
+        DataError: Jobs have no result. The message lists them with their ranges.
+        StateError: The data changed since the work plan was made.
+
+    Example:
+        >>> import penstock, tempfile
+        >>> data = penstock.from_arrays({"rewards": [1.0, 2.0, 4.0]}, lengths=[2, 1])
+        >>> place = penstock.convert(data, tempfile.mkdtemp() + "/data").out
+        >>> work = WorkPlan.make("stats", {"location": str(place)})
+        >>> results = Path(tempfile.mkdtemp()) / "results"
+        >>> report = run_work(work, results)
+        >>> float(finish_work(work, results)["rewards"].max)
+        4.0
+    """
+    results = ResultFolder(folder, work)
+    if missing := results.missing():
+        raise DataError(
+            f"expected results of all {counted(len(work), 'job')}, got {len(work) - len(missing)}; missing are "
+            f"{_listed(work, missing)}; run these again"
+        )
+    return work.opened().finish(results.in_order())
+
+
+def failures_of(work: WorkPlan, failures: dict[int, str]) -> str:
+    """Return a message that lists failed jobs, with their ranges and errors.
+
+    Args:
+        work: The work plan.
+        failures: Errors by number of the job.
+
+    Returns:
+        The message.
+    """
+    lines = [f"{work.place(number)}: {error}" for number, error in sorted(failures.items())[:LISTED]]
+    return f"expected no failures, got {counted(len(failures), 'failed job')}: " + "; ".join(lines)
+
+
+def _listed(work: WorkPlan, numbers: Sequence[int]) -> str:
+    shown = ", ".join(work.place(number) for number in numbers[:LISTED])
+    return shown if len(numbers) <= LISTED else f"{shown} and {len(numbers) - LISTED} others"

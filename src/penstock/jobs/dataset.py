@@ -1,0 +1,124 @@
+"""`ChosenDataset`: a dataset and its chosen episodes as plain values, which any process can open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.data.dataset import EpisodeDataset
+from penstock.data.located import LocatedData, locate
+from penstock.errors import DataError
+from penstock.formats.base.source import Source
+
+CREDENTIALS = ("key", "secret", "token", "password", "passwd", "sas", "credential")
+
+
+@dataclass(frozen=True)
+class ChosenDataset:
+    """A location, how to open it, and which of its episodes are chosen, in which order.
+
+    Args:
+        location: A path, an id, a URL or a pattern.
+        format: Name of the format. The default is None: recognised by content.
+        options: Options of the format. The default is none.
+        storage_options: Options of the stores of URLs. The default is none. Work plans store these, so credentials
+            belong in the environment or in a profile.
+        episodes: Episodes as `A:B` or a number. The default is None: all.
+        where: Condition on the metadata of episodes. The default is None.
+        curation: File of a curation. The default is None.
+        shuffle: Whether the order is random. The default is False.
+        seed: Seed of the random order. The default is 0.
+
+    Example:
+        >>> import penstock, tempfile
+        >>> data = penstock.from_arrays({"rewards": [1.0, 2.0, 4.0]}, lengths=[2, 1])
+        >>> place = penstock.convert(data, tempfile.mkdtemp() + "/data").out
+        >>> with ChosenDataset(str(place), episodes="1:").open() as chosen:
+        ...     chosen.steps
+        1
+    """
+
+    location: str
+    format: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    storage_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    episodes: str | None = None
+    where: str | None = None
+    curation: str | None = None
+    shuffle: bool = False
+    seed: int = 0
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> ChosenDataset:
+        """Make one of the entries in `arguments` that have the names of its fields.
+
+        Args:
+            arguments: Arguments of an operation.
+        """
+        names = cls.__dataclass_fields__
+        return cls(**{name: value for name, value in arguments.items() if name in names})
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the fields as arguments of an operation.
+
+        Raises:
+            DataError: A storage option looks like a credential.
+        """
+        secret = [name for name in self.storage_options if any(part in name.lower() for part in CREDENTIALS)]
+        if secret:
+            raise DataError(
+                f"expected storage options without credentials, got {sorted(secret)}; work plans are files that others "
+                "may read: give credentials in the environment or in a profile"
+            )
+        place = Path(self.location)
+        absolute = {**asdict(self), "location": str(place.absolute()) if place.exists() else self.location}
+        if self.curation is not None:
+            absolute["curation"] = str(Path(self.curation).absolute())
+        return absolute
+
+    def locate(self) -> LocatedData:
+        """Return the datasets at the location."""
+        return locate(self.location, format=self.format, storage_options=dict(self.storage_options) or None)
+
+    def open(self) -> EpisodeDataset:
+        """Open the dataset, and choose the episodes."""
+        return self.choose(self.locate().open(**self.options))
+
+    def choose(self, source: Source) -> EpisodeDataset:
+        """Choose the episodes of an open source: by number, then by curation, then by condition, then shuffled.
+
+        Args:
+            source: The source.
+        """
+        data = EpisodeDataset(source)
+        if self.episodes is not None:
+            data = data.take(cut(self.episodes, len(data)))
+        if self.curation is not None:
+            data = data.curated(self.curation)
+        if self.where is not None:
+            data = data.where(self.where)
+        return data.take(np.random.default_rng(self.seed).permutation(len(data))) if self.shuffle else data
+
+
+def cut(text: str, count: int) -> list[int]:
+    """Parse `A:B` or `N` to a list of episodes below `count`. Raises `DataError`.
+
+    >>> cut("1:3", 10), cut("-2:", 10), cut("4", 10)
+    ([1, 2], [8, 9], [4])
+    """
+    try:
+        numbers = [int(part) if part else None for part in text.split(":")]
+    except ValueError:
+        numbers = []
+    if len(numbers) == 1 and numbers[0] is not None and -count <= numbers[0] < count:
+        return [numbers[0] % count]
+    if len(numbers) not in (2, 3):
+        raise DataError(f"expected episodes as A:B or one of 0:{count}, got {text!r}")
+    try:
+        return list(range(count)[slice(*numbers)])
+    except ValueError as error:
+        raise DataError(f"expected episodes as A:B, got {text!r}: {error}") from error

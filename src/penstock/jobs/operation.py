@@ -1,0 +1,150 @@
+"""`Operation`: what jobs do, and the operations by name.
+
+An operation divides a dataset into *blocks*, which do not depend on the number of jobs or workers. A job works on
+consecutive blocks and returns bytes. `finish` takes the bytes of all jobs in order. The result of an operation is
+correct if `finish` gives the same for every partition of the blocks, and `run` is a pure function.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from penstock.core.arrays import IntArray
+from penstock.errors import DataError, StateError, suggestion
+
+OPERATIONS = {
+    "stats": "penstock.jobs.operations.stats:StatisticsOperation",
+    "check": "penstock.jobs.operations.check:CheckOperation",
+}
+
+
+LEAST_BYTES = 16 << 20
+
+
+class Operation(ABC):
+    """One kind of work on one dataset, opened in this process.
+
+    Args:
+        arguments: Plain values, which a work plan stores.
+
+    Example:
+        >>> import penstock, tempfile
+        >>> data = penstock.from_arrays({"rewards": [1.0, 2.0, 4.0]}, lengths=[2, 1])
+        >>> arguments = {"location": str(penstock.convert(data, tempfile.mkdtemp() + "/data").out)}
+        >>> with open_operation("stats", arguments) as operation:
+        ...     result = operation.finish([operation.run(0, len(operation.weights()), threads=0)])
+        >>> result == penstock.statistics(data)
+        True
+    """
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        self.arguments = dict(arguments)
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Digest of the data that the operation reads."""
+
+    @abstractmethod
+    def weights(self) -> IntArray:
+        """Return `[B]` int64 bytes of each block. A block is never divided."""
+
+    @property
+    def least_bytes(self) -> int:
+        """Bytes from which on the work of a job exceeds what it costs to begin and to merge one."""
+        return LEAST_BYTES
+
+    @abstractmethod
+    def run(self, first: int, last: int, *, threads: int) -> bytes:
+        """Return the result of blocks `first` to `last - 1`, a pure function of the arguments and the data.
+
+        Args:
+            first: The first block.
+            last: The block after the last one.
+            threads: Threads to use; 0 works in the caller.
+        """
+
+    @abstractmethod
+    def finish(self, results: Iterable[bytes]) -> Any:
+        """Return the result of the whole operation.
+
+        Args:
+            results: Results of `run` of consecutive ranges, which cover all blocks, in order.
+        """
+
+    @abstractmethod
+    def describe(self, first: int, last: int) -> str:
+        """Return the place of some blocks for people, such as `"episodes 0 to 99"`.
+
+        Args:
+            first: The first block.
+            last: The block after the last one.
+        """
+
+    def close(self) -> None:
+        """Close the dataset."""
+
+    def __enter__(self) -> Operation:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def open_operation(name: str, arguments: Mapping[str, Any]) -> Operation:
+    """Open the dataset of an operation.
+
+    Args:
+        name: Name of the operation.
+        arguments: Its arguments.
+
+    Returns:
+        The operation, to be closed.
+
+    Raises:
+        DataError: No operation has that name.
+    """
+    if name not in OPERATIONS:
+        raise DataError(f"expected an operation among {list(OPERATIONS)}, got {name!r}{suggestion(name, OPERATIONS)}")
+    return pkgutil.resolve_name(OPERATIONS[name])(arguments)
+
+
+class OpenedOperation:
+    """The operation that this process opened last. Jobs of one work plan share it, from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._digest = ""
+        self._operation: Operation | None = None
+
+    def get(self, digest: str, name: str, arguments: Mapping[str, Any], fingerprint: str) -> Operation:
+        """Return the operation of a work plan, opened at its first job.
+
+        Raises:
+            StateError: The data changed since the work plan was made.
+        """
+        with self._lock:
+            if self._operation is not None and self._digest == digest:
+                return self._operation
+            opened = open_operation(name, arguments)
+            if opened.fingerprint != fingerprint:
+                opened.close()
+                raise StateError("expected the data of the work plan, got data that changed since; make a new plan")
+            if self._operation is not None:
+                self._operation.close()
+            self._digest, self._operation = digest, opened
+            return opened
+
+    def close(self) -> None:
+        """Close the operation, if there is one."""
+        with self._lock:
+            if self._operation is not None:
+                self._operation.close()
+            self._digest, self._operation = "", None
+
+
+OPENED = OpenedOperation()

@@ -1,0 +1,1 @@
+"""The operations that jobs can do, one file each."""

@@ -1,0 +1,67 @@
+"""Statistics of columns. Counters are whole numbers, so the ranges of the jobs change no bit of the result."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from penstock.core.arrays import IntArray
+from penstock.core.text import counted
+from penstock.data.statistics import Statistics
+from penstock.data.summarize import MOST_HISTOGRAMS, count_blocks, episode_blocks
+from penstock.jobs.dataset import ChosenDataset
+from penstock.jobs.operation import LEAST_BYTES, Operation
+from penstock.kernels.histograms import BUCKETS
+
+
+class StatisticsOperation(Operation):
+    """`penstock.statistics` of a dataset. A block is about 1 MiB of rows, also a part of a long episode.
+
+    Args:
+        arguments: Fields of `ChosenDataset`; `columns` and `by` as of `penstock.statistics`.
+    """
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        super().__init__(arguments)
+        self._data = ChosenDataset.of(arguments).open()
+        self._blocks = episode_blocks(self._data, arguments.get("columns"), arguments.get("by"))
+
+    @property
+    @override
+    def fingerprint(self) -> str:
+        return self._data.episodes.fingerprint
+
+    @override
+    def weights(self) -> IntArray:
+        return self._blocks.weights
+
+    @property
+    @override
+    def least_bytes(self) -> int:
+        """Bytes of rows that take longer to count than the histograms of a job to make and to merge."""
+        numbers = sum(min(math.prod(f.shape), MOST_HISTOGRAMS) for f in self._data.spec.values() if f.dtype != np.uint8)
+        return max(LEAST_BYTES, numbers * BUCKETS * 4)
+
+    @override
+    def run(self, first: int, last: int, *, threads: int) -> bytes:
+        return json.dumps(count_blocks(self._blocks, range(first, last), threads).to_json()).encode()
+
+    @override
+    def finish(self, results: Iterable[bytes]) -> Statistics:
+        merged = Statistics({}, skipped=self._blocks.skipped)
+        for result in results:
+            merged |= Statistics.from_json(json.loads(result))
+        return merged
+
+    @override
+    def describe(self, first: int, last: int) -> str:
+        return f"blocks {first} to {last - 1} of {counted(len(self.weights()), 'block')}"
+
+    @override
+    def close(self) -> None:
+        self._data.close()

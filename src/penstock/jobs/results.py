@@ -1,0 +1,82 @@
+"""`ResultFolder`: results by the number of their job, each a file that appears only when it is whole."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.errors import DataError
+from penstock.files import read_checked, write_checked
+from penstock.jobs.work_plan import WorkPlan
+
+MAGIC = b"penstock result 1\n"
+
+
+class ResultFolder:
+    """Results of the jobs of a work plan. Any number of processes may write to it, also the same job twice.
+
+    A file has the digest of its work plan and a checksum. A damaged or foreign file counts as no result.
+
+    Args:
+        folder: The folder, which need not exist.
+        work: The work plan.
+    """
+
+    def __init__(self, folder: Path, work: WorkPlan) -> None:
+        self.folder = folder
+        self._work = work
+
+    def path(self, number: int) -> Path:
+        """Return the path of a result.
+
+        Args:
+            number: Number of the job.
+        """
+        return self.folder / f"{number:08d}.result"
+
+    def publish(self, number: int, result: bytes) -> None:
+        """Write a result, atomically.
+
+        Args:
+            number: Number of the job.
+            result: The result.
+        """
+        write_checked(self.path(number), MAGIC, self._key(number), result)
+
+    def get(self, number: int) -> bytes | None:
+        """Return a result, or None if there is none.
+
+        Args:
+            number: Number of the job.
+        """
+        found = read_checked(self.path(number), MAGIC, self._key(number))
+        return None if found is None else bytes(found)
+
+    def missing(self) -> list[int]:
+        """Return the numbers of jobs without a result. Cost: every file is read, to compare its checksum."""
+        present = {path.name for path in self.folder.glob("*.result")} if self.folder.is_dir() else set[str]()
+        return [
+            number
+            for number in range(len(self._work))
+            if self.path(number).name not in present or self.get(number) is None
+        ]
+
+    def in_order(self) -> Iterator[bytes]:
+        """Yield all results in the order of the jobs.
+
+        Raises:
+            DataError: One is missing.
+        """
+        for number in range(len(self._work)):
+            result = self.get(number)
+            if result is None:
+                raise DataError(f"expected the result of {self._work.place(number)} in {self.folder}, got none")
+            yield result
+
+    def remove(self) -> None:
+        """Delete the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _key(self, number: int) -> str:
+        return f"{self._work.digest} {number}"

@@ -1,0 +1,283 @@
+"""Runners: where jobs run. A runner maps integers to threads, processes or Ray tasks, and knows no operation.
+
+The contract: `run` yields one `JobResult` for each number, in any order. A job may run more than once, for example
+because a machine was lost, and only one of its results is used. A result whose worker died is `lost`; the coordinator
+repeats the job. Closing the generator ends the workers.
+"""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import socket
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import PlanError
+from penstock.flow.limits import PrefetchLimits, cores, free_memory
+from penstock.flow.ordered_map import OrderedMap
+from penstock.jobs.work_plan import WorkPlan
+
+RUNNERS = {
+    "threads": "penstock.jobs.runners:ThreadRunner",
+    "processes": "penstock.jobs.runners:ProcessRunner",
+    "ray": "penstock.jobs.ray_runner:RayRunner",
+}
+
+
+@dataclass(frozen=True)
+class JobResources:
+    """Resources of one job.
+
+    Args:
+        cpus: Cores, and threads of a job. The default is 1.
+        memory: Bytes. Fewer jobs run at a time where the machine has less. The default is None: not bounded.
+        gpus: GPUs, also fractions. Only Ray schedules them. The default is 0.
+
+    Raises:
+        PlanError: A number is out of range.
+
+    Example:
+        >>> JobResources(cpus=2).threads, JobResources(cpus=1).threads
+        (2, 0)
+    """
+
+    cpus: int = 1
+    memory: int | None = None
+    gpus: float = 0
+
+    def __post_init__(self) -> None:
+        if self.cpus < 1 or self.gpus < 0 or (self.memory is not None and self.memory < 1):
+            raise PlanError(f"expected cpus and memory of at least 1 and gpus of at least 0, got {self}")
+
+    @property
+    def threads(self) -> int:
+        """Threads of a job; 0 works in the caller."""
+        return self.cpus if self.cpus > 1 else 0
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """What became of a job.
+
+    Args:
+        number: Number of the job.
+        result: Its result, or None.
+        error: Why there is none, or `""`.
+        lost: Whether the worker died, so that the job may succeed elsewhere.
+        seconds: Time that the job took.
+
+    Example:
+        >>> JobResult(3, None, "the process died (signal 9)", lost=True).lost
+        True
+    """
+
+    number: int
+    result: bytes | None
+    error: str = ""
+    lost: bool = False
+    seconds: float = 0.0
+
+
+def run_job(work: WorkPlan, number: int, threads: int) -> JobResult:
+    """Run a job. An error of the job is part of the result.
+
+    Args:
+        work: The work plan.
+        number: Number of the job.
+        threads: Threads that the job may use; 0 works in the caller.
+    """
+    begin = time.perf_counter()
+    try:
+        result, error = work.run(number, threads=threads), ""
+    except Exception as failure:  # noqa: BLE001 - reported with the range of the job
+        result, error = None, f"{type(failure).__name__}: {failure}"
+    return JobResult(number, result, error, False, time.perf_counter() - begin)
+
+
+class Runner(ABC):
+    """Where jobs run.
+
+    Args:
+        resources: Resources of one job. The default is one core.
+
+    Example:
+        >>> runner: Runner = ThreadRunner(2, JobResources(cpus=2))
+        >>> runner.resources.threads
+        2
+    """
+
+    def __init__(self, resources: JobResources | None = None) -> None:
+        self.resources = resources or JobResources()
+
+    @abstractmethod
+    def run(self, work: WorkPlan, numbers: Sequence[int]) -> Generator[JobResult]:
+        """Yield the result of each job, in any order.
+
+        Args:
+            work: The work plan.
+            numbers: Numbers of the jobs.
+        """
+
+
+class ThreadRunner(Runner):
+    """Jobs on threads of this process, or in the caller. Results come in the order of the numbers.
+
+    Args:
+        jobs: Jobs at a time. 0 works in the caller. The default is None: all cores.
+        resources: Resources of one job. The default is one core.
+
+    Raises:
+        PlanError: `jobs` is below 0.
+
+    Example:
+        >>> ThreadRunner(4).jobs
+        4
+    """
+
+    def __init__(self, jobs: int | None = None, resources: JobResources | None = None) -> None:
+        super().__init__(resources)
+        self.jobs = _at_a_time(jobs, self.resources)
+
+    def run(self, work: WorkPlan, numbers: Sequence[int]) -> Generator[JobResult]:
+        """Yield the results in the order of the numbers."""
+        threads = self.resources.threads
+
+        def work_on(number: int) -> JobResult:
+            return run_job(work, number, threads)
+
+        with OrderedMap(work_on, numbers, PrefetchLimits(self.jobs)) as results:
+            yield from results
+
+
+class ProcessRunner(Runner):
+    """Jobs on processes of this machine.
+
+    The processes are started with the interpreter of this one and do not import its main module. They end when this
+    process ends, also if it is killed. A process that dies is replaced.
+
+    Args:
+        jobs: Processes. The default is None: all cores, if there is enough memory.
+        resources: Resources of one job. The default is one core.
+
+    Raises:
+        PlanError: `jobs` is below 0.
+
+    Example:
+        >>> ProcessRunner(2).jobs
+        2
+    """
+
+    def __init__(self, jobs: int | None = None, resources: JobResources | None = None) -> None:
+        super().__init__(resources)
+        self.jobs = max(_at_a_time(jobs, self.resources), 1)
+
+    def run(self, work: WorkPlan, numbers: Sequence[int]) -> Generator[JobResult]:
+        """Yield the results in the order in which they are ready."""
+        waiting = deque(numbers)
+        workers: list[_Worker] = []
+        try:
+            while waiting or workers:
+                while waiting and len(workers) < self.jobs:
+                    workers.append(_Worker(work, self.resources.threads, waiting.popleft()))
+                ready = wait([worker.connection for worker in workers])
+                for worker in [worker for worker in workers if worker.connection in ready]:
+                    yield (result := worker.result())
+                    if not result.lost and waiting:
+                        worker.begin(waiting.popleft())
+                    else:
+                        workers.remove(worker)
+                        worker.stop()
+        finally:
+            for worker in workers:
+                worker.stop()
+
+
+class _Worker:
+    """A process that runs one job after the other, and a connection to it."""
+
+    def __init__(self, work: WorkPlan, threads: int, number: int) -> None:
+        ours, theirs = socket.socketpair()
+        environment = {**os.environ, "PYTHONPATH": _python_path()}
+        command = [sys.executable, "-m", "penstock.jobs.worker", str(theirs.fileno()), str(threads)]
+        with theirs:
+            self.process = subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=environment
+            )
+        self.connection = Connection(ours.detach())
+        self.number = number
+        with suppress(BrokenPipeError, ConnectionResetError):  # the process died already: `result` says so
+            self.connection.send_bytes(work.encode())
+        self.begin(number)
+
+    def begin(self, number: int) -> None:
+        """Begin a job."""
+        self.number = number
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.connection.send_bytes(str(number).encode())
+
+    def result(self) -> JobResult:
+        """Wait for the result of the job; if the process died, the job is lost."""
+        try:
+            seconds = float(self.connection.recv_bytes())
+            error = self.connection.recv_bytes().decode()
+            result = None if error else self.connection.recv_bytes()
+        except (EOFError, ConnectionResetError):
+            code = self.process.wait()
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            return JobResult(self.number, None, f"the process died ({how})", lost=True)
+        return JobResult(self.number, result, error, False, seconds)
+
+    def stop(self) -> None:
+        """End the process at once."""
+        self.connection.close()
+        self.process.kill()
+        self.process.wait()
+
+
+def _python_path() -> str:
+    """The path by which a new process finds this package, before what the environment has."""
+    package = str(Path(__file__).parents[2])
+    return os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def _at_a_time(jobs: int | None, resources: JobResources) -> int:
+    """How many jobs run at a time: `jobs` or all cores, within the free memory."""
+    if jobs is not None and jobs < 0:
+        raise PlanError(f"expected jobs >= 0, got {jobs}")
+    count = max(cores() // resources.cpus, 1) if jobs is None else jobs
+    return count if resources.memory is None else max(min(count, free_memory() // resources.memory), min(count, 1))
+
+
+def runner_of(name: str, jobs: int | None = None, resources: JobResources | None = None, **options: Any) -> Runner:
+    """Return a runner by its name.
+
+    Args:
+        name: `"threads"`, `"processes"` or `"ray"`.
+        jobs: Jobs at a time. The default is None: all cores.
+        resources: Resources of one job. The default is one core.
+        options: Options of the runner, such as `address` of Ray.
+
+    Returns:
+        The runner.
+
+    Raises:
+        PlanError: No runner has that name.
+        MissingExtraError: Ray is not installed.
+
+    Example:
+        >>> runner_of("threads", 2).jobs
+        2
+    """
+    if name not in RUNNERS:
+        raise PlanError(f"expected a runner among {list(RUNNERS)}, got {name!r}")
+    return pkgutil.resolve_name(RUNNERS[name])(jobs, resources, **options)

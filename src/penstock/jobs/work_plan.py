@@ -1,0 +1,221 @@
+"""`WorkPlan`: a JSON file that says what is to be done, on which data, and in which parts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from penstock.core.arrays import IntArray
+from penstock.core.narrowing import is_dict
+from penstock.errors import FormatError, PlanError
+from penstock.files import write_atomic
+from penstock.jobs.operation import LEAST_BYTES, OPENED, Operation, open_operation
+
+VERSION = 1
+MOST_BYTES = 1 << 30
+WANTED_JOBS = 256
+
+
+class WorkRange(NamedTuple):
+    """Blocks of one job.
+
+    Attributes:
+        first: The first block.
+        last: The block after the last one.
+
+    Example:
+        >>> first, last = WorkRange(2, 5)
+        >>> last - first
+        3
+    """
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class WorkPlan:
+    """An operation, its arguments, the fingerprint of its data, and the ranges of the jobs.
+
+    Args:
+        operation: Name of the operation.
+        arguments: Plain values.
+        fingerprint: Fingerprint of the data.
+        ranges: Blocks of each job. They cover all blocks, in order.
+
+    Example:
+        >>> import penstock, tempfile
+        >>> data = penstock.from_arrays({"rewards": [1.0, 2.0, 4.0]}, lengths=[2, 1])
+        >>> place = str(penstock.convert(data, tempfile.mkdtemp() + "/data").out)
+        >>> work = WorkPlan.make("stats", {"location": place})
+        >>> work.operation, work.ranges
+        ('stats', (WorkRange(first=0, last=1),))
+    """
+
+    operation: str
+    arguments: Mapping[str, Any]
+    fingerprint: str
+    ranges: tuple[WorkRange, ...]
+
+    @classmethod
+    def make(cls, operation: str, arguments: Mapping[str, Any], *, range_bytes: int | None = None) -> WorkPlan:
+        """Open the data, and cut it into ranges.
+
+        Args:
+            operation: Name of the operation.
+            arguments: Plain values.
+            range_bytes: Bytes of a range. The default is None: a 256th of the data, from 16 MiB to 1 GiB.
+
+        Raises:
+            DataError: No operation has that name.
+            PlanError: `range_bytes` is below 1.
+        """
+        with open_operation(operation, arguments) as opened:
+            ranges = cut_ranges(opened.weights(), range_bytes, opened.least_bytes)
+            return cls(operation, dict(arguments), opened.fingerprint, ranges)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the work plan, in hexadecimal digits."""
+        return hashlib.sha256(self.encode()).hexdigest()
+
+    def __len__(self) -> int:
+        return len(self.ranges)
+
+    def encode(self) -> bytes:
+        """Return the text of the file, the same for equal plans."""
+        entries = {
+            "penstock_work": VERSION,
+            "operation": self.operation,
+            "arguments": dict(self.arguments),
+            "fingerprint": self.fingerprint,
+            "ranges": [list(each) for each in self.ranges],
+        }
+        return (json.dumps(entries, sort_keys=True) + "\n").encode()
+
+    @classmethod
+    def decode(cls, text: bytes, path: object = None) -> WorkPlan:
+        """Return the work plan that `encode` wrote.
+
+        Args:
+            text: The text.
+            path: The file, for messages. The default is None.
+
+        Raises:
+            FormatError: The text is something else.
+        """
+        try:
+            data: Any = json.loads(text)
+            if not is_dict(data) or data.get("penstock_work") != VERSION:
+                raise FormatError(f"expected a work plan of version {VERSION}, got {text[:80]!r}", path=path)
+            ranges = tuple(WorkRange(int(first), int(last)) for first, last in data["ranges"])
+            work = cls(str(data["operation"]), dict(data["arguments"]), str(data["fingerprint"]), ranges)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            if isinstance(error, FormatError):
+                raise
+            raise FormatError(f"expected a work plan, got {error!r}", path=path) from error
+        ends = [0, *(each.last for each in ranges)]
+        if any(first != end or last < first for (first, last), end in zip(ranges, ends[:-1], strict=True)):
+            raise FormatError("expected ranges that follow each other, got gaps or overlaps", path=path)
+        return work
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> WorkPlan:
+        """Read a work plan.
+
+        Args:
+            path: The file.
+
+        Raises:
+            FormatError: The file is something else.
+        """
+        return cls.decode(Path(path).read_bytes(), path)
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the work plan to a new file, atomically.
+
+        Args:
+            path: The file.
+
+        Raises:
+            FileExistsError: The file has another work plan. The same one is left unchanged.
+        """
+        place = Path(path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.is_file() and place.read_bytes() == self.encode():
+            return
+        write_atomic(place, self.encode(), overwrite=False)
+
+    def opened(self) -> Operation:
+        """Return the operation, which this process keeps open for further jobs.
+
+        Raises:
+            StateError: The data changed since the work plan was made.
+        """
+        return OPENED.get(self.digest, self.operation, self.arguments, self.fingerprint)
+
+    def run(self, number: int, *, threads: int = 0) -> bytes:
+        """Run one job; return its result.
+
+        Args:
+            number: Number of the job, from 0.
+            threads: Threads to use. The default is 0: work in the caller.
+
+        Raises:
+            PlanError: There is no job of that number.
+            StateError: The data changed since the work plan was made.
+        """
+        if not 0 <= number < len(self):
+            raise PlanError(f"expected a job within 0:{len(self)}, got {number}")
+        return self.opened().run(*self.ranges[number], threads=threads)
+
+    def place(self, number: int) -> str:
+        """Return the number and the range of a job for people.
+
+        Args:
+            number: Number of the job.
+        """
+        return f"job {number} ({self.opened().describe(*self.ranges[number])})"
+
+
+def cut_ranges(
+    weights: IntArray, range_bytes: int | None = None, least_bytes: int = LEAST_BYTES
+) -> tuple[WorkRange, ...]:
+    """Cut blocks into ranges of about equal bytes.
+
+    Args:
+        weights: `[B]` bytes of each block.
+        range_bytes: Bytes of a range. A block that is larger has its own. The default is None: a 256th of all, at most
+            1 GiB.
+        least_bytes: Least bytes of a range by default. The default is 16 MiB.
+
+    Returns:
+        Consecutive ranges, which cover all blocks.
+
+    Raises:
+        PlanError: `range_bytes` is below 1.
+
+    Example:
+        >>> [tuple(each) for each in cut_ranges(np.array([5, 5, 5, 50, 5]), 10)]
+        [(0, 2), (2, 3), (3, 4), (4, 5)]
+    """
+    if range_bytes is not None and range_bytes < 1:
+        raise PlanError(f"expected ranges of at least 1 byte, got {range_bytes}")
+    ends = np.cumsum(weights)
+    total = int(ends[-1]) if len(ends) else 0
+    size = max(min(total // WANTED_JOBS, MOST_BYTES), least_bytes) if range_bytes is None else range_bytes
+    ranges: list[WorkRange] = []
+    first = begin = 0
+    while first < len(ends):
+        last = max(int(np.searchsorted(ends, begin + size, "right")), first + 1)
+        ranges.append(WorkRange(first, last))
+        first, begin = last, int(ends[last - 1])
+    return tuple(ranges)

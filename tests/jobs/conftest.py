@@ -1,0 +1,31 @@
+"""A dataset with episodes of very different lengths, in small ranges, that all runners work on."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import penstock
+
+
+@pytest.fixture(scope="session")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = np.random.default_rng(17)
+    lengths = np.concatenate([rng.integers(1, 60, 50), [9000], rng.integers(1, 60, 40)])
+    n, episodes = int(lengths.sum()), len(lengths)
+    columns = {
+        "observations": rng.standard_normal((n + episodes, 8)).astype("f4"),
+        "pixels": rng.integers(0, 256, (n, 32, 32, 3)).astype("u1"),
+        "rewards": rng.standard_normal(n),
+        "terminations": np.zeros(n, bool),
+        "task": rng.integers(0, 3, episodes),
+    }
+    columns["rewards"][[3, 9000]] = np.nan
+    data = penstock.from_arrays(columns, lengths=lengths)
+    path = tmp_path_factory.mktemp("jobs") / "recording"
+    penstock.convert(data, path, certificate=False)
+    return path

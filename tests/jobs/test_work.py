@@ -1,0 +1,232 @@
+"""Work plans, results and coordinators: equal to one run, whatever dies, is doubled or comes late."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import penstock
+from penstock.errors import DataError, FormatError, LockedError, PlanError, StateError, WorkerError
+from penstock.jobs.coordinator import JOURNAL, finish_work, missing_jobs, run_share, run_work
+from penstock.jobs.packed import pack, unpack
+from penstock.jobs.results import ResultFolder
+from penstock.jobs.runners import JobResources, JobResult, ProcessRunner, Runner, ThreadRunner, run_job
+from penstock.jobs.work_plan import WorkPlan, cut_ranges
+
+SMALL = 1_000_000
+
+
+@pytest.fixture
+def work(recording: Path) -> WorkPlan:
+    arguments = {"location": str(recording), "by": "task"}
+    return WorkPlan.make("stats", arguments, range_bytes=SMALL)
+
+
+@pytest.fixture
+def expected(recording: Path) -> object:
+    return penstock.statistics(penstock.open(recording), by="task")
+
+
+class Unreliable(Runner):
+    """Runs jobs in a random order, some twice; loses the first attempts of some."""
+
+    def __init__(self, seed: int, losses: int) -> None:
+        super().__init__()
+        self.random = random.Random(seed)
+        self.losses = losses
+        self.lost = 0
+
+    def run(self, work: WorkPlan, numbers: Sequence[int]) -> Generator[JobResult]:
+        order = [*numbers, *self.random.sample(list(numbers), len(numbers) // 2)]
+        self.random.shuffle(order)
+        for number in order:
+            if self.losses and self.random.random() < 0.3:
+                self.losses -= 1
+                self.lost += 1
+                yield JobResult(number, None, "the process died (signal 9)", lost=True)
+            else:
+                yield run_job(work, number, 0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lost_and_doubled_jobs_change_nothing(seed: int, work: WorkPlan, expected: object, tmp_path: Path) -> None:
+    runner = Unreliable(seed, 4)
+    report = run_work(work, tmp_path, runner)
+    assert report.lost == runner.lost > 0
+    assert finish_work(work, tmp_path) == expected
+
+
+@pytest.mark.parametrize("runner", [ThreadRunner(0), ThreadRunner(3), ProcessRunner(2)], ids=["caller", "threads", "2"])
+def test_runners_are_equal(runner: Runner, work: WorkPlan, expected: object, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    report = run_work(work, tmp_path, runner, on_job=lambda *counts: seen.append(counts))
+    assert (report.done, report.earlier, report.failures) == (len(work), 0, {})
+    assert seen == [(i, len(work)) for i in range(len(work) + 1)]
+    assert finish_work(work, tmp_path) == expected
+
+
+def children() -> list[int]:
+    pid = os.getpid()
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_processes_that_are_killed_are_replaced(work: WorkPlan, expected: object, tmp_path: Path) -> None:
+    killed: list[int] = []
+
+    def kill(done: int, _: int) -> None:
+        if done in (1, 4):
+            for child in set(children()) - set(killed):
+                os.kill(child, signal.SIGKILL)
+                killed.append(child)
+
+    before = children()
+    report = run_work(work, tmp_path, ProcessRunner(2), on_job=kill)
+    assert report.lost >= 2
+    assert report.failures == {}
+    assert children() == before
+    assert finish_work(work, tmp_path) == expected
+
+
+def test_a_job_that_always_kills_its_worker_fails_with_its_range(work: WorkPlan, tmp_path: Path) -> None:
+    class Deadly(Runner):
+        def run(self, work: WorkPlan, numbers: Sequence[int]) -> Generator[JobResult]:
+            for number in numbers:
+                if number == 1:
+                    yield JobResult(1, None, "the process died (signal 9)", lost=True)
+                else:
+                    yield run_job(work, number, 0)
+
+    with pytest.raises(WorkerError, match=r"1 failed job: job 1 \(blocks \d+ to \d+ of .*signal 9"):
+        run_work(work, tmp_path, Deadly())
+    report = run_work(work, tmp_path, Deadly(), max_failures=1)
+    assert list(report.failures) == [1]
+    assert missing_jobs(work, tmp_path) == [1]
+    with pytest.raises(DataError, match=r"missing are job 1 \(blocks"):
+        finish_work(work, tmp_path)
+    events = [json.loads(line) for line in (tmp_path / JOURNAL).read_text().splitlines()[1:]]
+    assert sum(event["event"] == "lost" for event in events) == 8
+
+
+CRASHING = """
+import os, signal, sys
+from pathlib import Path
+from penstock.jobs import WorkPlan, run_work, JobResult
+from penstock.jobs.runners import ProcessRunner
+work, folder, last = WorkPlan.read(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+def on_job(done, total):
+    if done >= last:
+        os.kill(os.getpid(), signal.SIGKILL)
+run_work(work, folder, ProcessRunner(2), on_job=on_job)
+"""
+
+
+def test_a_killed_coordinator_goes_on(work: WorkPlan, expected: object, tmp_path: Path) -> None:
+    plan, folder = tmp_path / "plan.json", tmp_path / "results"
+    work.write(plan)
+    for last in (0, 2, 5):
+        command = [sys.executable, "-c", CRASHING, str(plan), str(folder), str(last)]
+        # The call ends when every process has closed its standard error: no worker outlives its coordinator.
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert len(work) - len(missing_jobs(work, folder)) >= last
+    with (folder / JOURNAL).open("ab") as journal:
+        journal.write(b'{"event": "do')  # half a line
+    report = run_work(work, folder)
+    assert 5 <= report.earlier < len(work)
+    assert finish_work(work, folder) == expected
+    assert all(json.loads(line) for line in (folder / JOURNAL).read_text().splitlines())
+
+
+def test_tasks_of_an_array_need_nothing_of_each_other(work: WorkPlan, expected: object, tmp_path: Path) -> None:
+    for index in (2, 0, 1, 1):
+        run_share(work, tmp_path, index, 3)
+    assert finish_work(work, tmp_path) == expected
+    assert run_share(work, tmp_path, 0, 1).earlier == len(work)
+    with pytest.raises(PlanError, match="index within 0:3, got 3"):
+        run_share(work, tmp_path, 3, 3)
+
+
+def test_damaged_results_are_made_again(work: WorkPlan, expected: object, tmp_path: Path) -> None:
+    run_work(work, tmp_path)
+    results = ResultFolder(tmp_path, work)
+    results.path(0).write_bytes(results.path(0).read_bytes()[:-1])
+    results.path(1).write_bytes(results.path(2).read_bytes())  # of another job
+    assert missing_jobs(work, tmp_path) == [0, 1]
+    assert run_work(work, tmp_path).done == 2
+    assert finish_work(work, tmp_path) == expected
+
+
+def test_one_coordinator_at_a_time(work: WorkPlan, tmp_path: Path) -> None:
+    def again(done: int, _: int) -> None:
+        if done == 0:
+            with pytest.raises(LockedError, match="another run of the same work plan"):
+                run_work(work, tmp_path)
+
+    run_work(work, tmp_path, on_job=again)
+
+
+def test_changed_data_are_refused(tmp_path: Path) -> None:
+    place = tmp_path / "data"
+    penstock.convert(penstock.from_arrays({"rewards": np.arange(3.0)}, [3]), place)
+    work = WorkPlan.make("stats", {"location": str(place)})
+    penstock.convert(penstock.from_arrays({"rewards": np.arange(4.0)}, [4]), place, overwrite=True)
+    for run in (run_work, lambda *given: run_share(*given, 0, 1)):
+        with pytest.raises(StateError, match="got data that changed since; make a new plan"):
+            run(work, tmp_path / "results")
+
+
+def test_plans_are_files(work: WorkPlan, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    work.write(plan)
+    work.write(plan)
+    assert WorkPlan.read(plan) == work
+    with pytest.raises(FileExistsError):
+        WorkPlan.make("stats", {"location": work.arguments["location"]}).write(plan)
+    for wrong in (b"{}", b"[", b'{"penstock_work": 1}', work.encode().replace(b"[0, ", b"[1, ", 1)):
+        plan.write_bytes(wrong)
+        with pytest.raises(FormatError):
+            WorkPlan.read(plan)
+    with pytest.raises(DataError, match="did you mean 'stats'"):
+        WorkPlan.make("stat", {})
+
+
+def test_ranges_cover_all_blocks_by_bytes() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        weights = rng.integers(0, 1000, rng.integers(0, 40))
+        size = int(rng.integers(1, 3000))
+        ranges = cut_ranges(weights, size)
+        assert [block for first, last in ranges for block in range(first, last)] == list(range(len(weights)))
+        assert all(weights[a:b].sum() <= size or b - a == 1 for a, b in ranges)
+    assert 256 <= len(cut_ranges(np.full(100_000, 1 << 20))) <= 258
+    with pytest.raises(PlanError):
+        cut_ranges(np.ones(1), 0)
+
+
+def test_resources() -> None:
+    with pytest.raises(PlanError):
+        JobResources(cpus=0)
+    assert ProcessRunner(8, JobResources(memory=1 << 60)).jobs == 1
+    assert ThreadRunner(0, JobResources(memory=1 << 60)).jobs == 0
+
+
+def test_packed_values_are_equal() -> None:
+    value = {"a": np.arange(6, dtype="<f4").reshape(2, 3), "b": [None, "x", float("inf"), {"c": np.zeros((0, 2))}]}
+    again = unpack(pack(value))
+    assert again["a"].tolist() == value["a"].tolist()
+    assert again["b"][3]["c"].shape == (0, 2)
+    assert again["b"][:3] == value["b"][:3]
+    for wrong in (b"", b"\xff" * 20, pack(value)[:9]):
+        with pytest.raises(FormatError):
+            unpack(wrong)
