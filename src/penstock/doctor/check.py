@@ -108,7 +108,7 @@ def format_findings(dataset: DatasetFiles, deep: bool, options: Mapping[str, Any
 
 
 def merged_report(located: LocatedData, findings: list[Finding], report: Report | FormatError) -> Report:
-    """Return the report of a dataset, of the findings of its formats and those of its values.
+    """Return the report of a dataset, from the findings of its formats and of its values.
 
     Args:
         located: The dataset.

@@ -247,7 +247,7 @@ class Examination:
         return Report(tuple(sorted(findings, key=lambda f: LEVELS.index(f.level))), table, measures.digests)
 
     def _partial(self) -> Iterator[Finding]:
-        """What was not read."""
+        """Yield a finding that names unread episodes or columns."""
         total = len(self._source)
         if len(self._chosen) < total:
             looked = f"looked at {len(self._chosen):,} of {counted(total, 'episode')}; --deep looks at all"
