@@ -10,14 +10,24 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from penstock.cli.loaders import LOADER_HELP, find_plan
 from penstock.cli.options import From, Opening, Storage, pairs, stores
 from penstock.cli.scene import road_of
 from penstock.cli.show import Json, print_json
+from penstock.errors import StateError
+from penstock.load.ticket import Ticket
 from penstock.viewer.server import ViewerServer
 
 
 def serve(
-    locations: Annotated[list[str], typer.Argument(metavar="LOCATION...", help="Paths, URLs, ids or patterns.")],
+    locations: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[LOCATION...]", help="Paths, URLs, ids or patterns; with --loader also a ticket."),
+    ] = None,
+    loader: Annotated[str | None, typer.Option("--loader", metavar="FILE:NAME", help=LOADER_HELP)] = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", min=1, help="Samples of a batch, if FILE:NAME is a MapDataset.")
+    ] = None,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; by default a free one.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
     curation: Annotated[
@@ -35,24 +45,44 @@ def serve(
 ) -> None:
     """Look at datasets in the browser: findings, episodes, pictures and curves. Tag, rate and exclude episodes.
 
-    The pages are for this machine only (127.0.0.1), and the address has a secret token. End the server with Ctrl-C.
+    With --loader, a page shows what the loader will serve, and another one the rows of a batch in their episodes. The
+    pages are for this machine only (127.0.0.1), and the address has a secret token. End the server with Ctrl-C.
 
     Example: penstock serve ./cartpole ./kitchen
     """
-    given = next(filter(None, stores(storage, *locations)), None)
+    places, ticket = _places(locations or [], with_loader=loader is not None)
+    given = next(filter(None, stores(storage, *places)), None)
     with ViewerServer(
-        locations,
+        places,
         format=source,
         port=port,
         curation=curation,
         storage_options=given,
         road=road_of(semantic_map, meta),
+        loader=None if loader is None else find_plan(loader, batch_size),
+        place=loader or "",
+        ticket=ticket,
         **pairs(opening, "--open"),
     ) as server:
         if as_json:
-            print_json({"address": server.address})
+            print_json({"address": server.start})
         else:
-            Console(soft_wrap=True).print(Text(f"the viewer is at {server.address}"))
+            Console(soft_wrap=True).print(Text(f"the viewer is at {server.start}"))
         if browser:
-            webbrowser.open(server.address)
+            webbrowser.open(server.start)
         server.run()
+
+
+def _places(locations: list[str], *, with_loader: bool) -> tuple[list[str], Ticket | None]:
+    """Locations, and the ticket among them: with a loader, what looks like one and is no file."""
+    places: list[str] = []
+    ticket: Ticket | None = None
+    for location in locations:
+        try:
+            named = Ticket.parse(location) if with_loader and not Path(location).exists() else None
+        except StateError:
+            named = None
+        if named is None:
+            places.append(location)
+        ticket = named or ticket
+    return places, ticket

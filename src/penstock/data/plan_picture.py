@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -138,8 +138,10 @@ class PlanPicture:
 
     Args:
         chain: Source, transforms and functions of the dataset.
+        fingerprint: Fingerprint of the plan, whose first digits are in batch tickets.
         epoch: Number of the epoch.
         length: Samples of that epoch, or None if it has no end.
+        start: First position of that epoch.
         positions: `[n]` int64, positions of the samples of the batches.
         edges: `[b + 1]` int64, first sample of each batch in `positions`, and the end.
         rows: One line for each range of rows, as `planned_rows` has them, and `part`, the number of its part.
@@ -158,8 +160,10 @@ class PlanPicture:
     """
 
     chain: tuple[str, ...]
+    fingerprint: str
     epoch: int
     length: int | None
+    start: int
     positions: IntArray
     edges: IntArray
     rows: Columns
@@ -195,8 +199,10 @@ class PlanPicture:
         span = range(begin, begin + (length if length <= ENDLESS // 2 else ENDLESS_EPOCH))
         return cls(
             chain=dataset.chain,
+            fingerprint=dataset.plan.fingerprint,
             epoch=epoch,
             length=length if length <= ENDLESS // 2 else None,
+            start=begin,
             positions=positions,
             edges=edges,
             rows=lines,
@@ -206,6 +212,11 @@ class PlanPicture:
             mixing=_mixing(dataset, view, span, lines, len(edges) - 1),
             shares=_shares(dataset, view, span, parts, part_of),
         )
+
+    @property
+    def end(self) -> int | None:
+        """Position after the epoch, or None if it has no end."""
+        return None if self.length is None else self.start + self.length
 
     @property
     def padding(self) -> float:
@@ -362,26 +373,3 @@ def _percent(share: float) -> str:
 
 def _batches(n: int) -> str:
     return "1 batch" if n == 1 else f"{n:,} batches"
-
-
-def as_plain(picture: PlanPicture) -> dict[str, Any]:
-    """Return the figures of a picture as plain values, for JSON.
-
-    Args:
-        picture: The picture.
-    """
-    rows = {name: picture.rows[name].tolist() for name in picture.rows}
-    return {
-        "chain": list(picture.chain),
-        "epoch": picture.epoch,
-        "length": picture.length,
-        "first": int(picture.positions[0]),
-        "last": int(picture.positions[-1]),
-        "edges": picture.edges.tolist(),
-        "widths": picture.widths.tolist(),
-        "rows": rows,
-        "sources": list(picture.sources),
-        "parts": list(picture.parts),
-        "padding": picture.padding,
-        "sentences": list(picture.sentences),
-    }

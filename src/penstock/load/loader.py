@@ -64,6 +64,9 @@ class Loader:
         allow_empty: Whether to allow datasets without a batch, for runs where some processes have no data. The default
             is False.
 
+    Attributes:
+        dataset: The dataset.
+
     Raises:
         ArgumentError: `dataset` is something else, such as an `EpisodeDataset`.
         PlanError: An argument is impossible, or the dataset has no batch. The message has the reason. A stream without
@@ -95,7 +98,7 @@ class Loader:
     ) -> None:
         if _is_pipeline(dataset):
             _refuse_for_pipelines(batch_size=batch_size, drop_last=drop_last, threads=threads, prefetch=prefetch)
-        self._dataset = dataset
+        self.dataset = dataset
         self.ranks = ranks(rank, world)
         most = 0 if _is_pipeline(dataset) else 1 if isinstance(dataset, IterDataset) else None
         self.limits = PrefetchLimits(threads, prefetch, memory, most)
@@ -121,7 +124,7 @@ class Loader:
     def __repr__(self) -> str:
         source = self._cursor.source
         size = f", batch_size={source.batch_size}" if isinstance(source, PositionSource) else ""
-        return f"Loader({self._dataset!r}{size}, rank={self.ranks.rank}, world={self.ranks.world})"
+        return f"Loader({self.dataset!r}{size}, rank={self.ranks.rank}, world={self.ranks.world})"
 
     @property
     def even(self) -> bool:

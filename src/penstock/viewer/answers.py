@@ -35,7 +35,7 @@ def not_served(message: str) -> Any:
     """Return an answer of code 404.
 
     Args:
-        message: What there is not.
+        message: The missing thing.
     """
     responses: Any = require("starlette.responses", "serve")
     return responses.JSONResponse({"error": message}, 404)

@@ -6,23 +6,33 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.errors import require
-from penstock.viewer.answers import page
+from penstock.viewer.answers import answer, page
 from penstock.viewer.dataset_routes import dataset_routes
 from penstock.viewer.guard import Guard
+from penstock.viewer.loader_routes import loader_routes
 from penstock.viewer.viewed import ViewedDataset
+from penstock.viewer.viewed_loader import ViewedLoader
 
 
-def create_app(datasets: Sequence[ViewedDataset], token: str) -> Any:
+def create_app(datasets: Sequence[ViewedDataset], token: str, *, loader: ViewedLoader | None = None) -> Any:
     """Return the ASGI application.
 
     Args:
         datasets: Datasets with different names.
         token: Secret that requests must have, as `?token=` or in the cookie.
+        loader: Loader with pages. The default is None.
 
     Raises:
         MissingExtraError: Starlette is not installed.
     """
     applications: Any = require("starlette.applications", "serve")
     routing: Any = require("starlette.routing", "serve")
-    routes = [routing.Route("/", page), routing.Route("/static/{path}", page), *dataset_routes(datasets)]
+    pages = {"datasets": len(datasets), "plan": loader is not None}
+    routes = [
+        routing.Route("/", page),
+        routing.Route("/static/{path}", page),
+        routing.Route("/pages", answer(lambda _: pages)),
+        *dataset_routes(datasets),
+        *([] if loader is None else loader_routes(loader)),
+    ]
     return Guard(applications.Starlette(routes=routes), token)

@@ -1,10 +1,10 @@
-"""`ViewerServer`: the viewer of datasets as a server on this machine."""
+"""`ViewerServer`: the viewer of datasets and of a loader as a server on this machine."""
 
 from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -13,33 +13,44 @@ from typing import Any, Self
 from penstock.data.curation import Curation, default_path
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.located import LocatedData, locate
+from penstock.data.map_dataset import MapDataset
+from penstock.data.planned_rows import source_name
 from penstock.domains.driving.map import MapAPI
 from penstock.errors import ArgumentError, PenstockError, require
 from penstock.formats.base.source import Source
+from penstock.load.loader import Loader
+from penstock.load.ticket import Ticket
 from penstock.locations.location import has_url
 from penstock.viewer.app import create_app
 from penstock.viewer.viewed import ViewedDataset
+from penstock.viewer.viewed_loader import SourcePage, ViewedLoader
 
 HOST = "127.0.0.1"
 
 
 class ViewerServer:
-    """Server of the pages of datasets, on 127.0.0.1. It owns the datasets and its port; `close` releases both.
+    """Server of the pages of datasets and of a loader, on 127.0.0.1.
+
+    It owns the datasets that it opens and its port; `close` releases both. The sources of the loader have pages too.
 
     Args:
-        locations: Paths, ids or URLs of datasets.
+        locations: Paths, ids or URLs of datasets. There may be none if there is a loader.
         format: Name of the format of all of them. The default is None: recognised by content.
         port: Port. The default is 0: a free one.
         curation: File for the marks of the one dataset. The default is None: next to each local dataset.
         storage_options: Options of the stores of URLs, as fsspec calls them. The default is none.
         road: Map of driving logs. The default is None: no map.
+        loader: Loader whose plan and tickets have pages. The caller closes its datasets. The default is None.
+        place: Where the loader is, for titles. The default is `"loader"`.
+        ticket: Ticket of a batch of the loader, to begin with. The default is None.
         options: Options of the format.
 
     Attributes:
         address: Address of the pages. It contains the secret token.
+        start: Address of the page to begin with.
 
     Raises:
-        ArgumentError: There are no locations, or several with one `curation`.
+        ArgumentError: There is nothing to show, or there are several datasets with one `curation`.
         FormatError: `curation` is no curation, or data is damaged.
         StateError: `curation` is for another dataset.
         MissingExtraError: Starlette or uvicorn is not installed.
@@ -63,23 +74,29 @@ class ViewerServer:
         curation: Path | None = None,
         storage_options: Mapping[str, Any] | None = None,
         road: MapAPI | None = None,
+        loader: Loader | None = None,
+        place: str = "loader",
+        ticket: Ticket | None = None,
         **options: Any,
     ) -> None:
-        if not locations:
-            raise ArgumentError("expected at least one dataset, got none")
+        if not locations and loader is None:
+            raise ArgumentError("expected at least one dataset or a loader, got none")
         if curation is not None and len(locations) > 1:
             raise ArgumentError(f"expected one dataset with a file for its marks, got {len(locations)}")
         uvicorn: Any = require("uvicorn", "serve")
         self._opened = ExitStack()
         try:
             self.datasets = self._open(locations, format, curation, storage_options, road, options)
+            viewed = None if loader is None else ViewedLoader(place, loader, self._sources_of(loader))
             self._listener = self._opened.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._listener.bind((HOST, port))
             self._listener.listen(128)  # requests before `run` wait
             token = secrets.token_urlsafe(16)
             self.address = f"http://{HOST}:{self._listener.getsockname()[1]}/?token={token}"
-            app = create_app(self.datasets, token)
+            page = "" if viewed is None else "#plan" if ticket is None else f"#ticket/{ticket}"
+            self.start = self.address + (page if ticket or not locations else "")
+            app = create_app(self.datasets, token, loader=viewed)
             self._server: Any = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
         except BaseException:
             self._opened.close()
@@ -99,15 +116,29 @@ class ViewerServer:
         for location in locations:
             located = locate(location, format=format, storage_options=stores if has_url(location) else None)
             data = self._opened.enter_context(EpisodeDataset(located.open(**options)))
-            number, name = 1, located.name
-            while name in datasets:
-                number += 1
-                name = f"{located.name}-{number}"
+            name = _another_name(located.name, datasets)
             file, message = (curation, "") if curation is not None else _curation_of(located, data.source)
             datasets[name] = ViewedDataset(
                 name, str(located), located.format, data, curation=file, no_curation=message, road=road
             )
         return list(datasets.values())
+
+    def _sources_of(self, loader: Loader) -> list[SourcePage]:
+        """Pages of the sources of a loader. A source that a dataset has already is not shown twice."""
+        pages: list[SourcePage] = []
+        for source in loader.dataset.sources if isinstance(loader.dataset, MapDataset) else ():
+            known = next((each for each in self.datasets if each.fingerprint == source.fingerprint), None)
+            if known is None:
+                place = source_name(source)
+                name = _another_name(Path(place).name, [each.name for each in self.datasets])
+                local = Path(place) if source.location is not None and not has_url(place) else None
+                file, message = _marks_next_to(local, source)
+                kind = type(source).__name__.removesuffix("Source").lower()
+                data = EpisodeDataset(source)
+                known = ViewedDataset(name, place, kind, data, curation=file, no_curation=message)
+                self.datasets.append(known)
+            pages.append(SourcePage(known.name, source.offsets, next(iter(known.contents.cameras), "")))
+        return pages
 
     def run(self) -> None:
         """Answer requests until `stop`, or until the process is interrupted."""
@@ -132,11 +163,26 @@ class ViewerServer:
         self.close()
 
 
+def _another_name(name: str, taken: Container[str]) -> str:
+    """A name that is not taken."""
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}-{number}"
+    return free
+
+
 def _curation_of(located: LocatedData, source: Source) -> tuple[Path | None, str]:
     """The file for marks next to a dataset, or None and why there is none."""
-    if len(located.paths) != 1 or located.datasets[0].url is not None:
+    one = len(located.paths) == 1 and located.datasets[0].url is None
+    return _marks_next_to(located.paths[0] if one else None, source)
+
+
+def _marks_next_to(path: Path | None, source: Source) -> tuple[Path | None, str]:
+    """The file for marks next to a path, or None and why there is none."""
+    if path is None or not path.exists():
         return None, "read-only: --curation FILE is the file for marks of data behind a URL or of several files"
-    file = default_path(located.paths[0])
+    file = default_path(path)
     try:
         if file.exists():
             Curation.read(file).require(source)

@@ -84,6 +84,11 @@ class ViewedDataset:
         self._failure = ""
         self._checking: threading.Thread | None = None
 
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the source."""
+        return self._data.source.fingerprint
+
     def summary(self) -> dict[str, Any]:
         """Name, format and size."""
         return {

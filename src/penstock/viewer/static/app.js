@@ -1,44 +1,74 @@
 // Pages by the part of the address behind "#": "#/" lists datasets, "#/NAME" is a dataset, "#/NAME/12?row=40" an episode.
+// "#plan" is what a loader will serve, "#ticket/DIGITS" one of its batches.
 
 import { json, element } from "./net.js";
 import { datasetPage } from "./dataset.js";
 import { episodePage } from "./episode.js";
+import { planPage } from "./plan.js";
+import { ticketPage } from "./ticket.js";
 
+const pages = json("pages");
 let leave = () => {};
+let turn = 0;
 
 async function show() {
   leave();
   leave = () => {};
-  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
-  const [name, number] = path.split("/").map(decodeURIComponent);
-  const page = document.getElementById("page");
+  const mine = ++turn;
+  const [path, query] = location.hash.replace(/^#/, "").split("?");
+  const [first, ...rest] = path.split("/").map(decodeURIComponent);
+  const options = new URLSearchParams(query || "");
+  const page = element("div", {}); // of its own, so that a page that was left and answers late is not seen
   const crumbs = document.getElementById("crumbs");
   crumbs.replaceChildren();
+  document.getElementById("page").replaceChildren(page);
   try {
-    if (!name) await datasets(page);
-    else {
-      crumbs.append(element("a", { href: `#/${encodeURIComponent(name)}` }, name));
-      if (number !== undefined) crumbs.append(` / episode ${number}`);
-      const options = new URLSearchParams(query || "");
-      leave = number === undefined ? await datasetPage(page, name, options) : await episodePage(page, name, Number(number), options);
-    }
-    document.title = (name ? `${name}${number === undefined ? "" : ` ${number}`} - ` : "") + "penstock";
+    await links(first);
+    const left = first === "plan" ? await titled("plan", () => planPage(page, options))
+      : first === "ticket" ? await titled("batch", () => ticketPage(page, rest[0] || ""))
+      : await ofDataset(page, crumbs, rest[0], rest[1], options);
+    if (mine === turn) leave = left;
+    else left(); // the user has gone on meanwhile
   } catch (error) {
     page.replaceChildren(element("p", { class: "message", role: "alert" }, error.message));
   }
+}
+
+function titled(title, make) {
+  document.title = `${title} - penstock`;
+  return make();
+}
+
+async function ofDataset(page, crumbs, name, number, options) {
+  if (!name) return titled("datasets", () => datasets(page));
+  crumbs.append(element("a", { href: `#/${encodeURIComponent(name)}` }, name));
+  if (number === undefined) return titled(name, () => datasetPage(page, name, options));
+  crumbs.append(` / episode ${number}`);
+  return titled(`${name} ${number}`, () => episodePage(page, name, Number(number), options));
+}
+
+// Links to the pages, if there are others than those of datasets.
+async function links(current) {
+  const known = await pages;
+  const nav = document.getElementById("pages");
+  const listed = [["Datasets", "#/", known.datasets], ["Plan", "#plan", known.plan]].filter(([, , there]) => there);
+  nav.hidden = listed.length < 2;
+  nav.replaceChildren(...listed.map(([text, href]) =>
+    element("a", { href, "aria-current": href === `#${current || "/"}` ? "page" : undefined }, text)));
 }
 
 async function datasets(page) {
   const listed = await json("api/datasets");
   if (listed.length === 1) {
     location.replace(`#/${encodeURIComponent(listed[0].name)}`);
-    return;
+    return () => {};
   }
   const cards = listed.map((data) =>
     element("a", { class: "card", href: `#/${encodeURIComponent(data.name)}` },
       element("strong", {}, data.name),
       element("div", { class: "dim" }, `${data.format}, ${data.episodes.toLocaleString()} episodes, ${data.steps.toLocaleString()} steps`)));
   page.replaceChildren(element("h1", {}, "Datasets"), element("div", { class: "cards" }, ...cards));
+  return () => {};
 }
 
 addEventListener("hashchange", show);

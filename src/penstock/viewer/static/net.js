@@ -54,3 +54,9 @@ export function short(value) {
   if (typeof value !== "number" || Number.isInteger(value)) return String(value);
   return Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3 ? value.toExponential(2) : value.toPrecision(5).replace(/\.?0+$/, "");
 }
+
+// A drawing of the server, as elements of this page. Nothing in it is run: the page allows scripts of its own files only.
+export function drawing(text) {
+  const made = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
+  return document.importNode(made, true);
+}

@@ -1,0 +1,105 @@
+"""Loaders that a command names as `file.py:name` or `package.module:name`. The code is run, a function is called."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol, cast
+
+from penstock.data.map_dataset import MapDataset
+from penstock.errors import PlanError
+from penstock.load.adapter import Adapter
+from penstock.load.loader import Loader
+from penstock.load.ticket import Ticket
+from penstock.load.why import Why
+from penstock.plan.batched import BatchedPlan
+
+LOADER_HELP = (
+    "Where the loader is: file.py:name or package.module:name. The name is that of a Loader, of an adapter such as a "
+    "TorchLoader, or of a function without arguments that returns one. The code is run."
+)
+
+
+class Explains(Protocol):
+    """A `Loader`, or an adapter of one."""
+
+    def why(self, ticket: Ticket | str, column: str | None = None) -> Why:
+        """Return the rows that a ticket names."""
+        ...
+
+
+def find_loader(place: str) -> Explains:
+    """Return the loader at `file.py:name` or `package.module:name`; a function is called to return it.
+
+    Raises `PlanError` if the name does not exist or is not a loader.
+    """
+    target = _named(place)
+    if callable(target) and not hasattr(target, "why"):
+        target = target()
+    if isinstance(target, type) or not hasattr(target, "why"):
+        raise PlanError(
+            f"expected a Loader, a TorchLoader or a function that returns one at {place}, got {type(target).__name__}"
+        )
+    return cast(Explains, target)
+
+
+def find_plan(place: str, batch_size: int | None = None) -> Loader:
+    """Return the loader at `file.py:name`: a `Loader`, that of an adapter, or one of a `MapDataset`.
+
+    A function is called to return it. `batch_size` is for a `MapDataset` alone, by default 64. Raises `PlanError` if
+    the name does not exist or is something else.
+    """
+    target = _named(place)
+    if callable(target) and not isinstance(target, type):
+        target = target()
+    if isinstance(target, MapDataset):
+        planned = isinstance(target.plan, BatchedPlan)
+        return Loader(target, batch_size if planned else batch_size or 64, threads=0)
+    if batch_size is not None:
+        raise PlanError(f"expected no batch size for {place}, which has one; leave it out")
+    if isinstance(target, Adapter):
+        return target.loader
+    if not isinstance(target, Loader):
+        raise PlanError(
+            f"expected a Loader, a TorchLoader, a MapDataset or a function that returns one at {place}, "
+            f"got {type(target).__name__}"
+        )
+    return target
+
+
+def _named(place: str) -> Any:
+    """The object at a place."""
+    where, colon, name = place.rpartition(":")
+    if not (colon and where and name):
+        raise PlanError(f"expected a loader as file.py:name or package.module:name, got {place!r}")
+    value: Any = _module(where)
+    for part in name.split("."):
+        if not hasattr(value, part):
+            raise PlanError(f"expected {name!r} in {where}, got no {part!r} there")
+        value = getattr(value, part)
+    return value
+
+
+def _module(where: str) -> ModuleType:
+    """Import a module by its file or by its name."""
+    if not where.endswith(".py"):
+        try:
+            return importlib.import_module(where)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{where}.".startswith(f"{error.name}."):
+                raise  # something that the module needs is missing
+            raise PlanError(f"expected a module or a .py file, got {where!r}, which cannot be imported") from error
+    path = Path(where)
+    if not path.is_file():
+        raise PlanError(f"expected a Python file, got {where!r}, which does not exist")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise PlanError(f"expected a Python file, got {where!r}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # so that what the file defines can be pickled
+    sys.path.insert(0, str(path.parent.resolve()))  # and it finds its neighbours, as when it is run
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,74 @@
+"""Pages of a loader: what it will serve, and the rows of a batch in their episodes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.load.loader import Loader
+from penstock.viewer.server import ViewerServer
+from tests.browser.test_pages import no_wider_than_the_screen, opened
+
+
+@pytest.fixture(scope="session")
+def planned(datasets: dict[str, Path]) -> Iterator[ViewerServer]:
+    windows = {name: penstock.open(datasets[name]).windows(4, pad="zero") for name in ("kitchen", "clean")}
+    parts = {name: each.select("actions").shuffle(seed=1) for name, each in windows.items()}
+    loader = Loader(penstock.mix(parts, [3, 1], stop="never"), batch_size=16, threads=1)
+    with ViewerServer([str(datasets["video"])], loader=loader, place="train.py:loader") as server:
+        thread = threading.Thread(target=server.run, name="planned")
+        thread.start()
+        yield server
+        server.stop()
+        thread.join()
+
+
+def test_a_plan_by_keyboard(page: Any, planned: ViewerServer) -> None:
+    opened(page, planned)
+    page.click("nav a:has-text('Plan')")
+    page.wait_for_selector("h1:has-text('Plan')")
+    page.wait_for_selector("#says:has-text('16 batches at positions 0 to 255')")
+    page.wait_for_selector("td:has-text('75 %') >> nth=0")
+    no_wider_than_the_screen(page)
+    assert page.locator("svg.cells path").count() == 2  # two parts
+    page.click("button:has-text('episode')")
+    assert page.locator("svg.cells path").count() > 2
+    page.keyboard.press("n")
+    page.wait_for_selector("#says:has-text('256 to 511')")
+    page.keyboard.press("p")
+    page.wait_for_selector("#says:has-text('0 to 255')")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    page.wait_for_selector("#sample:has-text('batch 1, sample 0')")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("h1:has-text('Episode')")
+
+
+def test_a_batch_in_its_episodes(page: Any, planned: ViewerServer) -> None:
+    opened(page, planned, "#plan")
+    page.locator("svg.cells").click(position={"x": 3, "y": 3})  # the first sample
+    page.wait_for_selector("h1:has-text('Episode')")
+    page.go_back()
+    page.locator("svg.cells").hover(position={"x": 3, "y": 3})
+    page.click("#sample a:has-text('batch')")
+    page.wait_for_selector("h1:has-text('Batch')")
+    page.wait_for_selector("#rows tbody tr")
+    no_wider_than_the_screen(page)
+    samples = sum(int(text) for text in page.locator("#rows tbody tr td:nth-child(4)").all_inner_texts())
+    assert samples == 16
+    page.click("#rows tbody a >> nth=0")
+    page.wait_for_selector("h1:has-text('Episode')")
+    opened(page, planned, "#ticket/12")
+    page.wait_for_selector("[role=alert]:has-text('ticket')")
+
+
+def test_a_loader_is_measured(page: Any, planned: ViewerServer) -> None:
+    opened(page, planned, "#plan")
+    page.click("#measure")
+    page.wait_for_selector("#speed td:has-text('fetch')")
+    no_wider_than_the_screen(page)
