@@ -213,11 +213,11 @@ def test_a_journal_that_was_cut_goes_on_and_takes_moves_back(tmp_path: Path) -> 
         assert len(read_journal(path)) == 2
         with Journal(path) as journal:
             journal.write([Move(9, 2, arrival(9, 1))])
-        assert [m.at for m in read_journal(path)] == [0, 1, 9]
+        assert [m.draw for m in read_journal(path)] == [0, 1, 9]
     with Journal(path) as journal:
         journal.resume(1)
         journal.write([Move(5, 1, arrival(5, 1), ("f0",))])
-        assert [(m.at, m.left) for m in read_journal(path)] == [(0, ()), (5, ("f0",))]
+        assert [(m.draw, m.left) for m in read_journal(path)] == [(0, ()), (5, ("f0",))]
     assert journal.moves() == read_journal(path)
 
 

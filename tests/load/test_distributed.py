@@ -35,7 +35,7 @@ while len(rows) < int(batches):
 ranks = [None] * int(world)
 torch.distributed.all_gather_object(ranks, loader.state_dict()["position"])
 torch.distributed.destroy_process_group()
-print(json.dumps({"rows": rows, "state": loader.state_dict(), "positions": ranks, "found": loader.ranks.found}))
+print(json.dumps({"rows": rows, "state": loader.state_dict(), "positions": ranks, "found": loader.ranks.origin}))
 """
 
 

@@ -36,7 +36,7 @@ shapes, rows = [], []
 for batch in loader:
     shapes.append(batch["x"].shape)
     rows.append(np.concatenate([shard.data for shard in batch["x"].addressable_shards]).tolist())
-print(json.dumps({"shapes": shapes, "rows": rows, "found": loader.loader.ranks.found}))
+print(json.dumps({"shapes": shapes, "rows": rows, "found": loader.loader.ranks.origin}))
 """
 
 

@@ -81,12 +81,12 @@ def present(result: Report, arguments: Mapping[str, Any]) -> None:
 
 def _show(reports: Mapping[str, Report], places: Mapping[str, LocatedData], shown: Mapping[str, Any]) -> None:
     """Print the reports by location. Exit code 1 if a finding has the level `fail_on` or a higher one."""
-    found = {location: list(report.findings) for location, report in reports.items()}
+    findings_of = {location: list(report.findings) for location, report in reports.items()}
     for location, finding in leaks(reports):
-        found[location].append(finding)
+        findings_of[location].append(finding)
     entries: list[dict[str, Any]] = []
     tables: list[RenderableType] = []
-    for location, findings in found.items():
+    for location, findings in findings_of.items():
         located = places[location]
         listed = [finding.to_json() for finding in findings]
         sound = reports[location].sound
@@ -95,9 +95,9 @@ def _show(reports: Mapping[str, Report], places: Mapping[str, LocatedData], show
     if shown["json"]:
         print_json(entries[0] if len(entries) == 1 else entries)
     else:
-        Console(soft_wrap=not any(found.values())).print(Group(*tables))
+        Console(soft_wrap=not any(findings_of.values())).print(Group(*tables))
     failing = list(STYLES)[: list(STYLES).index(shown["fail_on"]) + 1]
-    if any(finding.level in failing for findings in found.values() for finding in findings):
+    if any(finding.level in failing for findings in findings_of.values() for finding in findings):
         raise typer.Exit(1)
 
 

@@ -84,9 +84,9 @@ def convert(
     Example: penstock convert ./cartpole ./cartpole-minari --to minari
     """
     read_options, write_options = storage_options(storage, location, out)
-    _, held = opened(location, opening, source, read_options)
-    with held, _progress(quiet=as_json) as progress:
-        data = chosen(held, episodes, where, shuffle=shuffle, seed=seed, curation=curation)
+    _, dataset = opened(location, opening, source, read_options)
+    with dataset, _progress(quiet=as_json) as progress:
+        data = chosen(dataset, episodes, where, shuffle=shuffle, seed=seed, curation=curation)
         report = convert_data(
             data,
             out,

@@ -62,10 +62,10 @@ def split(
             "expected a local dataset with --curations, which are written next to it; use --out for a URL"
         )
     (options_of_store,) = stores(storage, location)
-    located, held = opened(location, opening, source, options_of_store)
+    located, dataset = opened(location, opening, source, options_of_store)
     written: list[dict[str, Any]] = []
-    with held:
-        data = EpisodeDataset(held)
+    with dataset:
+        data = EpisodeDataset(dataset)
         shares = pairs(share, "--share")
         for name, part in parts_of(data, shares, by=by, time=time, duplicates=duplicates, seed=seed).items():
             if out is not None:

@@ -134,7 +134,7 @@ def _with_repairs(located: LocatedData, findings: list[Finding]) -> list[Finding
     known = [(each.finding, each.where, each.message) for each in dataset.format.repairs(path, findings)]
 
     def mended(finding: Finding) -> Finding:
-        found = [text for name, where, text in known if name == finding.name and where in (None, finding.where)]
-        return replace(finding, repair=found[0]) if found else finding
+        texts = [text for name, where, text in known if name == finding.name and where in (None, finding.where)]
+        return replace(finding, repair=texts[0]) if texts else finding
 
     return [mended(finding) for finding in findings]

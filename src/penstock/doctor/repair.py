@@ -165,11 +165,11 @@ def _copied(dataset: DatasetFiles, place: Path, out: Path, how: Mapping[str, Any
         findings = check(place, **how).findings
         if not _repairs(dataset, place, findings):
             return RepairReport((), _left(findings))
-        with atomic_path(out, durable="folder") as made:
-            shutil.copytree(place, made) if place.is_dir() else shutil.copy2(place, made)
-            report = _mended(dataset, made, how, findings, backup=False)  # the copy is equal, so are its findings
+        with atomic_path(out, durable="folder") as new_copy:
+            shutil.copytree(place, new_copy) if place.is_dir() else shutil.copy2(place, new_copy)
+            report = _mended(dataset, new_copy, how, findings, backup=False)  # the copy is equal, so are its findings
     moved = [
-        Repair(r.finding, out / r.path.relative_to(made), r.message, None, r.keep, r.where) for r in report.repairs
+        Repair(r.finding, out / r.path.relative_to(new_copy), r.message, None, r.keep, r.where) for r in report.repairs
     ]
     # Only findings that are left name files, which have other paths now.
     return RepairReport(tuple(moved), _left(check(out, **how).findings) if report.left else (), out)
@@ -196,10 +196,10 @@ def _mended(
 
 def _repairs(dataset: DatasetFiles, place: Path, findings: Sequence[Finding]) -> tuple[Repair, ...]:
     """The repairs, at most one of each file: others of it come in the next round."""
-    found: dict[Path, Repair] = {}
+    repairs: dict[Path, Repair] = {}
     for each in dataset.format.repairs(place, findings):
-        found.setdefault(each.path, each)
-    return tuple(found.values())
+        repairs.setdefault(each.path, each)
+    return tuple(repairs.values())
 
 
 def _left(findings: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -245,18 +245,18 @@ def _back_up(format: str | None, place: Path, repairs: Sequence[Repair]) -> Path
     number = 1
     while (folder := place.with_name(f"{place.name}.backup-{number}")).exists():
         number += 1
-    with atomic_path(folder, durable="folder") as made:
-        made.mkdir()
+    with atomic_path(folder, durable="folder") as backup:
+        backup.mkdir()
         entries: list[dict[str, Any]] = []
         for i, each in enumerate(repairs):
             keep = each.keep or 0
             existed = each.path.exists()
             if existed:
-                _copy_tail(each.path, keep, made / str(i))
+                _copy_tail(each.path, keep, backup / str(i))
             name = os.path.relpath(each.path, place.parent)
             entries.append({"file": name, "keep": keep, "existed": existed, "why": f"{each.finding}: {each.message}"})
         record = {"dataset": place.name, "format": format, "files": entries}
-        write_atomic(made / RECORD, json.dumps(record, indent=1).encode(), durable="file")
+        write_atomic(backup / RECORD, json.dumps(record, indent=1).encode(), durable="file")
     return folder
 
 

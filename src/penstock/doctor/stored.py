@@ -51,13 +51,13 @@ class ColumnSums:
 
 def column_sums(block: EpisodeBlock, stored: Mapping[str, Any]) -> dict[str, ColumnSums]:
     """Return the sums of the columns that have stored statistics; pictures are left out, which are mostly sampled."""
-    found: dict[str, ColumnSums] = {}
+    sums: dict[str, ColumnSums] = {}
     for path, field, rows in block.arrays():
         if path in stored and rows.dtype.kind in "biuf" and not is_camera(field) and len(rows):
             values = flattened(rows).astype(np.float64)
             with np.errstate(invalid="ignore"):
-                found[path] = ColumnSums(len(rows), values.sum(axis=0), values.min(axis=0), values.max(axis=0))
-    return found
+                sums[path] = ColumnSums(len(rows), values.sum(axis=0), values.min(axis=0), values.max(axis=0))
+    return sums
 
 
 def stored_statistics(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -89,15 +89,15 @@ def wrong_statistics(stored: Mapping[str, Any], sums: Mapping[str, ColumnSums]) 
         }
         for name, (expected, slack) in actual.items():
             try:
-                told = np.asarray(entry[name], np.float64).reshape(-1)
+                stated = np.asarray(entry[name], np.float64).reshape(-1)
             except (KeyError, TypeError, ValueError):
                 continue  # not stored, or by groups
-            if told.shape != expected.shape or not np.isfinite(expected).all():
+            if stated.shape != expected.shape or not np.isfinite(expected).all():
                 continue
-            wrong = np.flatnonzero(~(np.abs(told - expected) <= slack))
+            wrong = np.flatnonzero(~(np.abs(stated - expected) <= slack))
             if len(wrong):
                 i = int(wrong[0])
-                message = f"{path}: the stored {name} is {told[i]}, of the data {expected[i]}"
+                message = f"{path}: the stored {name} is {stated[i]}, of the data {expected[i]}"
                 yield Finding("wrong-statistics", f"metadata/statistics/{path}", message, path)
                 break
 

@@ -64,7 +64,7 @@ class _Compiling:
 
     depth: int = 0
     seconds: float = 0.0
-    told: bool = False
+    announced: bool = False
 
 
 _state = _Compiling()
@@ -112,9 +112,9 @@ def _folder_lock(folder: str) -> Generator[None]:
 
 def _tell(folder: str) -> None:
     """Say once that this process has compiled for a while: on a terminal to stderr, else to the log."""
-    if _state.told or _state.seconds <= QUIET_SECONDS:
+    if _state.announced or _state.seconds <= QUIET_SECONDS:
         return
-    _state.told = True
+    _state.announced = True
     message = (
         f"compiled kernels for {_state.seconds:.1f} s, and may compile more at their first use; "
         f"later runs load them from {folder}"

@@ -34,10 +34,10 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """`arrival` got the numbers from `lo` on, just before draw `at`; the sources `left` left by it. Where `arrival` is
-    None, the source with the numbers from `lo` on left, as its file was gone."""
+    """`arrival` got the numbers from `lo` on, just before number `draw` was drawn; the sources `left` left by it. Where
+    `arrival` is None, the source with the numbers from `lo` on left, as its file was gone."""
 
-    at: int
+    draw: int
     lo: int
     arrival: Arrival | None
     left: tuple[str, ...] = ()
@@ -152,7 +152,7 @@ def read_journal(path: str | os.PathLike[str]) -> list[Move]:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with Journal(folder + "/moves") as journal:
         ...         journal.write([Move(3, 0, Arrival("a.gz", "a.gz", 2))])
-        ...         read_journal(folder + "/moves")[0].at
+        ...         read_journal(folder + "/moves")[0].draw
         3
     """
     return parse(_whole_lines(Path(path).read_bytes()), path)
@@ -219,4 +219,4 @@ def _whole_lines(raw: bytes) -> list[bytes]:
 
 def _line(move: Move) -> dict[str, Any]:
     described = None if move.arrival is None else list(astuple(move.arrival))
-    return {"at": move.at, "lo": move.lo, "in": described, "out": list(move.left)}
+    return {"at": move.draw, "lo": move.lo, "in": described, "out": list(move.left)}

@@ -265,7 +265,7 @@ class ShufflingChunkPool:
 
     def _draw(self, n: int) -> Draws | None:
         if self._replay is not None and self._moves < len(self._replay):
-            n = min(n, self._replay[self._moves].at - self._next)
+            n = min(n, self._replay[self._moves].draw - self._next)
         number = self._shuffler.draw(n)
         lo, hi = self._shuffler.window
         if len(number) == 0 and (hi == lo or self._shuffler.passes + 1 == self.passes):
@@ -281,7 +281,7 @@ class ShufflingChunkPool:
         """Apply the moves that take effect before the next draw."""
         while self._replay is not None and self._moves < len(self._replay):
             move = self._replay[self._moves]
-            if move.at > self._next:
+            if move.draw > self._next:
                 break
             if move.arrival is None:
                 fits = self._remove(move.lo) is not None

@@ -27,7 +27,7 @@ class Ranks:
     Args:
         rank: 0 to `world - 1`. The default is 0.
         world: Number of processes. The default is 1.
-        found: Where the numbers come from, or `""` if they were given. The default is `""`.
+        origin: Where the numbers come from, or `""` if they were given. The default is `""`.
 
     Raises:
         PlanError: The rank is out of range.
@@ -39,11 +39,11 @@ class Ranks:
 
     rank: int = 0
     world: int = 1
-    found: str = ""
+    origin: str = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world:
-            where = f" - in {self.found}" if self.found else ""
+            where = f" - in {self.origin}" if self.origin else ""
             raise PlanError(f"expected a rank within 0:{self.world}, got {self.rank}{where}")
 
     def share(self, samples: Int) -> tuple[Int, Int]:
@@ -67,7 +67,7 @@ def ranks(rank: int | None, world: int | None) -> Ranks:
 
     Example:
         >>> ranks(1, 4)
-        Ranks(rank=1, world=4, found='')
+        Ranks(rank=1, world=4, origin='')
     """
     if rank is None and world is None:
         return find()
@@ -132,9 +132,9 @@ def check_ranks(plan: Plan, batch_size: int, shares: Ranks) -> None:
             f"expected a batch_size of at least 1 for each of {shares.world} ranks, got {batch_size} in all; "
             "batch_size counts the samples of all ranks together"
         )
-    if shares.found and shares.world > 1 and _holds_share(plan):
+    if shares.origin and shares.world > 1 and _holds_share(plan):
         raise PlanError(
-            f"expected a plan without shard(), for rank {shares.rank} of {shares.world} was found in {shares.found} "
+            f"expected a plan without shard(), for rank {shares.rank} of {shares.world} was found in {shares.origin} "
             "and the loader takes its share of every batch; leave shard() out, or keep it and give rank=0, world=1"
         )
 

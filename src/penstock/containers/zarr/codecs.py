@@ -38,19 +38,19 @@ class ShardTable:
     Args:
         inner: How each chunk is encoded.
         counts: Chunks along each axis.
-        checked: Whether a CRC-32C follows the table.
+        has_checksum: Whether a CRC-32C follows the table.
         at_end: Whether the table is at the end of the shard, rather than at its start.
     """
 
     inner: ChunkCodecs
     counts: tuple[int, ...]
-    checked: bool
+    has_checksum: bool
     at_end: bool
 
     @property
     def table_bytes(self) -> int:
         """Size of the table, with its checksum."""
-        return 16 * math.prod(self.counts) + _CHECK * self.checked
+        return 16 * math.prod(self.counts) + _CHECK * self.has_checksum
 
     def places(self, raw: ByteArray) -> list[tuple[int, int] | None]:
         """First byte and end of each chunk, in C order, None for a missing one. Raises `FormatError`."""
@@ -58,7 +58,7 @@ class ShardTable:
         if len(raw) < size:
             raise FormatError(f"expected a shard with a table of {size} bytes, got {len(raw)} bytes")
         table = raw[len(raw) - size :] if self.at_end else raw[:size]
-        if self.checked:
+        if self.has_checksum:
             table = without_check(table)
         entries = np.frombuffer(table.tobytes(), "<u8").reshape(-1, 2).tolist()
         return [None if a == n == _ABSENT else self._place(a, n, len(raw)) for a, n in entries]

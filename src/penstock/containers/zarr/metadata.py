@@ -32,7 +32,7 @@ BLOSC_LZ4: Mapping[str, Any] = {"id": "blosc", "cname": "lz4", "clevel": 5, "shu
 class ArrayMetadata:
     """The description of an array: rows of `dtype`, in chunks of `chunks[0]` rows.
 
-    `codecs` says how a chunk is stored. `told` is the description as JSON, which a writer keeps but for the shape.
+    `codecs` says how a chunk is stored. `description` is all of the JSON, which a writer keeps but for the shape.
 
     >>> rows = ArrayMetadata.of(np.dtype("<f8"), (250, 2), 100)
     >>> rows.chunk_rows, rows.row_bytes, rows.count, rows.key(2)
@@ -44,7 +44,7 @@ class ArrayMetadata:
     dtype: np.dtype[Any]
     fill_value: Any
     codecs: ChunkCodecs
-    told: Mapping[str, Any]
+    description: Mapping[str, Any]
     separator: str = "."
     prefix: str = ""  # of the keys of chunks
 
@@ -77,7 +77,7 @@ class ArrayMetadata:
     @property
     def zarr_format(self) -> int:
         """The version of the description: 2 or 3."""
-        return self.told["zarr_format"]
+        return self.description["zarr_format"]
 
     @property
     def file(self) -> str:
@@ -135,7 +135,7 @@ class ArrayMetadata:
 
     def to_json(self) -> bytes:
         """As the zarr library writes it."""
-        return dumped({**self.told, "shape": list(self.shape)})
+        return dumped({**self.description, "shape": list(self.shape)})
 
 
 def dumped(entries: Mapping[str, Any]) -> bytes:

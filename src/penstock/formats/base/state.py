@@ -207,7 +207,7 @@ class RaggedColumn:
     """Ragged column in memory.
 
     Args:
-        held: The rows.
+        rows: The rows.
 
     Example:
         >>> one = np.ones(1, np.int64)
@@ -216,19 +216,19 @@ class RaggedColumn:
         ['', 'b']
     """
 
-    held: Ragged
+    rows: Ragged
 
     @property
     def value_offsets(self) -> IntArray:
         """Offsets of the rows."""
-        return self.held.offsets
+        return self.rows.offsets
 
     def read_ragged(self, selection: Selection) -> Ragged:
         """Gather rows. Spans are ordered by place, so the values are in the order of the grid."""
         rows = expand(selection.start, selection.length)
         lengths = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
-        lengths[expand(selection.destination, selection.length)] = self.held.lengths[rows]
-        return Ragged(self.held.take(rows).values, offsets_of(lengths))
+        lengths[expand(selection.destination, selection.length)] = self.rows.lengths[rows]
+        return Ragged(self.rows.take(rows).values, offsets_of(lengths))
 
     def read_values(self, selection: Selection, out: AnyArray) -> None:
         """Gather values."""
@@ -237,4 +237,4 @@ class RaggedColumn:
 
     @cached_property
     def _values(self) -> RowMap:
-        return RowMap.of(np.ascontiguousarray(self.held.values))
+        return RowMap.of(np.ascontiguousarray(self.rows.values))
