@@ -232,9 +232,7 @@ def test_an_arrow_file_that_is_cut_is_an_error(tmp_path: Path, monkeypatch: pyte
         source.read(["x"], whole(5000))
 
 
-@pytest.mark.parametrize(
-    ("size", "message"), [(-3, r"0 or more values, got .*-3"), (1 << 29, r"multiplied by the value")]
-)
+@pytest.mark.parametrize(("size", "message"), [(-3, r"0 or more values, got .*-3"), (1 << 29, "too small in array")])
 def test_false_sizes_of_lists_are_an_error(tmp_path: Path, size: int, message: str) -> None:
     columns = {"episode_id": pa.array([0]), "x": pa.array([[0.0] * 12345], pa.list_(pa.float64(), 12345))}
     table, path = pa.table(columns).slice(0, 0 if size < 0 else 1), tmp_path / "t.arrow"
