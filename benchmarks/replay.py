@@ -7,8 +7,8 @@ Transitions have 17 float32 of observation and of next observation, 6 of action,
 sequences have 16 steps. Every library gets the same episodes of 200 steps through the fastest call that it documents,
 and runs in a process of its own. Speeds are in CPU seconds of the process, so that other work on the machine counts
 little; they do not count the stacking of frames for libraries that take stacks. A row is the best of three rounds;
-adding is measured once, with the memory that it takes from the system. Memory is the growth of the process while it is
-filled with frames. A dash is a row that the library does not have.
+adding is measured once, with the memory that it takes from the system, which was used before. Memory is the growth of
+the process while it is filled with frames. A dash is a row that the library does not have.
 """
 
 from __future__ import annotations
@@ -82,6 +82,11 @@ def memory() -> float:
     """Resident memory of this process in MB."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def warm(nbytes: int = 2 << 30) -> None:
+    """Use memory once, so that a virtual machine has it: the first use of a page costs more than what is measured."""
+    np.ones(nbytes, np.uint8)
 
 
 def filled(add: Callable[[dict[str, np.ndarray]], object], entries: int, make: Any) -> float:
@@ -202,6 +207,7 @@ def torchrl(entries: int, frames: int, seconds: float) -> Iterator[Measured]:
 
         return add
 
+    torch.set_num_threads(1)  # more threads take more CPU time, and here also more time
     buffer: Any = TensorDictReplayBuffer(storage=LazyTensorStorage(entries), batch_size=BATCH)
     yield {"add": filled(adder(buffer), entries, episode)}
     yield {"uniform": rate(buffer.sample, BATCH, seconds)}
@@ -297,6 +303,7 @@ def main() -> None:
     parser.add_argument("--library", choices=LIBRARIES, help="measure this one here, and print JSON")
     options = parser.parse_args()
     if options.library:
+        warm()
         for row in globals()[options.library](options.entries, options.frames, options.seconds):
             print(json.dumps(row), flush=True)
         return

@@ -259,7 +259,7 @@ def test_ranks_that_cannot_be_shared(tmp_path: Path) -> None:
     replay.write(episode(0, 5))
     with pytest.raises(PlanError, match=r"Replay\(path, ..., index=1, count=2\)"):
         penstock.Loader(replay.batches(2), rank=1, world=2)
-    with pytest.raises(penstock.ArgumentError, match=r"replay.batches\(256, offline=dataset"):
+    with pytest.raises(penstock.ArgumentError, match=r"replay.batches\(256\) has batches, offline="):
         penstock.mix({"a": replay})  # type: ignore[dict-item]
 
 

@@ -125,11 +125,16 @@ def test_a_capacity_is_a_positive_integer(capacity: int) -> None:
         penstock.Replay(None, capacity)
 
 
-def test_long_rows_are_kept_in_small_pages() -> None:
-    frames = np.random.default_rng(3).integers(0, 256, (1404, 40, 40), np.uint8)
-    data = penstock.from_arrays({"observations": frames, "rewards": np.arange(1400.0)}, lengths=[350] * 4)
-    replay = penstock.Replay(None, 1100, segment_steps=700)
+@pytest.mark.parametrize(("side", "segment_steps"), [(40, 700), (1, 700), (20, 70)])
+def test_segments_in_huge_pages_of_their_own_and_shared(side: int, segment_steps: int) -> None:
+    """Segments of more than 2 MB, of a few kB, and such as share 2 MB; each is used again."""
+    frames = np.random.default_rng(3).integers(0, 256, (14040, side, side), np.uint8)
+    columns = {"observations": frames, "rewards": np.arange(14000.0), "task": np.arange(40)}
+    data = penstock.from_arrays(columns, lengths=[350] * 40, align={"task": "episode"})
+    replay = penstock.Replay(None, 5600, segment_steps=segment_steps)
     replay.write_all(data)
     batch = replay.take(np.arange(*replay.anchors))
-    rows = np.arange(replay.extent[0], 1400)
+    rows = np.arange(replay.extent[0], 14000)
     np.testing.assert_array_equal(batch["observations"], frames[rows + rows // 350])
+    np.testing.assert_array_equal(batch["rewards"], columns["rewards"][rows])
+    np.testing.assert_array_equal(batch["task"], rows // 350)

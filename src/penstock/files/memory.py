@@ -1,35 +1,46 @@
-"""Anonymous memory of a process in small pages."""
+"""Anonymous memory of a process, with pages of the size that suits its use."""
 
 from __future__ import annotations
 
-import math
 import mmap
-from typing import Any
+from contextlib import suppress
 
 import numpy as np
 
-from penstock.core.arrays import AnyArray
+from penstock.core.arrays import ByteArray
 
-LEAST = 1 << 20  # bytes; smaller arrays come from NumPy's allocator
+HUGE = 1 << 21  # bytes of a huge page
+_MADV_HUGEPAGE = getattr(mmap, "MADV_HUGEPAGE", None)  # Linux
 
 
-def small_pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
-    """Return zeroed memory that becomes resident in pages of 4 kB, as it is written to.
+def paged(size: int, filled: int) -> ByteArray:
+    """Return zeroed memory, of which the first part comes in huge pages, and the rest in pages of 4 kB when it is used.
 
-    NumPy asks for huge pages for arrays from 4 MB on. Where only a part of an array is used, these make unused rows
-    resident, and clearing them takes longer than filling the used ones: frames were added to a replay 3 times faster
-    with small pages. The memory is private, also after a fork, and is freed with the last view of the array.
+    A huge page is cleared in a fifth of the time that its small pages take one by one, and rows at random places are
+    found in fewer steps. It is resident as a whole. So huge pages are for bytes that are going to be filled. The
+    memory is private, also after a fork, and is freed with the last view of the array.
 
     Args:
-        shape: Shape of the array.
-        dtype: Dtype of the array.
+        size: Number of bytes.
+        filled: How many of them, from the first on, are going to be written.
+
+    Returns:
+        `[size]` uint8. It begins at a page.
 
     Example:
-        >>> small_pages((2, 1 << 20), np.dtype(np.uint8)).sum().item()
+        >>> paged(5 << 20, filled=4 << 20).sum().item()
         0
     """
-    size = math.prod(shape) * dtype.itemsize
-    if size < LEAST:
-        return np.zeros(shape, dtype)
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    return np.frombuffer(memory, dtype).reshape(shape)
+    if filled < HUGE:
+        return np.frombuffer(_map(max(size, 1)), np.uint8, size)
+    memory = _map(size + HUGE)
+    place = np.frombuffer(memory, np.uint8).ctypes.data
+    begin = -place % HUGE
+    if _MADV_HUGEPAGE is not None:
+        with suppress(OSError):  # a kernel without huge pages
+            memory.madvise(_MADV_HUGEPAGE, begin, filled // HUGE * HUGE)
+    return np.frombuffer(memory, np.uint8, size, begin)
+
+
+def _map(size: int) -> mmap.mmap:
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

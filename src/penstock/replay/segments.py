@@ -21,7 +21,7 @@ from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.episode import Episode
 from penstock.core.spec import ALIGNS, Field, Spec
 from penstock.errors import DataError, SpecError
-from penstock.files.memory import small_pages
+from penstock.files.memory import HUGE, paged
 from penstock.kernels.replay import (
     FIRST,
     TABLE,
@@ -31,8 +31,9 @@ from penstock.kernels.replay import (
 from penstock.replay.samples import AnchorRule
 
 PARTS = 32  # segments of a full store: so much of its capacity leaves at a time
+CACHE_LINE = 64  # bytes
+SHARED = 8 * HUGE  # bytes that small segments share, at most
 BLOCK = 64  # anchors for which the guide names one episode; the shift in `kernels.replay` is its logarithm
-LONG_ROW = 1024  # bytes
 LEAST_ROWS = 256  # of the table, which doubles
 
 
@@ -173,6 +174,7 @@ class SegmentStore:
         self._aligns = [(path, ALIGNS.index(column.align)) for path, column in spec.items()]
         self._slots: list[int] = []  # free ones below `_next_slot`
         self._next_slot = 0
+        self._rest = paged(0, 0)  # memory for segments that are smaller than a huge page
 
     def __len__(self) -> int:
         """Return the number of stored episodes."""
@@ -305,13 +307,46 @@ class SegmentStore:
         slot = self._slots.pop() if self._slots else self._next_slot
         self._next_slot = max(self._next_slot, slot + 1)
         most = segment_episodes(self.segment_steps)
-        columns = {path: _memory(field, _rows(field, room, most)) for path, field in self.spec.items()}
+        columns = self._columns(room, most)
         if slot >= self.address.shape[1]:
             grown = np.zeros((len(self.address), 2 * self.address.shape[1]), np.int64)
             grown[:, : self.address.shape[1]] = self.address
             self.address = grown
         self.address[:, slot] = [column.ctypes.data for column in columns.values()]
         return MemorySegment(slot, room, columns)
+
+    def _columns(self, steps: int, episodes: int) -> dict[str, AnyArray]:
+        """Memory of the columns of a segment, in one block.
+
+        The rows of all steps come first: they are filled before the segment is full, so they get huge pages. Then come
+        the rows whose number depends on the episodes: a boundary column has one row more for each, and most have no
+        use. Of several boundary columns, the largest is last.
+        """
+        begins: dict[str, int] = {}
+        size = filled = 0
+        for path, column in sorted(
+            self.spec.items(), key=lambda each: (ALIGNS.index(each[1].align), each[1].row_bytes)
+        ):
+            begins[path] = size
+            if column.align != "episode":
+                filled = size + steps * column.row_bytes
+            size += -(-_rows(column, steps, episodes) * column.row_bytes // CACHE_LINE) * CACHE_LINE
+        block = self._block(size, filled)
+        return {
+            path: np.ndarray((_rows(column, steps, episodes), *column.shape), column.dtype, block, begins[path])
+            for path, column in self.spec.items()
+        }
+
+    def _block(self, size: int, filled: int) -> ByteArray:
+        """Memory of a segment. Small ones share huge pages, if all of them together fill some."""
+        together = size * (self.capacity // self.segment_steps + 1)
+        if size >= HUGE or together < HUGE:
+            return paged(size, filled)
+        if len(self._rest) < size:
+            shared = min(together, SHARED) // HUGE * HUGE
+            self._rest = paged(shared, shared)
+        block, self._rest = self._rest[:size], self._rest[size:]
+        return block
 
     def _enter(self, segment: MemorySegment, steps: int, anchors: int) -> None:
         """Add an episode with anchors to the table and the guide."""
@@ -352,12 +387,6 @@ class SegmentStore:
         self._table, self._base = grown, self._base + self._head
         self._head = 0
         self._tail = live
-
-
-def _memory(field: Field, rows: int) -> AnyArray:
-    """Memory of a column. Long rows, such as frames, get small pages, and short rows at random places huge ones."""
-    shape = (rows, *field.shape)
-    return small_pages(shape, field.dtype) if field.row_bytes >= LONG_ROW else np.empty(shape, field.dtype)
 
 
 def _rows(field: Field, steps: int, episodes: int) -> int:
