@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -97,3 +98,14 @@ def test_buffers_of_others_are_continued_in_their_own_way(tmp_path: Path, name: 
 def test_checks_say_what_is_not_stored() -> None:
     found = list(FORMAT.check(GOLDEN / "buffer3.zarr.zip"))
     assert [(finding.name, finding.where) for finding in found] == [("not-stored", "data/reward")]
+
+
+def test_a_false_length_is_not_searched_to_its_end(tmp_path: Path) -> None:
+    data = penstock.from_arrays({"actions": np.zeros(6), "rewards": np.zeros(6)}, lengths=[6])
+    penstock.convert(data, tmp_path / "buffer.zarr")
+    described = tmp_path / "buffer.zarr" / "data" / "reward" / ".zarray"
+    entries = json.loads(described.read_text())
+    described.write_text(json.dumps({**entries, "shape": [1 << 40], "chunks": [1]}))
+    found = {finding.name: finding.message for finding in FORMAT.check(tmp_path / "buffer.zarr", deep=False)}
+    assert found["not-stored"].startswith("at least 65,536 chunks are not stored")
+    assert "rows at the end are in no episode" in found["unused-rows"]

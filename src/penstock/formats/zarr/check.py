@@ -11,6 +11,7 @@ from penstock.formats.zarr.layout import DATA
 from penstock.formats.zarr.source import ZarrSource
 
 _MOST = 10  # chunks of an array that are reported as damaged
+_MOST_MISSING = 1 << 16  # chunks that are not stored, after which an array of a false length is not searched further
 
 
 def findings(path: Path, *, deep: bool) -> Iterator[Finding]:
@@ -44,7 +45,10 @@ def _array(source: ZarrSource, name: str, *, deep: bool) -> Iterator[Finding]:
         if damaged == _MOST:
             yield Finding("unreadable", name, f"the first {_MOST} chunks that cannot be read; others were not read")
             break
+        if missing == _MOST_MISSING:
+            break
     if missing:
-        yield Finding("not-stored", name, f"{missing} chunks are not stored, and read as the fill value")
+        least = "at least " if missing == _MOST_MISSING else ""
+        yield Finding("not-stored", name, f"{least}{missing:,} chunks are not stored, and read as the fill value")
     if name.startswith(f"{DATA}/") and len(array) > source.steps:
         yield Finding("unused-rows", name, f"{len(array) - source.steps} rows at the end are in no episode")
