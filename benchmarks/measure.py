@@ -55,6 +55,7 @@ COMMANDS = (
     Command("gather", "gather.py"),
     Command("plan", "plan.py"),
     Command("remote", "remote.py"),
+    Command("check", "check.py"),
     Command("goals", "goals.py"),
     Command("derived", "derived.py"),
     Command("column_statistics", "column_statistics.py"),

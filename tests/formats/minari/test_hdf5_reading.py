@@ -382,7 +382,7 @@ def test_the_index_is_in_the_users_cache_or_nowhere(tmp_path, monkeypatch):
     folder = write_h5(tmp_path / "x-v0", [raw_episode(3)])
     FORMAT.open(folder, cache="off").close()
     assert not (tmp_path / ".cache").exists()
-    with pytest.raises(TypeError, match="'user' or 'off'"):
+    with pytest.raises(TypeError, match="'user', 'refresh', 'off'"):
         FORMAT.open(folder, cache="beside")
     before = sorted(folder.rglob("*"))
     FORMAT.open(folder).close()

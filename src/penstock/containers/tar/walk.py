@@ -36,6 +36,7 @@ Read = Callable[[int, int], bytes]  # position and length to bytes, fewer where 
 NAME = 4096  # bytes of a member's name
 HEADER = 1 << 20  # bytes of an extended header
 MEMBERS = 1 << 27  # members of an archive
+LEAP = 16  # members that a leap must pass to cost less than steps
 AHEAD = 1 << 18  # bytes that are read ahead where there are no positions
 _FATEFUL = (b"GNU.sparse", b"SCHILY.realsize")
 
@@ -247,7 +248,7 @@ class _TarWalk:
         self._stepped: list[TarMember] = []
         self._places: list[Place] = []  # of the last members, each as if the pattern began with it
         self._count = 0
-        self._patience, self._waited = 1, 0  # steps between attempts to leap, more after each one that led nowhere
+        self._patience, self._waited = 1, 0  # steps between attempts to leap, more after each one that was short
 
     def run(self, *, drop: bool) -> Members:
         """Walk to the end. With `drop`, a torn end is left out."""
@@ -296,7 +297,7 @@ class _TarWalk:
         if self._waited < self._patience or (pattern := _pattern(self._places)) is None:
             return position
         members, end = repeats(self._data, position, pattern)
-        self._waited, self._patience = 0, 1 if len(members.names) else min(2 * self._patience, 4096)
+        self._waited, self._patience = 0, 1 if len(members.names) >= LEAP else min(2 * self._patience, 4096)
         if len(members.names):
             self._flush()
             self._parts.append(members)

@@ -288,7 +288,8 @@ class ArrowSource(StateSource[_FolderState]):
         """Episodes, their files, rows and schemas; from the cache if nothing changed."""
         numbers, parts, states, inodes = self._listed()
         place, key = index_cache.place(self.folder, self._cache), json.dumps([str(self.folder), states, inodes])
-        if place is not None and (cached := index_cache.load(place, key)) is not None:
+        cached = None if place is None or self._cache == "refresh" else index_cache.load(place, key)
+        if cached is not None:
             header, arrays = cached
             schemas = [
                 arrow_table.arrow().ipc.read_schema(arrow_table.arrow().py_buffer(base64.b64decode(s)))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.errors import DamageWarning, FormatError, PenstockError
+from penstock.errors import DamageWarning, FormatError
+from penstock.formats.base.checks import each_metadata
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.source import Source
 from penstock.formats.minari import ids, metadata, root
@@ -24,8 +25,12 @@ def findings(path: Path, open_source: Callable[..., Source], infos: str) -> Iter
         return
     with source:
         yield from _metadata(source)
-        for e in range(len(source)):
-            yield from _episode(source, e)
+        for e, entries in each_metadata(source):
+            if isinstance(entries, FormatError):
+                yield Finding("unreadable", f"episode {e}", str(entries), None, (e,), (0,))
+            elif entries.get("id", e) != e:
+                message = f"expected the id {e}, got {entries['id']}"
+                yield Finding("numbering", f"episode {e}", message, None, (e,), (0,))
 
 
 def _opened(path: Path, open_source: Callable[..., Source], infos: str) -> tuple[Source | None, list[Finding]]:
@@ -36,7 +41,7 @@ def _opened(path: Path, open_source: Callable[..., Source], infos: str) -> tuple
         warnings.simplefilter("always")
         for policy in dict.fromkeys((infos, "skip")):
             try:
-                source = open_source(path, infos=policy, cache="off")
+                source = open_source(path, infos=policy, cache="refresh")
                 break
             except FormatError as error:
                 problems += [Finding("unreadable", str(path), str(error))] if policy == infos else []
@@ -69,12 +74,3 @@ def _metadata(source: Source) -> Iterator[Finding]:
     if not np.array_equal(numbers, np.arange(len(numbers))):
         message = f"expected episodes numbered from 0 on, got {numbers[:8].tolist()}"
         yield Finding("numbering", str(source.folder), message)
-
-
-def _episode(source: Source, e: int) -> Iterator[Finding]:
-    try:
-        entries = source.episode_metadata([e])[0]
-        if entries.get("id", e) != e:
-            yield Finding("numbering", f"episode {e}", f"expected the id {e}, got {entries['id']}", None, (e,), (0,))
-    except PenstockError as error:
-        yield Finding("unreadable", f"episode {e}", str(error), None, (e,), (0,))

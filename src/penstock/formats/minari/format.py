@@ -29,7 +29,7 @@ from penstock.formats.minari.arrow_source import ArrowSource
 from penstock.formats.minari.columns import MODES, Infos
 from penstock.formats.minari.hdf5_index import MAIN
 from penstock.formats.minari.hdf5_source import Hdf5Source, Layout
-from penstock.formats.minari.index_cache import Where
+from penstock.formats.minari.index_cache import WHERE, Where
 from penstock.formats.minari.place import place
 from penstock.formats.minari.recover import metadata_repairs
 
@@ -66,14 +66,14 @@ class MinariFormat(Format):
 
         `infos` says what to do where episodes differ in their optional columns: "strict" raises, "union" fills in
         and adds masks `present/...`, "skip" leaves such columns out. `cache` says where the index of a large file is
-        kept: "user" (below `PENSTOCK_CACHE`) or "off".
+        kept: "user" (below `PENSTOCK_CACHE`) or "off"; "refresh" writes it and does not read it.
 
         Raises `FormatError` for damaged data, `UnknownFormatError` for a missing path, `TypeError` for other options.
         """
-        if unknown or infos not in MODES or cache not in ("user", "off"):
+        if unknown or infos not in MODES or cache not in WHERE:
             given = {"infos": infos, "cache": cache, **unknown}
             hint = "".join(suggestion(name, ("infos", "cache")) for name in unknown)
-            raise ArgumentError(f"expected infos in {MODES} and cache 'user' or 'off', got {given}{hint}")
+            raise ArgumentError(f"expected infos in {MODES} and cache in {WHERE}, got {given}{hint}")
         folder, main = place(path)
         if main is not None:
             return Hdf5Source(folder, main, infos, cache)

@@ -192,7 +192,8 @@ class Hdf5Source(StateSource[_FilesState]):
     def _index(self, path: Path, main: File, spaces: dict[str, Space | None]) -> tuple[tuple[File, ...], HDF5Index]:
         place = index_cache.place(path, self._cache) if self._last is None else None
         key = json.dumps([str(path), _state(path, main), _spaces_digest(spaces)])
-        if place is not None and (cached := index_cache.load(place, key)) is not None:
+        cached = None if place is None or self._cache == "refresh" else index_cache.load(place, key)
+        if cached is not None:
             index = index_cache.unpack(*cached)
             files = (main, *(_open(self.folder / name) for name in index.files[1:]))
             states = [_state(self.folder / name, file) for name, file in zip(index.files, files, strict=True)]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from penstock.files.arrays import Arrays, read_arrays, write_arrays
 from penstock.files.user_cache import make_room, user_cache
 from penstock.formats.minari.hdf5_index import ColumnRuns, HDF5Index
 
-Where = Literal["user", "off"]
+Where = Literal["user", "refresh", "off"]
+WHERE: tuple[Where, ...] = get_args(Where)
 
 MAGIC = b"penstock index 3\n"
 WORTH = 512  # datasets from which keeping an index is worth a file
@@ -31,7 +32,7 @@ BYTES = 8 << 30  # that all indexes together may have
 
 def place(dataset: Path, where: Where) -> Path | None:
     """The cache file of the dataset at an absolute path, below `PENSTOCK_CACHE` (default `~/.cache/penstock`); None for
-    `"off"`, and where there is no such folder."""
+    `"off"`, and where there is no such folder. `"refresh"` says that the file is written and not read."""
     if where == "off":
         return None
     with suppress(OSError):

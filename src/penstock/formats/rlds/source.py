@@ -24,6 +24,7 @@ from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import ArgumentError, DamageWarning, FormatError, suggestion
+from penstock.formats.base.checks import each_metadata
 from penstock.formats.base.pieces import RowPieces, cut, spread
 from penstock.formats.base.state import GatheredColumn, SourceState, StateSource
 from penstock.formats.rlds.columns import EncodedImages, EncodedText, FeatureColumn, NumberColumn, column_of
@@ -253,13 +254,10 @@ class RLDSSource(StateSource[_RLDSState]):
             return rows.strings()[0] if isinstance(rows, Ragged) else rows[0].item()
 
     def unreadable(self) -> Iterator[tuple[int, FormatError]]:
-        """Read every record. Yield the number of each episode that is an error, and the error."""
-        for episode in range(len(self)):
-            try:
-                self.episode_metadata([episode])
-                self.episode(episode)
-            except FormatError as error:
-                yield episode, error
+        """Yield the number of each episode whose record has a wrong checksum or metadata, and the error."""
+        for episode, entries in each_metadata(self):
+            if isinstance(entries, FormatError):
+                yield episode, entries
 
 
 def _reopened(path: Path, options: Mapping[str, Any]) -> RLDSSource:

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from penstock.containers.tar import TornError
-from penstock.containers.tar.tail import torn_end
 from penstock.core.selection import Selection
 from penstock.errors import DamageWarning, PenstockError
+from penstock.files.mapping import map_file
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import folder_of
 from penstock.formats.webdataset.samples import META
@@ -25,9 +25,9 @@ def findings(path: Path | Sequence[Path]) -> Iterator[Finding]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DamageWarning)  # they are findings here
             try:
-                source = ShardSource(path, index=False)
+                source = ShardSource(path, index="refresh")
             except TornError:
-                source = ShardSource(path, index=False, salvage=True)
+                source = ShardSource(path, index="refresh", salvage=True)
         with source:
             yield from _listed(source)
     except (PenstockError, OSError) as error:
@@ -39,9 +39,9 @@ def _listed(source: ShardSource) -> Iterator[Finding]:
         yield Finding("truncated", shard, f"cut off: {message}")
     for shard in source.shards:
         if shard.suffix == ".tar" and str(shard) not in source.torn:
-            members, size, torn = torn_end(shard)
-            if torn:
-                message = f"the last {size - members.end} bytes belong to no member; the next writer removes them"
+            rest = map_file(shard)[source.state.content.ends[str(shard)] :]
+            if rest.any():
+                message = f"the last {len(rest)} bytes belong to no member; the next writer removes them"
                 yield Finding("torn-tail", str(shard), message)
     keys = source.samples.keys
     different, first, count = np.unique(keys, return_index=True, return_counts=True)

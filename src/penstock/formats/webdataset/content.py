@@ -34,6 +34,7 @@ class Content:
     episodes: tuple[Mapping[str, Any], ...] = ()  # metadata of each; () where there is none
     described: int = 0  # how often our own layout was described again
     torn: Mapping[str, str] = field(default_factory=dict[str, str])  # by archive: the part that is cut off at its end
+    ends: Mapping[str, int] = field(default_factory=dict[str, int])  # by archive: behind its members; not in an index
 
     def packed(self) -> tuple[dict[str, Any], Arrays]:
         """As a header that JSON can hold once its arrays are lists, and arrays; `unpacked` is the inverse."""

@@ -74,8 +74,8 @@ class ShardSource(StateSource[OpenedArchives]):
 
     The members tell which of three layouts it is: ours (`npy`), il-representations' (`seed`: steps of episodes) and any
     other (`samples`: each sample a record). `cache` is the folder that compressed archives are unpacked into, and
-    `cache_bytes` how much it may hold; `index=False` neither reads nor writes an index. `extensions`, `images` and
-    `decoded_bytes` are as in `Options`.
+    `cache_bytes` how much it may hold; `index=False` neither reads nor writes an index, and `"refresh"` only writes
+    one. `extensions`, `images` and `decoded_bytes` are as in `Options`.
 
     An archive that ends without the end-of-archive marker was cut off, perhaps between two members: it is read, with
     a `DamageWarning`, and `torn` names it. One that ends within a member is refused; `salvage=True` reads every archive
@@ -116,7 +116,7 @@ class ShardSource(StateSource[OpenedArchives]):
         decoded_bytes: int = 1 << 30,
         cache: str | os.PathLike[str] | None = None,
         cache_bytes: int = unpacked.BYTES,
-        index: bool = True,
+        index: bool | Literal["refresh"] = True,
         trust: Trust = False,
         salvage: bool = False,
         join: bool = False,
@@ -136,7 +136,7 @@ class ShardSource(StateSource[OpenedArchives]):
         states = [(shard.name, (s := file_state(shard)).size, s.mtime_ns) for shard in self._shards]
         self._key = hashlib.sha256(json.dumps([states, str(self._options)]).encode()).hexdigest()
         buffers = _mapped(self._shards, cache, cache_bytes, "drop" if salvage else "refuse")
-        self._state = self._open(buffers, keep=index)
+        self._state = self._open(buffers)
         for shard, message in self.torn.items():
             warnings.warn(f"{shard} was cut off: {message}", DamageWarning, stacklevel=3)
 
@@ -146,8 +146,8 @@ class ShardSource(StateSource[OpenedArchives]):
         options |= {name: getattr(self._options, name) for name in ("decoded_bytes", "salvage", "join", "missing")}
         return _reopened, (self._files, {**options, **self._rest})
 
-    def _open(self, buffers: list[ByteArray], *, keep: bool) -> OpenedArchives:
-        if keep and (content := self._indexed(buffers)) is not None:
+    def _open(self, buffers: list[ByteArray]) -> OpenedArchives:
+        if self._rest["index"] is True and (content := self._indexed(buffers)) is not None:
             with contextlib.suppress(IndexError):  # an index that names places outside of the archives is made again
                 return self._on(content, buffers)
         # Every header is read, so a remote archive is fetched whole, once: afterwards its index is in the cache.
@@ -155,7 +155,7 @@ class ShardSource(StateSource[OpenedArchives]):
         whole = [map_file(s) if is_lazy(b) else b for s, b in zip(self._shards, buffers, strict=True)]
         content = read(self._shards, whole, self._options)
         opened = self._on(content, buffers)
-        if keep and (remote or content.samples.size.size >= WORTH):
+        if self._rest["index"] and (remote or content.samples.size.size >= WORTH):
             with contextlib.suppress(OSError):  # without a folder for it, the next opening takes longer
                 index.save(self.index_file, index.state_of(self._key, self._shards, buffers), content)
         return opened
@@ -246,7 +246,8 @@ def read(paths: Sequence[Path], buffers: Sequence[ByteArray], options: Options) 
     if options.join and content.layout != seed.NAME:
         message = f"expected join=False for the layout {content.layout!r}: its episodes never go on in another archive"
         raise FormatError(message, path=paths[0])
-    return replace(content, torn=torn)
+    ends = {str(path): listed.end for path, listed in zip(paths, members, strict=True)}
+    return replace(content, torn=torn, ends=ends)
 
 
 def _members(data: ByteArray, path: Path, options: Options) -> Members:

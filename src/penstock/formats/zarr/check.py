@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.errors import FormatError
+from penstock.formats.base.checks import each_metadata
 from penstock.formats.base.format import Finding
 from penstock.formats.zarr.layout import DATA
 from penstock.formats.zarr.source import ZarrSource
@@ -22,11 +23,9 @@ def findings(path: Path, *, deep: bool) -> Iterator[Finding]:
         for stored in source.layout.columns.values():
             for name in stored.names():
                 yield from _array(source, name, deep=deep)
-        for e in range(len(source) if deep else 0):
-            try:
-                source.episode_metadata([e])
-            except FormatError as error:
-                yield Finding("unreadable", error.where or f"episode {e}", str(error))
+        for e, entries in each_metadata(source) if deep else ():
+            if isinstance(entries, FormatError):
+                yield Finding("unreadable", entries.where or f"episode {e}", str(entries))
 
 
 def _array(source: ZarrSource, name: str, *, deep: bool) -> Iterator[Finding]:

@@ -165,9 +165,16 @@ class ZarrSource(StateSource[SourceState]):
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         if self._entries is None:
             return [{} for _ in episodes]
-        offsets, entries = self._entries.value_offsets, list[dict[str, Any]]()
+        offsets = self._entries.value_offsets
+        entries: list[dict[str, Any]] = []
+        first, last = min(episodes, default=0), max(episodes, default=-1)
+        base = int(offsets[first]) if last - first < 2 * len(episodes) else None
+        # Neighbours are read at once, so that each chunk is decoded once.
+        block = None if base is None else self._entries.values[base : int(offsets[last + 1])]
         for e in episodes:
-            raw = self._entries.values[int(offsets[e]) : int(offsets[e + 1])].tobytes()
+            begin, end = int(offsets[e]), int(offsets[e + 1])
+            part = self._entries.values[begin:end] if block is None else block[begin - (base or 0) : end - (base or 0)]
+            raw = part.tobytes()
             try:
                 entry = json.loads(raw)
             except (ValueError, RecursionError) as error:
