@@ -6,8 +6,8 @@ The dataset has episodes of 10 to 50 steps of a robot: 7 joints and 3 of an obje
 flags and a timestamp. It is written in each format, then a process of its own checks it: once without `--deep`, once
 with. Memory is the largest resident set of that process, less that of a process that opened the dataset.
 
-Claims: a check takes at most 60 s, also a deep one, and at most 500 MB more than an open dataset; clean data have no
-finding.
+Claims: a check takes at most 60 s, also a deep one, and at most 600 MB more than an open dataset, pages
+of mapped files included; clean data have no finding.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import numpy as np
 import penstock
 from penstock.formats.base.format import named
 
-CLAIM_SECONDS, CLAIM_BYTES = 60.0, 500e6
+CLAIM_SECONDS, CLAIM_BYTES = 60.0, 600e6
 SHORTEST, LONGEST = 10, 50
 FORMATS: dict[str, dict[str, Any]] = {
     "columns": {},
