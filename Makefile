@@ -43,7 +43,7 @@ bounds: .venv/dev.stamp ## tests of all that calls kernels, with every index of 
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.build/numba-bounds $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
 		tests/kernels tests/plan tests/data tests/containers tests/domains
 
-figures: .venv/dev.stamp .build/reference.stamp .build/peers.stamp .build/lerobot.stamp .build/tfds.stamp .build/zarr3.stamp ## measure every figure of README and docs, other libraries as well
+figures: .venv/browser.stamp .build/reference.stamp .build/peers.stamp .build/lerobot.stamp .build/tfds.stamp .build/zarr3.stamp ## measure every figure of README and docs, other libraries as well
 	$(BIN)/python benchmarks/measure.py --peers
 
 browser: .venv/browser.stamp ## tests of the viewer in a real browser; needs Chromium (CHROMIUM=path, by default the one on PATH)

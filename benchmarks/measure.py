@@ -74,6 +74,7 @@ COMMANDS = (
     Command("replay", f"replay.py --peer {PEERS}"),
     Command("video", f"video.py --peer {LEROBOT}"),
     Command("many_videos", "many_videos.py"),
+    Command("viewer", "viewer.py"),
     Command("cross_read_lerobot", f"cross_read_lerobot.py --peer {LEROBOT}"),
     Command("rlds", f"rlds.py --peer {TFDS}"),
     Command("zarr_windows", f"zarr_windows.py --peer {PEERS} --peer {ZARR3}"),

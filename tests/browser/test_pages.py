@@ -38,6 +38,10 @@ def test_a_dataset_its_findings_and_episodes(page: Any, viewer: ViewerServer) ->
     page.fill("input.where", "total_steps > 70")
     page.keyboard.press("Enter")
     page.wait_for_selector("#count:has-text('3 of 5')")
+    page.fill("input.where", "total_steps > 70 and return > -1e9")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#count:has-text('3 of 5')")
+    assert page.locator("[role=alert]").inner_text() == ""
     page.click("th button:has-text('total_steps')")
     page.wait_for_selector("th[aria-sort=ascending]")
     page.click("th button:has-text('total_steps')")

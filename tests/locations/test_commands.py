@@ -5,8 +5,11 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -37,6 +40,7 @@ ARGUMENTS = {
     "split": ["{url}/run", "--share", "a=1", "--share", "b=1", "--out", "{folder}/parts"],
     "film": ["{url}/run", "--out", "{folder}/film.png"],
     "serve": ["{url}/run", "--no-browser"],
+    "export": ["{url}/run", "--out", "{folder}/episode.rrd", "--overwrite"],
     "view": ["{url}/drive.zarr", "--out", "{folder}/scene.png"],
 }
 
@@ -65,6 +69,13 @@ def logs() -> dict[str, bytes]:
     return {name.partition("/")[2]: raw for name, raw in files.items()}
 
 
+def without_rerun() -> Any:
+    """Stands for Rerun, whose tests are in `tests/browser`."""
+    rerun = MagicMock()
+    rerun.RecordingStream.return_value.save.side_effect = lambda path: Path(path).write_bytes(b"recording")
+    return rerun
+
+
 def test_all_commands_are_here() -> None:
     assert ARGUMENTS.keys() | WITHOUT_DATA == COMMANDS.keys()
     for name in ARGUMENTS:
@@ -76,6 +87,7 @@ def test_all_commands_are_here() -> None:
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_a_command_reads_a_url(name: str, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ViewerServer, "run", lambda _: None)
+    monkeypatch.setitem(sys.modules, "rerun", without_rerun())
     arguments = [name, *(one.format(url=site.url, folder=tmp_path) for one in ARGUMENTS[name])]
     refused = CliRunner().invoke(app, arguments)
     assert (refused.exit_code, "refuses access" in " ".join(refused.output.split())) == (2, True), refused.output

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from penstock.core.columns import Columns
 from penstock.errors import PlanError
 from penstock.plan import Episodes, Split, Steps, Where
+from penstock.plan.where import evaluate
 from penstock.testing.plans import episodes_of
 
 
@@ -94,6 +95,15 @@ def test_the_condition_chooses(condition: Any, chosen: list[int]) -> None:
 def test_nothing_else_is_an_expression(condition: str) -> None:
     with pytest.raises(PlanError, match="expected"):
         Where(condition).choose(EPISODES)
+
+
+def test_columns_may_have_names_that_python_keeps_for_statements() -> None:
+    table = Columns({"return": np.array([1.0, 2.0, 3.0]), "class": np.array([1, 0, 1])})
+    assert evaluate("return >= 2 and not class == 0", table).tolist() == [False, False, True]
+    with pytest.raises(PlanError, match=r"got 'return\.class'"):
+        evaluate("return.class > 1", table)
+    with pytest.raises(PlanError, match="got 'while'"):
+        evaluate("while > 1", table)
 
 
 def test_functions_must_give_booleans() -> None:

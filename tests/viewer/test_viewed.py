@@ -10,6 +10,7 @@ import pytest
 import penstock
 from penstock.data.curation import Curation
 from penstock.errors import ArgumentError, PlanError, StateError
+from penstock.viewer import viewed as module
 from penstock.viewer.viewed import ViewedDataset
 from tests.doctor.test_planted import PLANTS, clean, source_of
 
@@ -74,6 +75,24 @@ def test_a_million_episodes_are_listed() -> None:
     viewed = ViewedDataset("big", "big", "memory", data)
     found = viewed.episodes(where="total_steps == 1", sort="total_steps", descending=True, offset=500_000, limit=2)
     assert (found["total"], [row[0] for row in found["rows"]]) == (n, [499_999, 499_998])
+
+
+def test_an_order_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[1, 2, 3])
+    viewed = ViewedDataset("a", "a", "memory", data, curation=tmp_path / "a.curation.json")
+    sorts: list[int] = []
+    ranked = module._ranked
+    monkeypatch.setattr(module, "_ranked", lambda values: (sorts.append(len(values)), ranked(values))[1])
+    for descending in (False, True, False):
+        rows = viewed.episodes(sort="total_steps", descending=descending)["rows"]
+        assert [row[0] for row in rows] == ([2, 1, 0] if descending else [0, 1, 2])
+    assert sorts == [3]
+    viewed.mark(0, {"rating": 2})
+    assert viewed.episodes(sort="rating")["rows"][0][0] == 0
+    viewed.mark(1, {"rating": 1})
+    assert viewed.episodes(sort="rating")["rows"][0][0] == 1
+    viewed.episodes(sort="total_steps")
+    assert sorts == [3, 3, 3]
 
 
 def test_marks_are_saved_and_listed(tmp_path: Path) -> None:

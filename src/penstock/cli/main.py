@@ -57,6 +57,10 @@ COMMANDS = {
         "penstock.cli.film:film",
         "Draw an episode: frames with actions and rewards, or curves of observations.",
     ),
+    "export": (
+        "penstock.cli.export:export",
+        "Write an episode as a recording of Rerun: pictures, curves, texts, scenes.",
+    ),
     "serve": (
         "penstock.cli.serve:serve",
         "Look at datasets in the browser: findings, episodes, pictures and curves.",

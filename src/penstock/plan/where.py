@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import keyword
 import operator
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
@@ -88,9 +90,21 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 
 
+# Words that no expression of Python has, such as `return`, may be names of columns. `ast` parses them behind a letter
+# that no column begins with.
+_LETTER = "\u01c3"
+_STATEMENTS = frozenset(keyword.kwlist) - frozenset(
+    ("False", "None", "True", "and", "async", "await", "else", "for", "if", "in", "is", "lambda", "not", "or", "yield")
+)
+_WORD = re.compile(r"""'[^']*'|"[^"]*"|[^\W\d]\w*""")
+
+
 def _parse(text: str) -> ast.expr:
+    def named(word: re.Match[str]) -> str:
+        return _LETTER + word[0] if word[0] in _STATEMENTS else word[0]
+
     try:
-        return ast.parse(text.strip(), mode="eval").body
+        return ast.parse(_WORD.sub(named, text.strip()), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise PlanError(f"expected an expression over metadata columns, got {text!r}: {error}") from error
 
@@ -127,7 +141,7 @@ def _value(node: ast.expr, table: Columns) -> Any:  # noqa: PLR0911 - one return
         case ast.Constant(value=bool() | int() | float() as value):
             return np.asarray(value if -(2**63) <= value < 2**63 else float(value))
         case ast.Name(id=name):
-            return _column(name, table)
+            return _column(name.removeprefix(_LETTER), table)
         case ast.Compare(
             left=ast.Constant(value=str() as word), ops=[ast.In() | ast.NotIn() as op], comparators=[ast.Name(id=group)]
         ):
@@ -149,7 +163,7 @@ def _value(node: ast.expr, table: Columns) -> Any:  # noqa: PLR0911 - one return
         case _:
             raise PlanError(
                 "expected comparisons, and, or, not, numbers, column names, + - * / % and 'word' in tags, got "
-                f"{ast.unparse(node)!r}"
+                f"{ast.unparse(node).replace(_LETTER, '')!r}"
             )
 
 

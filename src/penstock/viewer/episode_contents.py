@@ -160,16 +160,33 @@ class EpisodeContents:
         size = self.chunk_rows(camera)
         if not 0 <= number * size < end - begin:
             raise ArgumentError(f"expected a chunk within 0:{-(-(end - begin) // size)}, got {number}")
-        first = begin + number * size
 
         def make() -> tuple[bytes, int]:
             with self._reading:
-                frames = pictures(self.rows(camera, first, min(first + size, end)))[:, -1]
-                blobs = map_on_threads(_encoded, list(frames), name="penstock-pictures")
+                blobs = self.encoded(e, camera, number * size, min((number + 1) * size, end - begin))
             content = struct.pack(f"<{len(blobs) + 1}I", len(blobs), *map(len, blobs)) + b"".join(blobs)
             return content, len(content)
 
         return self._chunks.get((e, camera, number), make)
+
+    def encoded(self, e: int, camera: str, first: int, last: int) -> list[bytes]:
+        """Return pictures of a camera as JPEG, encoded by several threads. Of a stack of frames, the newest.
+
+        Args:
+            e: Number of the episode.
+            camera: Path of a column of pictures.
+            first: First row.
+            last: Row after the last.
+
+        Raises:
+            ArgumentError: There is no such episode or camera, or there are no such rows.
+            MissingExtraError: Pillow is not installed.
+        """
+        begin, end = self._camera_rows(e, camera)
+        if not 0 <= first <= last <= end - begin:
+            raise ArgumentError(f"expected rows within 0:{end - begin}, got {first}:{last}")
+        frames = pictures(self.rows(camera, begin + first, begin + last))[:, -1]
+        return map_on_threads(_encoded, list(frames), name="penstock-pictures")
 
     def scene(self, e: int) -> dict[str, Any]:
         """Return the scene of a driving log: `DrivingScenes.scene`.

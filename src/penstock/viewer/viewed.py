@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.arrays import AnyArray, Int32Array, IntArray
 from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
@@ -27,6 +27,7 @@ from penstock.doctor.check import check
 from penstock.doctor.examine import Report
 from penstock.domains.driving.map import MapAPI
 from penstock.errors import ArgumentError, PenstockError, PlanError, suggestion
+from penstock.flow import cores
 from penstock.plan.where import evaluate
 from penstock.viewer.episode_contents import EpisodeContents
 
@@ -73,7 +74,7 @@ class ViewedDataset:
         self._table: dict[str, AnyArray] = {
             name: np.asarray(values) for name, values in data.table().flat.items() if name != "id"
         }
-        self._orders: dict[str, IntArray] = {}
+        self._orders: dict[str, tuple[Int32Array, int]] = {}  # by column, see `_ranked`
         self._file = curation
         self._no_curation = no_curation
         self._curation = Curation.of(data.source)
@@ -163,6 +164,8 @@ class ViewedDataset:
         try:
             status = self._file.stat()
         except FileNotFoundError:
+            if not self._version:
+                return
             curation, version = Curation.of(self._data.source), ()
         else:
             version = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
@@ -173,7 +176,7 @@ class ViewedDataset:
         self._curation = curation
         self._version = version
         self._mark_columns = self._columns_of_marks()
-        self._orders.clear()
+        self._orders = {name: order for name, order in self._orders.items() if name in self._table}
 
     def _curation_place(self) -> dict[str, str]:
         return {"path": "" if self._file is None else str(self._file), "message": self._no_curation}
@@ -203,19 +206,20 @@ class ViewedDataset:
 
     def _check(self) -> None:
         try:
-            report = check(self._data, progress=False)
+            report = check(self._data, threads=max(cores() // 2, 1), progress=False)
         except PenstockError as error:
             with self._lock:
                 self._failure = str(error)
             return
+        index = self._data.episodes.index
+        measures = {name: np.asarray(values)[index] for name, values in report.measures.flat.items()}
+        shown = {name: values for name, values in measures.items() if name != "length" and " of " not in name}
+        listed = np.concatenate([np.zeros(0, np.int64), *(np.unique(each.episodes) for each in report.findings)])
+        shown["findings"] = np.bincount(listed.astype(np.int64), minlength=len(self._data.source))[index]
+        orders = {name: _ranked(values) for name, values in shown.items()}  # before requests need them
         with self._lock:
-            index = self._data.episodes.index
-            measures = {name: np.asarray(values)[index] for name, values in report.measures.flat.items()}
-            shown = {name: values for name, values in measures.items() if name != "length" and " of " not in name}
-            named = np.concatenate([np.zeros(0, np.int64), *(np.unique(each.episodes) for each in report.findings)])
-            findings = np.bincount(named.astype(np.int64), minlength=len(self._data.source))[index]
-            self._table = {**self._table, **shown, "findings": findings}
-            self._orders.clear()
+            self._table = {**self._table, **shown}
+            self._orders = orders
             self._report = report
 
     def wait_for_check(self, timeout: float | None = None) -> None:
@@ -253,7 +257,7 @@ class ViewedDataset:
         listed = [[int(row), *each] for row, *each in zip(rows.tolist(), *values, strict=True)]
         return {"total": len(order), "columns": ["episode", *table], "rows": listed}
 
-    def _order(self, sort: str, *, descending: bool) -> IntArray:
+    def _order(self, sort: str, *, descending: bool) -> IntArray | Int32Array:
         """`[E]` episodes by a column. Missing values are last."""
         if not sort or sort == "episode":
             every = np.arange(len(self._data))
@@ -262,14 +266,10 @@ class ViewedDataset:
         if sort not in table:
             known = list(table)
             raise ArgumentError(f"no column {sort!r} to sort by{suggestion(sort, known)}; there are {known}")
-        key = f"{sort} {descending}"
-        if key not in self._orders:
-            values = table[sort]
-            missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), np.bool_)
-            ranked = np.argsort(values, kind="stable")
-            ranked = ranked[::-1] if descending else ranked
-            self._orders[key] = np.concatenate([ranked[~missing[ranked]], ranked[missing[ranked]]])
-        return self._orders[key]
+        if sort not in self._orders:
+            self._orders[sort] = _ranked(table[sort])
+        ranked, known_rows = self._orders[sort]
+        return np.concatenate([ranked[:known_rows][::-1], ranked[known_rows:]]) if descending else ranked
 
     def _listed(self) -> dict[str, AnyArray]:
         """Columns of the table and of marks. A column of metadata with the name of a mark stays."""
@@ -343,6 +343,13 @@ class ViewedDataset:
                 rows = self._data.source.read_ragged(path, Selection(one * 0, one * begin, one, one * 0, (1, 1)))
                 texts[path] = Ragged(rows.values, rows.offsets).strings()[0]
         return texts
+
+
+def _ranked(values: AnyArray) -> tuple[Int32Array, int]:
+    """`[E]` episodes by their values, missing values last, and how many are not missing. Cost: a sort."""
+    missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), np.bool_)
+    ranked = np.argsort(values, kind="stable").astype(np.int32)  # NaN is sorted last
+    return ranked, len(values) - int(np.count_nonzero(missing))
 
 
 def _mask(where: str, table: Mapping[str, AnyArray], episodes: int) -> AnyArray:

@@ -4,6 +4,7 @@
 import { element, address } from "./net.js";
 
 const KEPT = 48 << 20;
+const REST = 150; // milliseconds
 
 // A panel is {figure, show(row), leave()}. `length` is the number of rows of the camera, `chunk` that of a chunk.
 export function cameraPanel(api, number, camera, chunk, length) {
@@ -11,7 +12,7 @@ export function cameraPanel(api, number, camera, chunk, length) {
   const chunks = new Map(); // number: {pictures, bytes}, in the order of their use
   const coming = new Map(); // number: promise
   const left = new AbortController();
-  let bytes = 0, wanted = -1, shown = -1, direction = 1, drawing = false;
+  let bytes = 0, wanted = -1, shown = -1, direction = 1, drawing = false, jumped = false, resting = 0;
 
   async function fetched(path) {
     const response = await fetch(path, { signal: left.signal });
@@ -84,7 +85,7 @@ export function cameraPanel(api, number, camera, chunk, length) {
         bitmap.close();
         shown = row;
         canvas.dataset.row = String(row);
-        ahead(Math.floor(row / chunk));
+        ahead();
       }
     } catch (error) {
       if (!left.signal.aborted) canvas.replaceWith(element("p", { class: "message error" }, error.message));
@@ -93,12 +94,16 @@ export function cameraPanel(api, number, camera, chunk, length) {
     }
   }
 
-  // The chunk of the picture, then the next one in the direction of the movement; one request at a time.
-  function ahead(index) {
+  // The chunk of the picture, then the next one in the direction of the movement; one request at a time. While the row jumps,
+  // chunks would only delay the pictures that are looked at: they are asked for when it rests.
+  function ahead() {
+    clearTimeout(resting);
     if (coming.size) return;
+    if (jumped) { jumped = false; resting = setTimeout(ahead, REST); return; }
+    const index = Math.floor(wanted / chunk);
     const last = Math.floor((length - 1) / chunk);
     const missing = [index, index + direction].find((each) => each >= 0 && each <= last && !chunks.has(each));
-    if (missing !== undefined) load(missing).then(() => ahead(Math.floor(wanted / chunk)), () => {});
+    if (missing !== undefined) load(missing).then(ahead, () => {});
   }
 
   return {
@@ -106,9 +111,10 @@ export function cameraPanel(api, number, camera, chunk, length) {
     show(row) {
       if (row === wanted || length < 1) return;
       direction = row < wanted ? -1 : 1;
+      jumped = wanted >= 0 && Math.abs(row - wanted) > chunk;
       wanted = Math.min(row, length - 1);
       draw();
     },
-    leave() { left.abort(); },
+    leave() { clearTimeout(resting); left.abort(); },
   };
 }
