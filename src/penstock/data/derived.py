@@ -23,6 +23,7 @@ from penstock.core.selection import Selection
 from penstock.core.spec import Spec
 from penstock.data.derived_column import DerivedColumn
 from penstock.data.derived_values import DerivedValues
+from penstock.files.remote import Wanted
 from penstock.formats.base.overlay import OverlaySource
 from penstock.formats.base.source import Source
 from penstock.plan.base import chained
@@ -72,6 +73,10 @@ class DerivedSource(OverlaySource):
             self._values.read(selection, out)
         else:
             super().read_array(column, selection, out)
+
+    @override
+    def remote_ranges(self, column: str, selection: Selection) -> list[Wanted]:
+        return [] if column == self.column.name else super().remote_ranges(column, selection)
 
     def episode(self, e: int) -> Episode:
         """Read one episode. Its own values alone are computed, if they are not known."""

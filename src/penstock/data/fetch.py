@@ -22,6 +22,7 @@ from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field
 from penstock.data.marks import Empty, marked
 from penstock.errors import SpecError
+from penstock.files.remote import Wanted, remote_files_known
 from penstock.formats.base.source import Source
 from penstock.kernels.spans import zero_gaps
 from penstock.plan.base import Plan
@@ -82,6 +83,24 @@ class Fetch:
         for mark in self.plan.marks:
             batch[mark.name] = marked(mark, selections[mark.view], empty, partial(self._begin, mark.view))
         return Columns.of_flat(batch, selections[0].shape[0] if selections else 0)
+
+    def remote_ranges(self, selections: Sequence[Selection]) -> list[Wanted]:
+        """Return the bytes behind URLs that reading the array columns of samples would fetch.
+
+        Args:
+            selections: One selection for each view of the plan.
+        """
+        if not remote_files_known():
+            return []
+        parts = [self._parts(selection) for selection in selections]
+        return [
+            wanted
+            for read, field in zip(self.reads, self.fields, strict=True)
+            if not field.ragged
+            for number, part in parts[read.view]
+            if (column := read.of(number)) is not None
+            for wanted in self.sources[number].remote_ranges(column, part)
+        ]
 
     def _begin(self, view: int, source: int) -> IntArray:
         """First row of each episode in a view, computed once. A plan names no episode that was appended later."""

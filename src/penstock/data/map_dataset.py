@@ -25,6 +25,7 @@ from penstock.data.relabel import GoalChoice, Relabelled
 from penstock.data.sample_blocks import SampleBlocks, check_batches
 from penstock.data.scan import By, WeightFn, sample_weights, scan
 from penstock.errors import ArgumentError, PlanError, SpecError
+from penstock.files.remote import Wanted
 from penstock.formats.base.source import Source
 from penstock.plan.base import Plan, chained
 from penstock.plan.batched import Batches
@@ -196,6 +197,14 @@ class MapDataset:
             empty: Allocates each output array, `empty(shape, dtype)`. The default is `numpy.empty`.
         """
         return self._fetch(selections, empty)
+
+    def remote_ranges(self, selections: Sequence[Selection]) -> list[Wanted]:
+        """Return the bytes behind URLs that `read` would fetch, as far as the formats know them in advance.
+
+        Args:
+            selections: Output of `resolve`.
+        """
+        return self._fetch.remote_ranges(selections)
 
     def mapped(self, columns: Columns, positions: IntArray) -> Columns:
         """Apply the map functions to columns.

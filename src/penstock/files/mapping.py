@@ -240,8 +240,13 @@ class MappedFiles:
     def fill(self, buffers: IntArray, begin: IntArray, end: IntArray) -> Callable[[], None]:
         """Fetch the bytes `begin : end` of each of these buffers, where they are lazy; call what is returned when they
         were read."""
+        wanted = self.remote_ranges(buffers, begin, end)
+        return fill(wanted) if wanted else _nothing
+
+    def remote_ranges(self, buffers: IntArray, begin: IntArray, end: IntArray) -> list[Wanted]:
+        """Return the bytes `begin : end` of each of these buffers, where they are lazy, as ranges of remote files."""
         if not self.lazy or not len(buffers):
-            return _nothing
+            return []
         number = np.array(self._file, np.int64)[buffers]
         order = np.argsort(number, kind="stable")
         files, first = np.unique(number[order], return_index=True)
@@ -252,7 +257,7 @@ class MappedFiles:
             if remote is not None:
                 skipped = self._skipped[buffers[places]]
                 wanted.append((remote, begin[places] + skipped, end[places] + skipped))
-        return fill(wanted)
+        return wanted
 
     def __len__(self) -> int:
         return len(self._files)

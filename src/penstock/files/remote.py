@@ -7,6 +7,7 @@ path goes through this module, or through `penstock.files.mapping`, so that byte
   `open_file` gives fetches what is read.
 * `whole_file` fetches a file before a library reads it by its path or descriptor.
 * `filled` fetches ranges and keeps them for a block.
+* `begin_fetch` asks for ranges that are read later.
 
 For any other path these functions do what their namesakes do, after one look at the path.
 """
@@ -72,6 +73,10 @@ class RemoteFiles(ABC):
         Raises `RemoteError` if they cannot be fetched.
         """
 
+    @abstractmethod
+    def begin_fetch(self, wanted: Sequence[Wanted], *, most: bool) -> None:
+        """Begin to fetch what is missing of some ranges, and return at once. Errors are left to the read."""
+
 
 _handlers: list[RemoteFiles] = []
 
@@ -108,6 +113,22 @@ def filled(wanted: Sequence[Wanted]) -> Generator[None]:
 def fill(wanted: Sequence[Wanted]) -> Callable[[], None]:
     """Fetch ranges, which stay until the function that is returned is called."""
     return _handlers[0].fill(wanted)
+
+
+def begin_fetch(wanted: Sequence[Wanted], *, most: bool) -> None:
+    """Begin to fetch ranges that are read later, and return at once. Errors are left to the read.
+
+    Args:
+        wanted: Files and ranges, those needed first in front.
+        most: Whether most bytes of the files are needed soon, so that long requests are worth it.
+    """
+    if wanted:
+        _handlers[0].begin_fetch(wanted, most=most)
+
+
+def remote_files_known() -> bool:
+    """Return whether this process has opened a URL."""
+    return bool(_handlers)
 
 
 def range_of(file: RemoteFile, begin: int, end: int) -> Wanted:

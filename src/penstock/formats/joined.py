@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Spec
 from penstock.errors import SpecError
+from penstock.files.remote import Wanted
 from penstock.formats.base.pieces import RowPieces, cut, spread
 from penstock.formats.base.source import Source, check_values
 
@@ -105,11 +106,21 @@ class JoinedSource(Source):
 
     @override
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
+        for number, mine in self._by_part(column, selection):
+            self.parts[number].read_array(column, mine, out)
+
+    @override
+    def remote_ranges(self, column: str, selection: Selection) -> list[Wanted]:
+        parts = self._by_part(column, selection)
+        return [wanted for number, mine in parts for wanted in self.parts[number].remote_ranges(column, mine)]
+
+    def _by_part(self, column: str, selection: Selection) -> Iterator[tuple[int, Selection]]:
+        """Each part that has rows of a selection, and these rows."""
         align = self._spec[column].align
         pieces = cut(self._rows[align], selection.start, selection.length, selection.destination)
         for number in map(int, np.unique(pieces.run)):
             mine = pieces.take(pieces.run == number)
-            self.parts[number].read_array(column, self._selection(number, align, mine, selection.shape), out)
+            yield number, self._selection(number, align, mine, selection.shape)
 
     @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:

@@ -6,7 +6,7 @@ the GIL, and copies nothing if a span is wrong. The map keeps references to the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.files.mapping import MappedFiles, read_mapped
+from penstock.files.remote import Wanted
 from penstock.kernels.gather import gather_rows
 from penstock.kernels.locate import guide_of
 
@@ -96,7 +97,7 @@ class RowMap:
         target = flat(out, self.row_bytes)
         if self.files.lazy:
             check_spans(start, length, destination, self.n, len(target) // self.row_bytes)
-            release = self._fetched(start, length)
+            release = self.files.fill(*self._bytes_of(start, length))
             try:
                 self._gather(start, length, destination, target)
             finally:
@@ -120,8 +121,12 @@ class RowMap:
         if gather_rows(*runs, self.row_bytes, start, length, destination, target) >= 0:
             check_spans(start, length, destination, self.n, len(target) // self.row_bytes)
 
-    def _fetched(self, start: IntArray, length: IntArray) -> Callable[[], None]:
-        """Fetch the bytes of spans that are within the map; call what is returned when they were copied."""
+    def remote_ranges(self, start: IntArray, length: IntArray) -> list[Wanted]:
+        """Return the bytes that `gather` would fetch for spans that are within the map."""
+        return self.files.remote_ranges(*self._bytes_of(start, length)) if self.files.lazy else []
+
+    def _bytes_of(self, start: IntArray, length: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """Return the buffers of spans that are within the map, and where their bytes begin and end."""
         start, length = start[length > 0], length[length > 0]
         begin = self.first.searchsorted(start, side="right") - 1
         runs = self.first.searchsorted(start + length, side="left") - begin
@@ -129,7 +134,7 @@ class RowMap:
         low = np.maximum(start[span], self.first[run]) - self.first[run]
         high = np.minimum((start + length)[span], self.first[run + 1]) - self.first[run]
         width = self.row_bytes
-        return self.files.fill(self.buffer[run], self.offset[run] + low * width, self.offset[run] + high * width)
+        return self.buffer[run], self.offset[run] + low * width, self.offset[run] + high * width
 
     def _buffers_of(self, start: IntArray, length: IntArray) -> IntArray:
         """The buffers that hold these spans. Spans that leave the map are cut to it; the gather refuses them."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.files.mapping import MappedFiles
+from penstock.files.remote import Wanted
 from penstock.kernels.gather import AXES, gather_tiles
 from penstock.kernels.locate import guide_of
 from penstock.kernels.rows import check_spans, expanded, flat
@@ -141,8 +142,14 @@ class TileMap:
 
     def _fetched(self, start: IntArray, length: IntArray) -> Callable[[], None]:
         """Fetch the tiles of spans that are within the map; call what is returned when they were copied."""
-        if not self.files.lazy:
-            return _nothing
+        return self.files.fill(*self._bytes_of(start, length)) if self.files.lazy else _nothing
+
+    def remote_ranges(self, start: IntArray, length: IntArray) -> list[Wanted]:
+        """Return the bytes that `gather` would fetch for spans that are within the map."""
+        return self.files.remote_ranges(*self._bytes_of(start, length)) if self.files.lazy else []
+
+    def _bytes_of(self, start: IntArray, length: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """Return the buffers of the tiles of spans, and where their bytes begin and end."""
         start, length = start[length > 0], length[length > 0]
         begin = self.first.searchsorted(start, side="right") - 1
         runs = self.first.searchsorted(start + length, side="left") - begin
@@ -157,7 +164,7 @@ class TileMap:
         owner, tile = owner[stored], tile[stored]
         size = self.tile_shape.prod(axis=1)[run[owner]] * self.itemsize
         offset = self.tile_offset[tile]
-        return self.files.fill(self.tile_buffer[tile], offset, offset + size)
+        return self.tile_buffer[tile], offset, offset + size
 
     def _gather(self, start: IntArray, length: IntArray, destination: IntArray, target: ByteArray, places: int) -> None:
         bad = gather_tiles(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from penstock.files.remote import Wanted
 from penstock.load.ticket import Batch
 
 State = dict[str, Any]
@@ -34,10 +35,12 @@ class Job:
     Args:
         work: Called with a function that times each stage; returns the batches.
         nbytes: Approximate bytes of the batches. The default is 0.
+        remote_ranges: Returns the bytes behind URLs that the work will fetch. The default returns none.
     """
 
     work: Callable[[Timed], Batches]
     nbytes: int = 0
+    remote_ranges: Callable[[], list[Wanted]] = list
 
     def run(self, timed: Timed = untimed) -> Batches:
         """Return the batches, each with the state after the consumer received it.

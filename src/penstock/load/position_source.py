@@ -27,7 +27,9 @@ from penstock.data.map_dataset import MapDataset
 from penstock.data.recycler import Recycler
 from penstock.data.sample_blocks import LONGEST_SEARCH
 from penstock.errors import PlanError, StateError, WorkerError
+from penstock.files.remote import Wanted
 from penstock.load.batch_source import Batches, Job, State, Timed, untimed
+from penstock.load.lookahead import looking_ahead
 from penstock.load.ranks import Ranks
 from penstock.load.seams import MixRecord, records
 from penstock.load.skips import LARGEST, Skips
@@ -221,7 +223,11 @@ class PositionSource:
         """
         epoch_slice = self.epoch_slice(int(state["position"]))
         if epoch_slice is None:
-            return
+            return iter(())
+        rows = sum(int(source.offsets[-1] - source.offsets[0]) for source in self.dataset.sources)
+        return looking_ahead(self._jobs_of(epoch_slice), most_rows=2 * (epoch_slice.hi - epoch_slice.lo) >= rows)
+
+    def _jobs_of(self, epoch_slice: EpochSlice) -> Iterator[Job]:
         lo = epoch_slice.lo
         while lo < epoch_slice.hi:
             edges = self._edges(lo, epoch_slice.hi)
@@ -229,6 +235,7 @@ class PositionSource:
             yield Job(
                 lambda timed, edges=edges: self._load(edges, epoch_slice, timed),
                 (hi - lo) * self.row.nbytes // self.ranks.world,
+                lambda edges=edges: self._remote_ranges(edges),
             )
             lo = hi
 
@@ -253,6 +260,10 @@ class PositionSource:
             edges += self._edges(edges[-1], epoch_slice.hi)[1:].tolist()
         edges = edges[: batches + 1]
         return self.skips.positions(np.arange(edges[0], edges[-1])), np.array(edges) - edges[0]
+
+    def _remote_ranges(self, edges: IntArray) -> list[Wanted]:
+        """The bytes behind URLs of the samples of this rank. They are planned again when they are loaded."""
+        return self.dataset.remote_ranges(self.dataset.resolve(self.skips.positions(self.shares(edges)[0])))
 
     def with_prefetch(self, prefetch: int, threads: int) -> tuple[PositionSource, int]:
         """Limit the batches of a job, so that threads work on several jobs and `prefetch` batches are ahead at most.

@@ -7,11 +7,15 @@ with a block that is present or under way is not fetched: an epoch would fetch a
 third of a region of 8 MiB is needed, as by the first batches of a shuffled epoch, all of the region is fetched: long
 requests are faster, and the rest is needed soon. Long requests are divided, so that several threads share them. Two
 threads that need the same block fetch it once.
+
+`begin_fetch` is called with the ranges of many batches before their time. It has threads of its own, so that a read
+never waits behind the requests of later batches.
 """
 
 from __future__ import annotations
 
 import errno
+import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -38,9 +42,15 @@ GAPS = 0.25
 REGION = 128
 """Blocks of a region that is fetched whole where a third of it is needed."""
 
+SOON = 4
+"""Blocks that are fetched where one of them is needed, of files that are needed for the most part soon."""
+
 _WIDEST = 16  # blocks between two wanted ones that a request fetches as well
 
-_pools: dict[int, ThreadPoolExecutor] = {}
+AHEAD = 1 / 8
+"""Part of the limit of the cache that is fetched ahead at most, so that nothing is evicted before it is read."""
+
+_pools: dict[tuple[int, bool], ThreadPoolExecutor] = {}
 
 
 @dataclass(eq=False)
@@ -53,13 +63,14 @@ class MirroredFile(RemoteFile):
     state: FileState
 
 
-def pool() -> ThreadPoolExecutor:
-    """The threads of this process that request ranges."""
-    executor = _pools.get(os.getpid())
-    if executor is None:
-        _pools.clear()
-        executor = _pools.setdefault(os.getpid(), ThreadPoolExecutor(THREADS, "penstock remote"))
-    return executor
+def pool(*, ahead: bool = False) -> ThreadPoolExecutor:
+    """The threads of this process that request ranges; others request ranges ahead."""
+    key = os.getpid(), ahead
+    if key not in _pools:
+        for other in [other for other in _pools if other[0] != key[0]]:
+            del _pools[other]  # of the process that forked this one
+        _pools.setdefault(key, ThreadPoolExecutor(THREADS, "penstock remote"))
+    return _pools[key]
 
 
 def fill(
@@ -93,6 +104,61 @@ def fill(
         release()
         raise
     return release
+
+
+def begin_fetch(
+    cache: BlockCache, wanted: Sequence[tuple[MirroredFile, IntArray, IntArray]], retry: Retry, *, most: bool
+) -> None:
+    """Request what is missing of ranges and not requested yet, in their order, and return at once.
+
+    A failed request is not reported: the read that needs its blocks repeats it.
+
+    Args:
+        cache: The cache.
+        wanted: Files and ranges, those needed first in front.
+        retry: How often to repeat requests.
+        most: Whether most bytes of the files are needed soon. Then a MiB of which an eighth is wanted is fetched whole,
+            unless the file takes too much of the cache.
+    """
+    by_file: dict[MirroredFile, list[tuple[int, IntArray]]] = {}
+    for number, (file, begin, end) in enumerate(wanted):
+        by_file.setdefault(file, []).append((number, blocks_of(begin, end, file.cached.blocks)))
+    if BLOCK * sum(len(blocks) for parts in by_file.values() for _, blocks in parts) > AHEAD * cache.limit:
+        return
+    ordered: list[tuple[int, MirroredFile, int, int]] = []
+    for file, parts in by_file.items():
+        blocks, first = np.unique(np.concatenate([each for _, each in parts]), return_index=True)
+        need = np.concatenate([np.full(len(each), number) for number, each in parts])[first]
+        dense = most and file.info.size <= cache.limit // 2
+        with file.cached.condition:
+            requests = _own_requests(file.cached, file.cached.absent(blocks), ahead=dense)
+        for lo, hi in requests:
+            inside = need[slice(*np.searchsorted(blocks, [lo, hi]))]
+            ordered.append((int(inside.min(initial=len(wanted))), file, lo, hi))
+    ordered.sort(key=lambda request: request[0])
+    for number, (_, file, lo, hi) in enumerate(ordered):
+        try:
+            request = pool(ahead=True).submit(_request, file, lo, hi, retry)
+        except RuntimeError:  # the interpreter exits
+            for _, other, *range_left in ordered[number:]:
+                _unmark(other, [(range_left[0], range_left[1])])
+            return
+        request.add_done_callback(functools.partial(_ended, cache, file, lo, hi))
+
+
+def _ended(cache: BlockCache, file: MirroredFile, first: int, end: int, request: Future[int]) -> None:
+    """Let the threads go on that wait for the blocks of a request that was made ahead."""
+    _unmark(file, [(first, end)])
+    if not request.cancelled() and request.exception() is None:
+        cache.fetched(request.result())
+
+
+def _unmark(file: MirroredFile, requests: Sequence[tuple[int, int]]) -> None:
+    """Let the threads go on that wait for the blocks of requests."""
+    with file.cached.condition:
+        for first, end in requests:
+            file.cached.fetching[first:end] = False
+        file.cached.condition.notify_all()
 
 
 def blocks_of(begin: IntArray, end: IntArray, count: int) -> IntArray:
@@ -153,13 +219,7 @@ def _fetch_round(
                 if len(absent) == 0:
                     continue
                 left.append((file, absent))
-                own = absent[~cached.fetching[absent]]
-                if len(own):
-                    own = _with_regions(own, cached)
-                    requests = requests_of(own, GAPS * len(own), cached.missing)
-                    mine.append((file, requests))
-                    for lo, hi in requests:
-                        cached.fetching[lo:hi] = True
+                mine.append((file, _own_requests(cached, absent)))
         for file, requests in mine:
             futures += [pool().submit(_request, file, lo, hi, retry) for lo, hi in requests]
         wait(futures)
@@ -167,10 +227,7 @@ def _fetch_round(
     finally:
         wait(futures)
         for file, requests in mine:
-            with file.cached.condition:
-                for lo, hi in requests:
-                    file.cached.fetching[lo:hi] = False
-                file.cached.condition.notify_all()
+            _unmark(file, requests)
     cache.fetched(got)
     for file, blocks in left:
         with file.cached.condition:
@@ -179,11 +236,24 @@ def _fetch_round(
     return left
 
 
-def _with_regions(blocks: IntArray, cached: CachedObject) -> IntArray:
-    """Add the blocks of regions of which a third is wanted, without blocks that are there or under way."""
-    regions, counts = np.unique(blocks // REGION, return_counts=True)
-    dense = regions[3 * counts >= np.minimum(REGION, cached.blocks - regions * REGION)]
-    every = (dense[:, None] * REGION + np.arange(REGION)).ravel()
+def _own_requests(cached: CachedObject, absent: IntArray, *, ahead: bool = False) -> list[tuple[int, int]]:
+    """The requests for absent blocks that no thread fetches; these blocks are marked. The caller has the condition."""
+    own = absent[~cached.fetching[absent]]
+    if len(own) == 0:
+        return []
+    own = _with_regions(own, cached, SOON, SOON) if ahead else _with_regions(own, cached, REGION, 3)
+    requests = requests_of(own, GAPS * len(own), cached.missing)
+    for lo, hi in requests:
+        cached.fetching[lo:hi] = True
+    return requests
+
+
+def _with_regions(blocks: IntArray, cached: CachedObject, size: int, part: int) -> IntArray:
+    """Add the blocks of regions of `size` blocks of which one `part`-th is wanted, without blocks that are there or
+    under way."""
+    regions, counts = np.unique(blocks // size, return_counts=True)
+    dense = regions[part * counts >= np.minimum(size, cached.blocks - regions * size)]
+    every = (dense[:, None] * size + np.arange(size)).ravel()
     every = every[every < cached.blocks]
     return np.union1d(blocks, every[cached.missing(every)])
 

@@ -35,7 +35,7 @@ from penstock.files.replace import write_atomic
 from penstock.files.sparse import link_file
 from penstock.files.user_cache import user_cache
 from penstock.locations.blocks import BlockCache
-from penstock.locations.fetching import MirroredFile, fill
+from penstock.locations.fetching import MirroredFile, begin_fetch, fill
 from penstock.locations.objects import ObjectInfo, ObjectStore, shown
 from penstock.locations.retry import Retry
 from penstock.locations.stores import object_store
@@ -177,12 +177,22 @@ class Mirrors(RemoteFiles):
 
     @override
     def fill(self, wanted: Sequence[Wanted]) -> Callable[[], None]:
-        by_cache: dict[BlockCache, list[tuple[MirroredFile, IntArray, IntArray]]] = {}
-        for file, begin, end in wanted:
-            if isinstance(file, MirroredFile):
-                by_cache.setdefault(file.cached.cache, []).append((file, begin, end))
-        releases = [fill(cache, files, self.retry) for cache, files in by_cache.items()]
+        releases = [fill(cache, files, self.retry) for cache, files in _by_cache(wanted).items()]
         return releases[0] if len(releases) == 1 else functools.partial(_call_all, releases)
+
+    @override
+    def begin_fetch(self, wanted: Sequence[Wanted], *, most: bool) -> None:
+        for cache, files in _by_cache(wanted).items():
+            begin_fetch(cache, files, self.retry, most=most)
+
+
+def _by_cache(wanted: Sequence[Wanted]) -> dict[BlockCache, list[tuple[MirroredFile, IntArray, IntArray]]]:
+    """Ranges by the cache that their bytes are in."""
+    by_cache: dict[BlockCache, list[tuple[MirroredFile, IntArray, IntArray]]] = {}
+    for file, begin, end in wanted:
+        if isinstance(file, MirroredFile):
+            by_cache.setdefault(file.cached.cache, []).append((file, begin, end))
+    return by_cache
 
 
 def _call_all(functions: Sequence[Callable[[], None]]) -> None:

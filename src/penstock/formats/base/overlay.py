@@ -11,6 +11,7 @@ from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Spec
+from penstock.files.remote import Wanted
 from penstock.formats.base.source import Source
 
 
@@ -64,6 +65,10 @@ class OverlaySource(Source):
     @override
     def view_array(self, column: str, first: int, n: int) -> AnyArray | None:
         return self.base.view_array(column, first, n) if column in self.base.spec else None
+
+    @override
+    def remote_ranges(self, column: str, selection: Selection) -> list[Wanted]:
+        return self.base.remote_ranges(column, selection) if column in self.base.spec else []
 
     @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from penstock.core.arrays import BoolArray, ByteArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
+from penstock.files.remote import Wanted
 
 
 class RowReader(Protocol):
@@ -16,6 +17,15 @@ class RowReader(Protocol):
 
     def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
         """Copy rows `start[j] : start[j] + length[j]` to rows `destination[j]` on of `out`, for every span `j`."""
+        ...
+
+
+@runtime_checkable
+class RemoteRows(Protocol):
+    """Rows that say which bytes behind a URL a gather of them fetches."""
+
+    def remote_ranges(self, start: IntArray, length: IntArray) -> list[Wanted]:
+        """Return the bytes of rows `start[j] : start[j] + length[j]`, for every span `j`."""
         ...
 
 

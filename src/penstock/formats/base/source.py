@@ -19,6 +19,7 @@ from penstock.core.selection import Selection
 from penstock.core.spec import ALIGNS, Align, Field, Spec
 from penstock.core.text import counted
 from penstock.errors import ExpiredRowError, PenstockError
+from penstock.files.remote import Wanted
 
 _PLAIN = frozenset((bool, int, float))
 BLOCK_BYTES = 4 << 20  # short episodes are iterated in blocks of at most about this size
@@ -118,6 +119,17 @@ class Source(ABC):
             `[n, *shape]`, aligned and not to be written to, or None: `read_array` has to read them.
         """
         return None
+
+    def remote_ranges(self, column: str, selection: Selection) -> list[Wanted]:
+        """Return the bytes behind a URL that `read_array` would fetch, so that they are fetched ahead of it.
+
+        The default returns none, which costs speed alone.
+
+        Args:
+            column: Path of an array column.
+            selection: Rows that will be read. They exist.
+        """
+        return []
 
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         """Read rows of a ragged column. Only sources with ragged columns need this method.

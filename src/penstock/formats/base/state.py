@@ -20,7 +20,8 @@ from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec
 from penstock.errors import FormatError
-from penstock.formats.base.pieces import RowReader, expand
+from penstock.files.remote import Wanted
+from penstock.formats.base.pieces import RemoteRows, RowReader, expand
 from penstock.formats.base.source import Source, check_values
 from penstock.kernels.rows import RowMap
 
@@ -39,6 +40,15 @@ class ViewReader(Protocol):
 
     def view(self, first: int, n: int, dtype: np.dtype[Any]) -> ByteArray | None:
         """Return the bytes of rows `first : first + n` without a copy, or None where that cannot be."""
+        ...
+
+
+@runtime_checkable
+class RemoteReader(Protocol):
+    """Reader of a column that says which bytes behind a URL a read fetches."""
+
+    def remote_ranges(self, selection: Selection) -> list[Wanted]:
+        """Return ranges, as `Source.remote_ranges`."""
         ...
 
 
@@ -152,6 +162,11 @@ class StateSource(Source, Generic[S_co]):
         return raw.view(field.dtype).reshape(n, *field.shape)
 
     @override
+    def remote_ranges(self, column: str, selection: Selection) -> list[Wanted]:
+        reader = self.state.arrays.get(column)
+        return reader.remote_ranges(selection) if isinstance(reader, RemoteReader) else []
+
+    @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         reader = self.state.ragged.get(column)
         return super().read_ragged(column, selection) if reader is None else reader.read_ragged(selection)
@@ -200,6 +215,10 @@ class GatheredColumn:
         """View rows of a `RowMap`, except where bools have to be repaired."""
         repaired = self.repair_bools and dtype == np.bool_
         return self.rows.view(first, n) if isinstance(self.rows, RowMap) and not repaired else None
+
+    def remote_ranges(self, selection: Selection) -> list[Wanted]:
+        """Return the bytes that `read` would fetch."""
+        return self.rows.remote_ranges(selection.start, selection.length) if isinstance(self.rows, RemoteRows) else []
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError, SpecError
 from penstock.files.mapping import read_mapped
+from penstock.files.remote import Wanted
 from penstock.formats.columns.layout import StoreLayout
 from penstock.kernels.rows import RowMap
 
@@ -89,6 +90,10 @@ class FixedColumnReader(SegmentedColumn):
     def view(self, first: int, n: int, dtype: np.dtype[Any]) -> ByteArray | None:
         """View rows of one run of episodes."""
         return self._rows.view(first, n)
+
+    def remote_ranges(self, selection: Selection) -> list[Wanted]:
+        """Return the bytes that `read` would fetch."""
+        return self._rows.remote_ranges(selection.start, selection.length) if self.field.row_bytes else []
 
     def part(self, e: int, segment: int, first: int, rows: int) -> Array:
         """Rows of one segment, a read-only view."""

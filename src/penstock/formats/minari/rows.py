@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,11 +12,12 @@ import numpy as np
 
 from penstock.containers.cache import Cache
 from penstock.containers.hdf5.filters import decode
-from penstock.core.arrays import ByteArray, IntArray
+from penstock.core.arrays import BoolArray, ByteArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
 from penstock.files.mapping import MappedFiles, read_mapped
-from penstock.formats.base.pieces import RowReader, cut, expand
+from penstock.files.remote import Wanted
+from penstock.formats.base.pieces import RemoteRows, RowPieces, RowReader, cut, expand
 from penstock.formats.minari.hdf5_index import ColumnRuns
 from penstock.kernels.rows import RowMap
 from penstock.kernels.tiles import TileMap
@@ -81,12 +82,26 @@ class FilteredRows:
             band = np.searchsorted(bands[chosen], mine.run)
             rows.gather(local[band] + mine.start - self.cuts[mine.run], mine.length, mine.destination, out)
 
+    def remote_ranges(self, start: IntArray, length: IntArray) -> list[Wanted]:
+        """Return the bytes of the chunks that `gather` would fetch, those that are decoded already as well."""
+        if not self._files.lazy:
+            return []
+        bands = np.unique(cut(self.cuts, start, length, start).run)
+        owner, stored, tiles = self._chunks(bands)
+        tile = tiles[stored]
+        end = self._part.tile_offset[tile] + self._part.tile_nbytes[tile]
+        return self._files.remote_ranges(self._part.file[owner[stored]], self._part.tile_offset[tile], end)
+
+    def _chunks(self, bands: IntArray) -> tuple[IntArray, BoolArray, IntArray]:
+        """Return run, whether it is stored, and number of each chunk of bands."""
+        counts = self._across[self._run[bands]]
+        tiles = expand(self._tile[bands], counts)
+        return np.repeat(self._run[bands], counts), self._part.tile_offset[tiles] >= 0, tiles
+
     def _decoded(self, bands: IntArray) -> TileMap:
         part, run = self._part, self._run[bands]
         counts = self._across[run]
-        tiles = expand(self._tile[bands], counts)
-        owner = np.repeat(run, counts)
-        stored = part.tile_offset[tiles] >= 0
+        owner, stored, tiles = self._chunks(bands)
         tile = tiles[stored]
         release = self._files.fill(
             part.file[owner[stored]], part.tile_offset[tile], part.tile_offset[tile] + part.tile_nbytes[tile]
@@ -170,17 +185,31 @@ class JoinedRows:
 
     def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
         """Gather from each share that is concerned."""
-        pieces = cut(self.first, start, length, destination)
-        owner, local = self._runs
-        owners: list[int] = np.unique(owner[pieces.run]).tolist()
-        for number in owners:
-            share = self.shares[number]
-            mine = pieces.take(owner[pieces.run] == number)
-            begin = local[mine.run] + mine.start - self.first[mine.run]
+        for share, mine, begin in self._by_share(start, length, destination):
             if share.dtype == self.dtype and share.shape == self.shape:
                 share.rows.gather(begin, mine.length, mine.destination, out)
             else:
                 self._convert(share, begin, mine.length, mine.destination, out)
+
+    def remote_ranges(self, start: IntArray, length: IntArray) -> list[Wanted]:
+        """Return the bytes that `gather` would fetch."""
+        return [
+            wanted
+            for share, mine, begin in self._by_share(start, length, start)
+            if isinstance(share.rows, RemoteRows)
+            for wanted in share.rows.remote_ranges(begin, mine.length)
+        ]
+
+    def _by_share(
+        self, start: IntArray, length: IntArray, destination: IntArray
+    ) -> Iterator[tuple[ColumnPart, RowPieces, IntArray]]:
+        """Each share that has rows of spans, these rows, and their first rows in the share."""
+        pieces = cut(self.first, start, length, destination)
+        owner, local = self._runs
+        owners: list[int] = np.unique(owner[pieces.run]).tolist()
+        for number in owners:
+            mine = pieces.take(owner[pieces.run] == number)
+            yield self.shares[number], mine, local[mine.run] + mine.start - self.first[mine.run]
 
     def _convert(
         self, share: ColumnPart, begin: IntArray, length: IntArray, destination: IntArray, out: ByteArray

@@ -11,6 +11,7 @@ from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field
+from penstock.files.remote import Wanted
 from penstock.formats.base.pieces import expand
 from penstock.kernels.rows import RowMap
 
@@ -87,6 +88,10 @@ class PlacedColumn:
         """Rows into the covered places of `out`: one gather."""
         if out.size and self.rows.row_bytes:
             self.rows.gather(selection.start, selection.length, selection.destination, out.reshape(-1).view(np.uint8))
+
+    def remote_ranges(self, selection: Selection) -> list[Wanted]:
+        """Return the bytes that `read` would fetch."""
+        return self.rows.remote_ranges(selection.start, selection.length) if self.rows.row_bytes else []
 
 
 @dataclass(frozen=True, eq=False)
