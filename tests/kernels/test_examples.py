@@ -68,7 +68,7 @@ def serialized(packed=True, **more):
     example = EXAMPLE[packed]()
     for key, (kind, values) in {**VALUES, **more}.items():
         getattr(example.features.feature[key], kind).value.extend(values)
-    return example.SerializeToString()
+    return example.SerializeToString(deterministic=True)
 
 
 def scan(messages, keys):

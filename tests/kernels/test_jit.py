@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import logging
 import os
@@ -50,6 +51,21 @@ def test_a_helper_is_linked_into_its_kernel_and_stays_a_function_for_python(new_
     assert out.tolist() == [1, 3, 5]
     assert twice(4) == 8
     assert [path.suffix for path in sorted(Path(new_kernel.stats.cache_path).iterdir())] == [".nbc", ".nbi"]
+
+
+def test_numba_and_the_collector_of_garbage_are_as_before_a_compilation(new_kernel: Any) -> None:
+    before = compiler.BaseFunction.get_call_type
+    for collects in (True, False):
+        (gc.enable if collects else gc.disable)()
+        try:
+            with pytest.raises(TypeError, match="expected add_twice"):
+                new_kernel(np.zeros(1), np.zeros(1, np.int64))
+            new_kernel(np.arange(1, dtype=np.int64 if collects else np.int32), np.zeros(1, np.int64))
+            assert gc.isenabled() == collects
+        finally:
+            gc.enable()
+        assert compiler.BaseFunction.get_call_type is before
+    assert len(compiler._operators) > 0
 
 
 def test_the_cache_is_locked_while_a_kernel_compiles(monkeypatch: pytest.MonkeyPatch, new_kernel: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import IntArray
-from penstock.kernels.jit import helper, kernel
+from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 from penstock.kernels.open_fit import aligned
 
 
@@ -60,10 +60,11 @@ def concat(
         raise ValueError(f"expected arrays for {axes} axes, got {shapes}")
     if min(align, most) < 1 or not 0 <= head < capacity.min():
         raise ValueError(f"expected bins with room behind {head} rows, for at least one piece, got {capacity.tolist()}")
-    return _concat(length, capacity, align, most, head, whole, index, begin, size)
+    aside, room = np.empty(len(length) if whole else 0, np.int64), np.zeros((3, axes), np.int64)
+    return _concat(length, capacity, align, most, head, whole, aside, room, index, begin, size)
 
 
-@helper
+@uncounted_helper
 def _is_full(size: IntArray, capacity: IntArray) -> bool:
     """Whether an item reaches a limit and exceeds none."""
     reaches, exceeds = False, False
@@ -73,7 +74,7 @@ def _is_full(size: IntArray, capacity: IntArray) -> bool:
     return reaches and not exceeds
 
 
-@helper
+@uncounted_helper
 def _reached(used: IntArray, capacity: IntArray) -> bool:
     """Whether a bin is full on some axis."""
     reached = False
@@ -82,7 +83,7 @@ def _reached(used: IntArray, capacity: IntArray) -> bool:
     return reached
 
 
-@helper
+@uncounted_helper
 def _note(
     index: IntArray, begin: IntArray, size: IntArray, piece: int, pack: int, item: int, done: IntArray, take: IntArray
 ) -> None:
@@ -93,7 +94,7 @@ def _note(
             begin[piece, a], size[piece, a] = done[a], take[a]
 
 
-@helper
+@uncounted_helper
 def _concat_one(
     length: IntArray,
     capacity: int,
@@ -101,13 +102,13 @@ def _concat_one(
     most: int,
     head: int,
     whole: bool,
+    aside: IntArray,
     index: IntArray,
     begin: IntArray,
     size: IntArray,
 ) -> tuple[int, int]:
     """The same for one axis, which is all in registers."""
     items, room = len(length), len(index)
-    aside = np.empty(items if whole else 0, np.int64)
     pieces = 0
     bins = 0
     in_bin = 0
@@ -150,7 +151,7 @@ def _concat_one(
     return pieces, bins
 
 
-@kernel("i8[2C] i8[1C] i8 i8 i8 b1 i8[2C] i8[2C] i8[2C]")
+@uncounted_kernel("i8[2C] i8[1C] i8 i8 i8 b1 i8[1C] i8[2C] i8[2C] i8[2C] i8[2C]")
 def _concat(  # noqa: PLR0912 - one loop, no calls to pay for
     length: IntArray,
     capacity: IntArray,
@@ -158,17 +159,17 @@ def _concat(  # noqa: PLR0912 - one loop, no calls to pay for
     most: int,
     head: int,
     whole: bool,
+    aside: IntArray,
+    room: IntArray,
     index: IntArray,
     begin: IntArray,
     size: IntArray,
 ) -> tuple[int, int]:
+    """`aside` has a place for each item if items stay whole; `room` is `[3, axes]` zeros."""
     if length.shape[1] == 1:
-        return _concat_one(length, capacity[0], align, most, head, whole, index, begin, size)
+        return _concat_one(length, capacity[0], align, most, head, whole, aside, index, begin, size)
     items, axes = length.shape
-    used = np.zeros(axes, np.int64)
-    done = np.zeros(axes, np.int64)
-    take = np.zeros(axes, np.int64)
-    aside = np.empty(items if whole else 0, np.int64)
+    used, done, take = room[0], room[1], room[2]
     pieces = 0
     bins = 0
     in_bin = 0

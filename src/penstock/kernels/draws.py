@@ -3,15 +3,15 @@
 The seed and the number of a draw alone decide the draw, so results are the same on every machine and after a resume.
 `draw_ranges` keeps the running sums of the ranges in a Fenwick tree: a draw among `S` ranges costs `log(S)` steps, and
 so does removing its element. Source of the tree: Fenwick, "A new data structure for cumulative frequency
-tables" (1994). The caller owns all arrays; the tree is freed at the end of a call.
+tables" (1994). The caller owns the arguments; the functions make the working arrays, and the compiled loops none.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from penstock.core.arrays import IntArray, IntScalar
-from penstock.kernels.jit import kernel
+from penstock.core.arrays import IntArray, IntScalar, UInt64Array
+from penstock.kernels.jit import uncounted_kernel
 from penstock.kernels.permute import CHUNK, GOLDEN, mix, permute_in
 
 
@@ -37,7 +37,7 @@ def draw_ranges(left: IntArray, key: np.uint64, counter: int, out: IntArray) -> 
     """
     if left.min(initial=0) < 0:
         raise ValueError(f"expected ranges of at least 0 elements, got {left.min()}")
-    return int(_draw_ranges(left, key, counter, out))
+    return int(_draw_ranges(left, key, counter, np.zeros(len(left) + 1, np.int64), out))
 
 
 def shuffle_places(key: np.uint64, number: int, n: int, begin: int, endless: bool, out: IntArray) -> None:
@@ -61,13 +61,14 @@ def shuffle_places(key: np.uint64, number: int, n: int, begin: int, endless: boo
     """
     if n < 1 or begin < 0:
         raise ValueError(f"expected at least one position and a place of at least 0, got {n} and {begin}")
-    _shuffle_places(key, number, n, begin, endless, out)
+    room = np.empty((3, len(out)), np.int64)
+    _shuffle_places(key, number, n, begin, endless, room, np.empty((4, CHUNK), np.uint64), out)
 
 
-@kernel("i8[1C] u8 i8 i8[1C]")
-def _draw_ranges(left: IntArray, key: np.uint64, counter: int, out: IntArray) -> IntScalar:
+@uncounted_kernel("i8[1C] u8 i8 i8[1C] i8[1C]")
+def _draw_ranges(left: IntArray, key: np.uint64, counter: int, tree: IntArray, out: IntArray) -> IntScalar:
+    """`tree` is one zero more than there are ranges."""
     ranges = len(left)
-    tree = np.zeros(ranges + 1, np.int64)
     total: IntScalar = np.int64(0)
     for s in range(ranges):
         total += left[s]
@@ -78,7 +79,7 @@ def _draw_ranges(left: IntArray, key: np.uint64, counter: int, out: IntArray) ->
     top = 1
     while top * 2 <= ranges:
         top *= 2
-    n = min(len(out), total)
+    n = total if total < len(out) else len(out)
     for i in range(n):
         draw = mix(key + (np.uint64(counter) + np.uint64(i)) * GOLDEN)
         place = np.int64(draw % np.uint64(total - i))
@@ -97,13 +98,20 @@ def _draw_ranges(left: IntArray, key: np.uint64, counter: int, out: IntArray) ->
     return n
 
 
-@kernel("u8 i8 i8 i8 b1 i8[1C]")
-def _shuffle_places(key: np.uint64, number: int, n: int, begin: int, endless: bool, out: IntArray) -> None:
-    place = np.empty(len(out), np.int64)
-    size = np.empty(len(out), np.int64)
-    cycle = np.empty(len(out), np.int64)
+@uncounted_kernel("u8 i8 i8 i8 b1 i8[2C] u8[2C] i8[1C]")
+def _shuffle_places(
+    key: np.uint64,
+    number: int,
+    n: int,
+    begin: int,
+    endless: bool,
+    room: IntArray,
+    chunk: UInt64Array,
+    out: IntArray,
+) -> None:
+    """`room` is `[3, len(out)]`, and `chunk` the room of `permute_in`."""
+    place, size, cycle = room[0], room[1], room[2]
     for i in range(len(out)):
         place[i], size[i] = (begin + i) % n, n
         cycle[i] = (begin + i) // n if endless else 0
-    room = np.empty((4, CHUNK), np.uint64)
-    permute_in(place, size, cycle, mix(np.uint64(number) * GOLDEN + key), False, room, out)
+    permute_in(place, size, cycle, mix(np.uint64(number) * GOLDEN + key), False, chunk, out)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 from penstock.core.arrays import AnyArray, ByteArray, IntArray, IntScalar
-from penstock.kernels.jit import kernel, uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 
 # Kinds of lists, by their field in a Feature.
 ABSENT = 0
@@ -303,7 +303,7 @@ def _features(
     return True
 
 
-@kernel("u1[1Cr] i8[1C] i8[1C] u1[1Cr] i8[1C] i8[3C] u1[2C] i8[1C]")
+@uncounted_kernel("u1[1Cr] i8[1C] i8[1C] u1[1Cr] i8[1C] i8[3C] u1[2C] i8[1C]")
 def _scan_examples(
     data: ByteArray,
     begin: IntArray,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import ByteArray, IntArray, IntScalar
-from penstock.kernels.jit import external, helper, kernel
+from penstock.kernels.jit import external, uncounted_helper, uncounted_kernel
 
 _BLANK = 32
 _DOT = 46
@@ -45,7 +45,7 @@ def plain_members(
         raise ValueError(
             f"expected n places, n sizes and names [n, {_NAME}], got {len(payload)}, {len(size)}, {name.shape}"
         )
-    n, after = _plain_members(fd, position, end, payload, size, name)
+    n, after = _plain_members(fd, position, end, np.empty(_BLOCK, np.uint8), payload, size, name)
     return n, int(after)
 
 
@@ -55,11 +55,11 @@ def pread(fd: int, buffer: int, size: int, position: IntScalar) -> int:
     raise NotImplementedError
 
 
-@kernel("i8 i8 i8 i8[1C] i8[1C] u1[2C]")
+@uncounted_kernel("i8 i8 i8 u1[1C] i8[1C] i8[1C] u1[2C]")
 def _plain_members(
-    fd: int, position: IntScalar, end: int, payload: IntArray, size: IntArray, name: ByteArray
+    fd: int, position: IntScalar, end: int, block: ByteArray, payload: IntArray, size: IntArray, name: ByteArray
 ) -> tuple[int, IntScalar]:
-    block = np.empty(_BLOCK, np.uint8)
+    """`block` is room for a header."""
     for i in range(len(payload)):
         if pread(fd, block.ctypes.data, _BLOCK, position) < _BLOCK:
             return i, position
@@ -73,7 +73,7 @@ def _plain_members(
     return len(payload), position
 
 
-@helper
+@uncounted_helper
 def _checksum(block: ByteArray) -> IntScalar:
     """The sum of all bytes; the field of the checksum itself counts as blanks."""
     total = 0
@@ -84,7 +84,7 @@ def _checksum(block: ByteArray) -> IntScalar:
     return total
 
 
-@helper
+@uncounted_helper
 def _octal(block: ByteArray, first: int, last: int) -> IntScalar:
     """Return the octal number of a field, or -1."""
     value, offset = 0, first
@@ -96,7 +96,7 @@ def _octal(block: ByteArray, first: int, last: int) -> IntScalar:
     return value if digits > 0 and (offset == last or block[offset] == 0) else -1
 
 
-@helper
+@uncounted_helper
 def _name(block: ByteArray, out: ByteArray) -> bool:
     """Copy a plain name. Returns False for another name."""
     n = 0
@@ -105,5 +105,6 @@ def _name(block: ByteArray, out: ByteArray) -> bool:
             return False
         out[n] = block[n]
         n += 1
-    out[n:] = 0
+    for offset in range(n, _NAME):
+        out[offset] = 0
     return n > 0 and block[0] != _SLASH and block[n - 1] != _SLASH

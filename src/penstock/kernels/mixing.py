@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import IntArray, IntScalar, UInt32Array, UInt64Array
-from penstock.kernels.jit import helper, intrinsic, kernel, uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import intrinsic, uncounted_helper, uncounted_kernel
 
 # Columns of the pieces of a tree: eight, which is a line of the cache.
 BEGIN = 0
@@ -120,7 +120,7 @@ def mix_tree(k: IntArray, pieces: UInt64Array, source: IntArray, rank: IntArray)
     """
     if not len(k) == len(source) == len(rank) or pieces.shape[1] != _COLUMNS or len(pieces) == 0:
         raise ValueError(f"expected pieces [rows, {_COLUMNS}] and a source and rank a pick, got {pieces.shape}")
-    wrong = _mix_tree(k, pieces, source, rank)
+    wrong = _mix_tree(k, pieces, *_room(), source, rank)
     if wrong >= 0:
         raise IndexError(f"expected picks of at least 0, got {k[wrong]}")
 
@@ -149,9 +149,14 @@ def deal(k: IntArray, nodes: UInt64Array, leaf: IntArray, rank: IntArray) -> Non
     """
     if not len(k) == len(leaf) == len(rank) or nodes.shape[1] != _DEALT or len(nodes) == 0:
         raise ValueError(f"expected nodes [N, {_DEALT}] and a leaf and rank a draw, got {nodes.shape}")
-    wrong = _deal(k, nodes, leaf, rank)
+    wrong = _deal(k, nodes, *_room(), leaf, rank)
     if wrong >= 0:
         raise IndexError(f"expected draws of at least 0, got {k[wrong]}")
+
+
+def _room() -> tuple[IntArray, UInt64Array, IntArray]:
+    """Room for a chunk of picks: the node of each, its number among the picks of that node, and those still inside."""
+    return np.empty(_CHUNK, np.int64), np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.int64)
 
 
 @uncounted_helper
@@ -263,7 +268,7 @@ def _scaled(n: np.uint64, slope: np.uint64, frac: np.uint64) -> np.uint64:
     raise NotImplementedError
 
 
-@helper
+@uncounted_helper
 def _begin_picks(k: IntArray, base: int, many: int, node: IntArray, n: UInt64Array, inner: IntArray) -> int:
     """Put the picks `k[base : base + many]` at the root. Returns -1, or the place of the first negative pick."""
     for i in range(many):
@@ -275,7 +280,7 @@ def _begin_picks(k: IntArray, base: int, many: int, node: IntArray, n: UInt64Arr
     return -1
 
 
-@helper
+@uncounted_helper
 def _end_picks(node: IntArray, n: UInt64Array, base: int, many: int, source: IntArray, rank: IntArray) -> None:
     """Write the source of each pick, and how often the source was picked before."""
     for i in range(many):
@@ -283,13 +288,19 @@ def _end_picks(node: IntArray, n: UInt64Array, base: int, many: int, source: Int
         rank[base + i] = np.int64(n[i])
 
 
-@kernel("i8[1C] u8[2C] i8[1C] i8[1C]")
-def _mix_tree(k: IntArray, pieces: UInt64Array, source: IntArray, rank: IntArray) -> int:
-    node = np.empty(_CHUNK, np.int64)
-    n = np.empty(_CHUNK, np.uint64)
-    inner = np.empty(_CHUNK, np.int64)
+@uncounted_kernel("i8[1C] u8[2C] i8[1C] u8[1C] i8[1C] i8[1C] i8[1C]")
+def _mix_tree(
+    k: IntArray,
+    pieces: UInt64Array,
+    node: IntArray,
+    n: UInt64Array,
+    inner: IntArray,
+    source: IntArray,
+    rank: IntArray,
+) -> int:
+    """`node`, `n` and `inner` are room for a chunk of picks; see `_room`."""
     for base in range(0, len(k), _CHUNK):
-        many = min(_CHUNK, len(k) - base)
+        many = len(k) - base if len(k) - base < _CHUNK else _CHUNK
         negative = _begin_picks(k, base, many, node, n, inner)
         if negative >= 0:
             return negative
@@ -300,7 +311,7 @@ def _mix_tree(k: IntArray, pieces: UInt64Array, source: IntArray, rank: IntArray
     return -1
 
 
-@helper
+@uncounted_helper
 def _piece_of(pieces: UInt64Array, lo: IntScalar, hi: IntScalar, n: np.uint64) -> IntScalar:
     """Return the last piece among `lo : hi + 1` that begins at or before `n`."""
     while lo < hi:
@@ -312,7 +323,7 @@ def _piece_of(pieces: UInt64Array, lo: IntScalar, hi: IntScalar, n: np.uint64) -
     return lo
 
 
-@helper
+@uncounted_helper
 def _descend(pieces: UInt64Array, node: IntArray, n: UInt64Array, inner: IntArray, count: IntScalar) -> IntScalar:
     """Go one level down for the picks `inner[:count]`; picks that are not at a source yet move to its front."""
     left_over = 0
@@ -336,13 +347,13 @@ def _descend(pieces: UInt64Array, node: IntArray, n: UInt64Array, inner: IntArra
     return left_over
 
 
-@kernel("i8[1C] u8[2C] i8[1C] i8[1C]")
-def _deal(k: IntArray, nodes: UInt64Array, leaf: IntArray, rank: IntArray) -> int:
-    node = np.empty(_CHUNK, np.int64)
-    n = np.empty(_CHUNK, np.uint64)
-    inner = np.empty(_CHUNK, np.int64)
+@uncounted_kernel("i8[1C] u8[2C] i8[1C] u8[1C] i8[1C] i8[1C] i8[1C]")
+def _deal(
+    k: IntArray, nodes: UInt64Array, node: IntArray, n: UInt64Array, inner: IntArray, leaf: IntArray, rank: IntArray
+) -> int:
+    """`node`, `n` and `inner` are room for a chunk of picks; see `_room`."""
     for base in range(0, len(k), _CHUNK):
-        many = min(_CHUNK, len(k) - base)
+        many = len(k) - base if len(k) - base < _CHUNK else _CHUNK
         negative = _begin_picks(k, base, many, node, n, inner)
         if negative >= 0:
             return negative

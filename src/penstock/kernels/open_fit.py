@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import FloatArray, IntArray, IntScalar
-from penstock.kernels.jit import helper, kernel
+from penstock.kernels.jit import kernel, uncounted_helper
 
 
 def open_fit(
@@ -64,13 +64,13 @@ def open_fit(
     return _open_fit(length, capacity, scale, least, align, most, keep, best, block, out)
 
 
-@helper
+@uncounted_helper
 def aligned(rows: IntScalar, align: int) -> IntScalar:
     """Round up to a multiple; the division is most of the time where there is nothing to align."""
     return rows if align == 1 else (rows + align - 1) // align * align
 
 
-@helper
+@uncounted_helper
 def _emit(bins: IntArray, begin: int, end: int, emitted: IntArray, done: int) -> int:
     for j in range(begin, end):
         emitted[bins[j]] = done
@@ -78,7 +78,7 @@ def _emit(bins: IntArray, begin: int, end: int, emitted: IntArray, done: int) ->
     return done
 
 
-@helper
+@uncounted_helper
 def _choose(
     used: IntArray,
     items_in: IntArray,
@@ -158,7 +158,7 @@ def _open_fit(
     return opened
 
 
-@helper
+@uncounted_helper
 def _remove(used: IntArray, items_in: IntArray, bins: IntArray, gone: int, open_: int) -> int:
     for j in range(gone, open_ - 1):
         for a in range(used.shape[1]):

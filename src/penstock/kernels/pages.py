@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock.core.arrays import ByteArray, Int32Array, IntArray, IntScalar
 from penstock.kernels.intrinsics import memcpy
-from penstock.kernels.jit import helper, kernel, uncounted_kernel
+from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 
 
 def exchange(
@@ -103,7 +103,7 @@ def exchange_references(
         raise IndexError(f"expected slots within 0:{len(chunk)}, got {slots[wrong]}")
 
 
-@kernel("u1[2C] i4[1C] i8[1C] i4[1C] i8[1C] i8[1C] u1[1C] i8[1C] u1[1C] i8[1C] i8")
+@uncounted_kernel("u1[2C] i4[1C] i8[1C] i4[1C] i8[1C] i8[1C] u1[1C] i8[1C] u1[1C] i8[1C] i8")
 def _exchange(
     pages: ByteArray,
     link: Int32Array,
@@ -141,7 +141,7 @@ def _exchange(
     return len(slots)
 
 
-@helper
+@uncounted_helper
 def _take(base: int, size: int, link: Int32Array, free: IntArray, page: IntScalar, to: IntScalar, n: IntScalar) -> None:
     """Copy a row out of its chain, whose pages become free."""
     for lo in range(0, n, size):
@@ -152,7 +152,7 @@ def _take(base: int, size: int, link: Int32Array, free: IntArray, page: IntScala
         page = following
 
 
-@helper
+@uncounted_helper
 def _put(base: int, size: int, link: Int32Array, free: IntArray, source: IntScalar, n: IntScalar) -> IntScalar:
     """Copy a row into free pages. Returns the first of them, 0 for an empty row."""
     first, last = np.int64(0), np.int64(-1)

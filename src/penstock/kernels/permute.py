@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from penstock.core.arrays import IntArray, UInt64Array
+from penstock.core.arrays import IntArray, IntScalar, UInt64Array
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 
 LARGEST = 1 << 62
@@ -100,7 +100,7 @@ def _cipher(
     a: np.uint64,
     b: np.uint64,
     key: np.uint64,
-    rounds: int,
+    rounds: IntScalar,
     inverse: bool,
     halves: UInt64Array,
 ) -> None:
@@ -126,7 +126,7 @@ def _walk(
     a: np.uint64,
     b: np.uint64,
     key: np.uint64,
-    rounds: int,
+    rounds: IntScalar,
     inverse: bool,
     room: UInt64Array,
     out: IntArray,
@@ -148,9 +148,9 @@ def _walk(
 
 
 @uncounted_helper
-def _radix(n: int) -> int:
+def _radix(n: int) -> IntScalar:
     """`ceil(sqrt(n))`, and 1 for 0."""
-    a = int(np.sqrt(np.float64(n))) if n > 0 else 1
+    a = np.int64(np.sqrt(np.float64(n))) if n > 0 else 1
     while a * a < n:
         a += 1
     while a > 1 and (a - 1) * (a - 1) >= n:
@@ -176,7 +176,7 @@ def permute_in(
         b = (n + a - 1) // a if n > 0 else np.int64(1)
         key = mix(base ^ mix(np.uint64(number)))
         rounds = _ROUNDS + 2 * (_SMALL // a)
-        limit, count = np.uint64(max(n, 0)), 0
+        limit, count = np.uint64(n if n > 0 else 0), 0
         while count < CHUNK and begin + count < len(x) and size[begin + count] == n and stream[begin + count] == number:
             value[count] = np.uint64(x[begin + count])  # negative positions become huge
             if value[count] >= limit:

@@ -7,7 +7,10 @@ span before it or ends outside `out`. Nothing outside `out` is written. The call
 
 from __future__ import annotations
 
+import numpy as np
+
 from penstock.core.arrays import ByteArray, Int32Array, IntArray
+from penstock.kernels.intrinsics import zero_bytes
 from penstock.kernels.jit import uncounted_kernel
 
 
@@ -90,14 +93,13 @@ def _paint(start: IntArray, length: IntArray, value: IntArray, slope: int, out: 
 
 @uncounted_kernel("i8[1C] i8[1C] i8 u1[1C]")
 def _zero_gaps(start: IntArray, length: IntArray, row_bytes: int, out: ByteArray) -> int:
-    end = 0
-    rows = len(out) // row_bytes
+    base, rows = np.int64(out.ctypes.data), len(out) // row_bytes
+    end = 0  # of the rows before
     for j in range(len(start)):
-        if not 0 <= start[j] <= rows or start[j] * row_bytes < end or not 0 <= length[j] <= rows - start[j]:
+        begin, count = start[j], length[j]
+        if begin < end or begin > rows or count < 0 or count > rows - begin:
             return j
-        for i in range(end, start[j] * row_bytes):
-            out[i] = 0
-        end = (start[j] + length[j]) * row_bytes
-    for i in range(end, len(out)):
-        out[i] = 0
+        zero_bytes(base + end * row_bytes, (begin - end) * row_bytes)
+        end = begin + count
+    zero_bytes(base + end * row_bytes, (rows - end) * row_bytes)
     return -1
