@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import penstock
 from penstock.errors import ArgumentError, ChecksumError, DamageWarning, FormatError
 from penstock.formats.rlds import FORMAT
+from penstock.formats.rlds.index import index_split
 
 GOLDEN = Path(__file__).parents[2] / "golden/rlds/tfrecord/toy_arm"
 SHARD = "toy_arm-train.tfrecord-00001-of-00003"
@@ -188,3 +190,22 @@ def test_a_folder_without_steps_is_refused(folder: Path) -> None:
     (folder / "features.json").write_text("{")
     with pytest.raises(FormatError, match="expected JSON"):
         penstock.open(folder)
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "array_record"])
+def test_records_without_steps_are_left_out_where_an_observation_is_needed(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = GOLDEN.parents[1] / kind / "toy_arm:val"
+    whole = penstock.open(folder, last_step="observation")
+
+    def indexed(*arguments: Any, **options: Any) -> Any:
+        index = index_split(*arguments, **options)
+        return replace(index, steps=np.concatenate([[0], index.steps[1:]]))
+
+    monkeypatch.setattr("penstock.formats.rlds.source.index_split", indexed)
+    with pytest.warns(DamageWarning, match="expected an observation, got no step"):
+        data = penstock.open(folder, last_step="observation")
+    assert len(data) == len(whole) - 1
+    for path, column in whole[1].columns.items():
+        np.testing.assert_array_equal(np.asarray(data[0].columns[path]), np.asarray(column))

@@ -29,7 +29,7 @@ from penstock.formats.base.pieces import RowPieces, cut, spread
 from penstock.formats.base.state import GatheredColumn, SourceState, StateSource
 from penstock.formats.rlds.columns import EncodedImages, EncodedText, FeatureColumn, NumberColumn, column_of
 from penstock.formats.rlds.features import STEPS, RLDSFeature, read_features
-from penstock.formats.rlds.folder import chosen_splits, read_info, splits_of, version_folder
+from penstock.formats.rlds.folder import SplitFiles, chosen_splits, read_info, splits_of, version_folder
 from penstock.formats.rlds.index import RecordIndex, check_places, index_split
 from penstock.formats.rlds.names import (
     ENDS,
@@ -127,22 +127,13 @@ class RLDSSource(StateSource[_RLDSState]):
         readers = _readers(records, features, values)
         if last_step is None:
             last_step = own.last_step if own is not None else _last_step(readers, records)
-        short = np.flatnonzero(records.index.steps < 1)
-        if last_step == "observation" and len(short):
-            index = records.index.without(
-                short, "expected an observation, got no step", [p.name for p in records.paths]
-            )
-            records = RLDSRecords(records.paths, records.buffers, index, verify)
-            readers = {path: replace(reader, records=records) for path, reader in readers.items()}
+        if last_step == "observation":
+            records, readers = _with_observations(records, readers, verify, values)
         readable, described = _columns(readers, last_step, own)
         if columns is not None:
-            if unknown := [name for name in columns if name not in readable]:
-                message = f"no column {unknown[0]!r}{suggestion(unknown[0], readable)}; there are {list(readable)}"
-                raise ArgumentError(message)
-            readable = {name: column for name, column in readable.items() if name in columns}
+            readable = _chosen(readable, columns)
         left_out = {f.path: "several values of this kind in a step" for f in features if f.path not in readers}
-        damage = [f"{name}: {text}" for name, text in records.index.damaged]
-        damage += [f"{p.name}: got {len(p.paths)} of {p.count} shards" for p in chosen if len(p.paths) < p.count]
+        damage = _damage(records, chosen)
         if damage:
             warnings.warn(DamageWarning(f"{folder}: left out: {'; '.join(damage[:8])} ({len(damage)} in all)"))
         fields = {name: column.field for name, column in readable.items()}
@@ -279,6 +270,32 @@ def _opened(paths: Sequence[Path], index: RecordIndex, verify: bool, values: Cac
         return ChunkedRecords(paths, buffers, index, verify, values)
     check_places(index, [len(data) for data in buffers])
     return RLDSRecords(paths, buffers, index, verify)
+
+
+def _with_observations(
+    records: RLDSRecords, readers: Mapping[str, FeatureColumn], verify: bool, values: Cache
+) -> tuple[RLDSRecords, Mapping[str, FeatureColumn]]:
+    """Return the records with at least one step, and readers of them. A record without a step has no observation."""
+    short = np.flatnonzero(records.index.steps < 1)
+    if not len(short):
+        return records, readers
+    index = records.index.without(short, "expected an observation, got no step", [p.name for p in records.paths])
+    complete = _opened(records.paths, index, verify, values)
+    return complete, {path: replace(reader, records=complete) for path, reader in readers.items()}
+
+
+def _chosen(readable: Mapping[str, _RLDSColumn], columns: Sequence[str]) -> dict[str, _RLDSColumn]:
+    """Return the columns of these names. Raises `ArgumentError` for an unknown name."""
+    if unknown := [name for name in columns if name not in readable]:
+        message = f"no column {unknown[0]!r}{suggestion(unknown[0], readable)}; there are {list(readable)}"
+        raise ArgumentError(message)
+    return {name: column for name, column in readable.items() if name in columns}
+
+
+def _damage(records: RLDSRecords, splits: Sequence[SplitFiles]) -> list[str]:
+    """Return what is left out: damaged records, and shards that are missing."""
+    damage = [f"{name}: {text}" for name, text in records.index.damaged]
+    return damage + [f"{p.name}: got {len(p.paths)} of {p.count} shards" for p in splits if len(p.paths) < p.count]
 
 
 def _digest(index: RecordIndex, spec: Spec, last_step: LastStep) -> str:
