@@ -1,6 +1,6 @@
 """`CachedSource`: a source with one column that is kept decoded in the user's cache.
 
-The values equal those of the source below, so its fingerprint stays, and a saved run continues with or without the
+The values equal the values of the source below, so its fingerprint stays, and a saved run continues with or without the
 cache. They are kept by `StoredValues`, as a derived column that is the column itself: one process decodes, a killed one
 is continued, and the least recently used columns make room.
 """

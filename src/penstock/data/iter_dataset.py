@@ -1,4 +1,16 @@
-"""`IterDataset`: a stream of blocks, for operations that change the number of rows."""
+"""`IterDataset`: a stream of blocks, for operations that change the number of rows.
+
+Each stage is a `BlockOrigin`: calling it starts an iterator above the iterator of the stage below. The state of an
+iterator contains the state below it, so the state of the last stage is the state of the whole stream.
+
+Invariant: an iterator that loads a state yields what the saved one would have yielded. A stage that keeps blocks
+(`rebatch`, `pack`) does not save values. It saves the state below as it was before the oldest block that it keeps, and
+how many rows of this block were returned, and reads the block again. Loading a state runs no function of the user:
+the block is read at the next draw.
+
+Functions are identified by a digest of their code or by `version`, which is part of the fingerprint, so a state of
+another function is refused.
+"""
 
 from __future__ import annotations
 

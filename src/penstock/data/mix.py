@@ -1,4 +1,19 @@
-"""`mix`: several datasets as one, in exact proportions."""
+"""`mix`: several datasets as one, in exact proportions.
+
+A mix is a plan above the plans of its parts. `MixSchedule` says, for any position, which part is picked and how often
+that part was picked before, by integer arithmetic; the sample is the one at this position of the part. So a mix has a
+length, random access and a state of one integer, and shuffles or packs like any other plan.
+
+Weights become `Fraction`s: a float counts as the decimals that it prints as, so shares add up exactly and do not
+depend on the machine. Weights by rows are converted to weights by samples with each part's mean length.
+
+Sources of all parts are numbered one after the other, and `first` has the first number of each part. The source of a
+sample thus names its part, which is how `_Routed` finds the map functions for each row of a batch: it sorts the rows
+by part, calls each part's functions on its own rows with their own positions, and restores the order.
+
+`continued` makes a mix again whose parts begin after samples that an earlier mix has taken; `MixCourse` is what a saved
+state needs for that. Bound: see `plan/schedule.py`.
+"""
 
 from __future__ import annotations
 

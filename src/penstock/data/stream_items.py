@@ -1,4 +1,13 @@
-"""Options of a stream pack, and the sequences of its blocks."""
+"""Options of a stream pack, and the sequences of its blocks.
+
+An axis is a group of ragged columns whose sequences are equally long, and so are packed together. `items_of` turns the
+row lengths of a block into items for the packing kernel: the sizes of each sequence along each axis, and where its
+values begin. Overlong sequences are dropped, truncated or split here, so the kernel only sees items that fit into one
+row; empty ones are counted and left out. All of it is arithmetic on `[rows, axes]` arrays; no value is copied.
+
+`skipped` has the values of a split sequence in earlier parts. It becomes the first position of a part where positions
+continue. Positions are int32, hence the limit of 2^31 for all counts.
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ ORDER = (
     "shuffling_frame_sampler",
     "tensor_generator",
 )
-"""The stages of a pipeline, from files to batches; those of several streams have their names behind a dot."""
+"""The stages of a pipeline, from files to batches; stages of several streams have the stream's name behind a dot."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class CatalogEntry:
     lo: int
     arrival: Arrival
     source: OpenSource | None = None
-    chunks: Int | None = None  # of the source, which are those of the entry; None for all
+    chunks: Int | None = None  # of the source that the entry has; None for all
     users: int = 0  # threads that read
     dropped: list[OpenSource] = field(default_factory=list[OpenSource])  # to be closed once there are none
     left: bool = False

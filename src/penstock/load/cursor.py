@@ -1,4 +1,18 @@
-"""Position of a loader in its dataset, and the rules for loading a saved state."""
+"""Position of a loader in its dataset, and the rules for loading a saved state.
+
+A state has a version, the fingerprint of dataset and plan, and a position, or the state of a stream. A state with the
+fingerprint of the given dataset continues at its position. For another fingerprint there are three cases, tried in
+this order; anything else is a `StateError`, and nothing changes:
+
+1. The given dataset is a mix, and the state is from this mix after earlier ones (`seams`): the same mix is made again.
+2. `changed="continue"`, and the state is from another mix: the given one begins, each part after the samples taken.
+3. Episodes were appended: the dataset as it was when the state was saved has this fingerprint. `grown` decides whether
+   its epoch is finished first.
+
+Threads: the consumer moves the cursor, and other threads may load, skip and save. Source, state and `turn` change
+together under one lock. `turn` counts every change other than a step forward; an iterator that began in an earlier turn
+can no longer move the cursor, and starts again.
+"""
 
 from __future__ import annotations
 

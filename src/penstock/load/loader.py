@@ -284,7 +284,7 @@ class Loader:
     def show(self, batches: int = 16, *, position: int | None = None) -> PlanPicture:
         """Show what the loader will serve, before it serves it: batches, layout, mixing, shares of a mix.
 
-        No data are read, and the state does not change. Batches are those of all ranks together.
+        No data are read, and the state does not change. Batches are the batches of all ranks together.
 
         Args:
             batches: Most batches to show, at least 1. The default is 16.

@@ -1,4 +1,19 @@
-"""One dataset: its description, the place of its bytes, and reading rows of it."""
+"""One dataset of an HDF5 file: its description, the place of its bytes, and reading rows of it.
+
+The messages of the object header say shape, type, layout and filters. `flat` answers the question that matters for
+speed: are all values consecutive and unfiltered? Then a row is a slice of the memory map, and callers need this class
+no more. Otherwise `tiles` lists the stored chunks (from one of six kinds of index, read once), and `_assemble` starts
+with the fill value everywhere and copies the part of each chunk that the wanted rows cover. A chunk that was never
+written has no entry, and keeps the fill value.
+
+Invariants: every size in the header is checked against the size of the file before memory is allocated, and rows that
+are assembled may be `INFLATION` times the file at most, so a damaged header cannot exhaust memory. Elements are moved
+as opaque bytes (`V<size>`); only `as_array` gives them their dtype.
+
+Ownership: contiguous rows are read-only views of the map, and keep it alive; assembled rows belong to the caller.
+
+Source: HDF5 File Format Specification 3.0, IV.A.2 (messages) and VII (chunk indexes).
+"""
 
 from __future__ import annotations
 

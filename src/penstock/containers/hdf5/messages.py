@@ -1,4 +1,13 @@
-"""The smaller messages of an object header: dataspace, fill value, layout, filters, links."""
+"""Parsers of the smaller messages of an object header: dataspace, fill value, layout, filters, links.
+
+Each is a function from the bytes of one message to a value, without access to the file. Equal messages are frequent
+(episodes of equal shape and type), so the results of the common ones are cached by their bytes. A field that runs over
+its message, a version that is not described, and a rank above `RANK` are a `FormatError`; `struct.error` and
+`IndexError` of truncated bytes become one in the caller (`image.located`).
+
+Source: HDF5 File Format Specification 3.0, IV.A.2.b (dataspace), e and f (fill value), g (link), i (layout),
+l (filters).
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _OVERHEAD = 1 << 16  # by which compressed bytes may be more than those they hol
 class ZarrArray(ZarrRows):
     """The array called `name` in a store. Its rows are read-only.
 
-    A piece of rows (those of a Blosc block, otherwise a chunk) is decoded once, and kept in
+    A piece of rows (a Blosc block, otherwise a chunk) is decoded once, and kept in
     `cache`; a read that covers whole chunks decodes them to where they go and keeps nothing. Chunks that are not
     compressed are read in place. `missing` chunks are the fill value, or an error. `tables` keeps where the blocks of a
     chunk begin (and its bytes, where they are no memory map); `cache` by default.

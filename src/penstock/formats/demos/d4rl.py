@@ -1,4 +1,18 @@
-"""D4RL's HDF5 files: all trajectories in a row, cut by `terminals` and `timeouts`."""
+"""D4RL's HDF5 files: the steps of all trajectories in a row, cut by `terminals` and `timeouts`.
+
+A trajectory ends after a step that is terminal or timed out, and at the end of the file. Files without `timeouts` are
+cut where the next observation of a step is not the observation of the step after it, or every `max_episode_steps`.
+
+Next observations are stored a second time. Where they follow (`next_observations[t] == observations[t + 1]` within
+every trajectory), observations become one column of T + 1 rows: the rows of `observations`, and the last row of
+`next_observations` for each trajectory. No value is copied: a column is a list of segments of the two datasets.
+The comparison reads both once, in blocks; it stops at the first difference.
+
+`transitions=True` cuts as D4RL's `qlearning_dataset` does: without next observations, a trajectory that was cut off
+by time has one step less, whose observation is the final one.
+
+Source: D4RL 1.1, `d4rl/offline_env.py` and `d4rl/__init__.py`.
+"""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class LeRobotFormat(Format):
     def create(
         self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any
     ) -> LeRobotWriter:
-        """Create a dataset of version 3.0. Options are those of `WriteOptions`.
+        """Create a dataset of version 3.0. Options are the fields of `WriteOptions`.
 
         Raises `FileExistsError`, `SpecError` for columns that LeRobot has no place for, `ArgumentError`.
         """

@@ -303,7 +303,7 @@ class LeRobotWriter(Writer):
             write_tasks(self._root, self._tasks)
 
     def _next_file(self, folder: str) -> tuple[int, int]:
-        """Return chunk and file number behind those of the existing files in a folder."""
+        """Return chunk and file number behind the numbers of the existing files in a folder."""
         file_keys = [(-1, -1)]
         for path in (self._root / folder).glob("chunk-*/file-*"):
             chunk, file = path.parent.name.removeprefix("chunk-"), path.stem.removeprefix("file-")

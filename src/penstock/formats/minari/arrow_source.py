@@ -1,4 +1,15 @@
-"""Reading Minari's Arrow and Parquet datasets: a directory an episode, read when a row of it is asked for."""
+"""Read Minari's Arrow and Parquet datasets: one folder an episode, read when one of its rows is needed.
+
+Opening lists the folders and reads the schema and row count of each file, or one index of the user's cache whose key
+has the size and time of every file. Files with equal schemas share one entry of `schemas`, and `which` says the schema
+of each episode, so work on columns does not grow with the number of episodes.
+
+A read cuts its spans at the ends of episodes, and arrays are read in the order of episodes, so each file is opened once
+a read. An episode that lacks a column, or has smaller rows than others (`infos="union"`), gets the fill value there.
+
+`_EpisodeCache` owns the opened files and decoded columns: the last `HELD` episodes, or `HELD_BYTES`, least recently
+used first. A lock guards the table alone. Two threads may decode the same column at once; the first result stays.
+"""
 
 from __future__ import annotations
 
@@ -251,7 +262,6 @@ class ArrowSource(StateSource[_FolderState]):
             offsets=offsets,
             digest=digest,
             metadata={**entries, **totals},
-            # Parquet is decoded by the episode; any row of an Arrow file is cheap.
             numbers=numbers,
             parts=parts,
             states=states,
@@ -332,13 +342,10 @@ class ArrowSource(StateSource[_FolderState]):
                 break
             if count < 1:
                 raise FormatError("expected at least the first observation, got no rows", path=path)
-            if not schemas or not schemas[which[-1]].equals(schema, check_metadata=True):
-                known = (n for n, s in enumerate(schemas) if s.equals(schema, check_metadata=True))
-                which.append(next(known, len(schemas)))
-                schemas[which[-1] :] = (
-                    [*schemas[which[-1] :], schema] if which[-1] == len(schemas) else schemas[which[-1] :]
-                )
-            else:
-                which.append(which[-1])
+            last = which[-1:]  # tried first: most files have the schema of the file before
+            known = (n for n in (*last, *range(len(schemas))) if schemas[n].equals(schema, check_metadata=True))
+            which.append(next(known, len(schemas)))
+            if which[-1] == len(schemas):
+                schemas.append(schema)
             rows.append(count)
         return np.array(rows, np.int64), np.array(which, np.int64), schemas

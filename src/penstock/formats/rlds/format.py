@@ -54,7 +54,7 @@ class RLDSFormat(Format):
         return RLDSSource(path, **options)
 
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> RLDSWriter:
-        """Create an empty dataset; options are those of `RLDSWriter.create`. Raises as that."""
+        """Create an empty dataset; options and errors are as in `RLDSWriter.create`."""
         return RLDSWriter.create(path, spec, metadata or {}, **options)
 
     def append(self, path: Path, **options: Any) -> RLDSWriter:

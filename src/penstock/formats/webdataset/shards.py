@@ -20,7 +20,7 @@ _CHUNK = re.compile(rb"training\.\d+\.gz")  # a member of the chunk archives of 
 
 
 def shards_of(files: Path | Sequence[Path]) -> list[Path]:
-    """The archives of a dataset: those of a folder in natural order (2 before 10), others in the given order.
+    """The archives of a dataset: files of a folder in natural order (2 before 10), others in the given order.
 
     Of a shard that our writer was stopped at between packing it and removing its plain copy, and of a single packed
     archive that it was stopped at while recording, the file that counts is the one of `current`.
