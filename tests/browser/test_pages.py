@@ -81,6 +81,7 @@ def test_an_episode_by_keyboard(page: Any, viewer: ViewerServer, name: str) -> N
     page.wait_for_selector("h1:has-text('Episode 1')")
 
 
+@pytest.mark.parametrize("page", ["light"], indirect=True)
 def test_playing_moves_at_the_rate_of_the_data(page: Any, viewer: ViewerServer) -> None:
     opened(page, viewer, "#/v3_video/1")
     page.wait_for_selector("#row:has-text('step 0 of 39')")

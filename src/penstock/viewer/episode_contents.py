@@ -35,6 +35,7 @@ QUALITY = 90  # of pictures
 CHUNK_ROWS = 32  # most pictures of a chunk
 RAW_BYTES = 64 << 20  # of the decoded pictures of a chunk
 CHUNK_BYTES = 128 << 20  # of the encoded chunks that are kept
+PLIES_PER_SECOND = 2.0
 NOT_FINITE = 1
 OUTSIDE = 2
 
@@ -55,7 +56,9 @@ class EpisodeContents:
         self._driving = DrivingScenes(data.source, road) if isinstance(data.source, L5KitSource) else None
         self._chess = is_chess(data.spec)
         self.cameras = [path for path, field in data.spec.items() if is_camera(field)]
-        self.curves = [path for path, field in data.spec.items() if self._is_curve(field)]
+        curves = [path for path, field in data.spec.items() if self._is_curve(field)]
+        # Of a game, evaluations come before the state of the board, which is drawn.
+        self.curves = sorted(curves, key=lambda path: data.spec[path].dtype.kind != "f") if self._chess else curves
 
     @property
     def view(self) -> str:
@@ -218,11 +221,14 @@ class EpisodeContents:
     def rate(self, number: int) -> float:
         """Return the steps a second: as the dataset states it, or by the timestamps of the episode; else 10.
 
-        Timestamps are seconds if they are floating-point numbers, and nanoseconds if they are integers.
+        Timestamps are seconds if they are floating-point numbers, and nanoseconds if they are integers. Games of chess
+        have 2 positions a second.
 
         Args:
             number: Number of the episode in the source.
         """
+        if self._chess:
+            return PLIES_PER_SECOND
         stated = self._data.metadata.get("fps")
         if isinstance(stated, int | float) and stated > 0:
             return float(stated)

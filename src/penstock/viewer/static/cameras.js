@@ -8,7 +8,8 @@ const REST = 150; // milliseconds
 
 // A panel is {figure, show(row), leave()}. `length` is the number of rows of the camera, `chunk` that of a chunk.
 export function cameraPanel(api, number, camera, chunk, length) {
-  const canvas = element("canvas", { role: "img", "aria-label": camera });
+  const canvas = element("canvas", { role: "img", "aria-label": camera, title: "click: larger", onclick: () => figure.classList.toggle("large") });
+  const figure = element("figure", {}, canvas, element("figcaption", {}, camera));
   const chunks = new Map(); // number: {pictures, bytes}, in the order of their use
   const coming = new Map(); // number: promise
   const left = new AbortController();
@@ -107,7 +108,7 @@ export function cameraPanel(api, number, camera, chunk, length) {
   }
 
   return {
-    figure: element("figure", {}, canvas, element("figcaption", {}, camera)),
+    figure,
     show(row) {
       if (row === wanted || length < 1) return;
       direction = row < wanted ? -1 : 1;
