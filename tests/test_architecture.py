@@ -305,6 +305,7 @@ THREAD_EXCEPTIONS = {
     "live/pipeline.py": {"Thread"},  # ends the threads of a pipeline that was dropped
     "compat/lczero/loader.py": {"Thread"},  # snapshots of the figures, every quarter of a second
     "viewer/viewed.py": {"Thread"},  # one check, while pages are shown
+    "viewer/live_watch.py": {"Thread"},  # one look a second at the figures of a running loader
     "cli/demo/training.py": {"ProcessPoolExecutor"},  # a new process, to show that it can resume
     "testing/sources.py": {"Thread", "Process"},  # readers in threads, and after a fork
     "testing/writers.py": {"Process"},  # writers that are killed

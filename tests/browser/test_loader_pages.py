@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import penstock
+from penstock.live.endpoint import MetricsEndpoint
 from penstock.load.loader import Loader
 from penstock.viewer.server import ViewerServer
 from tests.browser.test_pages import no_wider_than_the_screen, opened
@@ -72,3 +74,39 @@ def test_a_loader_is_measured(page: Any, planned: ViewerServer) -> None:
     page.click("#measure")
     page.wait_for_selector("#speed td:has-text('fetch')")
     no_wider_than_the_screen(page)
+
+
+@pytest.fixture(scope="session")
+def watched() -> Iterator[ViewerServer]:
+    """A loader that is used until the test ends."""
+    data = penstock.from_arrays({"x": np.zeros((20_000, 8))}, [1000] * 20).windows(8).shuffle(0)
+    loader = Loader(data, 256, threads=1)
+    ended = threading.Event()
+
+    def train() -> None:
+        while not ended.is_set():
+            for _ in loader:
+                if ended.wait(0.005):
+                    return
+
+    with MetricsEndpoint(loader.metrics) as endpoint, ViewerServer([], live=str(endpoint.port)) as server:
+        threads = [threading.Thread(target=target) for target in (server.run, train)]
+        for thread in threads:
+            thread.start()
+        yield server
+        ended.set()
+        server.stop()
+        for thread in threads:
+            thread.join()
+
+
+def test_a_running_loader(page: Any, watched: ViewerServer) -> None:
+    page.goto(watched.start)
+    page.wait_for_selector("#stages td:has-text('fetch')")
+    page.wait_for_selector("#limit:has-text('consumer is the bottleneck')")  # it waits a little for each batch
+    page.wait_for_selector("section h2:has-text('Memory')")
+    no_wider_than_the_screen(page)
+    page.keyboard.press("Space")
+    page.wait_for_selector("#pause:has-text('Go on')")
+    page.keyboard.press("Space")
+    page.wait_for_selector("#pause:has-text('Pause')")

@@ -185,6 +185,8 @@ def test_the_bottleneck_is_the_busiest_stage_the_consumer_or_the_input() -> None
     assert idle is not None
     assert (idle.kind, "20 %" in idle.sentence) == ("input", True)
     assert bottleneck({"time": 0.0, "stages": {}}, {"time": 1.0, "stages": {}}) is None
+    next_epoch = figures(snapshot(0, 0, 0, waited=9.0), snapshot(1, 0.9, 100, waited=0.2))  # with another queue
+    assert [stage.waited for stage in next_epoch if stage.waited is not None] == [0.2]
 
 
 def test_of_stages_that_share_threads_the_one_that_takes_most_of_them_is_named() -> None:

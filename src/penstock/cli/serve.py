@@ -38,6 +38,10 @@ def serve(
         Path | None, typer.Option("--map", help="The map of driving logs, semantic_map.pb.")
     ] = None,
     meta: Annotated[Path | None, typer.Option("--meta", help="The map's position in the world, meta.json.")] = None,
+    live: Annotated[
+        str | None,
+        typer.Option("--live", metavar="PORT_OR_ADDRESS", help="Show the stages of a running loader, as penstock top."),
+    ] = None,
     source: From = None,
     opening: Opening = None,
     storage: Storage = None,
@@ -45,8 +49,9 @@ def serve(
 ) -> None:
     """Look at datasets in the browser: findings, episodes, pictures and curves. Tag, rate and exclude episodes.
 
-    With --loader, a page shows what the loader will serve, and another one the rows of a batch in their episodes. The
-    pages are for this machine only (127.0.0.1), and the address has a secret token. End the server with Ctrl-C.
+    With --loader, a page shows what the loader will serve, and another one the rows of a batch in their episodes. With
+    --live, a page shows the stages of a running loader over time, and what limits it. The pages are for this machine
+    only (127.0.0.1), and the address has a secret token. End the server with Ctrl-C.
 
     Example: penstock serve ./cartpole ./kitchen
     """
@@ -62,6 +67,7 @@ def serve(
         loader=None if loader is None else find_plan(loader, batch_size),
         place=loader or "",
         ticket=ticket,
+        live=live,
         **pairs(opening, "--open"),
     ) as server:
         if as_json:

@@ -12,6 +12,7 @@ from penstock.flow.metrics import rates
 WAITS = 0.1  # of the time that the consumer waits for a batch: less, and it is the limit, also when stages are busy
 BUSY = 0.5  # of its threads' time: less, and no stage is the limit
 LOOKS = 10  # that a pipeline is judged over
+CONSUMER = "consumer"  # the stage that gets the batches of a loader
 
 ORDER = (
     "file_path_provider",
@@ -24,8 +25,25 @@ ORDER = (
     "chunk_unpacker",
     "shuffling_frame_sampler",
     "tensor_generator",
+    "plan",
+    "fetch",
+    "map",
+    "cut",
+    "loader",
+    "consumer",
 )
 """The stages of a pipeline, from files to batches; stages of several streams have the stream's name behind a dot."""
+
+ADVICE = {
+    "plan": "larger batches, since each call of a plan has a fixed cost",
+    "fetch": "more threads, fewer or smaller columns, or data that are decoded in advance (penstock cache)",
+    "map": "fewer and larger NumPy calls in the functions given to map(), or their work on the device",
+    "cut": "larger batches",
+    "hand_over": "larger batches, or a device that takes them faster",
+    "chunk_source_loader": "more threads, or files nearer to this machine",
+}
+MORE_THREADS = "more threads, or less work in this stage"
+"""What would mend a stage that is the bottleneck, and all other stages."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +69,28 @@ class Bottleneck:
             return f"no stage is the bottleneck ({self.stage} is busiest, {share}): all wait for input"
         return f"{self.stage} is the bottleneck: busy {share} of the time"
 
+    @property
+    def advice(self) -> str:
+        """Change that would mend it, in words.
+
+        >>> Bottleneck("stage", "chunk_unpacker", 0.97).advice
+        'more threads, or less work in this stage'
+        """
+        if self.kind == "consumer":
+            return "a faster training step, for batches are ready before they are needed"
+        if self.kind == "input":
+            return "a faster disk or network, more prefetch or memory, or new data where the stream has read them all"
+        return ADVICE.get(self.stage.partition(".")[0], MORE_THREADS)
+
 
 @dataclass(frozen=True)
 class StageFigures:
-    """One stage between two looks: `busy`, the share of its threads' time; `rates` of its counts, a second; of the
-    queue behind it `fill` and `capacity`, 0 for none, `drops` so far, and `waited`, the share of the time that somebody
-    waited to get something, None where that is not known; `totals` of its counts; its `gauges`."""
+    """One stage between two looks.
+
+    `busy` is the share of its threads' time, `rates` are its counts a second, `totals` its counts, `gauges` its last
+    values. Of the queue behind it: `fill` and `capacity`, 0 for none, and `drops` so far. `waited` is the share of the
+    time that somebody waited to get something, or that the consumer waited for a batch; None where that is not known.
+    """
 
     name: str
     threads: int
@@ -86,10 +120,13 @@ def figures(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[StageFi
         stage = after["stages"][name]
         per_second = {count: rate for count, rate in every[name].items() if count != "busy"}
         fill, capacity, drops = (int(stage["queue"].get(what, 0)) for what in ("fill", "capacity", "drops"))
-        earlier = before["stages"].get(name, {}).get("queue", {})
         waited = None
-        if capacity and "waited_seconds" in stage["queue"]:
-            spent = stage["queue"]["waited_seconds"] - earlier.get("waited_seconds", 0.0)
+        where = "gauges" if name == CONSUMER else "queue"
+        if "waited_seconds" in stage[where] and (capacity or name == CONSUMER):
+            earlier: Mapping[str, float] = before["stages"].get(name, {}).get(where, {})
+            total: float = stage[where]["waited_seconds"]
+            spent = total - earlier.get("waited_seconds", 0.0)
+            spent = total if spent < 0 else spent  # the queue of another epoch counts from zero
             waited = spent / max(after["time"] - before["time"], 1e-9)
         now = (fill, capacity, drops, waited, stage["counts"], stage["gauges"])
         listed.append(StageFigures(name, stage["threads"], every[name]["busy"], per_second, *now))
@@ -120,8 +157,11 @@ def bottleneck(before: Mapping[str, Any], after: Mapping[str, Any]) -> Bottlenec
     share = {name: sum(stage.busy for stage in group) for name, group in threads.items()}
     first = max(share, key=lambda name: share[name])
     busiest = max(threads[first], key=lambda stage: stage.busy)
-    waited = next((stage.waited for stage in reversed(stages) if stage.waited is not None), None)
-    if waited is not None and waited < WAITS:
+    waits = {stage.name: stage.waited for stage in stages if stage.waited is not None}
+    ends = (
+        [waits.pop(CONSUMER, 0.0), *list(waits.values())[-1:]] if waits else []
+    )  # without threads, no queue is waited at
+    if ends and max(ends) < WAITS:
         return Bottleneck("consumer", busiest.name, busiest.busy)
     return Bottleneck("stage" if share[first] >= BUSY else "input", busiest.name, busiest.busy)
 
@@ -134,6 +174,8 @@ class LookWindow:
     >>> window = LookWindow(looks=2)
     >>> [window.add({"time": time, "stages": {}})["time"] for time in (1.0, 2.0, 3.0, 0.5)]
     [1.0, 1.0, 2.0, 0.5]
+    >>> window.since(60.0)["time"], len(window.looks)
+    (0.5, 1)
     """
 
     def __init__(self, looks: int = LOOKS) -> None:
@@ -145,3 +187,12 @@ class LookWindow:
             self._looks.clear()
         self._looks.append(look)
         return self._looks[0]
+
+    @property
+    def looks(self) -> tuple[Mapping[str, Any], ...]:
+        """The looks, the oldest first."""
+        return tuple(self._looks)
+
+    def since(self, seconds: float) -> Mapping[str, Any]:
+        """Return the oldest look of the last `seconds`. There must be one."""
+        return next(look for look in self._looks if look["time"] >= self._looks[-1]["time"] - seconds)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from penstock.errors import FormatError, require
@@ -21,6 +23,7 @@ QUEUE = {
     "nbytes": "Bytes in the queue behind a stage.",
     "waited_seconds": "Time during which somebody waited to get something out of the queue behind a stage.",
 }
+MEMORY = "process_resident_memory_bytes"  # as the client library calls it
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loaders are near, proxies are for far away
 COUNTED = ("puts", "gets", "drops", "waited_seconds")
 
@@ -91,6 +94,10 @@ class _MetricsCollector:
         clock = core.GaugeMetricFamily("penstock_clock_seconds", "When the figures were taken, on the loader's clock.")
         clock.add_metric([], taken["time"])
         yield clock
+        if (nbytes := resident_bytes()) is not None:
+            memory = core.GaugeMetricFamily(MEMORY, "Memory of the process of the loader, in bytes.")
+            memory.add_metric([], nbytes)
+            yield memory
         yield from _families(taken["stages"])
 
 
@@ -122,15 +129,31 @@ def _queue_family(core: Any, name: str, about: str) -> Any:
     return family(f"penstock_queue_{name}", about, labels=["stage"])
 
 
+def resident_bytes() -> int | None:
+    """Return the resident memory of this process in bytes, or None where the system does not tell it as Linux does.
+
+    >>> nbytes = resident_bytes()
+    >>> nbytes is None or nbytes > 0
+    True
+    """
+    try:
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    except OSError:
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def look(url: str, timeout: float = 5.0) -> dict[str, Any]:
     """Read the snapshot of an endpoint: `time` and `stages`, as in `penstock.flow.metrics.Metrics.snapshot`.
+
+    `memory` is the resident memory of its process in bytes, if the system tells it.
 
     `url` may be a port, `host:port` or an address. Needs the extra `metrics`. Raises `OSError` if nothing answers,
     and `FormatError` if the answer has no metrics of penstock.
 
     >>> with MetricsEndpoint(lambda: {"time": 7.0, "stages": {}}) as endpoint:
-    ...     look(str(endpoint.port))
-    {'time': 7.0, 'stages': {}}
+    ...     look(str(endpoint.port))["time"]
+    7.0
     """
     address = _address(url)
     try:
@@ -154,18 +177,21 @@ def parse(text: str, path: object = None) -> dict[str, Any]:
     parser = require("prometheus_client.parser", "metrics")
     stages: dict[str, dict[str, Any]] = {}
     taken: float | None = None
+    memory: dict[str, int] = {}
     try:
         for family in parser.text_string_to_metric_families(text):
             for sample in family.samples:
                 if sample.name == "penstock_clock_seconds":
                     taken = sample.value
+                elif sample.name == MEMORY:
+                    memory["memory"] = int(sample.value)
                 elif sample.name.startswith("penstock_"):
                     _read(sample.name, sample.labels, sample.value, stages)
     except (ValueError, KeyError) as error:
         raise FormatError("expected text of a loader's figures, got something else", path=path) from error
     if taken is None:
         raise FormatError("expected the metrics of a penstock loader, got other metrics", path=path)
-    return {"time": taken, "stages": stages}
+    return {"time": taken, **memory, "stages": stages}
 
 
 def _read(name: str, labels: Mapping[str, str], value: float, stages: dict[str, dict[str, Any]]) -> None:

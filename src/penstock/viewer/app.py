@@ -9,30 +9,36 @@ from penstock.errors import require
 from penstock.viewer.answers import answer, page
 from penstock.viewer.dataset_routes import dataset_routes
 from penstock.viewer.guard import Guard
+from penstock.viewer.live_routes import live_routes
+from penstock.viewer.live_watch import LiveWatch
 from penstock.viewer.loader_routes import loader_routes
 from penstock.viewer.viewed import ViewedDataset
 from penstock.viewer.viewed_loader import ViewedLoader
 
 
-def create_app(datasets: Sequence[ViewedDataset], token: str, *, loader: ViewedLoader | None = None) -> Any:
+def create_app(
+    datasets: Sequence[ViewedDataset], token: str, *, loader: ViewedLoader | None = None, live: LiveWatch | None = None
+) -> Any:
     """Return the ASGI application.
 
     Args:
         datasets: Datasets with different names.
         token: Secret that requests must have, as `?token=` or in the cookie.
         loader: Loader with pages. The default is None.
+        live: Figures of a running loader. The default is None.
 
     Raises:
         MissingExtraError: Starlette is not installed.
     """
     applications: Any = require("starlette.applications", "serve")
     routing: Any = require("starlette.routing", "serve")
-    pages = {"datasets": len(datasets), "plan": loader is not None}
+    pages = {"datasets": len(datasets), "plan": loader is not None, "live": live is not None}
     routes = [
         routing.Route("/", page),
         routing.Route("/static/{path}", page),
         routing.Route("/pages", answer(lambda _: pages)),
         *dataset_routes(datasets),
         *([] if loader is None else loader_routes(loader)),
+        *([] if live is None else live_routes(live)),
     ]
     return Guard(applications.Starlette(routes=routes), token)

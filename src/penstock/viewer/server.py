@@ -1,4 +1,4 @@
-"""`ViewerServer`: the viewer of datasets and of a loader as a server on this machine."""
+"""`ViewerServer`: the viewer of datasets and of loaders as a server on this machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Container, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,10 +20,12 @@ from penstock.data.planned_rows import source_name
 from penstock.domains.driving.map import MapAPI
 from penstock.errors import ArgumentError, PenstockError, require
 from penstock.formats.base.source import Source
+from penstock.live.endpoint import look
 from penstock.load.loader import Loader
 from penstock.load.ticket import Ticket
 from penstock.locations.location import has_url
 from penstock.viewer.app import create_app
+from penstock.viewer.live_watch import LiveWatch
 from penstock.viewer.viewed import ViewedDataset
 from penstock.viewer.viewed_loader import SourcePage, ViewedLoader
 
@@ -31,12 +34,12 @@ TURN = 0.0005  # seconds; with Python's 0.005, a request waits ten times as long
 
 
 class ViewerServer:
-    """Server of the pages of datasets and of a loader, on 127.0.0.1.
+    """Server of the pages of datasets and of loaders, on 127.0.0.1.
 
     It owns the datasets that it opens and its port; `close` releases both. The sources of the loader have pages too.
 
     Args:
-        locations: Paths, ids or URLs of datasets. There may be none if there is a loader.
+        locations: Paths, ids or URLs of datasets. There may be none if there is a loader or a running one.
         format: Name of the format of all of them. The default is None: recognised by content.
         port: Port. The default is 0: a free one.
         curation: File for the marks of the one dataset. The default is None: next to each local dataset.
@@ -45,6 +48,7 @@ class ViewerServer:
         loader: Loader whose plan and tickets have pages. The caller closes its datasets. The default is None.
         place: Where the loader is, for titles. The default is `"loader"`.
         ticket: Ticket of a batch of the loader, to begin with. The default is None.
+        live: Port or address of a running loader, as for `penstock top`, to show its stages. The default is None.
         options: Options of the format.
 
     Attributes:
@@ -79,10 +83,11 @@ class ViewerServer:
         loader: Loader | None = None,
         place: str = "loader",
         ticket: Ticket | None = None,
+        live: str | None = None,
         **options: Any,
     ) -> None:
-        if not locations and loader is None:
-            raise ArgumentError("expected at least one dataset or a loader, got none")
+        if not locations and loader is None and live is None:
+            raise ArgumentError("expected at least one dataset, a loader or a running loader, got none")
         if curation is not None and len(locations) > 1:
             raise ArgumentError(f"expected one dataset with a file for its marks, got {len(locations)}")
         uvicorn: Any = require("uvicorn", "serve")
@@ -96,10 +101,13 @@ class ViewerServer:
             self._listener.listen(128)  # requests before `run` wait
             token = secrets.token_urlsafe(16)
             self.address = f"http://{HOST}:{self._listener.getsockname()[1]}/?token={token}"
-            page = "" if viewed is None else "#plan" if ticket is None else f"#ticket/{ticket}"
-            self.start = self.address + (page if ticket or not locations else "")
-            app = create_app(self.datasets, token, loader=viewed)
+            self.start = self.address + _first_page(locations, ticket, planned=viewed is not None)
+            watch = None if live is None else LiveWatch(partial(look, live), f"loader at {live}")
+            app = create_app(self.datasets, token, loader=viewed, live=watch)
             self._server: Any = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+            if watch is not None:
+                self._opened.callback(watch.close)
+                watch.start()
         except BaseException:
             self._opened.close()
             raise
@@ -171,6 +179,13 @@ class ViewerServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _first_page(locations: Sequence[str], ticket: Ticket | None, *, planned: bool) -> str:
+    """The part of the address that names the page to begin with."""
+    if ticket is not None:
+        return f"#ticket/{ticket}"
+    return "" if locations else "#plan" if planned else "#live"
 
 
 def _another_name(name: str, taken: Container[str]) -> str:

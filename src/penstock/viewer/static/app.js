@@ -1,11 +1,12 @@
 // Pages by the part of the address behind "#": "#/" lists datasets, "#/NAME" is a dataset, "#/NAME/12?row=40" an episode.
-// "#plan" is what a loader will serve, "#ticket/DIGITS" one of its batches.
+// "#plan" is what a loader will serve, "#ticket/DIGITS" one of its batches, "#live" a loader that runs.
 
 import { json, element } from "./net.js";
 import { datasetPage } from "./dataset.js";
 import { episodePage } from "./episode.js";
 import { planPage } from "./plan.js";
 import { ticketPage } from "./ticket.js";
+import { livePage } from "./live.js";
 
 const pages = json("pages");
 let leave = () => {};
@@ -26,6 +27,7 @@ async function show() {
     await links(first);
     const left = first === "plan" ? await titled("plan", () => planPage(page, options))
       : first === "ticket" ? await titled("batch", () => ticketPage(page, rest[0] || ""))
+      : first === "live" ? await titled("live", () => livePage(page))
       : await ofDataset(page, crumbs, rest[0], rest[1], options);
     if (mine === turn) leave = left;
     else left(); // the user has gone on meanwhile
@@ -51,7 +53,7 @@ async function ofDataset(page, crumbs, name, number, options) {
 async function links(current) {
   const known = await pages;
   const nav = document.getElementById("pages");
-  const listed = [["Datasets", "#/", known.datasets], ["Plan", "#plan", known.plan]].filter(([, , there]) => there);
+  const listed = [["Datasets", "#/", known.datasets], ["Plan", "#plan", known.plan], ["Live", "#live", known.live]].filter(([, , there]) => there);
   nav.hidden = listed.length < 2;
   nav.replaceChildren(...listed.map(([text, href]) =>
     element("a", { href, "aria-current": href === `#${current || "/"}` ? "page" : undefined }, text)));
