@@ -26,7 +26,8 @@ import figures
 import numpy as np
 
 STEPS, WIDTH, ACTIONS, BATCH, SEQUENCE, STACK = 200, 17, 6, 256, 16, 4
-ROWS = ("add", "uniform", "prioritized", "update", "sequences", "frames_add", "frames", "frames_mb")
+ROWS = ("add", "uniform", "uniform_many", "prioritized", "update", "sequences", "frames_add", "frames", "frames_mb")
+MANY = 5_000_000  # entries of `uniform_many`, which is left out where filling takes minutes
 LIBRARIES = ("penstock", "cpprb", "stable_baselines3", "torchrl", "flashbax")
 Measured = dict[str, float]
 
@@ -116,6 +117,8 @@ def penstock(entries: int, frames: int, seconds: float) -> Iterator[Measured]:
 
     replay, added = new(episode, entries)
     yield {"add": added, "uniform": rate(lambda: replay.sample(BATCH), BATCH, seconds)}
+    replay, _ = new(episode, MANY)
+    yield {"uniform_many": rate(lambda: replay.sample(BATCH), BATCH, seconds)}
     replay, _ = new(episode, entries, sampler=ps.PrioritizedSampler())
     priorities = np.random.default_rng(0).random(BATCH)
     yield {"prioritized": rate(lambda: replay.sample(BATCH), BATCH, seconds)}
@@ -147,6 +150,9 @@ def cpprb(entries: int, frames: int, seconds: float) -> Iterator[Measured]:
     buffer = ReplayBuffer(entries, {**flat, "next_obs": {"shape": WIDTH}})
     yield {"add": filled(adder(buffer), entries, episode)}
     yield {"uniform": rate(lambda: buffer.sample(BATCH), BATCH, seconds)}
+    buffer = ReplayBuffer(MANY, {**flat, "next_obs": {"shape": WIDTH}})
+    filled(adder(buffer), MANY, episode)
+    yield {"uniform_many": rate(lambda: buffer.sample(BATCH), BATCH, seconds)}
     buffer = PrioritizedReplayBuffer(entries, {**flat, "next_obs": {"shape": WIDTH}})
     filled(adder(buffer), entries, episode)
     priorities = np.random.default_rng(0).random(BATCH)
@@ -317,6 +323,10 @@ def main() -> None:
     for library, rows in table.items():
         for row, value in rows.items():
             figures.record(f"{library}.{row}", value, "MB" if row == "frames_mb" else "/s")
+    for row, ours in table.get("penstock", {}).items():
+        others = [rows[row] for library, rows in table.items() if library != "penstock" and row in rows]
+        if others:
+            figures.record(f"best.{row}", min(others) / ours if row == "frames_mb" else ours / max(others), "x")
     for row in ROWS:
         values = [table[library].get(row) for library in table]
         print(f"{row:14}" + "".join(f"{'-' if value is None else f'{value:,.0f}':>20}" for value in values))

@@ -196,3 +196,27 @@ def test_similar_names_are_looked_for_in_one_place() -> None:
         if isinstance(node, ast.Import) and any(alias.name == "difflib" for alias in node.names)
     ]
     assert importing == ["errors.py"]
+
+
+def test_derived_outputs_are_not_selected_by_name(data: Any) -> None:
+    windows = data.windows(2, pad="zero", columns={"rewards": ("rewards", 0, 3)})
+    with pytest.raises(SpecError, match="got 'rewards_mask', which is computed for each sample and stays"):
+        windows.select("rewards", "rewards_mask")
+    assert list(windows.select("rewards")[:1].flat) == ["rewards", "mask", "rewards_mask"]
+
+
+def test_arguments_of_statistics(data: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"got 'rewards'; write \['rewards'\]"):
+        penstock.statistics(data, "rewards")
+    with pytest.raises(ArgumentError, match="a label for each episode, got 3"):
+        penstock.statistics(data, by=3)  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match="expected threads >= 0, got -1; 0 works in the caller"):
+        penstock.statistics(data, threads=-1)
+
+
+@pytest.mark.parametrize("name", ["samples", "sampler", "ratio"])
+def test_arguments_of_a_replay(name: str) -> None:
+    with pytest.raises(ArgumentError, match=rf"expected {name} as in penstock.*, got 'prioritized'"):
+        penstock.Replay(None, 100, **{name: "prioritized"})  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"expected an episode as in .*, got \{'x': 1\}"):
+        penstock.Replay(None, 100).write({"x": 1})  # type: ignore[arg-type]

@@ -73,7 +73,7 @@ def statistics(
         number of a row and thread, at least 1 MB, at most 64 MB a column.
 
     Raises:
-        ArgumentError: `data` is neither, or `samples` is given for episodes.
+        ArgumentError: `data` is neither, `samples` is given for episodes, or another argument has a wrong type.
         PlanError: `by` or `samples` is unknown or out of range, or the samples never end and `samples` is None.
         SpecError: A column is unknown or has no numbers.
 
@@ -350,6 +350,8 @@ def _numeric(dtype: np.dtype[Any]) -> bool:
 
 def _chosen(wanted: Sequence[str] | None, known: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
     """Columns to count, and columns that are skipped with the reason. `known` has the reason not to count a column."""
+    if isinstance(wanted, str):
+        raise ArgumentError(f"expected a list of columns, got {wanted!r}; write [{wanted!r}]")
     if wanted is None:
         return [path for path, why in known.items() if not why], {path: why for path, why in known.items() if why}
     paths: list[str] = []
@@ -457,6 +459,8 @@ def _episode_labels(data: EpisodeDataset, by: str | Sequence[Hashable]) -> list[
     """The label of each chosen episode."""
     index = data.episodes.index
     if not isinstance(by, str):
+        if not isinstance(by, Sequence | np.ndarray):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ArgumentError(f"expected by= as a name, or a label for each episode, got {by!r}")
         if len(by) != len(data):
             raise PlanError(f"expected a label for each of {len(data)} episodes, got {len(by)}")
         return list(by)

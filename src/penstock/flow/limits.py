@@ -41,8 +41,10 @@ class PrefetchLimits:
         memory: int | None = None,
         limit: int | None = None,
     ) -> None:
-        if (threads is not None and threads < 0) or (items is not None and items < 1):
-            raise PlanError(f"expected threads >= 0 and prefetch >= 1, got {threads} and {items}")
+        if threads is not None and threads < 0:
+            raise PlanError(f"expected threads >= 0, got {threads}; 0 works in the caller")
+        if items is not None and items < 1:
+            raise PlanError(f"expected at least one item of prefetch, got {items}")
         if memory is not None and memory < 1:
             raise PlanError(f"expected memory of at least one byte, got {memory}")
         wanted = cores() if threads is None else threads

@@ -24,7 +24,7 @@ class Select(PlanTransform):
         columns: Names of columns, or prefixes of them.
 
     Raises:
-        SpecError: There is no such column.
+        SpecError: There is no such column, or it is a derived output.
 
     Example:
         >>> import penstock
@@ -37,7 +37,13 @@ class Select(PlanTransform):
 
     def reorder(self, plan: Plan) -> Plan:
         """Return the same samples with fewer columns."""
+        derived = {mark.name for mark in plan.marks}
         for name in self.columns:
+            if name in derived:
+                raise SpecError(
+                    f"expected columns of the data, got {name!r}, which is computed for each sample and stays in every "
+                    "selection; leave it out"
+                )
             if not any(under(name, read.name) for read in plan.reads):
                 known = [read.name for read in plan.reads]
                 raise SpecError(f"expected a column among {known}, got {name!r}{suggestion(name, known)}")

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.core.turns import ForkSafeLock
 from penstock.data.map_dataset import MapDataset
-from penstock.errors import ExpiredRowError, PlanError, StateError
+from penstock.errors import ArgumentError, ExpiredRowError, PlanError, StateError
 from penstock.formats.base.writer import Writer
 from penstock.load.ticket import Batch, Ticket
 from penstock.load.why import Why
@@ -93,6 +94,7 @@ class Replay(Writer):
             default is None.
 
     Raises:
+        ArgumentError: `samples`, `sampler` or `ratio` has another type.
         PlanError: The capacity is below one sample, or an argument is out of range.
         FormatError: The folder has another format.
 
@@ -140,6 +142,9 @@ class Replay(Writer):
         self.segment_steps = require_number("segment_steps", steps, 1)
         self.samples = Transitions() if samples is None else samples
         self.sampler = UniformSampler() if sampler is None else sampler
+        _require_kind("samples", self.samples, ReplaySamples | SampleTransform, "penstock.Windows(16)")
+        _require_kind("sampler", self.sampler, ReplaySampler, "penstock.PrioritizedSampler()")
+        _require_kind("ratio", ratio, SampleRatio | None, "penstock.SampleRatio(4, min_size=1000)")
         if isinstance(self.samples, Completions) != isinstance(self.sampler, GroupSampler):
             raise PlanError(
                 f"expected samples=Completions(...) together with sampler=GroupSampler(...), got {self.samples!r} and "
@@ -247,12 +252,14 @@ class Replay(Writer):
             The number of the episode.
 
         Raises:
+            ArgumentError: It is no episode.
             SpecError: The columns differ, or have rows of different lengths.
             DataError: The episode is empty, or longer than the capacity or `Completions.max_length`.
             PlanError: The learner did not draw in time, see `SampleRatio`.
             StateError: The replay repeats a journal.
             OSError: The disk is full.
         """
+        _require_kind("an episode", episode, Episode, "penstock.Episode(spec, columns), or record with a Collector")
         if self._entries is not None:
             raise StateError("expected no new episodes in a replay that repeats a journal; open the store again")
         if self.ratio is not None and self.ratio.wait == "block":
@@ -658,6 +665,11 @@ class Replay(Writer):
 
     def _why_empty(self) -> str:
         return self._contents.why_empty("" if self.path is None else f" in {self.path}")
+
+
+def _require_kind(what: str, value: object, kind: type | UnionType, example: str) -> None:
+    if not isinstance(value, kind):
+        raise ArgumentError(f"expected {what} as in {example}, got {value!r}"[:500])
 
 
 def _checked_keep(keep_steps: int | None, least: int, in_memory: bool, repeats: bool) -> int | None:
