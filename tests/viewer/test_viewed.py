@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import penstock
 from penstock.data.curation import Curation
+from penstock.doctor.examine import CheckedBlock
 from penstock.errors import ArgumentError, PlanError, StateError
 from penstock.viewer import viewed as module
 from penstock.viewer.viewed import ViewedDataset
@@ -50,6 +52,37 @@ def test_measures_join_the_table_after_the_check(viewed: ViewedDataset) -> None:
     assert len(counts["edges"]) == 8
     assert sum(counts["counts"]) == 5
     assert viewed.histogram("return", where="total_steps > 1000") == {"edges": [], "counts": []}
+
+
+def test_a_check_tells_its_progress_and_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    n = 30
+    data = penstock.from_arrays({"rewards": np.zeros((n, 1 << 20), "u1")}, lengths=[1] * n)  # some blocks
+    viewed = ViewedDataset("a", "a", "memory", data)
+    free, begun = threading.Event(), threading.Event()
+    examined = module.Examination.check
+
+    def slow(self: module.Examination, block: int) -> CheckedBlock:
+        if block >= 2:
+            begun.set()
+            assert free.wait(60)
+        return examined(self, block)
+
+    monkeypatch.setattr(module.Examination, "check", slow)
+    assert viewed.check()["state"] == "running"
+    assert begun.wait(60)
+    stopping = threading.Thread(target=viewed.stop_check)
+    stopping.start()
+    free.set()
+    stopping.join()
+    stopped = viewed.check()
+    assert (stopped["state"], stopped["message"]) == ("failed", "the check was stopped")
+    assert viewed.episodes(sort="total_steps")["total"] == n
+    monkeypatch.setattr(module.Examination, "check", examined)
+    whole = ViewedDataset("b", "b", "memory", data)
+    whole.check()
+    whole.wait_for_check()
+    assert whole.check()["state"] == "done"
+    assert whole._progress == 1
 
 
 def test_missing_values_come_last() -> None:

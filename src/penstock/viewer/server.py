@@ -167,9 +167,9 @@ class ViewerServer:
         self._server.should_exit = True
 
     def close(self) -> None:
-        """Close the port and the datasets, after `run` returned. A check in work ends first."""
+        """Close the port and the datasets, after `run` returned. A check in work is stopped."""
         for dataset in self.datasets:
-            dataset.wait_for_check()
+            dataset.stop_check()
         self._opened.close()
 
     def __enter__(self) -> Self:

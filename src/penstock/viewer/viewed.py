@@ -8,7 +8,7 @@ another thread, and its measures join the table when it is done. Methods may be 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,10 @@ from penstock.data.curation import Curation
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.episode_marks import EpisodeMarks
 from penstock.doctor.block import is_camera
-from penstock.doctor.check import check
-from penstock.doctor.examine import Report
+from penstock.doctor.examine import CheckedBlock, Examination, Report
 from penstock.domains.driving.map import MapAPI
 from penstock.errors import ArgumentError, PenstockError, PlanError, suggestion
-from penstock.flow import cores
+from penstock.flow import OrderedMap, PrefetchLimits, cores
 from penstock.plan.where import evaluate
 from penstock.viewer.episode_contents import EpisodeContents
 
@@ -84,6 +83,8 @@ class ViewedDataset:
         self._report: Report | None = None
         self._failure = ""
         self._checking: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._progress = 0.0  # share of the check that is done
 
     @property
     def fingerprint(self) -> str:
@@ -201,13 +202,17 @@ class ViewedDataset:
             if self._failure:
                 return {"state": "failed", "message": self._failure, "findings": []}
             if self._report is None:
-                return {"state": "running", "findings": []}
+                return {"state": "running", "progress": self._progress, "findings": []}
             return {"state": "done", "findings": [finding.to_json() for finding in self._report.findings]}
 
     def _check(self) -> None:
+        examination = Examination(self._data.source)
+        blocks = range(len(examination.weights()))
+        limits = PrefetchLimits(max(cores() // 2, 1))  # the other cores answer requests
         try:
-            report = check(self._data, threads=max(cores() // 2, 1), progress=False)
-        except PenstockError as error:
+            with OrderedMap(examination.check, blocks, limits, name="penstock-check") as checked:
+                report = examination.report(self._counted(checked, len(blocks)))
+        except (PenstockError, _StoppedCheck) as error:
             with self._lock:
                 self._failure = str(error)
             return
@@ -221,6 +226,19 @@ class ViewedDataset:
             self._table = {**self._table, **shown}
             self._orders = orders
             self._report = report
+
+    def _counted(self, checked: Iterable[CheckedBlock], count: int) -> Iterator[CheckedBlock]:
+        """The blocks. Sets the progress, and raises `_StoppedCheck` after `stop_check`."""
+        for number, block in enumerate(checked, 1):
+            if self._stopping.is_set():
+                raise _StoppedCheck("the check was stopped")
+            self._progress = number / count
+            yield block
+
+    def stop_check(self) -> None:
+        """Stop the check, if one is in work, and wait until it has stopped: some seconds at most."""
+        self._stopping.set()
+        self.wait_for_check()
 
     def wait_for_check(self, timeout: float | None = None) -> None:
         """Wait until the check is done, if it was started."""
@@ -343,6 +361,10 @@ class ViewedDataset:
                 rows = self._data.source.read_ragged(path, Selection(one * 0, one * begin, one, one * 0, (1, 1)))
                 texts[path] = Ragged(rows.values, rows.offsets).strings()[0]
         return texts
+
+
+class _StoppedCheck(Exception):
+    """The viewer closes."""
 
 
 def _ranked(values: AnyArray) -> tuple[Int32Array, int]:

@@ -15,7 +15,7 @@ export async function datasetPage(page, name, options) {
     where: options.get("where") || "", sort: options.get("sort") || "", descending: options.get("descending") || "",
     offset: 0, column: "",
   };
-  const findings = element("div", { class: "scroll" }, element("p", { class: "message" }, "checking..."));
+  const findings = element("div", { class: "scroll" }, element("p", { class: "message", role: "status" }, "checking..."));
   const table = element("div", { class: "scroll", id: "episodes" });
   const count = element("span", { class: "dim", id: "count" });
   const problem = element("span", { class: "error", role: "alert" });
@@ -104,7 +104,11 @@ export async function datasetPage(page, name, options) {
   async function check() {
     const report = await json(`${api}/check`);
     if (left) return;
-    if (report.state === "running") { setTimeout(check, 300); return; }
+    if (report.state === "running") {
+      findings.firstChild.textContent = `checking... ${Math.floor(100 * report.progress)} %`;
+      setTimeout(check, 300);
+      return;
+    }
     findings.replaceChildren(findingTable(name, report));
     refresh();
   }
