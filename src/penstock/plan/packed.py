@@ -79,6 +79,7 @@ class PackedPlan(Plan):
         self._rule = transform.rule(tuple(axis.limit for axis in self._axes))
         self._single = upstream.steady and not transform.repack and not transform.ramp
         self._plans = _Plans(self._planned, ahead=not self._single)
+        self._only: Index | None = None  # the index of all epochs, once it is planned
         self._starts = {0: 0}  # of epochs whose begin is known; all of them where there is one index
         self._lock = ForkSafeLock()
         self._width = self._widths()
@@ -153,7 +154,9 @@ class PackedPlan(Plan):
         return self._single and not self._rule.exchanges
 
     def __len__(self) -> int:
-        return 0 if self.upstream.empty else len(self._index(0))
+        if self._only is None and self.upstream.empty:
+            return 0
+        return len(self._index(0))
 
     def why_empty(self) -> str:
         """No samples below, or none that is packed."""
@@ -275,7 +278,12 @@ class PackedPlan(Plan):
         )
 
     def _index(self, epoch: int) -> Index:
-        return self._plans.of(epoch)
+        if self._only is not None:
+            return self._only
+        index = self._plans.of(epoch)
+        if self._single:
+            self._only = index
+        return index
 
     def _planned(self, epoch: int) -> Index:
         first = self.upstream.start(epoch)
