@@ -144,8 +144,10 @@ def _exchange(
 @uncounted_helper
 def _take(base: int, size: int, link: Int32Array, free: IntArray, page: IntScalar, to: IntScalar, n: IntScalar) -> None:
     """Copy a row out of its chain, whose pages become free."""
-    for lo in range(0, n, size):
-        memcpy(to + lo, base + page * size, min(size, n - lo))
+    lo = 0
+    while lo < n:  # a range of this step compiles to twice the code
+        memcpy(to + lo, base + page * size, size if size < n - lo else n - lo)
+        lo += size
         following = np.int64(link[page])
         link[page] = free[0]
         free[0] = page
@@ -156,14 +158,16 @@ def _take(base: int, size: int, link: Int32Array, free: IntArray, page: IntScala
 def _put(base: int, size: int, link: Int32Array, free: IntArray, source: IntScalar, n: IntScalar) -> IntScalar:
     """Copy a row into free pages. Returns the first of them, 0 for an empty row."""
     first, last = np.int64(0), np.int64(-1)
-    for lo in range(0, n, size):
+    lo = 0
+    while lo < n:
         page = free[0]
         if page >= 0:
             free[0] = link[page]
         else:
             page = free[1]
             free[1] += 1
-        memcpy(base + page * size, source + lo, min(size, n - lo))
+        memcpy(base + page * size, source + lo, size if size < n - lo else n - lo)
+        lo += size
         if last < 0:
             first = page
         else:
