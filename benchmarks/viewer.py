@@ -139,7 +139,7 @@ def table(browser: Any, folder: Path, episodes: int) -> None:
             figures.record(f"page_{name}", statistics.median(times) / 1000, "s")
             print(f"  {name:12} {statistics.median(times):7.1f} {max(times):7.1f}")
         page.close()
-        print("waiting for the check to end", flush=True)
+        print("closing", flush=True)
 
 
 def scrubbed(browser: Any, folder: Path, codec: str, g: int, frames: int) -> None:

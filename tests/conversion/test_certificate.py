@@ -158,6 +158,20 @@ def test_similarity_falls_with_noise() -> None:
     assert ssim(frames[:, :4, :4], frames[:, :4, :4]) == 1  # smaller than a square
 
 
+def test_the_command_takes_the_curation_of_the_source(call: Call, make: Make, tmp_path: Path) -> None:  # noqa: F811
+    penstock.convert(make(), tmp_path / "source", certificate=False)
+    marks = tmp_path / "marks.json"
+    with penstock.Curation.edit(marks, penstock.open(tmp_path / "source").source) as curation:
+        longest = int(np.argmax(make().episodes.length))
+        curation[longest] = penstock.EpisodeMarks(excluded_spans=[(1, 1)])
+    answer = call("convert", tmp_path / "source", tmp_path / "out", "--curation", marks, "--json")
+    assert any("excluded spans cut 1 episode" in note["message"] for note in answer.json["notes"])
+    again = (tmp_path / "out", tmp_path / "source", "--verify")
+    assert call("certificate", *again, "--curation", marks).code == 0
+    assert call("certificate", *again).code == 2  # the source has other episodes
+    assert call("certificate", tmp_path / "out", "--curation", marks).code == 2
+
+
 def test_the_command(call: Call, make: Make, tmp_path: Path) -> None:  # noqa: F811
     penstock.convert(make(), tmp_path / "source", certificate=False)
     answer = call("convert", tmp_path / "source", tmp_path / "out", "--to", "minari", "--require", "lossless", "--json")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock import Curation, EpisodeMarks
+from penstock.conversion.certificate import Certificate, verify
 from penstock.errors import ArgumentError, StateError
 from penstock.testing.plans import PlanContract
 
@@ -134,6 +135,10 @@ def test_conversion_writes_parts_as_episodes_and_says_so(tmp_path: Path, format:
         for ours, theirs in zip(written, curated, strict=True):
             np.testing.assert_array_equal(ours.rewards, theirs.rewards)
             np.testing.assert_array_equal(ours.observations, theirs.observations)
+        stored = Certificate.read(tmp_path / "out")
+        assert list(verify(stored, written.source, curated)) == []
+        other = data.curated(curation_of(data, {3: [(3, 4)], 4: [(0, 11)]}))
+        assert any("rewards has other values" in each for each in verify(stored, written.source, other))
     assert penstock.convert(curated, tmp_path / "out", format=format, fill_missing=True).status == "complete"
     with pytest.raises(StateError, match="other episodes"):
         penstock.convert(data, tmp_path / "out", format=format, fill_missing=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,6 +33,10 @@ def certificate(
     again: Annotated[
         bool, typer.Option("--verify", help="Read the dataset and compare it with the certificate; exit code 1 if not.")
     ] = False,
+    curation: Annotated[
+        Path | None,
+        typer.Option("--curation", metavar="FILE", help="The curation that the source was converted with."),
+    ] = None,
     storage: Storage = None,
     as_json: Json = False,
 ) -> None:
@@ -44,17 +49,19 @@ def certificate(
     """
     if source is not None and not again:
         raise ArgumentError("expected --verify with a SOURCE, got a SOURCE alone")
+    if curation is not None and source is None:
+        raise ArgumentError("expected --curation with a SOURCE, got it alone")
     places = [target] if source is None else [target, source]
     options = stores(storage, *places)
     stored = Certificate.read(target, options[0])
     wrong: list[str] = []
     if again:
         with ExitStack() as opened:
-            datasets = [
-                opened.enter_context(open(place, storage_options=given)).source
-                for place, given in zip(places, options, strict=True)
+            written, *sources = [
+                opened.enter_context(open(place, storage_options=given, curation=marks))
+                for place, given, marks in zip(places, options, [None, curation], strict=False)
             ]
-            wrong = list(verify(stored, *datasets))
+            wrong = list(verify(stored, written.source, *sources))
     if as_json:
         print_json({**stored.to_json(), **({"verified": not wrong, "wrong": wrong} if again else {})})
     else:

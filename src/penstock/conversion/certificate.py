@@ -411,14 +411,14 @@ def certify(
     )
 
 
-def verify(certificate: Certificate, target: Source, source: Source | None = None) -> Iterator[str]:
+def verify(certificate: Certificate, target: Source, source: Source | EpisodeDataset | None = None) -> Iterator[str]:
     """Yield what is no longer as the certificate says.
 
     Args:
         certificate: The certificate.
         target: The target, opened.
-        source: The source, opened, with the episodes that were converted, in their order. The default is None: only the
-            target is read.
+        source: The source, opened, with the episodes that were converted, in their order: a dataset that was chosen
+            from or curated in the same way. The default is None: only the target is read.
 
     Yields:
         Messages: columns and episodes with other values.
@@ -449,7 +449,7 @@ def verify(certificate: Certificate, target: Source, source: Source | None = Non
         if missing := sorted(columns.keys() - opened.spec.keys()):
             yield f"{name}: expected the columns {missing}, got none"
         digests_of: dict[str, list[bytes]] = {path: [] for path in sorted(columns.keys() & opened.spec.keys())}
-        for episode in opened.episodes():
+        for episode in EpisodeDataset(opened) if isinstance(opened, Source) else opened:
             for path, digests in digests_of.items():
                 digests.append(digest(episode.columns[path]))
         for path, digests in digests_of.items():
