@@ -22,8 +22,8 @@ from tests.fuzz.targets import targets
 from tests.locations.server import Site, serving
 
 PRIVATE = ["--storage", 'headers={"X-Key": "hidden"}']
-WITHOUT_DATA = {"record", "formats", "live", "top", "why", "warmup", "demo", "repair", "merge-curations"}
-"""Commands that read no dataset; `live` watches a local folder, `repair` writes in place, and curations are local."""
+WITHOUT_DATA = {"record", "formats", "live", "top", "why", "warmup", "demo", "repair", "merge-curations", "work"}
+"""Commands that read no dataset by location; `live` watches a folder, `repair` writes in place, plans are local."""
 
 WRITES = {"convert", "reshard", "merge", "split"}
 ARGUMENTS = {
