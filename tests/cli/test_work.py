@@ -10,6 +10,10 @@ import pytest
 
 from tests.cli.conftest import Call
 
+REPORTS = [
+    ("convert", "--require", "lossless"),
+    ("convert", "--to", "webdataset", "--episodes", "1:", "--drop", "rewards"),
+]
 COMMANDS = [("stats", "--by", "seed"), ("check", "--deep")]
 
 
@@ -62,3 +66,21 @@ def test_refusals(call: Call, recording: Path, tmp_path: Path) -> None:
     )
     assert "expected one LOCATION with --plan" in call("check", recording, recording, "--plan", plan).err
     assert "--address" in call("check", "--help").out
+
+
+@pytest.mark.parametrize("command", REPORTS, ids=lambda command: "-".join(command[:3]))
+def test_conversion_in_parts(call: Call, recording: Path, tmp_path: Path, command: tuple[str, ...]) -> None:
+    alone = call("convert", recording, tmp_path / "alone", *command[1:], "--json").json
+    parts = call("convert", recording, tmp_path / "out", *command[1:], "--json", "--runner", "threads").json
+    assert parts == {**alone, "out": str(tmp_path / "out")}
+    assert call("diff", tmp_path / "alone", tmp_path / "out").code == 0
+    assert "expected nothing at" in call("convert", recording, tmp_path / "out", "--jobs", "1").err
+    assert "expected none of --overwrite" in call("convert", recording, tmp_path / "a", "--overwrite", "-j", "1").err
+
+
+def test_verification_in_parts(call: Call, recording: Path, tmp_path: Path) -> None:
+    call("convert", recording, tmp_path / "copy")
+    for places in ((), (recording,)):
+        alone = call("certificate", tmp_path / "copy", *places, "--verify")
+        assert call("certificate", tmp_path / "copy", *places, "--verify", "--runner", "threads") == alone
+    assert "expected --verify" in call("certificate", tmp_path / "copy", "--jobs", "1").err

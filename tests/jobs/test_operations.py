@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import shutil
 from pathlib import Path
 
@@ -11,6 +13,8 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.conversion.certificate import Certificate, verify
+from penstock.conversion.difference import difference
 from penstock.core.columns import Columns
 from penstock.doctor.examine import Report
 from penstock.errors import DataError
@@ -80,3 +84,124 @@ def test_a_long_episode_is_several_ranges(recording: Path) -> None:
 def test_credentials_are_not_written(recording: Path) -> None:
     with pytest.raises(DataError, match=r"without credentials, got \['aws_secret_access_key'\]"):
         ChosenDataset(str(recording), storage_options={"aws_secret_access_key": "x"}).arguments()
+
+
+def convert_arguments(recording: Path, out: Path, **more: object) -> dict[str, object]:
+    return {**ChosenDataset(str(recording)).arguments(), "out": str(out), **more}
+
+
+def assert_equal_datasets(one: Path, other: Path) -> None:
+    a, b = penstock.open(one), penstock.open(other)
+    assert a.spec == b.spec
+    assert dict(a.metadata) == dict(b.metadata)
+    assert list(difference(a, b)) == []
+    assert a.source.episode_metadata(range(len(a))) == b.source.episode_metadata(range(len(b)))
+
+
+TARGETS = {
+    "columns": {},
+    "packed": {"to": "columns", "writer": {"compression": 1}},
+    "npy": {"to": "webdataset", "writer": {"shard_episodes": 7}},
+    "gzip": {"to": "webdataset", "writer": {"compression": "gzip"}},
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_convert(recording: Path, tmp_path: Path, target: str) -> None:
+    more = TARGETS[target]
+    out, alone = tmp_path / "out", tmp_path / "alone"
+    report = worked("convert", convert_arguments(recording, out, **more), tmp_path / "results")
+    expected = penstock.convert(recording, alone, format=more.get("to", "columns"), options=more.get("writer"))
+    assert {**report.to_json(), "out": ""} == {**expected.to_json(), "out": ""}
+    assert_equal_datasets(out, alone)
+    stored = [json.loads((tmp_path / f"{name}.certificate.json").read_text()) for name in ("out", "alone")]
+    assert stored[0]["columns"] == stored[1]["columns"]
+    assert stored[0]["notes"] == stored[1]["notes"]
+    if "to" not in more:
+        assert penstock.open(out).source.fingerprint == penstock.open(alone).source.fingerprint
+    assert penstock.check(out, deep=True).findings == penstock.check(alone, deep=True).findings
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "alone", "alone.certificate.json", "out", "out.certificate.json", "results"
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def demos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Episodes that il-representations' layout can store."""
+    lengths = [3, 1, 4, 1, 5, 9, 2, 6]
+    rng, ends = np.random.default_rng(0), np.zeros(31, bool)
+    ends[np.cumsum(lengths) - 1] = True
+    columns = {"observations": rng.integers(0, 256, (39, 3, 8, 8)).astype("u1"), "actions": rng.integers(0, 4, 31)}
+    data = penstock.from_arrays({**columns, "terminations": ends, "truncations": np.zeros(31, bool)}, lengths=lengths)
+    path = tmp_path_factory.mktemp("demos") / "demos"
+    penstock.convert(data, path)
+    return path
+
+
+@pytest.mark.parametrize("layout", ["npy", "seed"])
+def test_shards_of_parts_are_equal_byte_for_byte_where_they_are_cut_alike(
+    demos: Path, tmp_path: Path, layout: str
+) -> None:
+    options = {"layout": layout, "shard_episodes": 1}
+    arguments = convert_arguments(demos, tmp_path / "out", to="webdataset", writer=options)
+    work = WorkPlan.make("convert", arguments, range_bytes=1000)
+    assert len(work) > 2
+    run_work(work, tmp_path / "results", ThreadRunner(2))
+    finish_work(work, tmp_path / "results")
+    penstock.convert(demos, tmp_path / "alone", format="webdataset", options=options)
+    shards = [{p.name: p.read_bytes() for p in (tmp_path / name).glob("shard-*")} for name in ("out", "alone")]
+    assert shards[0] == shards[1]
+    assert len(shards[0]) == 8
+
+
+@pytest.mark.parametrize("to", ["columns", "webdataset"])
+def test_a_merge_of_parts_that_is_interrupted_goes_on(
+    demos: Path, tmp_path: Path, to: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module(f"penstock.formats.{to}.joining")
+    real = module.move
+    work = WorkPlan.make("convert", convert_arguments(demos, tmp_path / "out", to=to), range_bytes=1000)
+    run_work(work, tmp_path / "results")
+    for moves in range(20):
+        left = [moves]
+
+        def move(*given: Path, left: list[int] = left) -> None:
+            if not left[0]:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            real(*given)
+
+        monkeypatch.setattr(module, "move", move)
+        try:
+            finish_work(work, tmp_path / "results")
+            break
+        except KeyboardInterrupt:
+            assert not (tmp_path / "out").exists()
+    assert moves > 1
+    penstock.convert(demos, tmp_path / "alone", format=to)
+    assert_equal_datasets(tmp_path / "out", tmp_path / "alone")
+
+
+def test_targets_that_have_no_parts(demos: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="expected a target that can be written in parts, got 'zarr'"):
+        WorkPlan.make("convert", convert_arguments(demos, tmp_path / "out", to="zarr"))
+    with pytest.raises(DataError, match=r"expected a folder as a target.* got the file out.tar"):
+        WorkPlan.make("convert", convert_arguments(demos, tmp_path / "out.tar"))
+    with pytest.raises(DataError, match="expected a path for a target"):
+        WorkPlan.make("convert", convert_arguments(demos, Path()) | {"out": "memory://out"})
+    with pytest.raises(FileExistsError):
+        WorkPlan.make("convert", convert_arguments(demos, tmp_path))
+
+
+def test_verify(recording: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    penstock.convert(recording, copy)
+    arguments = {"location": str(copy), "source": ChosenDataset(str(recording)).arguments()}
+    assert worked("verify", arguments, tmp_path / "first") == []
+    values = copy / "segments/0/pixels.values"
+    raw = bytearray(values.read_bytes())
+    raw[-1] ^= 1
+    values.write_bytes(raw)
+    wrong = worked("verify", arguments, tmp_path / "second")
+    assert wrong == ["target: pixels has other values in 1 episode, the first is 90"]
+    assert wrong == list(verify(Certificate.read(copy), penstock.open(copy).source, penstock.open(recording).source))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -12,12 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.fitted import Fitted
+from penstock.cli.jobs import WorkOptions, run_in_parts, works_in_parts
 from penstock.cli.options import Storage, stores
 from penstock.cli.show import Json, print_json
 from penstock.conversion.certificate import Certificate, verify
 from penstock.core.text import counted
 from penstock.data.open import open
 from penstock.errors import ArgumentError
+from penstock.jobs.dataset import ChosenDataset
 
 STYLES = {
     **{"equal": "green", "changed": "cyan", "dropped": "cyan"},
@@ -25,6 +28,7 @@ STYLES = {
 }
 
 
+@works_in_parts
 def certificate(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="Path or URL of a dataset that a conversion wrote.")],
     source: Annotated[
@@ -39,6 +43,8 @@ def certificate(
     ] = None,
     storage: Storage = None,
     as_json: Json = False,
+    *,
+    work: WorkOptions,
 ) -> None:
     """Show what a conversion kept, changed and left out; --verify compares again.
 
@@ -53,19 +59,43 @@ def certificate(
         raise ArgumentError("expected --curation with a SOURCE, got it alone")
     places = [target] if source is None else [target, source]
     options = stores(storage, *places)
-    stored = Certificate.read(target, options[0])
+    shown = {"json": as_json, "verified": again}
+    if work.wanted:
+        arguments = _arguments(places, options, curation, shown)
+        present(run_in_parts("verify", arguments, work, quiet=as_json), arguments)
+        return
     wrong: list[str] = []
     if again:
+        stored = Certificate.read(target, options[0])
         with ExitStack() as opened:
             written, *sources = [
                 opened.enter_context(open(place, storage_options=given, curation=marks))
                 for place, given, marks in zip(places, options, [None, curation], strict=False)
             ]
             wrong = list(verify(stored, written.source, *sources))
-    if as_json:
-        print_json({**stored.to_json(), **({"verified": not wrong, "wrong": wrong} if again else {})})
+    present(wrong, {"location": target, "storage_options": options[0], "show": shown})
+
+
+def _arguments(
+    places: list[str], options: list[dict[str, Any]], curation: Path | None, shown: dict[str, Any]
+) -> dict[str, Any]:
+    """The arguments of the operation: the target, and the source if it is compared too."""
+    if not shown["verified"]:
+        raise ArgumentError("expected --verify with the options of work in parts, got none")
+    marks = None if curation is None else str(curation)
+    target = ChosenDataset(places[0], storage_options=options[0]).arguments()
+    own = [ChosenDataset(places[1], storage_options=options[1], curation=marks).arguments()] if places[1:] else [None]
+    return {**target, "source": own[0], "show": shown}
+
+
+def present(wrong: list[str], arguments: Mapping[str, Any]) -> None:
+    """Print a certificate, and what is no longer as it says. Exit code 1 if there is something."""
+    shown = arguments["show"]
+    stored = Certificate.read(arguments["location"], arguments["storage_options"] or None)
+    if shown["json"]:
+        print_json({**stored.to_json(), **({"verified": not wrong, "wrong": wrong} if shown["verified"] else {})})
     else:
-        Console(soft_wrap=True).print(render(stored, wrong if again else None))
+        Console(soft_wrap=True).print(render(stored, wrong if shown["verified"] else None))
     if wrong:
         raise typer.Exit(1)
 

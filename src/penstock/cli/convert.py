@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.fitted import Fitted
+from penstock.cli.jobs import WorkOptions, run_in_parts, works_in_parts
 from penstock.cli.options import (
     Episodes,
     From,
@@ -21,6 +24,7 @@ from penstock.cli.options import (
     To,
     Where,
     chosen,
+    chosen_dataset,
     opened,
     pairs,
     storage_options,
@@ -30,12 +34,14 @@ from penstock.conversion.convert import convert as convert_data
 from penstock.conversion.report import ConversionReport
 from penstock.core.text import counted
 from penstock.data.dataset import EpisodeDataset
+from penstock.errors import DataError
 from penstock.locations.location import output_place
 
 STYLES = {"adapted": "cyan", "inferred": "cyan", "filled": "yellow", "left out": "red"}
 SAID = {"converted": "converted", "resumed": "went on from episode {at}", "complete": "was complete before"}
 
 
+@works_in_parts
 def convert(
     location: In,
     out: Annotated[
@@ -76,6 +82,8 @@ def convert(
     ] = None,
     storage: Storage = None,
     as_json: Json = False,
+    *,
+    work: WorkOptions,
 ) -> None:
     """Convert a dataset to another format; lists data that the target cannot store.
 
@@ -84,9 +92,25 @@ def convert(
     Example: penstock convert ./cartpole ./cartpole-minari --to minari
     """
     read_options, write_options = storage_options(storage, location, out)
-    _, dataset = opened(location, opening, source, read_options)
-    with dataset, _progress(quiet=as_json) as progress:
-        data = chosen(dataset, episodes, where, shuffle=shuffle, seed=seed, curation=curation)
+    shown = {"json": as_json}
+    if work.wanted:
+        if overwrite or allow_empty or write_options:
+            raise DataError("expected none of --overwrite, --allow-empty and a URL for OUT in parts, got one")
+        dataset = replace(
+            chosen_dataset(location, opening, source, read_options, episodes, where),
+            **{"curation": None if curation is None else str(curation), "shuffle": shuffle, "seed": seed},
+        )
+        arguments = {
+            **dataset.arguments(),
+            **{"out": str(Path(out).absolute()), "to": to, "writer": pairs(option, "--option"), "drop": drop or []},
+            "rename": {key: str(value) for key, value in pairs(rename, "--rename").items()},
+            **{"fill_missing": fill_missing, "certificate": certificate, "require": require, "show": shown},
+        }
+        present(run_in_parts("convert", arguments, work, quiet=as_json), arguments)
+        return
+    _, source_data = opened(location, opening, source, read_options)
+    with source_data, _progress(quiet=as_json) as progress:
+        data = chosen(source_data, episodes, where, shuffle=shuffle, seed=seed, curation=curation)
         report = convert_data(
             data,
             out,
@@ -103,7 +127,12 @@ def convert(
             on_verified=_advance_verified(progress, data),
             storage_options=write_options,
         )
-    if as_json:
+    present(report, {"show": shown})
+
+
+def present(report: ConversionReport, arguments: Mapping[str, Any]) -> None:
+    """Print the report as the arguments of `penstock convert` say."""
+    if arguments["show"]["json"]:
         print_json(report.to_json())
     else:
         Console(soft_wrap=True).print(render(report))

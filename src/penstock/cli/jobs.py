@@ -170,6 +170,7 @@ def run_in_parts(
 def progress_bar(what: str, *, quiet: bool) -> Generator[OnJob]:
     """One bar for all workers. Gives the function to call with the jobs that are done, and their number."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as progress:
         bar = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(bar, completed=done, total=total)

@@ -20,6 +20,8 @@ from penstock.jobs.work_plan import WorkPlan
 PRESENT = {
     "stats": "penstock.cli.stats:present",
     "check": "penstock.cli.check:present",
+    "convert": "penstock.cli.convert:present",
+    "verify": "penstock.cli.certificate:present",
 }
 """By operation, the function that shows its result, with the arguments of the work plan."""
 

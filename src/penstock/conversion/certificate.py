@@ -38,6 +38,7 @@ from penstock.formats.base.source import Source
 from penstock.locations.location import Url, output_place
 from penstock.locations.mirror import mirror
 
+Side = Literal["target", "source"]
 Status = Literal["equal", "changed", "lossy", "filled", "dropped", "left out", "different"]
 
 DIGEST_BYTES = 16
@@ -346,6 +347,28 @@ class _Column:
         else:
             self._different = self._different or f"episode {episode}: values differ"
 
+    def state(self) -> dict[str, Any]:
+        """The comparison so far, as plain values."""
+        return {
+            "status": self._status,
+            "change": self._change,
+            "different": self._different,
+            "psnr": self._psnr,
+            "ssim": self._ssim,
+            "source": b"".join(self._source),
+            "target": b"".join(self._target),
+        }
+
+    def extend(self, state: Mapping[str, Any]) -> None:
+        """Add the comparison of the episodes that follow."""
+        if state["status"] in ("changed", "lossy"):
+            self._status, self._change = state["status"], self._change or state["change"]
+        self._different = self._different or state["different"]
+        self._psnr = min(self._psnr, state["psnr"])
+        self._ssim = min(self._ssim, state["ssim"])
+        self._source += _digests(state["source"])
+        self._target += _digests(state["target"])
+
     def certificate(self) -> ColumnCertificate:
         """The certificate of the column."""
         status: Status = "different" if self._different else self._status
@@ -383,32 +406,82 @@ def certify(
             f"{counted(len(target), 'episode')} of {counted(target.steps, 'step')}",
             path=target.location,
         )
-    columns = {path: _column(path, draft, notes) for path in draft.fields}
-    missing = [path for path in columns if path not in target.spec]
-    pairs = zip(data, target.episodes(), strict=True)
-    for number, (before, after) in enumerate(pairs):
-        expected = draft.of(before.columns, len(before))
-        for path, column in columns.items():
-            if path not in missing:
+    comparison = Comparison(data, target, draft, notes)
+    comparison.compare(target, 0, len(data), on_episode)
+    return comparison.certificate(target, notes)
+
+
+class Comparison:
+    """Comparison of the columns of a target with its source, also of one part of the episodes at a time.
+
+    Args:
+        data: The chosen episodes of the source.
+        target: The reopened target, or a part of it.
+        draft: How columns of the source become columns of the target.
+        notes: Differences of columns that the conversion reported.
+    """
+
+    def __init__(self, data: EpisodeDataset, target: Source, draft: Draft, notes: Sequence[Note]) -> None:
+        self._data = data
+        self._draft = draft
+        self._missing = [path for path in draft.fields if path not in target.spec]
+        self._columns = {path: _column(path, draft, notes) for path in draft.fields if path not in self._missing}
+
+    def compare(self, target: Source, first: int, last: int, on_episode: Callable[[int], object] | None = None) -> None:
+        """Compare chosen episodes with all episodes of `target`.
+
+        Args:
+            target: The target, or its part with these episodes.
+            first: Number of the first chosen episode.
+            last: The number after the last one.
+            on_episode: Called with the number of compared episodes after each. The default is None.
+        """
+        data, draft = self._data, self._draft
+        pairs = zip(data.episodes_at(range(first, last)), target.episodes(), strict=True)
+        for number, (before, after) in enumerate(pairs, first):
+            expected = draft.of(before.columns, len(before))
+            for path, column in self._columns.items():
                 origin = draft.origins.get(path, path)
                 column.add(number, before.columns.get(origin), expected[path], after.columns[path])
-        if on_episode is not None:
-            on_episode(number + 1)
-    lost = [ColumnCertificate(path, path, "different", "it is not in the target") for path in missing]
-    left_out = [
-        ColumnCertificate(note.what, note.what, "dropped" if note.message == ASKED else "left out", note.message)
-        for note in notes
-        if note.level == "left out" and any(under(note.what, path) for path in data.spec)
-    ]
-    certificates = [column.certificate() for path, column in columns.items() if path not in missing]
-    known = {column.column for column in (*certificates, *left_out)}
-    return Certificate(
-        _identity(data.source, len(data), data.steps),
-        _identity(target, len(target), target.steps),
-        (*certificates, *lost, *left_out),
-        tuple(note for note in notes if note.what not in known),
-        version("penstock"),
-    )
+            if on_episode is not None:
+                on_episode(number + 1)
+
+    def state(self) -> dict[str, Any]:
+        """Return what was compared, as plain values."""
+        return {path: column.state() for path, column in self._columns.items()}
+
+    def add(self, state: Mapping[str, Any]) -> None:
+        """Add what another comparison compared, of the episodes that follow.
+
+        Args:
+            state: Result of `state`.
+        """
+        for path, column in self._columns.items():
+            column.extend(state[path])
+
+    def certificate(self, target: Source, notes: Sequence[Note]) -> Certificate:
+        """Return the certificate of the episodes that were compared.
+
+        Args:
+            target: The whole target.
+            notes: Differences that the conversion reported.
+        """
+        data = self._data
+        lost = [ColumnCertificate(path, path, "different", "it is not in the target") for path in self._missing]
+        left_out = [
+            ColumnCertificate(note.what, note.what, "dropped" if note.message == ASKED else "left out", note.message)
+            for note in notes
+            if note.level == "left out" and any(under(note.what, path) for path in data.spec)
+        ]
+        certificates = [column.certificate() for column in self._columns.values()]
+        known = {column.column for column in (*certificates, *left_out)}
+        return Certificate(
+            _identity(data.source, len(data), data.steps),
+            _identity(target, len(target), target.steps),
+            (*certificates, *lost, *left_out),
+            tuple(note for note in notes if note.what not in known),
+            version("penstock"),
+        )
 
 
 def verify(certificate: Certificate, target: Source, source: Source | EpisodeDataset | None = None) -> Iterator[str]:
@@ -434,32 +507,71 @@ def verify(certificate: Certificate, target: Source, source: Source | EpisodeDat
         >>> list(verify(Certificate.read(target), penstock.open(target).source))
         []
     """
-    for name, opened in (("target", target), ("source", source)):
-        if opened is None:
-            continue
-        stored = certificate.target if name == "target" else certificate.source
-        if len(opened) != stored["episodes"]:
-            raise DataError(f"expected a {name} of {stored['episodes']} episodes, got one of {len(opened)}")
-        columns = {
-            path: digests
-            for column in certificate.columns
-            if (path := column.column if name == "target" else column.origin) is not None
-            and (digests := column.target if name == "target" else column.source) is not None
-        }
-        if missing := sorted(columns.keys() - opened.spec.keys()):
-            yield f"{name}: expected the columns {missing}, got none"
-        digests_of: dict[str, list[bytes]] = {path: [] for path in sorted(columns.keys() & opened.spec.keys())}
-        for episode in EpisodeDataset(opened) if isinstance(opened, Source) else opened:
-            for path, digests in digests_of.items():
-                digests.append(digest(episode.columns[path]))
-        for path, digests in digests_of.items():
-            now = ColumnDigests.of(digests)
-            if now.starts.shape != columns[path].starts.shape:
-                yield f"{name}: expected digests of {len(digests)} episodes of {path}, got {len(columns[path].starts)}"
-            elif now.whole != columns[path].whole:
-                episodes = columns[path].others(now)
-                first = f"{counted(len(episodes), 'episode')}, the first is {episodes[0]}" if episodes else "an episode"
-                yield f"{name}: {path} has other values in {first}"
+    sides: tuple[tuple[Side, Source | EpisodeDataset | None], ...] = (("target", target), ("source", source))
+    for side, dataset in sides:
+        if dataset is not None:
+            opened = EpisodeDataset(dataset) if isinstance(dataset, Source) else dataset
+            check_episodes(certificate, side, opened)
+            digests = digests_of(certificate, side, opened, range(len(opened)))
+            yield from compare_digests(certificate, side, opened, digests)
+
+
+def certified_columns(certificate: Certificate, side: Side) -> dict[str, ColumnDigests]:
+    """Return the digests in a certificate by column of the target or of the source."""
+    return {
+        path: digests
+        for column in certificate.columns
+        if (path := column.column if side == "target" else column.origin) is not None
+        and (digests := column.target if side == "target" else column.source) is not None
+    }
+
+
+def digests_of(certificate: Certificate, side: Side, opened: EpisodeDataset, episodes: range) -> dict[str, list[bytes]]:
+    """Return the digests of some episodes by column, of the columns that the certificate has.
+
+    Args:
+        certificate: The certificate.
+        side: What `opened` is in the certificate.
+        opened: The dataset.
+        episodes: Numbers of episodes.
+    """
+    paths = sorted(certified_columns(certificate, side).keys() & opened.spec.keys())
+    digests: dict[str, list[bytes]] = {path: [] for path in paths}
+    for episode in opened.episodes_at(episodes):
+        for path in paths:
+            digests[path].append(digest(episode.columns[path]))
+    return digests
+
+
+def check_episodes(certificate: Certificate, side: Side, opened: EpisodeDataset) -> None:
+    """Raise `DataError` if a dataset has other episodes than a certificate."""
+    stored = certificate.target if side == "target" else certificate.source
+    if len(opened) != stored["episodes"]:
+        raise DataError(f"expected a {side} of {stored['episodes']} episodes, got one of {len(opened)}")
+
+
+def compare_digests(
+    certificate: Certificate, side: Side, opened: EpisodeDataset, digests: Mapping[str, list[bytes]]
+) -> Iterator[str]:
+    """Yield what is no longer as the certificate says.
+
+    Args:
+        certificate: The certificate.
+        side: What `opened` is in the certificate.
+        opened: The dataset.
+        digests: Digests of all its episodes, by column.
+    """
+    columns = certified_columns(certificate, side)
+    if missing := sorted(columns.keys() - opened.spec.keys()):
+        yield f"{side}: expected the columns {missing}, got none"
+    for path, each in digests.items():
+        now = ColumnDigests.of(each)
+        if now.starts.shape != columns[path].starts.shape:
+            yield f"{side}: expected digests of {len(each)} episodes of {path}, got {len(columns[path].starts)}"
+        elif now.whole != columns[path].whole:
+            episodes = columns[path].others(now)
+            first = f"{counted(len(episodes), 'episode')}, the first is {episodes[0]}" if episodes else "an episode"
+            yield f"{side}: {path} has other values in {first}"
 
 
 def _column(path: str, draft: Draft, notes: Sequence[Note]) -> _Column:
@@ -471,6 +583,11 @@ def _column(path: str, draft: Draft, notes: Sequence[Note]) -> _Column:
     if level == "adapted" and change == f"renamed to {path}":
         level = ""
     return _Column(path, origin if level != "filled" else None, level, change)
+
+
+def _digests(joined: bytes) -> list[bytes]:
+    """The digests of episodes, which are joined in the state of a comparison."""
+    return [joined[i : i + DIGEST_BYTES] for i in range(0, len(joined), DIGEST_BYTES)]
 
 
 def _identity(source: Source, episodes: int, steps: int) -> dict[str, Any]:

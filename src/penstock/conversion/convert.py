@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from penstock.conversion.adapt import adapt
 from penstock.conversion.certificate import Certificate, certify, path_of
-from penstock.conversion.draft import ASKED, Draft
-from penstock.conversion.mark import MARK, ConversionMark, check_apart, found_at, locked, remove
-from penstock.conversion.metadata import of_dataset, of_episode
-from penstock.conversion.report import ConversionReport, Note
-from penstock.conversion.scan import Scan
-from penstock.conversion.spaces import fitting, known
-from penstock.conversion.targets import Target, target_of
+from penstock.conversion.job import (
+    ConversionJob,
+    ConversionProgress,
+    OnEpisode,
+    check_kept,
+    check_lossless,
+    check_options,
+    conversion_job,
+    write_episodes,
+)
+from penstock.conversion.mark import check_apart, found_at, locked, remove
+from penstock.conversion.report import ConversionReport
+from penstock.conversion.targets import target_of
 from penstock.core.arrays import IntArray
-from penstock.core.episode import Episode
-from penstock.core.spec import Spec
-from penstock.core.text import counted
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.open import open
-from penstock.errors import ArgumentError, DataError, FormatError, SpecError
+from penstock.errors import ArgumentError, DataError, FormatError
 from penstock.files import sweep
 from penstock.formats.base.format import Format, format_to_write
 from penstock.formats.base.source import Source
 from penstock.formats.base.writer import Writer
 from penstock.locations.location import LocationLike, Url, has_url, output_place
 from penstock.locations.upload import uploading
-
-OnEpisode = Callable[[int, int, int], object]
 
 
 def convert(
@@ -110,7 +110,7 @@ def convert(
     target_options = dict(options or {})
     entry = format_to_write(out, format)
     target = target_of(entry.name, target_options)
-    _check_options(target, target_options)
+    check_options(target, target_options)
     with ExitStack() as opened:
         reads = not isinstance(source, (EpisodeDataset, Source)) and has_url(source)
         if storage_options and not reads and not isinstance(place, Url):
@@ -120,9 +120,9 @@ def convert(
             raise DataError(
                 f"expected episodes to convert, got none: {data.episodes.reason}; allow_empty=True allows that"
             )
-        job = _job(data, target, target_options, drop, dict(rename or {}), fill=fill_missing)
+        job = conversion_job(data, target, target_options, drop, dict(rename or {}), fill=fill_missing)
         if require is not None:
-            _check_lossless(job, require, certificate=certificate)
+            check_lossless(job, require, certificate=certificate)
         path = place
         if isinstance(path, Url):
             path = opened.enter_context(uploading(path, storage_options, overwrite=overwrite))
@@ -139,36 +139,6 @@ def convert(
     return replace(report, out=str(place)) if isinstance(place, Url) else report
 
 
-@dataclass(frozen=True, eq=False)
-class _ConversionJob:
-    """Episodes of a dataset, and how to write them."""
-
-    data: EpisodeDataset
-    target: Target
-    draft: Draft
-    spec: Spec
-    metadata: Mapping[str, Any]
-    mark: ConversionMark
-    notes: dict[Note, None] = field(default_factory=dict[Note, None])
-
-    def episode(self, number: int, episode: Episode) -> Episode:
-        """An episode in the form of the target. Raises `DataError` with the number of the source's episode."""
-        metadata, notes = of_episode(episode.metadata, self.target)
-        self.notes.update(dict.fromkeys(notes))
-        columns = self.draft.of(episode.columns, len(episode))
-        return Episode(self.spec, columns, number, metadata)
-
-
-@dataclass
-class _ConversionProgress:
-    """Progress of a conversion. Bytes are the size of the columns."""
-
-    episodes: int
-    steps: int
-    bytes: int
-    current: int = -1
-
-
 def _dataset(source: Any, opened: ExitStack, storage_options: Mapping[str, Any] | None) -> EpisodeDataset:
     if isinstance(source, EpisodeDataset):
         return source
@@ -177,95 +147,18 @@ def _dataset(source: Any, opened: ExitStack, storage_options: Mapping[str, Any] 
     return opened.enter_context(open(source, storage_options=storage_options))
 
 
-def _check_lossless(job: _ConversionJob, require: str, *, certificate: bool) -> None:
-    """Refuse what cannot be lossless before anything is written."""
-    if require != "lossless" or not certificate:
-        raise DataError(
-            f"expected require='lossless' with a certificate, got require={require!r} and certificate={certificate}"
-        )
-    changed = [
-        f"{note.what}: {note.message}"
-        for note in job.draft.notes
-        if note.level != "inferred" and note.message != ASKED and not note.message.startswith("renamed to ")
-    ]
-    if changed:
-        raise DataError(f"expected a lossless conversion, got changes: {'; '.join(changed)}")
-
-
 def _written(
-    job: _ConversionJob, out: Path, entry: Format, require: str | None, on_verified: Callable[[int], object] | None
+    job: ConversionJob, out: Path, entry: Format, require: str | None, on_verified: Callable[[int], object] | None
 ) -> Certificate:
     """Compare the target with the source, and write the certificate next to the target."""
-    proof = _certified(job, out, entry, on_verified)
-    if require is not None and not proof.lossless:
-        changed = [f"{column.column}: {column.change}" for column in proof.columns if column.status != "equal"]
-        raise DataError(f"expected a lossless conversion to {out}, got {'; '.join(changed)}")
+    with entry.open(out) as target:
+        proof = certify(job.data, target, job.draft, notes=tuple(job.notes), on_episode=on_verified)
+    check_kept(proof, out, lossless=require is not None)
     proof.write(out)
     return proof
 
 
-def _certified(
-    job: _ConversionJob, out: Path, entry: Format, on_verified: Callable[[int], object] | None
-) -> Certificate:
-    """Compare the target, opened again, with the source. Raises `DataError` if it is not as it should be."""
-    with entry.open(out) as target:
-        proof = certify(job.data, target, job.draft, notes=tuple(job.notes), on_episode=on_verified)
-    wrong = [f"{column.column}: {column.change}" for column in proof.columns if column.status == "different"]
-    if wrong:
-        raise DataError(f"expected {out} to have the values that were written, got others: {'; '.join(wrong)}")
-    return proof
-
-
-def _check_options(target: Target, options: Mapping[str, Any]) -> None:
-    """Refuse unknown options before anything is written."""
-    if target.options is not None and (wrong := sorted(options.keys() - set(target.options))):
-        raise DataError(f"expected options of {target.name} among {list(target.options)}, got {wrong}")
-
-
-def _job(
-    data: EpisodeDataset,
-    target: Target,
-    options: Mapping[str, Any],
-    drop: Sequence[str],
-    rename: Mapping[str, str],
-    *,
-    fill: bool,
-) -> _ConversionJob:
-    draft = Draft(data.spec.fields)
-    draft.drop(drop)
-    draft.rename(rename)
-    index = np.asarray(data.episodes.index, np.int64)
-    adapt(draft, target, Scan(data.source, index, draft.origins), fill=fill)
-    spaces = [data.spec.observation_space, data.spec.action_space]
-    if target.spaces:
-        spaces = [fitting(draft, name, space) for name, space in zip(("observations", "actions"), spaces, strict=True)]
-    elif target.seed:
-        spaces = [known(draft, name, space) for name, space in zip(("observations", "actions"), spaces, strict=True)]
-    if options.get("images") == "jpeg":
-        draft.note("adapted", "images", "stored as JPEG, which loses detail")
-    metadata, notes = of_dataset(data.metadata, target)
-    how = {"target": target.name, "options": options, "drop": list(drop), "rename": rename, "fill": fill}
-    first = data.episodes.first_step
-    chosen = index if first is None else np.stack([index, first, data.episodes.length], axis=1)
-    mark = ConversionMark.of(data.source.fingerprint, chosen, how)
-    notes = dict.fromkeys([*draft.notes, *_note_of_parts(data), *notes])
-    return _ConversionJob(
-        data, target, draft, Spec(draft.fields, *spaces), {**metadata, MARK: mark.encode()}, mark, notes
-    )
-
-
-def _note_of_parts(data: EpisodeDataset) -> Iterator[Note]:
-    """A note if spans are excluded: what is left of an episode becomes episodes, with the values of the source."""
-    stored = np.diff(data.source.offsets)[data.episodes.index]
-    cut = stored != data.episodes.length
-    if cut.any():
-        among = len(np.unique(data.episodes.index[cut]))
-        parts = counted(int(cut.sum()), "episode")
-        message = f"excluded spans cut {counted(among, 'episode')} of the source into {parts}, whose ends have no flag"
-        yield Note("adapted", "episodes", message)
-
-
-def _begin(job: _ConversionJob, out: Path, entry: Format, options: Mapping[str, Any]) -> tuple[Writer, int]:
+def _begin(job: ConversionJob, out: Path, entry: Format, options: Mapping[str, Any]) -> tuple[Writer, int]:
     """The writer of the target, and its number of converted episodes. Raises `StateError` for another conversion."""
     sweep(out.parent)  # of conversions that were killed
     unfinished = found_at(out, entry)
@@ -295,13 +188,13 @@ def _lengths(out: Path, entry: Format) -> IntArray:
 
 
 def _run(
-    job: _ConversionJob, out: Path, entry: Format, writer: Writer, done: int, on_episode: OnEpisode | None
+    job: ConversionJob, out: Path, entry: Format, writer: Writer, done: int, on_episode: OnEpisode | None
 ) -> ConversionReport:
     data = job.data
     steps = int(data.episodes.length[:done].sum())
     width = {align: sum(f.row_bytes for f in job.spec.values() if f.align == align) for align in job.spec.aligns}
-    tally = _ConversionProgress(done, steps, _bytes(width, done, steps))
-    _write(job, writer, tally, on_episode)
+    tally = ConversionProgress(done, steps, _bytes(width, done, steps))
+    write_episodes(job, writer, tally, len(data), on_episode)
     status: Literal["converted", "resumed", "complete"] = "converted"
     if done:
         status = "complete" if done == len(data) else "resumed"
@@ -312,23 +205,3 @@ def _bytes(width: Mapping[str, int], episodes: int, steps: int) -> int:
     """Size of the columns of some episodes, without ragged ones."""
     rows = {"step": steps, "boundary": steps + episodes, "episode": episodes}
     return sum(width[align] * rows[align] for align in width)
-
-
-def _write(job: _ConversionJob, writer: Writer, tally: _ConversionProgress, on_episode: OnEpisode | None) -> None:
-    """Write the remaining episodes. Errors name the episode of the source."""
-    left = range(tally.episodes, len(job.data))
-
-    def made() -> Iterator[Episode]:
-        for episode in job.data.episodes_at(left):
-            tally.current = episode.id
-            yield (ready := job.episode(tally.episodes, episode))
-            tally.episodes += 1
-            tally.steps += len(ready)
-            tally.bytes += sum(array.nbytes for array in ready.columns.values())
-            if on_episode is not None:
-                on_episode(tally.episodes, tally.steps, tally.bytes)
-
-    try:
-        writer.write_all(made())
-    except (DataError, SpecError) as error:
-        raise DataError(f"{error} - at or shortly before episode {tally.current} of the source") from error

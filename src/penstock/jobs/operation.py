@@ -19,6 +19,8 @@ from penstock.errors import DataError, StateError, suggestion
 OPERATIONS = {
     "stats": "penstock.jobs.operations.stats:StatisticsOperation",
     "check": "penstock.jobs.operations.check:CheckOperation",
+    "verify": "penstock.jobs.operations.verify:VerifyOperation",
+    "convert": "penstock.jobs.operations.convert:ConvertOperation",
 }
 
 

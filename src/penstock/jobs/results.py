@@ -50,8 +50,8 @@ class ResultFolder:
         Args:
             number: Number of the job.
         """
-        found = read_checked(self.path(number), MAGIC, self._key(number))
-        return None if found is None else bytes(found)
+        content = read_checked(self.path(number), MAGIC, self._key(number))
+        return None if content is None else bytes(content)
 
     def missing(self) -> list[int]:
         """Return the numbers of jobs without a result. Cost: every file is read, to compare its checksum."""

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, get_args, get_type_hints
 from penstock import formats
 from penstock.core.boundary import is_of_call, parsing, refusal
 from penstock.core.spec import Spec
-from penstock.errors import ArgumentError, FormatError, UnknownFormatError, suggestion
+from penstock.errors import ArgumentError, DataError, FormatError, UnknownFormatError, suggestion
 from penstock.files import locked
 from penstock.files.remote import set_remote_files
 from penstock.formats.base.findings import Finding
@@ -185,6 +185,42 @@ class Format(ABC):
             findings: What `penstock.check` found.
         """
         yield from ()
+
+    @property
+    def writes_parts(self) -> bool:
+        """Whether several processes can write parts of a new dataset, by `begin_part` and `join_parts`."""
+        return type(self).begin_part is not Format.begin_part
+
+    def begin_part(
+        self, path: Path, spec: Spec, metadata: Mapping[str, Any], first: tuple[int, int], **options: Any
+    ) -> Writer:
+        """Create a part of a new dataset, for `join_parts`. Several processes write parts at the same time.
+
+        Args:
+            path: Folder of the part, which must not exist.
+            spec: Columns and spaces of the dataset.
+            metadata: Metadata of the dataset.
+            first: Number of the first episode of the part in the dataset, and of its first step.
+            options: Options of `create`.
+
+        Raises:
+            DataError: The format cannot be written in parts.
+        """
+        raise DataError(f"expected a format with parts, got {self.name!r}")
+
+    def join_parts(self, parts: Sequence[Path], out: Path) -> None:
+        """Move parts together to a dataset, in their order, without copying their values.
+
+        After a kill, a second call with the same arguments continues.
+
+        Args:
+            parts: Folders that `begin_part` created.
+            out: Folder of the dataset.
+
+        Raises:
+            DataError: The format cannot be written in parts.
+        """
+        raise DataError(f"expected a format with parts, got {self.name!r}")
 
     def writing_lock(self, path: Path) -> AbstractContextManager[object]:
         """Return a context in which no writer can have the dataset open. The default locks the path itself.

@@ -16,6 +16,7 @@ from penstock.formats.base.format import Format
 from penstock.formats.base.repairs import Repair
 from penstock.formats.columns.check import findings
 from penstock.formats.columns.files import read_json
+from penstock.formats.columns.joining import join_stores
 from penstock.formats.columns.layout import MARKER, SPEC
 from penstock.formats.columns.repair import torn_tails, without_writers
 from penstock.formats.columns.source import ColumnsSource
@@ -59,6 +60,17 @@ class ColumnsFormat(Format):
     def check(self, path: Path, *, deep: bool = True) -> Iterator[Finding]:
         """Compare table and sizes, and with `deep`, or for up to 256 MiB, every byte with its checksum."""
         return findings(path, deep=deep)
+
+    @override
+    def begin_part(
+        self, path: Path, spec: Spec, metadata: Mapping[str, Any], first: tuple[int, int], **options: Any
+    ) -> ColumnsWriter:
+        return ColumnsWriter.create(path, spec, metadata, **options)
+
+    @override
+    def join_parts(self, parts: Sequence[Path], out: Path) -> None:
+        """Each part becomes a segment."""
+        join_stores(parts, out)
 
     @override
     def repairs(self, path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:

@@ -17,6 +17,7 @@ from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
 from penstock.formats.base.repairs import Repair
 from penstock.formats.webdataset.check import findings
+from penstock.formats.webdataset.joining import join_shards
 from penstock.formats.webdataset.repair import torn_archives
 from penstock.formats.webdataset.seed_writer import SeedWriter
 from penstock.formats.webdataset.shards import SUFFIXES, has_shards
@@ -67,6 +68,19 @@ class WebDatasetFormat(Format):
         if layout not in LAYOUTS:
             raise DataError(f"expected layout to be one of {list(LAYOUTS)}, got {layout!r}")
         return LAYOUTS[layout].create(path, spec, metadata, **options)
+
+    @override
+    def begin_part(
+        self, path: Path, spec: Spec, metadata: Mapping[str, Any], first: tuple[int, int], **options: Any
+    ) -> ShardWriter:
+        writer = self.create(path, spec, metadata, **options)
+        writer.begin_at(*first)
+        return writer
+
+    @override
+    def join_parts(self, parts: Sequence[Path], out: Path) -> None:
+        """The archives of all parts are numbered again; the last one of a part may be shorter than its limit."""
+        join_shards(parts, out)
 
     def append(self, path: Path, **options: Any) -> ShardWriter:
         """Open an existing dataset for writing more episodes, in the layout that it has."""

@@ -109,6 +109,11 @@ class SeedWriter(ShardWriter):
     def _begins(self, source: ShardSource) -> IntArray:
         return source.offsets[:-1]
 
+    @override
+    def begin_at(self, episode: int, step: int) -> None:
+        super().begin_at(episode, step)
+        self._frames = step
+
     def _written(self, episode: Episode) -> None:
         self._frames += len(episode)
 

@@ -98,6 +98,15 @@ class ShardWriter(Writer):
         """`[episodes]` the sample that each begins with: of layouts with a sample an episode, that one."""
         return np.arange(len(source))
 
+    def begin_at(self, episode: int, step: int) -> None:
+        """Number the next episode, in a new dataset that is a part of another one.
+
+        Args:
+            episode: Number of the episode in the whole dataset.
+            step: Number of its first step.
+        """
+        self._episodes = episode
+
     def _written(self, episode: Episode) -> None:
         """An episode is in its archive."""
 

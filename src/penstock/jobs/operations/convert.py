@@ -1,0 +1,197 @@
+"""Conversion in parts: a job writes and compares the episodes of its range, and `finish` moves the parts together.
+
+A job writes to `<out>.parts/<digest>/<first>-<last>`, a folder that appears when the part is complete and compared. A
+second copy of the job finds it, and returns its summary. No values are copied when the parts are joined, so `finish`
+takes seconds, and the certificate has the digests that the jobs made of the parts when they read them again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import astuple, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from penstock.conversion.certificate import Comparison
+from penstock.conversion.job import (
+    ConversionJob,
+    ConversionProgress,
+    check_kept,
+    check_lossless,
+    check_options,
+    conversion_job,
+    write_episodes,
+)
+from penstock.conversion.mark import check_apart, found_at
+from penstock.conversion.report import ConversionReport, Note
+from penstock.conversion.targets import target_of
+from penstock.core.arrays import IntArray
+from penstock.errors import DataError, FormatError
+from penstock.files import atomic_path, move
+from penstock.formats.base.format import format_to_write
+from penstock.jobs.dataset import ChosenDataset
+from penstock.jobs.operation import Operation
+from penstock.jobs.packed import pack, unpack
+from penstock.locations.location import Url, output_place
+
+LEAST_PART = 64 << 20
+SUMMARY = "summary"
+DATA = "data"
+PARTS = ".parts"
+
+
+class ConvertOperation(Operation):
+    """`penstock.convert` of a dataset. A block is an episode.
+
+    Args:
+        arguments: Fields of `ChosenDataset`; `out`, `to`, `writer`, `drop`, `rename`, `fill_missing`, `certificate` and
+            `require` as `out`, `format`, `options` and others of `penstock.convert`.
+    """
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        super().__init__(arguments)
+        place = output_place(arguments["out"])
+        if isinstance(place, Url):
+            raise DataError(f"expected a path for a target that is written in parts, got {place}; upload it afterwards")
+        self._out = place
+        self._format = format_to_write(place, arguments.get("to"))
+        if not self._format.writes_parts:
+            raise DataError(
+                f"expected a target that can be written in parts, got {self._format.name!r}, whose files have episodes "
+                "of all parts; convert in one run, or in parts to columns or webdataset"
+            )
+        if place.name.endswith(self._format.suffixes):
+            raise DataError(f"expected a folder as a target that is written in parts, got the file {place.name}")
+        self._options = dict(arguments.get("writer") or {})
+        self._certified = bool(arguments.get("certificate", True))
+        self._lossless = arguments.get("require") is not None
+        self._data = ChosenDataset.of(arguments).open()
+        try:
+            self._job = self._make_job(arguments)
+        except BaseException:
+            self._data.close()
+            raise
+
+    def _make_job(self, arguments: Mapping[str, Any]) -> ConversionJob:
+        data = self._data
+        if not len(data):
+            raise DataError(f"expected episodes to convert in parts, got none: {data.episodes.reason}")
+        check_apart(arguments["location"], data.source, self._out)
+        if (self._out.exists() or self._out.is_symlink()) and not self.parts.exists():
+            raise FileExistsError(f"expected nothing at {self._out}; remove it, or choose another place")
+        target = target_of(self._format.name, self._options)
+        check_options(target, self._options)
+        rename, fill = dict(arguments.get("rename") or {}), bool(arguments.get("fill_missing"))
+        job = conversion_job(data, target, self._options, arguments.get("drop") or (), rename, fill=fill)
+        if self._lossless:
+            check_lossless(job, arguments["require"], certificate=self._certified)
+        self._steps = np.concatenate([[0], np.cumsum(data.episodes.length)])
+        return job
+
+    @property
+    @override
+    def fingerprint(self) -> str:
+        return self._data.episodes.fingerprint
+
+    @property
+    @override
+    def least_bytes(self) -> int:
+        return LEAST_PART
+
+    @override
+    def weights(self) -> IntArray:
+        row_bytes = sum(field.row_bytes for field in self._data.spec.values())
+        return (self._data.episodes.length + 1) * max(row_bytes, 64)
+
+    @property
+    def parts(self) -> Path:
+        """Folder of the parts of this conversion: another one to the same place has another folder."""
+        text = json.dumps({**self.arguments, "fingerprint": self.fingerprint}, sort_keys=True, default=str)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return self._out.with_name(self._out.name + PARTS) / digest
+
+    @override
+    def run(self, first: int, last: int, *, threads: int) -> bytes:
+        part = self.parts / f"{first:012d}-{last:012d}"
+        if not part.exists():
+            part.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError), atomic_path(part, durable="folder") as folder:  # or a second copy was first
+                folder.mkdir()
+                (folder / SUMMARY).write_bytes(self._write(folder / DATA, first, last))
+        return (part / SUMMARY).read_bytes()
+
+    def _write(self, path: Path, first: int, last: int) -> bytes:
+        """Write a part, read it again, and return its summary."""
+        job = replace(self._job, notes=dict(self._job.notes))  # notes of this range alone
+        tally = ConversionProgress(first, 0, 0)
+        begin = (first, int(self._steps[first]))
+        with self._format.begin_part(path, job.spec, job.metadata, begin, **self._options) as writer:
+            write_episodes(job, writer, tally, last)
+        compared: dict[str, Any] = {}
+        if self._certified:
+            with self._format.open(path) as written:
+                if len(written) != last - first or written.steps != tally.steps:
+                    raise FormatError(f"expected {last - first} episodes of {tally.steps} steps, got others", path=path)
+                comparison = Comparison(self._data, written, job.draft, job.draft.notes)
+                comparison.compare(written, first, last)
+                compared = comparison.state()
+        notes = [astuple(note) for note in job.notes]
+        return pack({"part": path.parent.name, "bytes": tally.bytes, "notes": notes, "compared": compared})
+
+    @override
+    def finish(self, results: Iterable[bytes]) -> ConversionReport:
+        notes = dict(self._job.notes)
+        total = 0
+        parts: list[Path] = []
+        compared: list[dict[str, Any]] = []
+        for result in results:
+            summary: dict[str, Any] = unpack(result)
+            parts.append(self.parts / summary["part"] / DATA)
+            total += summary["bytes"]
+            notes.update(dict.fromkeys(Note(*note) for note in summary["notes"]))
+            compared.append(summary["compared"])
+        self._join(parts)
+        episodes, steps = len(self._data), self._data.steps
+        report = ConversionReport(self._out, self._format.name, "converted", episodes, steps, total, 0, tuple(notes))
+        with self._format.open(self._out) as target:
+            if len(target) != episodes or target.steps != steps:
+                raise FormatError(f"expected {episodes} episodes of {steps} steps, got others", path=self._out)
+            if self._certified:
+                comparison = Comparison(self._data, target, self._job.draft, tuple(notes))
+                for state in compared:
+                    comparison.add(state)
+                proof = comparison.certificate(target, tuple(notes))
+                check_kept(proof, self._out, lossless=self._lossless)
+                proof.write(self._out)
+                report = replace(report, certificate=proof)
+        shutil.rmtree(self.parts, ignore_errors=True)
+        with suppress(OSError):
+            self.parts.parent.rmdir()
+        return report
+
+    def _join(self, parts: list[Path]) -> None:
+        """Move the parts together; nothing if an earlier call, which was killed, did so."""
+        if self._out.exists() or self._out.is_symlink():
+            mark = found_at(self._out, self._format)
+            if mark is None:
+                raise FileExistsError(f"expected nothing at {self._out}, got a dataset that no conversion wrote")
+            self._job.mark.check(mark, self._out)
+            return
+        staged = self.parts / "joined"
+        self._format.join_parts(parts, staged)
+        move(staged, self._out, overwrite=False)
+
+    @override
+    def describe(self, first: int, last: int) -> str:
+        return f"episodes {first} to {last - 1}"
+
+    @override
+    def close(self) -> None:
+        self._data.close()

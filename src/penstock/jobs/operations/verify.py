@@ -1,0 +1,87 @@
+"""Comparison of a dataset with its certificate: digests of episodes, which are compared when all are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from typing_extensions import override
+
+from penstock.conversion.certificate import (
+    DIGEST_BYTES,
+    Certificate,
+    Side,
+    check_episodes,
+    compare_digests,
+    digests_of,
+)
+from penstock.core.arrays import IntArray
+from penstock.core.text import counted
+from penstock.data.dataset import EpisodeDataset
+from penstock.jobs.dataset import ChosenDataset
+from penstock.jobs.operation import Operation
+from penstock.jobs.packed import pack, unpack
+
+
+class VerifyOperation(Operation):
+    """`penstock certificate --verify`. A block is an episode of the target, and of the source if it is compared too.
+
+    Args:
+        arguments: Fields of the `ChosenDataset` of the target; `source`, the same of the source, or None.
+    """
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        super().__init__(arguments)
+        given: dict[Side, Any] = {"target": arguments, "source": arguments.get("source")}
+        self._certificate = Certificate.read(arguments["location"], arguments.get("storage_options") or None)
+        self._opened: dict[Side, EpisodeDataset] = {}
+        with ExitStack() as undo:
+            for side, entries in given.items():
+                if entries is not None:
+                    data = undo.enter_context(ChosenDataset.of(entries).open())
+                    check_episodes(self._certificate, side, data)
+                    self._opened[side] = data
+            self._closing = undo.pop_all()
+
+    @property
+    @override
+    def fingerprint(self) -> str:
+        opened = (data.episodes.fingerprint for data in self._opened.values())
+        return " ".join([str(self._certificate.target["fingerprint"]), *opened])
+
+    @override
+    def weights(self) -> IntArray:
+        target = self._opened["target"]
+        row_bytes = sum(field.row_bytes for field in target.spec.values())
+        return (target.episodes.length + 1) * max(row_bytes, 64) * len(self._opened)
+
+    @override
+    def run(self, first: int, last: int, *, threads: int) -> bytes:
+        by_side = {
+            side: digests_of(self._certificate, side, one, range(first, last)) for side, one in self._opened.items()
+        }
+        return pack({side: {path: b"".join(each) for path, each in by.items()} for side, by in by_side.items()})
+
+    @override
+    def finish(self, results: Iterable[bytes]) -> list[str]:
+        digests: dict[Side, dict[str, list[bytes]]] = {side: {} for side in self._opened}
+        for result in results:
+            by_side: dict[Side, dict[str, bytes]] = unpack(result)
+            for side, by_column in by_side.items():
+                for path, raw in by_column.items():
+                    each = [raw[i : i + DIGEST_BYTES] for i in range(0, len(raw), DIGEST_BYTES)]
+                    digests[side].setdefault(path, []).extend(each)
+        return [
+            message
+            for side, opened in self._opened.items()
+            for message in compare_digests(self._certificate, side, opened, digests[side])
+        ]
+
+    @override
+    def describe(self, first: int, last: int) -> str:
+        return f"episodes {first} to {last - 1} of {counted(len(self._opened['target']), 'episode')}"
+
+    @override
+    def close(self) -> None:
+        self._closing.close()
