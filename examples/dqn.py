@@ -125,8 +125,10 @@ def main() -> None:
         import matplotlib.pyplot as plt
 
         figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
-        axes.plot(taken, lw=0.8)
-        axes.set(xlabel="episode", ylabel="steps to the end", ylim=(0, STEPS))
+        axes.plot(taken, lw=0.6, alpha=0.5, label="episode")
+        axes.plot(np.arange(19, len(taken)), np.convolve(taken, np.ones(20) / 20, "valid"), label="mean of the last 20")
+        axes.set(xlabel="episode", ylabel="steps to the end", ylim=(0, 1.05 * STEPS))
+        axes.legend()
         figure.savefig(out)
 
 

@@ -119,7 +119,11 @@ def main() -> None:
 
         figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
         for memory, losses in curves.items():
-            left.plot(np.convolve(losses, np.ones(50) / 50, "valid"), lw=0.8, label=f"{memory} positions")
+            left.plot(
+                np.convolve(losses, np.ones(50) / 50, "valid"),
+                lw=0.8,
+                label=f"{memory} position{'s' if memory > 1 else ''}",
+            )
         left.set(xlabel="update", ylabel="loss")
         left.legend()
         right.bar([str(memory) for memory in curves], steps)

@@ -5,8 +5,8 @@ HDF5 dataset and a Zarr replay buffer.
 
 `DIR` has the datasets under the names in `PLACES`; `tests/golden` of penstock is such a folder, and the default. `URL`
 is where the LeRobot dataset is served; without it, the one in `DIR` is read. Windows of each dataset are packed into
-rows, and rows are mixed in exact shares. A run that was killed goes on from its checkpoint, and ends with the same
-model as a run that was not.
+rows, and rows are mixed in exact shares. A run with a checkpoint that was killed goes on from it, and ends with the
+same model as a run that was not.
 """
 
 from __future__ import annotations
@@ -103,9 +103,9 @@ def loss_of(policy: Policy, batch: penstock.Columns) -> torch.Tensor:
 
 
 def train(
-    rows: penstock.MapDataset, updates: int, checkpoint: Path, die_at: int | None = None
+    rows: penstock.MapDataset, updates: int, checkpoint: Path | None = None, die_at: int | None = None
 ) -> tuple[Policy, list[float], list[int]]:
-    """Train from the checkpoint on, if there is one. Return the policy, all losses, and the rows of each robot."""
+    """Train, from a checkpoint on if there is one. Return the policy, all losses, and the rows of each robot."""
     torch.manual_seed(0)
     torch.set_num_threads(1)  # sums by several threads may differ in the last bit from run to run
     policy = Policy()
@@ -113,7 +113,7 @@ def train(
     losses = list[float]()
     counts = [0] * len(PLACES)
     loader = penstock.Loader(rows, batch_size=20, threads=2)
-    if checkpoint.exists():
+    if checkpoint and checkpoint.exists():
         saved = torch.load(checkpoint)
         policy.load_state_dict(saved["policy"])
         optimizer.load_state_dict(saved["optimizer"])
@@ -128,9 +128,10 @@ def train(
         counts = [
             n + int(more) for n, more in zip(counts, np.bincount(batch["robot"], minlength=len(PLACES)), strict=True)
         ]
-        told = {"policy": policy.state_dict(), "optimizer": optimizer.state_dict(), "loader": loader.state_dict()}
-        torch.save({**told, "losses": losses, "counts": counts}, f"{checkpoint}.new")
-        os.replace(f"{checkpoint}.new", checkpoint)
+        if checkpoint:
+            state = {"policy": policy.state_dict(), "optimizer": optimizer.state_dict(), "loader": loader.state_dict()}
+            torch.save({**state, "losses": losses, "counts": counts}, f"{checkpoint}.new")
+            os.replace(f"{checkpoint}.new", checkpoint)
         if len(losses) == die_at:
             os.kill(os.getpid(), signal.SIGKILL)
     return policy, losses, counts
@@ -141,7 +142,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the datasets")
     parser.add_argument("--url", help="where the LeRobot dataset is served")
     parser.add_argument("--updates", type=int, default=300)
-    parser.add_argument("--checkpoint", type=Path, default=Path("robot_mix.pt"))
+    parser.add_argument("--checkpoint", type=Path, help="file to save to, and to go on from")
     parser.add_argument("--die-at", type=int, help="the update after which the process kills itself")
     parser.add_argument("--out", help="file to draw the curve to, such as curve.png")
     args = parser.parse_args()
@@ -153,7 +154,7 @@ def main() -> None:
 
         figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
         axes.plot(losses, lw=0.8)
-        axes.set(xlabel="update", ylabel="squared error of actions", yscale="log")
+        axes.set(xlabel="update", ylabel="squared error of actions")
         figure.savefig(args.out)
 
 
