@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -12,7 +13,9 @@ import numpy as np
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Field, Spec
+from penstock.data.curation import Curation
 from penstock.data.dataset import EpisodeDataset
+from penstock.data.episode_marks import EpisodeMarks
 from penstock.data.from_arrays import from_arrays
 from penstock.data.map_dataset import MapDataset
 from penstock.data.mix import mix
@@ -226,10 +229,32 @@ class Generator:
             rows = [rng.randrange(len(episodes)) for _ in range(rng.randint(1, 6))]
             rows = list(dict.fromkeys(rows))
             data, episodes, text = data.take(rows), [episodes[i] for i in rows], f"{text}.take({rows})"
-        if late:
-            data, episodes, text = _derived(data, episodes, text)
+        data, episodes, text = self.curated(data, episodes, text, late=late, spans=recipe.goals is None)
         self.chosen[number] = episodes
         return cut(data, episodes, recipe, text)
+
+    def curated(
+        self, data: EpisodeDataset, episodes: list[EpisodeModel], text: str, *, late: bool, spans: bool
+    ) -> tuple[EpisodeDataset, list[EpisodeModel], str]:
+        """Perhaps without some spans, and with the late column, which is computed from whole episodes in any case."""
+        rng = self.rng
+        excluded: dict[int, list[tuple[int, int]]] = {}
+        index, lengths = data.episodes.index.tolist(), data.episodes.length.tolist()
+        for episode, length in zip(index, lengths, strict=True) if spans and rng.random() < 0.25 else ():
+            ends = [sorted(rng.randrange(length) for _ in range(2)) for _ in range(rng.randint(0, 2) if length else 0)]
+            excluded |= {episode: [(first, last) for first, last in ends]} if ends else {}
+        curation = Curation.of(data.source)
+        for episode, each in excluded.items():
+            curation[episode] = EpisodeMarks(excluded_spans=each)
+        first = rng.random() < 0.5
+        if excluded and first:
+            data, text = data.curated(curation), f"{text}.without({excluded})"
+        if late:
+            data, episodes, text = _derived(data, episodes, text)
+        if excluded and not first:
+            data, text = data.curated(curation), f"{text}.without({excluded})"
+        parts = [parts_of(one, excluded.get(e, [])) for e, one in zip(index, episodes, strict=True)]
+        return data, [part for each in parts for part in each], text
 
     def mixed(self, parts: list[Node]) -> Node:
         """A mix of the parts that have samples; of the first with no share, if none has any."""
@@ -482,6 +507,25 @@ def _derived(
     """With the column `d`."""
     made = [replace(one, derived={"d": [_column_value(t, len(one.x)) for t in range(len(one.x))]}) for one in episodes]
     return data.with_column("d", _column), made, f"{text}.with_column('d')"
+
+
+def parts_of(one: EpisodeModel, spans: list[tuple[int, int]]) -> list[EpisodeModel]:
+    """The steps between spans, as episodes."""
+    if not spans:
+        return [one]
+    kept = [not any(first <= t <= last for first, last in spans) for t in range(len(one.x))]
+    cuts = [t for t in range(len(kept) + 1) if t in (0, len(kept)) or kept[t] != kept[t - 1]]
+    return [
+        EpisodeModel(
+            one.x[a:b],
+            one.words[a:b],
+            one.observations[a : b + 1],
+            one.e,
+            {name: values[a:b] for name, values in one.derived.items()},
+        )
+        for a, b in pairwise(cuts)
+        if kept[a]
+    ]
 
 
 def _column(episode: Episode) -> Any:
