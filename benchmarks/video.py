@@ -1,6 +1,6 @@
 """Frames of videos a second: penstock, the decoder alone, and LeRobot's own loading, on the same files in one run.
 
-    python benchmarks/video.py [--peer PYTHON] [--rounds 3] [--batches 6]
+    python benchmarks/video.py [--peer PYTHON] [--rounds 2] [--batches 16]
 
 First table: random windows of frames of 480 x 640 from files that `VideoWriter` encoded, in batches of 128 frames.
 *Decoder* is PyAV alone, on the same packets of the same groups of pictures, with as many threads: it decodes and
@@ -282,8 +282,8 @@ def against_lerobot(peer: str, folder: Path, rounds: int, batches: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", help="interpreter with lerobot")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--batches", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--batches", type=int, default=16)
     parser.add_argument("--write", help=argparse.SUPPRESS)
     parser.add_argument("--load", choices=("penstock", "torchcodec", "pyav", *OURS), help=argparse.SUPPRESS)
     parser.add_argument("--root", help=argparse.SUPPRESS)

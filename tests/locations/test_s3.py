@@ -10,6 +10,7 @@ import os
 import pickle
 import sys
 import traceback
+import urllib.parse
 from pathlib import Path
 
 import fsspec.registry  # noqa: F401, in sys.modules
@@ -82,6 +83,51 @@ def test_a_bucket_that_is_missing_is_not_made(bucket: Bucket, tmp_path: Path) ->
     with pytest.raises(FileNotFoundError, match="nothing at s3://no-such-bucket/a/b"):
         object_store("s3://no-such-bucket/a").put("b", tmp_path / "file")
     assert not [r for r in bucket.stores.seen if r.method == "PUT" and r.path.strip("/") == "no-such-bucket"]
+
+
+def test_a_pattern_lists_the_names_that_begin_like_it(bucket: Bucket, tmp_path: Path) -> None:
+    data = penstock.from_arrays({"rewards": np.arange(3.0)}, lengths=[3])
+    penstock.convert(data, tmp_path / "a")
+    files = {
+        p.relative_to(tmp_path / "a").as_posix(): p.read_bytes() for p in (tmp_path / "a").rglob("*") if p.is_file()
+    }
+    for place in ("runs/a-1", "runs/a-2", "runs/b-1", "other"):
+        bucket.put({f"{place}/{name}": raw for name, raw in files.items()})
+    bucket.stores.seen.clear()
+    assert len(penstock.open(f"{bucket.url}/runs/a-*")) == 2
+    listings = [urllib.parse.parse_qs(request.query) for request in bucket.stores.seen if "list-type" in request.query]
+    assert {listing["prefix"][0] for listing in listings} <= {
+        "runs/a-",
+        "runs/a-1/",
+        "runs/a-2/",
+        "runs/a-1",
+        "runs/a-2",
+    }
+    with pytest.raises(FileNotFoundError, match=r"nothing matches the pattern s3://.*/runs/c-\*"):
+        penstock.open(f"{bucket.url}/runs/c-*")
+
+
+def test_a_large_file_is_uploaded_in_parts(bucket: Bucket, tmp_path: Path) -> None:
+    content = np.random.default_rng(0).integers(0, 256, (110 << 20) + 5, np.uint8)
+    (tmp_path / "large").write_bytes(content.tobytes())
+    store = object_store(bucket.url)
+    tries: list[str] = []
+
+    def fault(request: Request) -> int | None:
+        if request.method == "PUT" and "partNumber=2" in request.query:
+            tries.append(request.query)
+            return 503 if len(tries) == 1 else None
+        return None
+
+    bucket.stores.fault = fault
+    Retry(wait=lambda _: None)(lambda: store.put("folder/large", tmp_path / "large"))
+    parts = [request for request in bucket.stores.seen if "partNumber" in request.query]
+    assert len(parts) >= 3
+    assert len(tries) == 2
+    assert store.stat("folder/large").size == len(content)
+    ranges = [(0, 64), ((50 << 20) - 9, (50 << 20) + 9), (len(content) - 64, len(content))]
+    assert store.read("folder/large", ranges) == [content[a:b].tobytes() for a, b in ranges]
+    assert bucket.names() == ["folder/large"]
 
 
 def test_errors_that_pass_are_repeated(bucket: Bucket) -> None:

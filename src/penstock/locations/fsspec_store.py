@@ -19,6 +19,9 @@ _TIMES = ("LastModified", "last_modified", "last_commit", "mtime", "updated", "c
 _EXTRAS = {"hf": "hf", "gs": "gcp", "gcs": "gcp", "s3": "s3", "s3a": "s3"}
 
 
+_SELECTING = frozenset(("s3", "gs"))  # file systems whose `find` takes the beginning of names
+
+
 class FsspecStore(ObjectStore):
     """A store of any scheme that fsspec knows."""
 
@@ -71,11 +74,12 @@ class FsspecStore(ObjectStore):
         return system, f"{root}/{name}" if name and root else name or root
 
     @override
-    def list(self, prefix: str = "") -> list[ObjectInfo]:
+    def list(self, prefix: str = "", beginning: str = "") -> list[ObjectInfo]:
         system, place = self._place(prefix)
+        selects = beginning and not _SELECTING.isdisjoint(_protocols(system))
         with self._translated(prefix):
             system.invalidate_cache()
-            entries: Any = system.find(place, detail=True)
+            entries: Any = system.find(place, detail=True, **({"prefix": beginning} if selects else {}))
             if not entries:
                 entries = {place: system.info(place)}
             _, root = self._system()
@@ -175,6 +179,11 @@ def _info_of(name: str, entry: Mapping[str, Any]) -> ObjectInfo:
     versions = [str(entry[key]) for key in _VERSIONS if entry.get(key)]
     times = [_seconds(entry[key]) for key in _TIMES if entry.get(key)]
     return ObjectInfo(name, int(entry["size"]), (versions or times or [""])[0])
+
+
+def _protocols(system: Any) -> tuple[str, ...]:
+    protocol: str | tuple[str, ...] = system.protocol
+    return (protocol,) if isinstance(protocol, str) else protocol
 
 
 def _seconds(time: Any) -> str:

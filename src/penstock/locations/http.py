@@ -75,11 +75,12 @@ class HttpStore(ObjectStore):
         return f"{self._origin}{self._path.rstrip('/')}/{quote(name)}{self._query}"
 
     @override
-    def list(self, prefix: str = "") -> list[ObjectInfo]:
+    def list(self, prefix: str = "", beginning: str = "") -> list[ObjectInfo]:
         head = self._ask("HEAD", self._url(prefix), prefix)
         if not _is_page(head):
             return [_info_of(prefix, head, self)]
-        names = sorted(self._names(f"{prefix}/" if prefix else ""))
+        folder = f"{prefix}/" if prefix else ""
+        names = sorted(name for name in self._names(folder) if name.startswith(folder + beginning))
         return map_on_threads(self.stat, names, _ANSWERS, name="penstock-list")
 
     def _names(self, folder: str) -> list[str]:

@@ -49,11 +49,13 @@ class ObjectStore(ABC):
         return f"{type(self).__name__}({self.url!r})"
 
     @abstractmethod
-    def list(self, prefix: str = "") -> list[ObjectInfo]:
+    def list(self, prefix: str = "", beginning: str = "") -> list[ObjectInfo]:
         """Return all objects below a folder, sorted by name; one with an empty name if the URL is an object.
 
         Args:
             prefix: Name of the folder. The default is the URL itself.
+            beginning: Text that the wanted names below the folder begin with. A store that cannot select returns
+                others too. The default is any.
 
         Raises:
             FileNotFoundError: The URL leads to nothing.

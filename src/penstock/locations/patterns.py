@@ -125,7 +125,8 @@ def url_glob(url: str, options: Mapping[str, Any] | None = None, retry: Retry | 
     store = object_store(before + base + after, options)
     names: set[str] = set()
     try:
-        for info in (retry or Retry())(store.list):
+        beginning = re.split(r"[*?\[]", pattern[0])[0]
+        for info in (retry or Retry())(lambda: store.list(beginning=beginning)):
             parts = info.name.split("/")
             prefixes = (parts[:n] for n in range(1, len(parts) + 1))
             names.update("/".join(prefix) for prefix in prefixes if _matches(prefix, pattern))
