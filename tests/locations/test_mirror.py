@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import errno
+import functools
 import gc
+import io
 import os
 import random
 import signal
@@ -18,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import rich.console
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +29,7 @@ from penstock.errors import ChangedObjectError, FormatError, RemoteError, Unsafe
 from penstock.files.mapping import map_file, read_mapped
 from penstock.files.remote import file_state, filled, open_file, range_of, read_bytes, remote_file, whole_file
 from penstock.files.sparse import room_of
+from penstock.locations import fetch_progress
 from penstock.locations.blocks import BLOCK
 from penstock.locations.fetching import GAPS, REQUEST, blocks_of, requests_of
 from penstock.locations.mirror import MIRRORS, mirror
@@ -83,6 +87,18 @@ def test_a_url_of_one_object_is_a_file(site: Site) -> None:
     path = mirror(site.url + "/set/b.bin")
     assert path.name == "b.bin"
     assert read_bytes(path) == b"small"
+
+
+def test_a_large_fetch_shows_its_progress_on_a_terminal(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    terminal = functools.partial(rich.console.Console, file=shown, force_terminal=True, width=200)
+    monkeypatch.setattr(rich.console, "Console", lambda stderr: terminal())
+    monkeypatch.setattr(fetch_progress, "SHOWN", 3 * BLOCK)
+    path = mirror(f"{site.url}/set/a.bin")
+    with filled([range_of(remote_file(path), 0, 2 * BLOCK)]):
+        assert shown.getvalue() == ""
+    whole_file(path)
+    assert f"fetching {site.url}/set/a.bin" in shown.getvalue()
 
 
 def test_failing_requests_are_repeated(site: Site) -> None:

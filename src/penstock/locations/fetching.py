@@ -27,6 +27,7 @@ from penstock.core.arrays import BoolArray, IntArray
 from penstock.errors import ChangedObjectError
 from penstock.files.remote import FileState, RemoteFile
 from penstock.locations.blocks import BLOCK, BlockCache, CachedObject, stretches
+from penstock.locations.fetch_progress import fetch_progress
 from penstock.locations.objects import NoRangesError, ObjectInfo, ObjectStore, joined
 from penstock.locations.retry import Retry
 
@@ -220,9 +221,12 @@ def _fetch_round(
                     continue
                 left.append((file, absent))
                 mine.append((file, _own_requests(cached, absent)))
-        for file, requests in mine:
-            futures += [pool().submit(_request, file, lo, hi, retry) for lo, hi in requests]
-        wait(futures)
+        names = {joined(file.store.url, file.info.name) for file, requests in mine if requests}
+        nbytes = BLOCK * sum(hi - lo for _, requests in mine for lo, hi in requests)
+        with fetch_progress(names, nbytes) as advance:
+            for file, requests in mine:
+                futures += [pool().submit(_request, file, lo, hi, retry, advance) for lo, hi in requests]
+            wait(futures)
         got = sum(future.result() for future in futures)
     finally:
         wait(futures)
@@ -258,8 +262,10 @@ def _with_regions(blocks: IntArray, cached: CachedObject, size: int, part: int) 
     return np.union1d(blocks, every[cached.missing(every)])
 
 
-def _request(file: MirroredFile, first: int, end: int, retry: Retry) -> int:
-    """Fetch some blocks, which are pinned meanwhile; return the number of bytes."""
+def _request(
+    file: MirroredFile, first: int, end: int, retry: Retry, advance: Callable[[int], None] | None = None
+) -> int:
+    """Fetch some blocks, which are pinned meanwhile; return the number of bytes, and tell it to `advance`."""
     begin, stop = first * BLOCK, min(end * BLOCK, file.info.size)
     try:
         raw = retry(lambda: file.store.read(file.info.name, [(begin, stop)], file.info.version)[0])
@@ -282,6 +288,8 @@ def _request(file: MirroredFile, first: int, end: int, retry: Retry) -> int:
         raise
     finally:
         file.cached.unpin(blocks)
+    if advance is not None:
+        advance(len(raw))
     return len(raw)
 
 

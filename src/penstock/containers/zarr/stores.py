@@ -18,8 +18,8 @@ from typing_extensions import override
 from penstock.containers.zarr.metadata import GROUP, LARGEST_JSON, NODE
 from penstock.core.arrays import ByteArray
 from penstock.errors import FormatError, UnsafeDataError
-from penstock.files.mapping import check_mapped, map_descriptor, map_file
-from penstock.files.remote import file_state, open_file, whole_file
+from penstock.files.mapping import check_mapped, map_file, read_mapped
+from penstock.files.remote import file_state, path_or_file
 
 
 class ZarrStore(ABC):
@@ -107,7 +107,7 @@ class ZipStore(ZarrStore):
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, str(path)
         try:
-            with zipfile.ZipFile(whole_file(path)) as archive:
+            with zipfile.ZipFile(path_or_file(path)) as archive:
                 self._members = {m.filename: m for m in archive.infolist()}  # of one name, the last counts
         except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
             raise FormatError(f"expected a zip archive: {error}", path=path) from error
@@ -119,8 +119,7 @@ class ZipStore(ZarrStore):
 
     def _map(self) -> ByteArray:
         if self._whole is None:
-            with open_file(self.path) as file:
-                self._whole = map_descriptor(file.fileno(), self.path)
+            self._whole = map_file(self.path, lazy=True)
         check_mapped(self._whole)
         return self._whole
 
@@ -128,18 +127,18 @@ class ZipStore(ZarrStore):
         return ZipStore, (self.path,)
 
     def value(self, key: str, limit: int) -> ByteArray | None:
-        """A view of the archive, or the member inflated."""
+        """A view of the archive, a copy where the archive is remote, or the member inflated."""
         member = self._members.get(self._prefix + checked(key, self.name))
         if member is None:
             return None
         place: Any = {"path": self.name, "where": key}
         check_size(member.file_size, limit, self.name, key)
         whole, offset = self._map(), member.header_offset
-        head = whole[offset : offset + 30].tobytes() if 0 <= offset < len(whole) else b""
+        head = read_mapped(whole[offset : offset + 30]).tobytes() if 0 <= offset < len(whole) else b""
         if len(head) < 30 or head[:4] != b"PK\3\4":
             raise FormatError("expected the member where the archive's table says", **place)
         begin = offset + 30 + sum(struct.unpack("<HH", head[26:30]))
-        raw = whole[begin : begin + member.compress_size]
+        raw = read_mapped(whole[begin : begin + member.compress_size])
         if member.flag_bits & 1 or len(raw) != member.compress_size:
             raise FormatError(f"expected {member.compress_size} plain bytes, got {len(raw)}", **place)
         if member.compress_type == zipfile.ZIP_STORED:

@@ -10,7 +10,7 @@ from pathlib import Path
 from penstock.containers import npy
 from penstock.core.arrays import AnyArray
 from penstock.errors import FormatError, UnsafeDataError
-from penstock.files.remote import whole_file
+from penstock.files.remote import path_or_file
 
 ZIP = b"PK\x03\x04"
 _PIECE = 1 << 20
@@ -30,7 +30,7 @@ DAMAGED = (
 def names_of(path: Path) -> list[str]:
     """The names of the members of an `.npz` file, without `.npy`; none where it is no archive. Never raises."""
     try:
-        with zipfile.ZipFile(whole_file(path)) as archive:
+        with zipfile.ZipFile(path_or_file(path)) as archive:
             return [name.removesuffix(".npy") for name in archive.namelist()]
     except DAMAGED:
         return []
@@ -39,7 +39,7 @@ def names_of(path: Path) -> list[str]:
 def member_head(path: Path, name: str, size: int) -> bytes:
     """The first bytes of a member; b"" where that fails. Never raises."""
     try:
-        with zipfile.ZipFile(whole_file(path)) as archive, archive.open(f"{name}.npy") as member:
+        with zipfile.ZipFile(path_or_file(path)) as archive, archive.open(f"{name}.npy") as member:
             return member.read(size)
     except DAMAGED:
         return b""
@@ -54,7 +54,7 @@ def object_member(path: Path, name: str, max_bytes: int) -> AnyArray:
     pieces: list[bytes] = []
     size = 0
     try:
-        with zipfile.ZipFile(whole_file(path)) as archive, archive.open(f"{name}.npy") as member:
+        with zipfile.ZipFile(path_or_file(path)) as archive, archive.open(f"{name}.npy") as member:
             begin = member.read(8)
             begin += member.read(4 if begin[6:7] in npy.WIDE else 2)
             begin += member.read(min(int.from_bytes(begin[8:], "little"), npy.LONGEST))

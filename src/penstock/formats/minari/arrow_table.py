@@ -63,6 +63,7 @@ def read_schema(path: Path) -> tuple[Any, int]:
 
 class EpisodeFile:
     """The file of an episode, opened: small Arrow files are read, large ones mapped, Parquet is decoded by the column.
+    Of large Arrow files behind a URL, the columns that are read are fetched.
 
     Raises `FormatError` if it is not whole.
     """
@@ -77,6 +78,9 @@ class EpisodeFile:
                 self._file: Any = require("pyarrow.parquet", "arrow").ParquetFile(path_or_file(path))
                 return
             small = path.stat().st_size < MAPPED
+            if remote_file(path) is not None and not small:
+                self._file = RangedArrowFile(path)
+                return
             self._raw = memoryview(read_bytes(path)) if small else map_file(path)
             self._file = pa.ipc.open_file(pa.py_buffer(self._raw)).read_all()
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -99,6 +103,10 @@ class EpisodeFile:
         return column
 
     def _table(self, name: str) -> Any:
+        if isinstance(self._file, RangedArrowFile):
+            batches = range(len(self._file.rows))
+            kind = self._file.schema.field(name).type
+            return arrow().table({name: arrow().chunked_array([self._file.column(i, name) for i in batches], kind)})
         if self._path.suffix != ".parquet":
             return self._file.select([name])
         with self._lock:  # a Parquet file is read by one thread at a time; and its own threads do not survive a fork
