@@ -13,12 +13,12 @@ from typing_extensions import override
 
 from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.columns import Columns
+from penstock.domains.driving.config import Sampling, Velocities
 from penstock.domains.driving.ego import RasterChoice, RasterDataset
 from penstock.domains.driving.logs import TRACK_BYTES, Logs, Timeline, checked
 from penstock.domains.driving.mask import MIN_FUTURE, MIN_HISTORY, Thresholds, chosen, rejected_agents
 from penstock.domains.driving.mask import agents_mask as computed_mask
 from penstock.domains.driving.pictures import SCENE_BYTES, ImageType
-from penstock.domains.driving.sampling import Sampling, Velocities
 from penstock.errors import DataError
 
 Rejected = Literal["leave_out", "keep"]

@@ -15,9 +15,9 @@ from penstock.core.columns import Columns
 from penstock.core.narrowing import is_mapping
 from penstock.core.spec import Field, Spec
 from penstock.data.map_dataset import MapDataset
+from penstock.domains.driving.config import Sampling
 from penstock.domains.driving.logs import Logs, NoSuchRowError, Timeline, checked, scene_logs
 from penstock.domains.driving.perturbation import Perturbation
-from penstock.domains.driving.sampling import Sampling
 from penstock.formats.memory import MemorySource
 from penstock.plan.episodes import Episodes
 from penstock.plan.steps import Steps

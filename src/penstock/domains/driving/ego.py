@@ -10,13 +10,14 @@ from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns
+from penstock.domains.driving.config import Sampling, Velocities
 from penstock.domains.driving.dataset import DrivingDataset, EgoSamples, Sampled, described, lights_of, merged
 from penstock.domains.driving.logs import TRACK_BYTES, Logs, Timeline
 from penstock.domains.driving.perturbation import Perturbation
 from penstock.domains.driving.pictures import SCENE_BYTES, BatchRasterizer, ImageType
 from penstock.domains.driving.rasterize.base import Rasterizer
 from penstock.domains.driving.rasterize.build import rasterizer_of
-from penstock.domains.driving.sampling import Sampler, SampleSubjects, Sampling, Velocities
+from penstock.domains.driving.sampling import Sampler, SampleSubjects
 from penstock.errors import DataError
 
 RasterChoice = Rasterizer | Literal["config"] | None

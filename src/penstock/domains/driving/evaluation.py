@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray
+from penstock.domains.driving.config import Sampling
 from penstock.domains.driving.geometry import transform_points
 from penstock.domains.driving.logs import Logs, Timeline
 from penstock.domains.driving.mask import Thresholds, agents_mask, chosen
-from penstock.domains.driving.sampling import Sampler, Sampling
+from penstock.domains.driving.sampling import Sampler
 from penstock.domains.driving.tables import GroundTruth, write_gt_csv
 from penstock.errors import DataError
 from penstock.files import atomic_path

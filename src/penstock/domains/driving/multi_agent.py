@@ -12,13 +12,14 @@ import numpy as np
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.columns import Columns
 from penstock.domains.driving.agent import Least, Rejected, mask_of, masked
+from penstock.domains.driving.config import Velocities
 from penstock.domains.driving.dataset import merged
 from penstock.domains.driving.ego import RasterChoice, RasterDataset
 from penstock.domains.driving.logs import TRACK_BYTES, Logs, Timeline
 from penstock.domains.driving.mask import MIN_FUTURE, MIN_HISTORY, Thresholds
 from penstock.domains.driving.pictures import SCENE_BYTES, ImageType
 from penstock.domains.driving.rasterize.scenes import ranges
-from penstock.domains.driving.sampling import MATRICES, SampleSubjects, Velocities
+from penstock.domains.driving.sampling import MATRICES, SampleSubjects
 from penstock.errors import DataError
 
 Centric = Literal["agent", "scene"]

@@ -12,12 +12,12 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
 from penstock.core.ragged import Ragged
+from penstock.domains.driving.config import section
 from penstock.domains.driving.kernels.lines import move_lines, nearest_lines
 from penstock.domains.driving.logs import Logs, Timeline
 from penstock.domains.driving.map.api import PRIORITY, MapAPI
 from penstock.domains.driving.map.resample import resampled
 from penstock.domains.driving.rasterize.scenes import ranges
-from penstock.domains.driving.sampling import section
 
 _BLOCK = 1 << 16
 _ACTIVE = 0

@@ -24,10 +24,11 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.columns import Columns
+from penstock.domains.driving.config import section
 from penstock.domains.driving.kernels.agents import nearest_agents
 from penstock.domains.driving.logs import EGO_LABEL, Tracks
 from penstock.domains.driving.map.api import MapAPI
-from penstock.domains.driving.sampling import Poses, Sampler, SampleSubjects, relative, section, transforms
+from penstock.domains.driving.sampling import Poses, Sampler, SampleSubjects, relative, transforms
 from penstock.domains.driving.surroundings import ActiveFaces, Reach, Surroundings
 
 HISTORIES = ("history_num_frames_ego", "history_num_frames_agents")

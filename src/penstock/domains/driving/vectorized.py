@@ -12,11 +12,12 @@ from typing_extensions import override
 
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.columns import Columns
+from penstock.domains.driving.config import Sampling, section
 from penstock.domains.driving.dataset import DrivingDataset, EgoSamples, Sampled, described, lights_of
 from penstock.domains.driving.logs import EGO_LABEL, TRACK_BYTES, Logs, NoSuchRowError, Timeline
 from penstock.domains.driving.mask import MIN_FUTURE, MIN_HISTORY, Thresholds, agents_mask, chosen
 from penstock.domains.driving.perturbation import Perturbation
-from penstock.domains.driving.sampling import Sampler, Sampling, section
+from penstock.domains.driving.sampling import Sampler
 from penstock.domains.driving.vectorize import HISTORIES, Vectorizer, VectorSampler
 from penstock.errors import DataError
 

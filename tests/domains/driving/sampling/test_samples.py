@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.domains.driving.config import Sampling
 from penstock.domains.driving.logs import Arrays, NoSuchRowError, Timeline
-from penstock.domains.driving.sampling import Sampler, Sampling
+from penstock.domains.driving.sampling import Sampler
 from penstock.errors import DataError, FormatError
 from tests.domains.driving.sampling.conftest import checked, configured, looped, made_logs
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import AnyArray, UInt32Array
+from penstock.domains.driving.config import section
 from penstock.domains.driving.geometry import angular_distance
 from penstock.domains.driving.logs import Arrays, Logs, Timeline, interest_of, scene_logs
 from penstock.domains.driving.mask import Thresholds, agents_mask, reference_mask
-from penstock.domains.driving.sampling import section
 from penstock.formats.l5kit import SCENE_DTYPE
 
 _DEFAULT = Thresholds()

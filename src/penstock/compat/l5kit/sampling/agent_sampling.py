@@ -11,10 +11,11 @@ from penstock.compat.l5kit.data.filter import filter_agents_by_frames, filter_tl
 from penstock.compat.l5kit.kinematic.perturbation import Perturbation
 from penstock.compat.l5kit.sampling.slicing import get_future_slice, get_history_slice
 from penstock.core.arrays import AnyArray, Float32Array
+from penstock.domains.driving.config import Sampling
 from penstock.domains.driving.geometry import angular_distance, rotation33_as_yaw, transform_points
 from penstock.domains.driving.logs import EGO_EXTENT, Arrays
 from penstock.domains.driving.rasterize import Rasterizer, RenderContext
-from penstock.domains.driving.sampling import Sampler, Sampling
+from penstock.domains.driving.sampling import Sampler
 from penstock.errors import DataError
 from penstock.formats.l5kit import SCENE_DTYPE
 from penstock.formats.l5kit.columns import intervals

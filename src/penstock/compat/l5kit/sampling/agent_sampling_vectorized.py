@@ -9,7 +9,8 @@ import numpy as np
 from penstock.compat.l5kit.kinematic.perturbation import Perturbation
 from penstock.compat.l5kit.sampling.agent_sampling import as_logs, get_agent_context, moved_context
 from penstock.core.arrays import AnyArray
-from penstock.domains.driving.sampling import Sampler, Sampling
+from penstock.domains.driving.config import Sampling
+from penstock.domains.driving.sampling import Sampler
 from penstock.domains.driving.vectorize import Vectorizer, VectorSampler
 from penstock.errors import DataError
 

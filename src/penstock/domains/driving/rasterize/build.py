@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.narrowing import is_mapping
+from penstock.domains.driving.config import section
 from penstock.domains.driving.map.api import DataManager, MapAPI, load_metadata, matrix_of, required
 from penstock.domains.driving.rasterize.attributes import AttributeRasterizer
 from penstock.domains.driving.rasterize.base import Rasterizer, StubRasterizer
@@ -16,7 +17,6 @@ from penstock.domains.driving.rasterize.context import RenderContext
 from penstock.domains.driving.rasterize.options import RasterOptions
 from penstock.domains.driving.rasterize.satellite import SatelliteRasterizer, read_image
 from penstock.domains.driving.rasterize.semantic import SemanticRasterizer
-from penstock.domains.driving.sampling import section
 from penstock.errors import DataError, suggestion
 
 # map_type -> whether boxes are drawn, and the layer below them
