@@ -212,7 +212,13 @@ def test_a_line_assigns_related_values_only() -> None:
 
 @pytest.mark.parametrize(
     ("line", "crowded"),
-    [("a, b, c = 1, 2, 3", True), ("a, b, c = f(x)", False), ("a, b, c = c, a, b", False), ("a, b = 1, 2", False)],
+    [
+        ("a, b, c = 1, 2, 3", True),
+        ("a, b, c = f(x)", False),
+        ("a, b, c = c, a, b", False),
+        ("a, b = 1, 2", False),
+        ("a, b, c = x[0], x[1], x[2]", False),
+    ],
 )
 def test_crowded_lines_are_found(line: str, crowded: bool) -> None:
     assert is_crowded(ast.parse(line).body[0]) == crowded

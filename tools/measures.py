@@ -109,16 +109,20 @@ def function_lines(node: ast.stmt, texts: Container[int]) -> int:
 
 
 def is_crowded(node: ast.AST) -> bool:
-    """Return whether a statement assigns three or more values to as many names, and does not only exchange them.
+    """Return whether a statement assigns three or more unrelated values to as many names.
+
+    An exchange of values, and the items of one object, are related.
 
     Args:
         node: Any node.
     """
     if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple) or len(node.value.elts) < 3:
         return False
+    values = node.value.elts
     names = [element for target in node.targets if isinstance(target, ast.Tuple) for element in target.elts]
-    exchanged = {ast.unparse(name) for name in names} == {ast.unparse(value) for value in node.value.elts}
-    return bool(names) and not exchanged
+    exchanged = {ast.unparse(name) for name in names} == {ast.unparse(value) for value in values}
+    owners = {ast.unparse(v.value) if isinstance(v, ast.Subscript) else f"{n} is no item" for n, v in enumerate(values)}
+    return bool(names) and not exchanged and len(owners) > 1
 
 
 def bound_name(node: ast.AST) -> str | None:

@@ -23,7 +23,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -102,11 +102,11 @@ def _leave() -> None:
 
 _functions: Any = BaseFunction
 _call_type: Callable[..., Any] = _functions.get_call_type
-_operators: dict[tuple[int, tuple[Any, ...]], tuple[Any, Any]] = {}
+_operators: dict[tuple[int, tuple[object, ...]], tuple[object, Any]] = {}
 """An operator and its signature, by the operator's identity and the types of its arguments."""
 
 
-def _remembered_call_type(function: Any, context: Any, args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
+def _remembered_call_type(function: Any, context: object, args: tuple[object, ...], kws: dict[str, object]) -> Any:
     """Return the signature of a call as numba does, which tries 20 templates for each `+`.
 
     Only signatures that numba states itself are remembered. Those that it derives by compiling a function also say
@@ -305,8 +305,8 @@ def make_intrinsic(stub: Callable[..., Any], emit: Emit, arguments: str, returns
     """Return what numba calls in place of `stub`: the instructions that `emit` writes into the kernel."""
     signature = type_of(returns)(*types_of(arguments))
 
-    def typed(_context: Any, *_arguments: Any) -> Any:
-        def write(_target: Any, builder: Any, _signature: Any, values: Any) -> Any:
+    def typed(_context: object, *_arguments: object) -> tuple[object, object]:
+        def write(_target: object, builder: object, _signature: object, values: Iterable[object]) -> object:
             return emit(builder, *values)
 
         return signature, write
