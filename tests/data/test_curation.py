@@ -109,6 +109,25 @@ def test_random_merges(each: Any) -> None:
     assert Curation.merge([merged])[0] == merged
 
 
+def test_a_merge_waits_for_marks_that_are_being_set(dataset: Path, tmp_path: Path) -> None:
+    """The viewer changes the file that others' marks are merged into."""
+    mine, others = tmp_path / "mine.json", tmp_path / "others.json"
+    with penstock.open(dataset) as data:
+        for path, tag in ((mine, "mine"), (others, "others")):
+            with Curation.edit(path, data.source) as curation:
+                curation[0] = EpisodeMarks(tags={tag})
+        merging = threading.Thread(target=Curation.merge_files, args=([mine, others], mine), kwargs={"overwrite": True})
+        with Curation.edit(mine, data.source) as curation:
+            merging.start()
+            curation[1] = EpisodeMarks(tags={"late"})
+        merging.join()
+    merged = Curation.read(mine)
+    assert merged[0].tags == {"mine", "others"}
+    assert merged[1].tags == {"late"}
+    with pytest.raises(FileExistsError):
+        Curation.merge_files([mine, others], mine)
+
+
 def test_merges_of_other_datasets_are_refused(dataset: Path) -> None:
     with pytest.raises(ArgumentError, match="got none"):
         Curation.merge([])

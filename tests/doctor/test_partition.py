@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,20 @@ def test_time_goes_forward() -> None:
     assert [len(part) for part in parts.values()] == [24, 8, 8]
     assert max(when["past"]) < min(when["now"])
     assert max(when["now"]) < min(when["future"])
+
+
+def test_episodes_that_go_on_after_a_later_part_begins_are_counted() -> None:
+    starts = np.array([0.0, 2.0, 4.0, 6.0])
+    for length, overlapping in ((2, 0), (4, 1), (8, 2)):  # a step a second
+        columns = {"rewards": np.random.default_rng(0).normal(size=4 * length)}
+        columns["when"] = np.concatenate([start + np.arange(length) * 0.9 for start in starts])
+        data = penstock.from_arrays(columns, lengths=[length] * 4)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            parts = penstock.split(data, {"past": 2, "future": 2}, time="when")
+        assert [index(part) for part in parts.values()] == [{0, 1}, {2, 3}]
+        told = [f"{overlapping} episode{'s' * (overlapping > 1)} of earlier parts end"] if overlapping else []
+        assert [str(each.message)[: len(told[0])] for each in caught] == told
 
 
 def test_wrong_arguments() -> None:

@@ -28,7 +28,9 @@ def merge_curations(
         ),
     ] = None,
     storage: Storage = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing file, such as one of those that are merged.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Merge the curations of several people; exit code 1 if they conflict.
@@ -37,16 +39,14 @@ def merge_curations(
 
     Example: penstock merge-curations ann.json ben.json --out kitchen.curation.json
     """
-    curations = [Curation.read(file) for file in files]
     if data is None:
         if storage:
             raise typer.BadParameter("expected --data with --storage")
-        merged, conflicts = Curation.merge(curations)
+        merged, conflicts = Curation.merge_files(files, out, overwrite=overwrite)
     else:
         (options,) = stores(storage, data)
         with open(data, storage_options=options) as dataset:
-            merged, conflicts = Curation.merge(curations, dataset.source)
-    merged.save(out, overwrite=overwrite)
+            merged, conflicts = Curation.merge_files(files, out, dataset.source, overwrite=overwrite)
     marked = sum(1 for _ in merged.marks())
     if as_json:
         listed = [_to_json(conflict) for conflict in conflicts]

@@ -18,7 +18,7 @@ import hashlib
 import json
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -305,6 +305,54 @@ class Curation:
             merged[number], differing = _merged(number, [each[number] for each in curations if number < each.episodes])
             conflicts += differing
         return merged, tuple(conflicts)
+
+    @classmethod
+    def merge_files(
+        cls,
+        files: Sequence[str | os.PathLike[str]],
+        out: str | os.PathLike[str],
+        source: Source | None = None,
+        *,
+        overwrite: bool = False,
+    ) -> tuple[Curation, tuple[MarkConflict, ...]]:
+        """Merge files into one, as `merge` does.
+
+        `out` may be one of the files. While another process changes it, this waits, so no mark is lost.
+
+        Args:
+            files: In order; the last one wins.
+            out: The merged file.
+            source: The dataset, as for `merge`. The default is None.
+            overwrite: Whether an existing file is replaced. The default is False.
+
+        Returns:
+            The curation that was written, and the ratings and exclusions that differed.
+
+        Raises:
+            ArgumentError: There are no files.
+            StateError: They are for different datasets, or for different numbers of episodes without `source`.
+            FormatError: A file is no curation.
+            FileExistsError: `out` exists, and `overwrite` is False.
+            OSError: A file cannot be read or written.
+
+        Example:
+            >>> import tempfile
+            >>> folder = Path(tempfile.mkdtemp())
+            >>> for name in ("ann", "ben"):
+            ...     each = Curation("f", 3)
+            ...     each[1] = EpisodeMarks(tags={name})
+            ...     each.save(folder / name)
+            >>> merged, conflicts = Curation.merge_files([folder / "ann", folder / "ben"], folder / "both")
+            >>> sorted(Curation.read(folder / "both")[1].tags), conflicts
+            (['ann', 'ben'], ())
+        """
+        place = os.path.realpath(out)
+        with ExitStack() as lock:
+            if overwrite and os.path.exists(place):
+                lock.enter_context(locked(place, os.O_RDWR, wait=True))
+            merged, conflicts = cls.merge([cls.read(file) for file in files], source)
+            merged.save(place, overwrite=overwrite)
+        return merged, conflicts
 
 
 def default_path(dataset: str | os.PathLike[str]) -> Path:

@@ -9,7 +9,8 @@ earliest episode, so each part is later than the part before it, but for duplica
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
+from penstock.core.text import counted
 from penstock.data.dataset import EpisodeDataset
 from penstock.doctor.block import read_block
 from penstock.doctor.measures import DIGEST_BYTES, digests_of
@@ -46,7 +48,8 @@ def split(
         by: Metadata of episodes, or column, whose value must not be in two parts; of a column, the first row of an
             episode counts. The default is None: episodes are drawn one by one.
         time: Metadata of episodes, or column of one number, that orders them: the first part gets the earliest ones.
-            The default is None: parts are drawn at random.
+            The default is None: parts are drawn at random. If it is a column, a warning counts the episodes that go on
+            after a later part begins.
         duplicates: Whether episodes with the same values may be in different parts. The default is False, which reads
             all values once.
         seed: Seed of the draw, 0 to 2^64 - 1. The default is 0.
@@ -85,11 +88,23 @@ def split(
         if when.dtype.kind not in "iuf" or when.ndim != 1:
             raise ArgumentError(f"expected one number an episode in {time!r}, got {when.dtype}{list(when.shape[1:])}")
         part = _in_order(_joined(group, _numbers(when)), when, counts)
+        if time in data.spec:
+            _warn_of_overlaps(part, when, _values(data, time, last=True), list(shares))
     return {name: data.take(np.flatnonzero(part == number)) for number, name in enumerate(shares)}
 
 
-def _values(data: EpisodeDataset, name: str) -> AnyArray:
-    """`[E, ...]` the value of an entry of metadata, or the first row of a column, of each episode."""
+def _warn_of_overlaps(part: IntArray, begin: AnyArray, end: AnyArray, names: Sequence[str]) -> None:
+    """Warn of episodes that go on after a later part begins."""
+    for earlier, later in pairwise(range(len(names))):
+        starts = begin[part == later]
+        over = 0 if not len(starts) else int(np.count_nonzero(end[(part >= 0) & (part <= earlier)] > starts.min()))
+        if over:
+            message = f"{counted(over, 'episode')} of earlier parts end after {names[later]!r} begins"
+            warnings.warn(f"{message}; group what overlaps with by=, or leave it out", stacklevel=3)
+
+
+def _values(data: EpisodeDataset, name: str, *, last: bool = False) -> AnyArray:
+    """`[E, ...]` the value of an entry of metadata, or the first or last row of a column, of each episode."""
     table = data.table().flat
     if name in table:
         return np.asarray(table[name])
@@ -100,7 +115,8 @@ def _values(data: EpisodeDataset, name: str) -> AnyArray:
             return np.array([str(entries.get(name)) for entries in stored])
         known = list(dict.fromkeys([*table, *(key for entries in stored for key in entries), *data.spec]))
         raise ArgumentError(f"no metadata and no column {name!r}{suggestion(name, known)}; there are {known}")
-    first = data.source.rows(data.spec[name].align)[index]
+    bounds = data.source.rows(data.spec[name].align)
+    first = bounds[index + 1] - 1 if last else bounds[index]
     order = np.arange(len(index))
     rows = data.source.read([name], Selection(order * 0, first, order * 0 + 1, order, (len(order), 1)))[name]
     if isinstance(rows, Ragged):
