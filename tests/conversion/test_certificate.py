@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.conversion.certificate import Certificate, digest, path_of, ssim, verify
+from penstock.conversion import certificate as certificates
+from penstock.conversion.certificate import Certificate, ColumnDigests, digest, path_of, verify
+from penstock.conversion.similarity import ssim
 from penstock.core.ragged import Ragged
 from penstock.errors import DataError, FormatError
 from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
@@ -113,6 +115,34 @@ def test_changes_are_noticed_later(make: Make, tmp_path: Path) -> None:
         ]
         with pytest.raises(DataError, match="of 6 episodes, got one of 2"):
             list(verify(stored, target.source, make(lengths=(1, 2)).source))
+
+
+@pytest.mark.parametrize(
+    ("ranges", "message"),
+    [(100, "1 episode, the first is 5"), (4, "1 range of 2 episodes, the first is episodes 4 to 5")],
+)
+def test_a_certificate_of_many_episodes_names_ranges(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranges: int, message: str
+) -> None:
+    monkeypatch.setattr(certificates, "RANGES", ranges)
+    data = make(None)
+    assert len(data) > 5
+    penstock.convert(data, tmp_path / "out")
+    monkeypatch.setattr(certificates, "RANGES", 4096)  # what was written says how it was made
+    stored = Certificate.read(tmp_path / "out")
+    with penstock.open(tmp_path / "out") as target:
+        assert list(verify(stored, target.source, data.source)) == []
+        for path, field in target.spec.items():
+            if path == "rewards":
+                file = tmp_path / "out/segments/0/rewards.values"
+                raw = bytearray(file.read_bytes())
+                raw[int(target.source.offsets[5]) * field.row_bytes] ^= 1
+                file.write_bytes(raw)
+    with penstock.open(tmp_path / "out") as target:
+        assert list(verify(stored, target.source)) == [f"target: rewards has other values in {message}"]
+    forged = {"digest": "00", "episodes": "", "episodes_of_a_range": 0}
+    with pytest.raises(ValueError, match="at least one episode"):
+        ColumnDigests.from_json(forged)
 
 
 def test_a_killed_conversion_has_no_certificate(make: Make, tmp_path: Path) -> None:

@@ -3,9 +3,10 @@
 Each column of each episode has a digest of its values in a canonical form: little-endian, C-contiguous, with dtype and
 row shape; ragged rows with their lengths. Digests of the source are made of what the source returns when it is read
 again, digests of the target of what the reopened target returns. So neither the writer nor memory of the conversion can
-make them equal. The file has one digest for each column, of the digests of its episodes, and the first 4 bytes of each
-of these, which name the episode if the column differs later. A certificate is written at the end, in one step: a
-conversion that was killed has none.
+make them equal. The file has one digest for each column, of the digests of its episodes. To name what differs later, it
+also has the first 4 bytes of the digest of each episode, or of the digests of each range of episodes, of at most
+`RANGES` ranges: so a column takes 22 kB at most, however many episodes there are. A certificate is written at the end,
+in one step: a conversion that was killed has none.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 
 from penstock.conversion.draft import ASKED, Draft
 from penstock.conversion.report import Note
+from penstock.conversion.similarity import psnr, ssim
 from penstock.core.arrays import AnyArray, ByteArray
 from penstock.core.columns import under
 from penstock.core.frames import is_picture
@@ -42,10 +44,10 @@ Side = Literal["target", "source"]
 Status = Literal["equal", "changed", "lossy", "filled", "dropped", "left out", "different"]
 
 DIGEST_BYTES = 16
-START_BYTES = 4  # of the digest of each episode in a certificate
+START_BYTES = 4  # of the digest of each episode, or range of episodes, in a certificate
+RANGES = 4096  # of episodes at most
 SUFFIX = ".certificate.json"
 VERSION = 1
-WINDOW = 8  # pixels of a side of the squares that the structural similarity compares
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +56,8 @@ class ColumnDigests:
 
     Args:
         whole: 16 bytes, the digest of the digests of all episodes.
-        starts: `[E, 4]` uint8, the first bytes of the digest of each episode.
+        starts: `[ranges, 4]` uint8, the first bytes of the digest of each range of episodes.
+        episodes: Episodes of a range; the last one may have fewer. The default is 1: each episode has a digest.
 
     Example:
         >>> found = ColumnDigests.of([digest(np.zeros(2)), digest(np.ones(3))])
@@ -64,6 +67,7 @@ class ColumnDigests:
 
     whole: bytes
     starts: ByteArray
+    episodes: int = 1
 
     @classmethod
     def of(cls, digests: Sequence[bytes]) -> ColumnDigests:
@@ -72,31 +76,58 @@ class ColumnDigests:
         Args:
             digests: Result of `digest` for each episode.
         """
-        row_digests = b"".join(digests)
-        whole = hashlib.blake2b(row_digests, digest_size=DIGEST_BYTES).digest()
-        return cls(whole, np.frombuffer(row_digests, np.uint8).reshape(-1, DIGEST_BYTES)[:, :START_BYTES].copy())
+        return cls.joined(b"".join(digests))
 
-    def others(self, other: ColumnDigests) -> list[int]:
-        """Return the numbers of the episodes whose digests begin differently.
+    @classmethod
+    def joined(cls, digests: bytes | bytearray, episodes: int | None = None) -> ColumnDigests:
+        """Make one from the digests of the episodes, one behind the other.
+
+        Args:
+            digests: 16 bytes an episode.
+            episodes: Episodes of a range. The default is None: as few as make `RANGES` ranges at most.
+        """
+        whole = hashlib.blake2b(digests, digest_size=DIGEST_BYTES).digest()
+        episodes = episodes or max(-(-len(digests) // (RANGES * DIGEST_BYTES)), 1)
+        rows = np.frombuffer(bytes(digests), np.uint8).reshape(-1, DIGEST_BYTES)
+        if episodes > 1:
+            step = episodes * DIGEST_BYTES
+            ranges = (digests[first : first + step] for first in range(0, len(digests), step))
+            of_ranges = b"".join(hashlib.blake2b(each, digest_size=DIGEST_BYTES).digest() for each in ranges)
+            rows = np.frombuffer(of_ranges, np.uint8).reshape(-1, DIGEST_BYTES)
+        return cls(whole, rows[:, :START_BYTES].copy(), episodes)
+
+    def difference(self, other: ColumnDigests) -> str:
+        """Return which episodes have other digests, in words.
 
         Args:
             other: Digests of as many episodes.
         """
-        return np.flatnonzero((self.starts != other.starts).any(axis=1)).tolist()
+        places = np.flatnonzero((self.starts != other.starts).any(axis=1)).tolist()
+        if not places:
+            return "an episode"
+        if self.episodes == 1:
+            return f"{counted(len(places), 'episode')}, the first is {places[0]}"
+        first = places[0] * self.episodes
+        ranges = f"{counted(len(places), 'range')} of {self.episodes} episodes"
+        return f"{ranges}, the first is episodes {first} to {first + self.episodes - 1}"
 
-    def to_json(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, Any]:
         """Return plain data: the digest in hexadecimal digits, and the first bytes as base64."""
-        return {"digest": self.whole.hex(), "episodes": base64.b64encode(self.starts.tobytes()).decode()}
+        stated = {"digest": self.whole.hex(), "episodes": base64.b64encode(self.starts.tobytes()).decode()}
+        return stated if self.episodes == 1 else {**stated, "episodes_of_a_range": self.episodes}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, str]) -> ColumnDigests:
+    def from_json(cls, data: Mapping[str, Any]) -> ColumnDigests:
         """Make one from the output of `to_json`.
 
         Args:
             data: Output of `to_json`.
         """
         starts = np.frombuffer(base64.b64decode(data["episodes"]), np.uint8).reshape(-1, START_BYTES)
-        return cls(bytes.fromhex(data["digest"]), starts)
+        episodes = int(data.get("episodes_of_a_range", 1))
+        if episodes < 1:
+            raise ValueError(f"expected ranges of at least one episode, got {episodes}")
+        return cls(bytes.fromhex(data["digest"]), starts, episodes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,48 +304,6 @@ def digest(values: Array) -> bytes:
     return state.digest()
 
 
-def psnr(one: ByteArray, other: ByteArray) -> float:
-    """Return the peak signal-to-noise ratio of pictures in dB; infinite for equal ones.
-
-    Example:
-        >>> round(psnr(np.zeros((2, 8, 8), np.uint8), np.ones((2, 8, 8), np.uint8)), 2)
-        48.13
-    """
-    error = float(np.mean(np.square(one.astype(np.float64) - other.astype(np.float64)))) if one.size else 0.0
-    return math.inf if error == 0 else 10 * math.log10(255**2 / error)
-
-
-def ssim(one: ByteArray, other: ByteArray) -> float:
-    """Return the mean structural similarity of pictures (Wang et al., 2004), over squares of 8 x 8 pixels.
-
-    Args:
-        one: `[n, height, width]` or `[n, height, width, channels]` uint8.
-        other: The same shape.
-
-    Example:
-        >>> frames = np.arange(256, dtype=np.uint8).reshape(1, 16, 16)
-        >>> ssim(frames, frames), ssim(frames, 255 - frames) < 0
-        (1.0, True)
-    """
-    n, height, width = one.shape[:3]
-    rows, cols = height // WINDOW, width // WINDOW
-
-    def squares(frames: ByteArray) -> AnyArray:
-        whole = frames.reshape(n, height, width, -1)[:, : rows * WINDOW, : cols * WINDOW].astype(np.float64)
-        return np.moveaxis(whole.reshape(n, rows, WINDOW, cols, WINDOW, -1), (2, 4), (-2, -1))
-
-    if not rows or not cols or not n:
-        return 1.0 if np.array_equal(one, other) else 0.0
-    a, b = squares(one), squares(other)
-    mean_a, mean_b = a.mean((-2, -1)), b.mean((-2, -1))
-    var_a, var_b = a.var((-2, -1)), b.var((-2, -1))
-    both = (a * b).mean((-2, -1)) - mean_a * mean_b
-    c1, c2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
-    ratio: AnyArray = (2 * mean_a * mean_b + c1) * (2 * both + c2)
-    similarity: AnyArray = ratio / ((mean_a**2 + mean_b**2 + c1) * (var_a + var_b + c2))
-    return float(similarity.mean())
-
-
 class _Column:
     """Comparison of one column of the target with what it should be, episode by episode."""
 
@@ -323,18 +312,19 @@ class _Column:
         self._origin = origin
         self._status: Status = "filled" if level == "filled" else "changed" if change else "equal"
         self._change = change
-        self._source: list[bytes] = []
-        self._target: list[bytes] = []
+        self._source = bytearray()
+        self._target = bytearray()
         self._psnr = math.inf
         self._ssim = 1.0
         self._different = ""
 
     def add(self, episode: int, stored: Array | None, expected: Array, read: Array) -> None:
         """Compare the values read from the target with the expected ones; `stored` has the values of the source."""
-        if stored is not None:
-            self._source.append(digest(stored))
-        self._target.append(digest(read))
-        if self._target[-1] == (self._source[-1] if expected is stored else digest(expected)):
+        before = b"" if stored is None else digest(stored)
+        after = digest(read)
+        self._source += before
+        self._target += after
+        if after == (before if expected is stored else digest(expected)):
             return
         if isinstance(expected, Ragged) or isinstance(read, Ragged) or expected.shape != read.shape:
             self._different = self._different or f"episode {episode}: {_shape(expected)} became {_shape(read)}"
@@ -355,8 +345,8 @@ class _Column:
             "different": self._different,
             "psnr": self._psnr,
             "ssim": self._ssim,
-            "source": b"".join(self._source),
-            "target": b"".join(self._target),
+            "source": bytes(self._source),
+            "target": bytes(self._target),
         }
 
     def extend(self, state: Mapping[str, Any]) -> None:
@@ -366,17 +356,17 @@ class _Column:
         self._different = self._different or state["different"]
         self._psnr = min(self._psnr, state["psnr"])
         self._ssim = min(self._ssim, state["ssim"])
-        self._source += _digests(state["source"])
-        self._target += _digests(state["target"])
+        self._source += state["source"]
+        self._target += state["target"]
 
     def certificate(self) -> ColumnCertificate:
         """The certificate of the column."""
         status: Status = "different" if self._different else self._status
         lossy = (self._psnr, self._ssim) if status == "lossy" else (None, None)
-        source = ColumnDigests.of(self._source) if self._source else None
+        source = ColumnDigests.joined(self._source) if self._source else None
         change = self._different or self._change
         return ColumnCertificate(
-            self._column, self._origin, status, change, source, ColumnDigests.of(self._target), *lossy
+            self._column, self._origin, status, change, source, ColumnDigests.joined(self._target), *lossy
         )
 
 
@@ -526,8 +516,8 @@ def certified_columns(certificate: Certificate, side: Side) -> dict[str, ColumnD
     }
 
 
-def digests_of(certificate: Certificate, side: Side, opened: EpisodeDataset, episodes: range) -> dict[str, list[bytes]]:
-    """Return the digests of some episodes by column, of the columns that the certificate has.
+def digests_of(certificate: Certificate, side: Side, opened: EpisodeDataset, episodes: range) -> dict[str, bytearray]:
+    """Return the digests of some episodes, one behind the other, by column, of the columns that the certificate has.
 
     Args:
         certificate: The certificate.
@@ -536,10 +526,10 @@ def digests_of(certificate: Certificate, side: Side, opened: EpisodeDataset, epi
         episodes: Numbers of episodes.
     """
     paths = sorted(certified_columns(certificate, side).keys() & opened.spec.keys())
-    digests: dict[str, list[bytes]] = {path: [] for path in paths}
+    digests = {path: bytearray() for path in paths}
     for episode in opened.episodes_at(episodes):
         for path in paths:
-            digests[path].append(digest(episode.columns[path]))
+            digests[path] += digest(episode.columns[path])
     return digests
 
 
@@ -551,7 +541,7 @@ def check_episodes(certificate: Certificate, side: Side, opened: EpisodeDataset)
 
 
 def compare_digests(
-    certificate: Certificate, side: Side, opened: EpisodeDataset, digests: Mapping[str, list[bytes]]
+    certificate: Certificate, side: Side, opened: EpisodeDataset, digests: Mapping[str, bytearray]
 ) -> Iterator[str]:
     """Yield what is no longer as the certificate says.
 
@@ -559,19 +549,18 @@ def compare_digests(
         certificate: The certificate.
         side: What `opened` is in the certificate.
         opened: The dataset.
-        digests: Digests of all its episodes, by column.
+        digests: Digests of all its episodes by column, as `digests_of` returns them.
     """
     columns = certified_columns(certificate, side)
     if missing := sorted(columns.keys() - opened.spec.keys()):
         yield f"{side}: expected the columns {missing}, got none"
     for path, each in digests.items():
-        now = ColumnDigests.of(each)
-        if now.starts.shape != columns[path].starts.shape:
-            yield f"{side}: expected digests of {len(each)} episodes of {path}, got {len(columns[path].starts)}"
-        elif now.whole != columns[path].whole:
-            episodes = columns[path].others(now)
-            first = f"{counted(len(episodes), 'episode')}, the first is {episodes[0]}" if episodes else "an episode"
-            yield f"{side}: {path} has other values in {first}"
+        stated = columns[path]
+        now = ColumnDigests.joined(each, stated.episodes)
+        if now.starts.shape != stated.starts.shape:
+            yield f"{side}: expected {len(now.starts)} digests of {path}, got {len(stated.starts)}"
+        elif now.whole != stated.whole:
+            yield f"{side}: {path} has other values in {stated.difference(now)}"
 
 
 def _column(path: str, draft: Draft, notes: Sequence[Note]) -> _Column:
@@ -583,11 +572,6 @@ def _column(path: str, draft: Draft, notes: Sequence[Note]) -> _Column:
     if level == "adapted" and change == f"renamed to {path}":
         level = ""
     return _Column(path, origin if level != "filled" else None, level, change)
-
-
-def _digests(joined: bytes) -> list[bytes]:
-    """The digests of episodes, which are joined in the state of a comparison."""
-    return [joined[i : i + DIGEST_BYTES] for i in range(0, len(joined), DIGEST_BYTES)]
 
 
 def _identity(source: Source, episodes: int, steps: int) -> dict[str, Any]:

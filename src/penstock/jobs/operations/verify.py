@@ -9,7 +9,6 @@ from typing import Any
 from typing_extensions import override
 
 from penstock.conversion.certificate import (
-    DIGEST_BYTES,
     Certificate,
     Side,
     check_episodes,
@@ -61,17 +60,16 @@ class VerifyOperation(Operation):
         by_side = {
             side: digests_of(self._certificate, side, one, range(first, last)) for side, one in self._opened.items()
         }
-        return pack({side: {path: b"".join(each) for path, each in by.items()} for side, by in by_side.items()})
+        return pack({side: {path: bytes(each) for path, each in by.items()} for side, by in by_side.items()})
 
     @override
     def finish(self, results: Iterable[bytes]) -> list[str]:
-        digests: dict[Side, dict[str, list[bytes]]] = {side: {} for side in self._opened}
+        digests: dict[Side, dict[str, bytearray]] = {side: {} for side in self._opened}
         for result in results:
             by_side: dict[Side, dict[str, bytes]] = unpack(result)
             for side, by_column in by_side.items():
-                for path, raw in by_column.items():
-                    each = [raw[i : i + DIGEST_BYTES] for i in range(0, len(raw), DIGEST_BYTES)]
-                    digests[side].setdefault(path, []).extend(each)
+                for path, joined in by_column.items():
+                    digests[side].setdefault(path, bytearray()).extend(joined)
         return [
             message
             for side, opened in self._opened.items()
