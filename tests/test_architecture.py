@@ -218,6 +218,7 @@ def test_a_line_assigns_related_values_only() -> None:
         ("a, b, c = c, a, b", False),
         ("a, b = 1, 2", False),
         ("a, b, c = x[0], x[1], x[2]", False),
+        ("a, b, c = x[0], x[1], y[2]", True),
     ],
 )
 def test_crowded_lines_are_found(line: str, crowded: bool) -> None:

@@ -55,3 +55,11 @@ def test_files_that_share_lines_are_pairs() -> None:
 def test_retired_names_are_counted_where_they_are_bound() -> None:
     file = MEASURES["measured"]("def read(at):\n    found, rows = at, 1\n    return [held for held in found]\n")
     assert file.retired == ("1: at", "2: found", "3: held")
+
+
+def test_broken_limits_are_named() -> None:
+    crowded = MEASURES["measured"]("a, b, c = 1, 2, 3\n")
+    assert MEASURES["broken_limits"]({"a.py": crowded}) == ["src/penstock/a.py: 1 lines with three assignments"]
+    typed = MEASURES["measured"]("def f(x: Any) -> Any: ...\n" * 30)
+    assert MEASURES["broken_limits"]({"kernels/a.py": typed}) == ["src/penstock/kernels/a.py: uses `Any` 60 times"]
+    assert MEASURES["broken_limits"]({"plan/a.py": typed}) == []

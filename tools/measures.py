@@ -1,7 +1,7 @@
 """Check plain English and print the measures of readability as one table: `python tools/measures.py`.
 
 It runs `tools/plain.py`, reads `src/penstock` as text, and starts Python to time an import. Findings of
-`tools/plain.py` and too many retired names fail it.
+`tools/plain.py`, too many retired names, too many `Any` in kernels and crowded lines fail it.
 `tests/test_architecture.py` has the other limits. Cost: 3 to 5 s.
 """
 
@@ -26,6 +26,7 @@ IMPORTS = 3  # the fastest of so many imports counts
 # Names that say what was done to a value, or where, but not what it is. `docs/decisions.md` has better ones.
 RETIRED = {"at", "checked", "found", "held", "joined", "made", "told"}
 MOST_RETIRED = 12
+MOST_ANY = 60  # in all kernels: numba's and LLVM's objects have no types
 LONG_FUNCTION = 60  # lines of a function, without its docstring, above which it counts as long
 LONG_FILE = 500
 FEW_WORDS = 4  # a docstring of so many words or fewer says no more than the name
@@ -192,7 +193,7 @@ def table(files: dict[str, FileMeasures], phrases: str) -> list[tuple[str, str]]
         ("phrases per 1,000 words", f"{phrases}; the limit is 1.0"),
         ("names such as `found` and `held`", f"{retired}; the limit is {MOST_RETIRED}"),
         ("public class names used twice", f"{sum(n > 1 for n in public.values())} of {len(public):,}"),
-        ("`Any` in kernels", f"{anys}; the limit is 60"),
+        ("`Any` in kernels", f"{anys}; the limit is {MOST_ANY}"),
         ("lines with three assignments", f"{crowded}; the limit is 0"),
         (f"functions above {LONG_FUNCTION} lines", f"{long_functions} of {len(functions):,}"),
         ("longest function", f"{longest_function}, {functions[longest_function]} lines without its docstring"),
@@ -206,6 +207,26 @@ def table(files: dict[str, FileMeasures], phrases: str) -> list[tuple[str, str]]
         ("README", f"{readme} lines; the limit is 150"),
         ("import penstock", f"{import_milliseconds():.0f} ms"),
     ]
+
+
+def broken_limits(files: dict[str, FileMeasures]) -> list[str]:
+    """Return a line for each place that breaks a limit of names, of `Any` in kernels or of assignments in a line.
+
+    Args:
+        files: Measures by name.
+    """
+    wrong = [
+        f"src/penstock/{name}: {each.crowded} lines with three assignments"
+        for name, each in files.items()
+        if each.crowded
+    ]
+    kernels = {name: each.anys for name, each in files.items() if "kernels" in Path(name).parts and each.anys}
+    if sum(kernels.values()) >= MOST_ANY:
+        wrong += [f"src/penstock/{name}: uses `Any` {n} times" for name, n in kernels.items()]
+    if sum(len(each.retired) for each in files.values()) > MOST_RETIRED:
+        places = [(name, place) for name, each in files.items() for place in each.retired]
+        wrong += [f"src/penstock/{name}:{place}: name it after its contents" for name, place in places]
+    return wrong
 
 
 def main() -> int:
@@ -223,12 +244,9 @@ def main() -> int:
     for name, value in table(files, f"{rate} of {int(words):,} words"):
         print(f"{name:36} {value}")
     print(f"{'measured in':36} {time.perf_counter() - begin:.1f} s")
-    if sum(len(each.retired) for each in files.values()) > MOST_RETIRED:
-        for name, each in files.items():
-            for place in each.retired:
-                print(f"src/penstock/{name}:{place}: name it after its contents", file=sys.stderr)
-        return 1
-    return 0
+    wrong = broken_limits(files)
+    print(*wrong, sep="\n", end="\n" if wrong else "", file=sys.stderr)
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":
