@@ -104,9 +104,15 @@ def package_of(module: str) -> str:
 ROWS = {package: SEES.get(package, FILE_FORMAT) for package in set(map(package_of, MODULES)) - SEE_ALL - {""}}
 
 
+@functools.cache
+def nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """A node and all below it. Each file and function of the package is walked once for all tests of this file."""
+    return tuple(ast.walk(tree))
+
+
 def own_imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """Every module of ours that is imported anywhere below `tree`, with its line."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -128,7 +134,7 @@ def parsed(file: Path) -> ast.Module:
 
 
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return (node for node in nodes(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def test_every_package_has_a_row_and_every_row_a_package() -> None:
@@ -187,7 +193,7 @@ def test_frozen_dataclasses_are_frozen() -> None:
         for file in FILES
         if module_of(file) != "penstock.core.frozen"
         for function in functions(parsed(file))
-        for node in ast.walk(function)
+        for node in nodes(function)
         if isinstance(node, ast.Call)
         and (
             ast.unparse(node.func) == "object.__setattr__"
@@ -204,7 +210,7 @@ def test_a_line_assigns_related_values_only() -> None:
     crowded = [
         f"{file.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}"
         for file in FILES
-        for node in ast.walk(parsed(file))
+        for node in nodes(parsed(file))
         if is_crowded(node)
     ]
     assert crowded == []
@@ -251,7 +257,7 @@ def test_kernels_are_typed() -> None:
     files = [file for file in FILES if "kernels" in file.relative_to(PACKAGE).parts]
     used = {
         file.relative_to(ROOT).as_posix(): sum(
-            isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(parsed(file))
+            isinstance(node, ast.Name) and node.id == "Any" for node in nodes(parsed(file))
         )
         for file in files
     }
@@ -275,7 +281,7 @@ FILE_EXCEPTIONS = {
 
 def file_calls(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """Every use of a module or function by which files are owned by hand, with its line."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names if alias.name in FILE_MODULES)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -325,7 +331,7 @@ def test_background_threads_and_counts_of_cores_are_in_flow() -> None:
     found: dict[str, set[str]] = {}
     for file in FILES:
         names = {
-            ast.unparse(node.func).rpartition(".")[2] for node in ast.walk(parsed(file)) if isinstance(node, ast.Call)
+            ast.unparse(node.func).rpartition(".")[2] for node in nodes(parsed(file)) if isinstance(node, ast.Call)
         }
         if package_of(module_of(file)) != "flow" and (used := names & THREAD_CALLS):
             found[file.relative_to(PACKAGE).as_posix()] = used
@@ -344,7 +350,7 @@ READ_HERE = {
 
 def local_reads(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """Every call that reads a file by its path, with its line. Remote files would read as zeros."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if not isinstance(node, ast.Call):
             continue
         called = ast.unparse(node.func)
@@ -377,7 +383,7 @@ def test_local_reads_are_found(call: str) -> None:
 
 def docstring_lines(node: ast.AST) -> int:
     """How many lines the docstrings of a tree take."""
-    firsts = [n.body[0] for n in ast.walk(node) if isinstance(n, DOCUMENTED) and n.body and ast.get_docstring(n)]
+    firsts = [n.body[0] for n in nodes(node) if isinstance(n, DOCUMENTED) and n.body and ast.get_docstring(n)]
     return sum((first.end_lineno or 0) - first.lineno + 1 for first in firsts)
 
 
@@ -427,7 +433,7 @@ def test_help_does_not_import_the_commands() -> None:
 
 def exported(stub: Path) -> list[str]:
     """The names that a stub exports to type checkers: those imported `as` themselves."""
-    imports = (node for node in ast.walk(parsed(stub)) if isinstance(node, ast.ImportFrom))
+    imports = (node for node in nodes(parsed(stub)) if isinstance(node, ast.ImportFrom))
     return sorted(alias.name for node in imports for alias in node.names if alias.asname == alias.name)
 
 

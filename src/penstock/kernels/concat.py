@@ -169,7 +169,9 @@ def _concat(  # noqa: PLR0912 - one loop, no calls to pay for
     if length.shape[1] == 1:
         return _concat_one(length, capacity[0], align, most, head, whole, aside, index, begin, size)
     items, axes = length.shape
-    used, done, take = room[0], room[1], room[2]
+    used = room[0]
+    done = room[1]
+    take = room[2]
     pieces = 0
     bins = 0
     in_bin = 0

@@ -110,7 +110,9 @@ def _shuffle_places(
     out: IntArray,
 ) -> None:
     """`room` is `[3, len(out)]`, and `chunk` the room of `permute_in`."""
-    place, size, cycle = room[0], room[1], room[2]
+    place = room[0]
+    size = room[1]
+    cycle = room[2]
     for i in range(len(out)):
         place[i], size[i] = (begin + i) % n, n
         cycle[i] = (begin + i) // n if endless else 0

@@ -225,7 +225,9 @@ def _count_decreasing(
     ends: Int32Array,
 ) -> tuple[IntScalar, IntScalar]:
     """A node stands for `bins` bins of equal residual and number of items."""
-    following, bins, items_in = nodes[0], nodes[1], nodes[2]
+    following = nodes[0]
+    bins = nodes[1]
+    items_in = nodes[2]
     head, tail = ends[0], ends[1]
     free, fresh = np.int64(-1), 0  # the nodes to use again, linked; and the first one never used
     total = 0
@@ -411,7 +413,10 @@ def _plan_decreasing(
     run: Narrow,
 ) -> tuple[int, int]:
     """`place`, `words`, `tops`, row 2 of `room` are zeros, and `ends` is -1."""
-    ranked, following, items_in, bin_of = room[0], room[1], room[2], room[3]
+    ranked = room[0]
+    following = room[1]
+    items_in = room[2]
+    bin_of = room[3]
     items = len(length)
     runs = _sort_into(length, capacity, place, local, run)
     if runs < 0:
