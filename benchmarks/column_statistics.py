@@ -102,6 +102,7 @@ def main() -> None:
         each.append(1e9 * peer / part.size)
         short = "_".join(re.findall(r"\w+", name))
         figures.record(f"{short}.reading", reading / counting, "x")
+        figures.record(f"{short}.reading_cpu", each[0] / each[1], "x")
         figures.record(f"{short}.cpu", each[1] / 1e9, "s")
         figures.record(f"{short}.numpy", each[2] / each[1], "x")
         speeds = (f"{megabytes / reading:,.0f}", f"{megabytes / counting:,.0f}", f"{100 * reading / counting:.0f} %")
