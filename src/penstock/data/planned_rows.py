@@ -131,5 +131,5 @@ def source_name(source: Source) -> str:
         >>> source_name(penstock.from_arrays({"x": [1]}, lengths=[1]).source)
         'MemorySource'
     """
-    places = (getattr(source, name, None) for name in ("path", "folder"))
+    places = (getattr(source, name, None) for name in ("location", "path", "folder"))
     return next((str(place) for place in places if isinstance(place, str | Path)), type(source).__name__)

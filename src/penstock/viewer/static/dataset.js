@@ -1,9 +1,10 @@
 // A dataset: what it is, what is wrong with it, and its episodes as a table that can be sorted and filtered.
 
-import { json, element, short, address } from "./net.js";
+import { json, element, short, address, remember } from "./net.js";
 import { drawHistogram } from "./curves.js";
 
 const PAGE = 50;
+const LONG = 200; // characters of a value of the metadata
 // Orders that put first what is worth a look: a column, whether the largest comes first, and what that means.
 const LOOKS = [["findings", "1", "most findings"], ["novelty", "1", "least like the others"], ["jerk", "1", "jerkiest"], ["stillness", "1", "stillest"],
   ["total_steps", "", "shortest"], ["total_steps", "1", "longest"], ["return", "", "lowest return"], ["return", "1", "highest return"]];
@@ -55,7 +56,7 @@ export async function datasetPage(page, name, options) {
   };
 
   async function refresh() {
-    history.replaceState(null, "", address(`#/${encodeURIComponent(name)}`, { where: state.where, sort: state.sort, descending: state.descending }));
+    remember(`#/${encodeURIComponent(name)}`, { where: state.where, sort: state.sort, descending: state.descending });
     try {
       const found = await json(`${api}/episodes`, { ...state, limit: PAGE, column: "" });
       if (left) return;
@@ -132,8 +133,13 @@ function columnTable(columns) {
 }
 
 function facts(entries) {
-  const rows = Object.entries(entries).filter(([, value]) => value).map(([key, value]) => element("tr", {}, element("th", {}, key), element("td", { class: "wide" }, value)));
+  const rows = Object.entries(entries).filter(([, value]) => value).map(([key, value]) => element("tr", {}, element("th", {}, key), element("td", { class: "wide" }, folded(value))));
   return element("div", { class: "scroll" }, element("table", {}, element("tbody", {}, ...rows)));
+}
+
+// Long text opens by a click.
+function folded(text) {
+  return text.length <= LONG ? text : element("details", {}, element("summary", {}, `${text.slice(0, LONG - 40)}...`), text);
 }
 
 function findingTable(name, report) {

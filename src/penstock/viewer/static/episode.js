@@ -3,7 +3,7 @@
 // The row is the only state of the page. Keys, the slider, the mouse on a curve and the clock set it; pictures and
 // cursors follow. The address follows when the row rests, because browsers limit how often it may change.
 
-import { json, element, address } from "./net.js";
+import { json, element, address, remember } from "./net.js";
 import { drawTimeline } from "./curves.js";
 import { curatePanel } from "./curate.js";
 import { episodeSide } from "./side.js";
@@ -51,7 +51,7 @@ export async function episodePage(page, name, number, options) {
     for (const each of sides) each.show(state.row);
     timeline();
     clearTimeout(resting);
-    resting = setTimeout(() => history.replaceState(null, "", address(`${place}/${number}`, { row: state.row, with: other })), REST);
+    resting = setTimeout(() => remember(`${place}/${number}`, { row: state.row, with: other }), REST);
   }
 
   function timeline() {

@@ -37,6 +37,12 @@ export function address(path, query = {}) {
   return path + (given.length ? "?" + new URLSearchParams(given) : "");
 }
 
+// Keep the state of a page in its address. If the user has just gone on to another page, its address stays.
+export function remember(path, query) {
+  const shown = decodeURIComponent(location.hash.split("?")[0]);
+  if (shown === decodeURIComponent(path)) history.replaceState(null, "", address(path, query));
+}
+
 // An element with attributes, listeners (onclick and so on) and children. Text is never parsed as HTML.
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);

@@ -1,7 +1,7 @@
 // What a loader will serve: batches as lines of samples, layout, shares and mixing. Drawings come from the server, which
 // makes the same ones for notebooks; the page adds what is under the mouse, and the way from a sample to its episode.
 
-import { json, send, element, address, drawing } from "./net.js";
+import { json, send, element, drawing, remember } from "./net.js";
 
 const KINDS = { batches: "Batches: a line is a batch, a cell is a sample", layout: "Layout: a line is a sample, a bar is a sequence, gray is padding" };
 
@@ -19,7 +19,7 @@ export async function planPage(page, options) {
   }
 
   function draw() {
-    history.replaceState(null, "", address("#plan", { position: state.position, by: state.by }));
+    remember("#plan", { position: state.position, by: state.by });
     const line = element("p", { class: "dim", id: "sample", "aria-live": "polite" }, "Point at a sample. Keys: ← → ↑ ↓ choose one, Enter opens it, n p next and earlier batches.");
     const grid = drawing(shown.drawings[`batches_${state.by}`]);
     grid.setAttribute("tabindex", "0");
@@ -89,7 +89,7 @@ export async function planPage(page, options) {
       ...(shown.width > 1 ? [element("h2", {}, KINDS.layout), element("div", { class: "panel" }, drawing(shown.drawings[`layout_${state.by}`]))] : []),
       ...(shown.shares.length ? [element("h2", {}, "Shares of the mix over the epoch"), element("div", { class: "panel" }, drawing(shown.drawings.shares)), shareTable(shown.shares)] : []),
       ...(shown.drawings.mixing ? [element("h2", {}, "Mixing: pairs from one episode, by their distance in the order"), element("div", { class: "panel" }, drawing(shown.drawings.mixing))] : []),
-      ...(shown.mixing ? [mixingTable(shown.mixing)] : []),
+      ...(shown.mixing?.chance ? [mixingTable(shown.mixing)] : []),
       element("h2", {}, "Speed"), speed());
   }
 

@@ -63,7 +63,7 @@ function bar(each, longest, part) {
   for (const [name, value] of Object.entries({ viewBox: "0 0 400 14", preserveAspectRatio: "none", role: "img", "aria-label": `${each.steps} steps`, class: "spans" })) svg.setAttribute(name, value);
   const scale = 400 / longest;
   if (each.steps) rect({ x: 0, y: 4, width: each.steps * scale, height: 6, fill: "currentColor", "fill-opacity": 0.18 });
-  for (const [step, rows] of each.spans) rect({ x: Math.max(step, 0) * scale, y: 1, width: Math.max(rows * scale, 2), height: 12, class: `color${part % 12}` });
+  for (const [step, rows] of each.spans) rect({ x: Math.max(step, 0) * scale, y: 1, width: Math.max(rows * scale, 2), height: 12, class: `color${part % 12}`, "fill-opacity": 0.6 });
   return svg;
 }
 
