@@ -85,6 +85,28 @@ def test_the_pages_of_a_format(page: Any, real: ViewerServer, name: str) -> None
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
+@pytest.mark.parametrize("page", ["light"], indirect=True)
+def test_an_episode_without_steps(page: Any, tmp_path: Path) -> None:
+    columns = {"rewards": np.zeros(2), "camera": np.zeros((2, 9, 9, 3), np.uint8)}
+    penstock.convert(penstock.from_arrays(columns, lengths=[0, 2]), tmp_path / "short", certificate=False)
+    with ViewerServer([str(tmp_path / "short")]) as server:
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        try:
+            page.goto(server.address + "#/short/0")
+            page.wait_for_selector("#row:has-text('step 0 of 0')")
+            page.keyboard.press("ArrowRight")
+            page.keyboard.press("+")
+            page.wait_for_selector(".curve canvas")
+            page.keyboard.press("n")
+            page.wait_for_selector(".cameras canvas[data-row='0']")
+            page.wait_for_selector(".constants:has-text('rewards')")
+        finally:
+            page.goto("about:blank")
+            server.stop()
+            thread.join()
+
+
 def test_a_driving_scene_follows_the_row(page: Any, real: ViewerServer) -> None:
     page.goto(real.address + "#/l5kit/0?row=120")
     page.wait_for_selector("canvas.scene[data-row='120']")

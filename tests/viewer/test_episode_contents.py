@@ -62,6 +62,17 @@ def test_places_outside_a_space_are_marked_in_all_elements() -> None:
     assert {int(row): int(flags[row]) for row in np.flatnonzero(flags)} == {3: OUTSIDE, 9: OUTSIDE, 20: NOT_FINITE}
 
 
+def test_an_episode_without_steps_has_empty_curves() -> None:
+    columns = {"rewards": np.zeros(2), "observations": np.zeros((4, 3)), "camera": np.zeros((2, 9, 9, 3), np.uint8)}
+    contents = EpisodeContents(penstock.from_arrays(columns, lengths=[0, 2]))
+    assert contents.series(0, "rewards")[0].shape == (0, 2, 1)
+    assert contents.series(0, "observations")[0].shape == (1, 2, 3)
+    assert contents.cameras_of(0) == [{"path": "camera", "rows": 0, "chunk": 32}]
+    assert contents.encoded(0, "camera", 0, 0) == []
+    with pytest.raises(ArgumentError):
+        contents.chunk(0, "camera", 0)
+
+
 def frames_of(content: bytes) -> list[np.ndarray]:
     (count,) = struct.unpack_from("<I", content)
     sizes = struct.unpack_from(f"<{count}I", content, 4)

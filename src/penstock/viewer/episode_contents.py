@@ -21,7 +21,7 @@ from penstock.core.frames import pictures
 from penstock.core.selection import Selection
 from penstock.core.spec import Field
 from penstock.data.dataset import EpisodeDataset
-from penstock.doctor.block import any_value, is_camera, is_clock
+from penstock.doctor.block import any_value, flattened, is_camera, is_clock
 from penstock.doctor.rows import spaces_of
 from penstock.domains.driving.map import MapAPI
 from penstock.errors import ArgumentError, suggestion
@@ -116,7 +116,7 @@ class EpisodeContents:
         rows = self.rows(column, start, stop)
         flags = self._flags(column, rows)
         with np.errstate(over="ignore", invalid="ignore"):  # numbers that float32 does not have are drawn as none
-            values = rows.reshape(stop - start, -1)[:, :MOST_ELEMENTS].astype(np.float32)
+            values = flattened(rows)[:, :MOST_ELEMENTS].astype(np.float32)
         if len(values) <= max(points, 1):
             return np.stack([values, values], axis=1), flags
         cuts = np.linspace(0, len(values), max(points, 1), endpoint=False).astype(np.int64)

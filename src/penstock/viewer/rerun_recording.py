@@ -18,7 +18,7 @@ from penstock.core.arrays import AnyArray, FloatArray
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.data.dataset import EpisodeDataset
-from penstock.doctor.block import is_clock
+from penstock.doctor.block import flattened, is_clock
 from penstock.domains.driving.map import MapAPI
 from penstock.errors import require
 from penstock.files.folders import atomic_path
@@ -152,7 +152,7 @@ class _EpisodeStream:
     def _curves(self, path: str) -> None:
         field = self._data.spec[path]
         begin, end = self._data.source.episode_rows(field.align, self._number)
-        rows = self._contents.rows(path, begin, end).reshape(end - begin, -1).astype(np.float64)
+        rows = flattened(self._contents.rows(path, begin, end)).astype(np.float64)
         if field.align == "episode":
             self._document(path, str(rows[0].tolist()))
         elif len(rows) and rows.shape[1]:
