@@ -123,8 +123,10 @@ def test_archives_whose_descriptions_differ_are_warned_of(tmp_path: Path) -> Non
 
 
 @MORE_THAN_CORES
-@pytest.mark.parametrize("workers", [0, 1, 2, 5])
-@pytest.mark.parametrize("stage", ["frames", "pairs", "function"])
+@pytest.mark.parametrize(
+    ("workers", "stage"),
+    [(0, "function"), (1, "pairs"), (2, "frames"), (2, "function"), (3, "pairs"), (5, "frames")],
+)
 def test_every_sample_comes_once_from_any_number_of_workers(workers: int, stage: str) -> None:
     dataset = ILRDataset(A).shuffle(seed=1)
     if stage == "pairs":
@@ -326,16 +328,17 @@ def test_states_hold_in_other_processes(tmp_path: Path) -> None:
     """And so do datasets, which workers that are spawned are given as pickles."""
     code = (
         "import pickle, sys\n"
-        "dataset, state = pickle.load(open(sys.argv[1], 'rb'))\n"
-        "dataset.load_state_dict(state)\n"
-        "print(len(list(dataset)))"
+        "for dataset, state in pickle.load(open(sys.argv[1], 'rb')):\n"
+        "    dataset.load_state_dict(state)\n"
+        "    print(len(list(dataset)))"
     )
-    for dataset, left in ((made("frames"), 13), (ILRDataset(A).pipe(SubdatasetExtractor(n_trans=7)), 4)):
+    datasets = made("frames"), ILRDataset(A).pipe(SubdatasetExtractor(n_trans=7))
+    for dataset in datasets:
         list(itertools.islice(dataset, 3))
-        path = tmp_path / "dataset"
-        path.write_bytes(pickle.dumps((dataset, dataset.state_dict())))
-        done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
-        assert done.stdout.strip() == str(left), done.stderr
+    path = tmp_path / "datasets"
+    path.write_bytes(pickle.dumps([(dataset, dataset.state_dict()) for dataset in datasets]))
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["13", "4"], done.stderr
     assert "0x" not in made("function").state_dict()["of"]
 
 

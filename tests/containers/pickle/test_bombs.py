@@ -17,7 +17,7 @@ OBJECTS = (
     b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\x00tC\x01btR(K\x01K\x01\x85"
     b"cnumpy\ndtype\n(U\x02O8\x89\x88tR(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x3ftb\x89]"
 )
-MILLION = 10**6
+DEEPEST = 2 * 10**5  # enough to break every stack
 MANY = 10**5
 
 
@@ -26,9 +26,9 @@ def nested(opening: bytes, closing: bytes, depth: int) -> bytes:
 
 
 DEEP = {
-    "lists": (nested(b"]", b"a", MILLION), "nested more than 100 deep", UnsafeDataError),
-    "tuples": (nested(b"", b"\x85", MILLION), "nested more than 100 deep", UnsafeDataError),
-    "dicts": (nested(b"}K\x01", b"s", MILLION), "nested more than 100 deep", UnsafeDataError),
+    "lists": (nested(b"]", b"a", DEEPEST), "nested more than 100 deep", UnsafeDataError),
+    "tuples": (nested(b"", b"\x85", DEEPEST), "nested more than 100 deep", UnsafeDataError),
+    "dicts": (nested(b"}K\x01", b"s", DEEPEST), "nested more than 100 deep", UnsafeDataError),
     "101 lists": (nested(b"]", b"a", 101), "nested more than 100 deep", UnsafeDataError),
 }
 
@@ -44,12 +44,12 @@ def test_a_hundred_lists_are_fine() -> None:
 
 
 def test_marks(refuse: Refuse) -> None:
-    assert "1024 marks" in refuse(b"(" * MILLION)
-    assert "1024 marks" in refuse(nested(b"(", b"t", MILLION))
+    assert "1024 marks" in refuse(b"(" * DEEPEST)
+    assert "1024 marks" in refuse(nested(b"(", b"t", DEEPEST))
 
 
 def test_a_list_in_itself_many_times(refuse: Refuse) -> None:
-    assert "a list contains itself" in refuse(b"]" + b"2" * MILLION + b"a" * MILLION + b".")
+    assert "a list contains itself" in refuse(b"]" + b"2" * DEEPEST + b"a" * DEEPEST + b".")
 
 
 def test_object_arrays_in_object_arrays(refuse: Refuse) -> None:
@@ -74,7 +74,7 @@ def test_a_billion_laughs(make: bytes, refuse: Refuse) -> None:
 def test_a_tuple_of_tuples_that_takes_for_ever_to_hash(refuse: Refuse) -> None:
     for fill in (b"}%bNs.", b"\x8f(%b\x90.", b"(%b\x91.", b"cbuiltins\nset\n(]%batR."):
         assert "short tuples" in refuse(fill % (b"K\x01" + b"2\x86" * 60))
-    assert "short tuples" in refuse(b"}" + nested(b"", b"\x85", MILLION)[:-1] + b"Ns.")
+    assert "short tuples" in refuse(b"}" + nested(b"", b"\x85", DEEPEST)[:-1] + b"Ns.")
 
 
 def test_sharing_that_would_fill_the_memory_of_who_copies_it(refuse: Refuse) -> None:

@@ -168,11 +168,11 @@ def peak(n):
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 few = peak(128)
-print((peak(2048) - few) // 1024)
+print((peak(768) - few) // 1024)
 """
 
 
 def test_memory_is_that_of_the_buffer() -> None:
-    """512 MiB pass through a buffer of 16 MiB."""
+    """192 MiB pass through a buffer of 16 MiB."""
     done = subprocess.run([sys.executable, "-c", MEASURED], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 64
