@@ -132,6 +132,20 @@ def test_both_zeros_are_one_extreme() -> None:
     for values in ([0.0, -0.0], [-0.0, 0.0]):
         found = penstock.statistics(penstock.from_arrays({"x": values}, lengths=[1, 1]))["x"]
         assert not np.signbit([found.min, found.max]).any()
+        each, counts = found.buckets[0]
+        assert (each.tolist(), counts.tolist()) == ([0.0], [2])
+
+
+@pytest.mark.parametrize("threads", [0, 3])
+@pytest.mark.parametrize(("shape", "channel"), [((3, 16, 20), 0), ((16, 20, 4), 2), ((2, 3, 16, 16), 1)])
+def test_bytes_of_pictures_are_counted_by_channel(threads: int, shape: tuple[int, ...], channel: int) -> None:
+    """Channels before or behind the pixels, and stacks of pictures."""
+    rows = np.random.default_rng(7).integers(0, 256, (40, *shape), np.uint8)
+    found = penstock.statistics(penstock.from_arrays({"x": rows}, lengths=[10] * 4), threads=threads)["x"]
+    assert found.shape == tuple(n if i == channel else 1 for i, n in enumerate(shape))
+    planes = np.moveaxis(rows, channel + 1, 0).reshape(shape[channel], -1)
+    np.testing.assert_allclose(found.mean.ravel(), planes.mean(axis=1), rtol=1e-14)
+    assert [counts.sum() for _, counts in found.buckets] == [planes.shape[1]] * len(planes)
 
 
 @pytest.mark.parametrize("shape", [(300,), (70, 70), (3, 40, 40), (40, 40, 3)])

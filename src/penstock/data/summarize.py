@@ -247,6 +247,10 @@ class _ColumnCounter:
             )
         rows = rows[int(leaves[0]) : int(leaves[-1])]
         leaves = leaves - leaves[0]
+        if self._bytes is not None and self._channel is not None and self._channel + 2 < rows.ndim:
+            for plane, counts in zip(np.moveaxis(rows, self._channel + 1, 0), self._bytes, strict=True):
+                count_bytes(np.ascontiguousarray(plane).reshape(-1, 1), counts[None])
+            return
         if self._channel is not None:
             rows = np.moveaxis(rows, self._channel + 1, -1)
         flat = np.ascontiguousarray(rows).reshape(-1, len(self._count))
@@ -263,7 +267,7 @@ class _ColumnCounter:
     def _make_room(self, values: int, leaves: int) -> None:
         """Empty tables and limbs before they can overflow."""
         if self._values + values >= MOST_VALUES:
-            self._bins, self._values = self._counts(), 0
+            self._bins, self._values = self._counts().astype(np.int64), 0
             self._tables[:] = 0
         if self._leaves + leaves >= MOST_LEAVES:
             carry(self._sums)
@@ -272,22 +276,22 @@ class _ColumnCounter:
         self._values += values
         self._leaves += leaves
 
-    def _counts(self, others: Sequence[_ColumnCounter] = ()) -> IntArray:
-        """`[histograms, BUCKETS]` int64 counts, with those of others. Table `t` counted histogram `t % histograms`."""
-        counts = np.zeros((self._histograms, BUCKETS), np.int64)
-        for counter in (self, *others):
-            parts = [*counter._tables.reshape(-1, self._histograms, BUCKETS)]
-            for part in parts if counter._bins is None else [counter._bins, *parts]:
-                np.add(counts, part, out=counts)
-        return counts
+    def _counts(self) -> AnyArray:
+        """`[histograms, BUCKETS]` counts. Table `t` counted histogram `t % histograms`."""
+        if self._bins is None and len(self._tables) == self._histograms:
+            return self._tables
+        each = self._tables.reshape(-1, self._histograms, BUCKETS).sum(axis=0, dtype=np.int64)
+        return each if self._bins is None else each + self._bins
 
     def merge(self, other: _ColumnCounter) -> None:
         """Add what another thread counted."""
         if self._bytes is not None and other._bytes is not None:
             self._bytes += other._bytes
             return
-        self._bins, self._values = self._counts([other]), 0
-        self._tables[:] = 0
+        self._make_room(other._values, 0)
+        np.add(self._tables, other._tables, out=self._tables)
+        if other._bins is not None:
+            self._bins = other._bins if self._bins is None else self._bins + other._bins
         for mine, theirs in ((self._sums, other._sums), (self._squares, other._squares)):
             carry(mine)
             carry(theirs)
@@ -334,14 +338,18 @@ class _ColumnCounter:
         )
 
 
-def _bucket_values(table: IntArray) -> tuple[AnyArray, IntArray]:
+def _bucket_values(table: AnyArray) -> tuple[AnyArray, IntArray]:
     """The value of each bucket that counted something, increasing, and its count. Both zeros are one value."""
     keys = np.flatnonzero(table)
+    positive = int(keys.searchsorted(BUCKETS // 2))  # how many have no sign
+    keys = np.concatenate([keys[positive:][::-1], keys[:positive]])  # a negative number is less with a greater key
     values = (keys.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    values, place = np.unique(values + 0.0, return_inverse=True)
-    counts = np.zeros(len(values), np.int64)
-    np.add.at(counts, place, table[keys])
-    return values, counts
+    counts = table[keys].astype(np.int64)
+    if np.count_nonzero(values == 0) == 2:
+        first = int(np.argmax(values == 0))
+        counts[first + 1] += counts[first]
+        values, counts = np.delete(values, first), np.delete(counts, first)
+    return values + 0.0, counts
 
 
 def _numeric(dtype: np.dtype[Any]) -> bool:
