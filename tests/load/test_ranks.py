@@ -22,7 +22,7 @@ from penstock.load.ranks import Ranks, find
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    for name in ("torch", "jax"):
+    for name in ("torch", "jax", "ray.train"):
         monkeypatch.delitem(sys.modules, name, raising=False)
 
 
@@ -113,3 +113,14 @@ def test_impossible_ranks():
             Loader(dataset(), 8, **given_)
     with pytest.raises(PlanError, match=r"shard\(1, 2\) before iterate"):
         Loader(dataset().iterate(4), rank=1, world=2)
+
+
+def test_ray_train_tells_the_rank(monkeypatch):
+    def outside() -> None:
+        raise RuntimeError("`get_context` cannot be used outside of a Ray Train training function")
+
+    context = SimpleNamespace(get_world_rank=lambda: 2, get_world_size=lambda: 5)
+    monkeypatch.setitem(sys.modules, "ray.train", SimpleNamespace(get_context=lambda: context))
+    assert find() == Ranks(2, 5, "ray.train")
+    monkeypatch.setitem(sys.modules, "ray.train", SimpleNamespace(get_context=outside))
+    assert find() == Ranks()

@@ -49,7 +49,8 @@ class Loader:
             planned, and not allowed for others.
         drop_last: Whether to drop a short last batch of an epoch. The default is False.
         rank: Number of this process, 0 to `world - 1`. Give both `rank` and `world`, or neither. Default: from
-            `torch.distributed` or `jax.distributed` if initialised, then from `RANK` in the environment, then 0.
+            `torch.distributed` or `jax.distributed` if initialised, then from Ray Train, then from `RANK` in the
+            environment, then 0.
         world: Number of processes. Default: as for `rank`, with `WORLD_SIZE`, then 1.
         threads: Number of background threads. 0 loads in the calling thread. The default is the number of cores that
             the process may use. An `IterDataset` has at most one thread. Not allowed for a live pipeline, which has

@@ -79,14 +79,15 @@ def ranks(rank: int | None, world: int | None) -> Ranks:
 def find() -> Ranks:
     """Detect rank and world of this process.
 
-    The first of these applies: `torch.distributed` if it is initialised, `jax.distributed` if it is initialised, `RANK`
-    and `WORLD_SIZE` in the environment, or a single process. This imports neither library, and starts no JAX backend.
+    The first of these applies: `torch.distributed` if it is initialised, `jax.distributed` if it is initialised, the
+    training function of Ray Train, `RANK` and `WORLD_SIZE` in the environment, or a single process. This imports none
+    of the libraries, and starts no JAX backend.
 
     Example:
         >>> 0 <= find().rank < find().world
         True
     """
-    return _torch_ranks() or _jax_ranks() or _environment_ranks() or Ranks()
+    return _torch_ranks() or _jax_ranks() or _ray_ranks() or _environment_ranks() or Ranks()
 
 
 def _torch_ranks() -> Ranks | None:
@@ -102,6 +103,18 @@ def _jax_ranks() -> Ranks | None:
     if jax is None or is_initialized is None or not is_initialized():
         return None
     return Ranks(jax.process_index(), jax.process_count(), "jax.distributed")
+
+
+def _ray_ranks() -> Ranks | None:
+    train = sys.modules.get("ray.train")
+    if train is None:
+        return None
+    try:
+        context = train.get_context()
+        rank, world = context.get_world_rank(), context.get_world_size()
+    except RuntimeError:  # this process imported Ray Train, and runs no training function
+        return None
+    return None if rank is None or world is None else Ranks(rank, world, "ray.train")
 
 
 def _environment_ranks() -> Ranks | None:
