@@ -14,6 +14,8 @@ from penstock.formats.base.format import Format, available
 PAGES = Path(__file__).parent / "formats"
 # The formats of each kind of finding: `tests/doctor/test_findings_of_formats.py` plants each of them, and no other.
 FINDINGS_OF_FORMATS = Path(__file__).parent / "reference" / "findings.json"
+# The formats in which `penstock repair` mends it: `tests/doctor/test_repair.py` mends each of them.
+REPAIRS_OF_FORMATS = Path(__file__).parent / "reference" / "repairs.json"
 FEW = 3  # formats that are named as exceptions
 
 
@@ -33,12 +35,14 @@ def _row(entry: Format) -> str:
 
 
 def findings_table() -> str:
-    """A row for each kind of finding, with the formats in which the tests plant and find it."""
-    header = "| name | level | formats | meaning | what to do |\n|---|---|---|---|---|\n"
+    """A row for each kind of finding, with the formats in which the tests plant, find and mend it."""
+    header = "| name | level | formats | `repair` mends it in | meaning | what to do |\n|---|---|---|---|---|---|\n"
     formats = json.loads(FINDINGS_OF_FORMATS.read_text("utf-8"))
     known = sorted({name for names in formats.values() for name in names})
+    repairs = json.loads(REPAIRS_OF_FORMATS.read_text("utf-8"))
     rows = (
-        f"| `{name}` | {kind.level} | {_named(formats[name], known)} | {kind.meaning} | {kind.remedy} |"
+        f"| `{name}` | {kind.level} | {_named(formats[name], known)} | {', '.join(repairs.get(name, []))} | "
+        f"{kind.meaning} | {kind.remedy} |"
         for name, kind in FINDINGS.items()
     )
     return header + "\n".join(rows)

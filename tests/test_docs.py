@@ -108,7 +108,7 @@ def test_the_site_has_a_row_for_every_format() -> None:
 def test_the_site_has_a_row_for_every_finding() -> None:
     rows = rows_of(tables.on_page_markdown(text("docs/reference/findings.md")))
     assert list(rows) == list(FINDINGS)
-    assert {len(cells) for cells in rows.values()} == {4}
+    assert {len(cells) for cells in rows.values()} == {5}
 
 
 def test_the_readme_says_what_formats_can_do() -> None:

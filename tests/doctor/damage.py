@@ -48,15 +48,6 @@ def removed(name: str) -> Plant:
     return planted
 
 
-def without_entry(name: str, entry: str) -> Plant:
-    def planted(path: Path) -> None:
-        told = json.loads((path / name).read_text())
-        del told[entry]
-        (path / name).write_text(json.dumps(told))
-
-    return planted
-
-
 def lerobot_image(path: Path) -> Path:
     """A dataset that lerobot wrote, with tasks."""
     return Path(shutil.copytree(GOLDEN / "lerobot" / "v3_image", path))
@@ -374,7 +365,6 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
     ],
     "minari": [
         *from_repairs("minari-v0"),
-        (MAKE["minari-v0"], "missing-part", without_entry("data/metadata.json", "observation_space")),
         (MAKE["minari-v0"], "identity", entries("data/metadata.json", dataset_id="another-v0")),
         (MAKE["minari-v0"], "damaged-part", group_left),
         (sums, "checksum", chunk_flipped("data/main_data.hdf5", "episode_1/actions")),

@@ -27,6 +27,8 @@ from penstock.doctor.repair import repair, undo_repair
 from penstock.errors import ArgumentError, FormatError, LockedError
 from penstock.formats.base.format import named
 from tests.doctor.test_planted import SPEC, clean
+from tests.formats.lerobot.files import write_new
+from tests.formats.lerobot.test_lerobot_damage import EPISODES
 
 STEPS = [4, 6, 5, 3]
 Plant = Callable[[Path], None]
@@ -71,11 +73,11 @@ def lc0_spec() -> penstock.Spec:
     return spec
 
 
-def l5kit(path: Path) -> Path:
+def l5kit(path: Path, **options: Any) -> Path:
     from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
     from penstock.formats.l5kit.writer import L5KitWriter
 
-    with L5KitWriter.create(path, compressor=None) as writer:
+    with L5KitWriter.create(path, **{"compressor": None, **options}) as writer:
         for _ in range(3):
             frames = np.zeros(2, FRAME_DTYPE)
             frames["agent_index_interval"] = [[0, 1], [1, 1]]
@@ -114,6 +116,25 @@ def entries(name: str, **changes: Any) -> Plant:
     def planted(path: Path) -> None:
         told = json.loads((path / name).read_text())
         (path / name).write_text(json.dumps({**told, **changes}))
+
+    return planted
+
+
+def without_entry(name: str, entry: str) -> Plant:
+    def planted(path: Path) -> None:
+        told = json.loads((path / name).read_text())
+        del told[entry]
+        (path / name).write_text(json.dumps(told))
+
+    return planted
+
+
+def more_rows(name: str) -> Plant:
+    """Rows behind those of the scenes, in a file of NumPy."""
+
+    def planted(path: Path) -> None:
+        rows = np.load(path / name)
+        np.save(path / name, np.concatenate([rows, rows[-1:]]))
 
     return planted
 
@@ -164,8 +185,10 @@ MAKE: dict[str, Callable[[Path], Path]] = {
     "minari-v0": lambda path: write(path, "minari"),
     "arrow-v0": lambda path: write(path, "minari", data_format="arrow"),
     "lerobot": lambda path: write(path, "lerobot", fps=10),
+    "lerobot files": lambda path: write_new(path, EPISODES),
     "zarr": lambda path: write(path, "zarr"),
     "l5kit": l5kit,
+    "npy": lambda path: l5kit(path, layout="npy"),
     "tables": tables,
 }
 CAMERA = "segments/0/observations%2Fcamera.values"
@@ -182,14 +205,17 @@ DAMAGE: list[tuple[str, str, Plant, int]] = [
     ("rlds", "torn-tail", without_total, 0),
     ("rlds", "totals", entries("dataset_info.json", splits=[{"name": "train", "shardLengths": ["3"]}]), 0),
     ("minari-v0", "totals", entries("data/metadata.json", total_steps=3), 0),
+    ("minari-v0", "missing-part", without_entry("data/metadata.json", "observation_space"), 0),
     ("arrow-v0", "totals", entries("data/metadata.json", total_episodes=9), 0),
     ("lerobot", "totals", entries("meta/info.json", total_frames=7, total_episodes=1), 0),
     ("lerobot", "wrong-statistics", wrong_statistics, 0),
     ("lerobot", "numbering", renumbered("frame_index"), 0),
     ("lerobot", "numbering", renumbered("index"), 0),
+    ("lerobot files", "missing-footer", shorten("data/chunk-000/file-001.parquet", 9), 0),
     ("zarr", "unused-rows", grown("data/reward", 4), 0),
     ("l5kit", "unused-rows", grown("frames", 1), 0),
     ("l5kit", "unused-rows", grown("agents", 2), 0),
+    ("npy", "unused-rows", more_rows("agents.npy"), 0),
     ("tables", "missing-footer", shorten("1.parquet", 9), 0),
 ]
 
@@ -221,9 +247,10 @@ def values(path: Path, most: int | None = None) -> list[dict[str, bytes]]:
 def test_damage_is_found_mended_and_taken_back(make: str, name: str, plant: Plant, lost: int, tmp_path: Path) -> None:
     path = MAKE[make](tmp_path / make)
     whole = values(path)
+    how: dict[str, Any] = {"deep": name == "numbering", "progress": False, "threads": 0}
+    before = {each.name for each in repair(path, plan=True, **how).left}
     plant(path)
     damaged = state(path)
-    how: dict[str, Any] = {"deep": name == "numbering", "progress": False, "threads": 0}
     planned = repair(path, plan=True, **how)
     assert name in [each.finding for each in planned.repairs]
     found = [each for each in planned.left if each.name == name]
@@ -236,7 +263,7 @@ def test_damage_is_found_mended_and_taken_back(make: str, name: str, plant: Plan
     copied = repair(path, out=out, **how)
     assert state(path) == damaged
     assert copied.out == out
-    assert copied.left == ()
+    assert {each.name for each in copied.left} == before
     assert values(out) == whole[: len(whole) - lost]
     report = repair(path, in_place=True, **how)
     assert state(path) == state(out) != damaged
@@ -244,6 +271,16 @@ def test_damage_is_found_mended_and_taken_back(make: str, name: str, plant: Plan
         assert undo_repair(backup) == path
     assert state(path) == damaged
     assert not list(tmp_path.rglob(".*.*.penstock"))
+
+
+def test_the_page_lists_what_is_mended(tmp_path: Path) -> None:
+    """The column "repair mends it in" of the page "Findings"."""
+    formats = {make: locate(MAKE[make](tmp_path / make)).format for make in dict.fromkeys(each[0] for each in DAMAGE)}
+    mended: dict[str, set[str]] = {}
+    for make, name, _, _ in DAMAGE:
+        mended.setdefault(name, set()).add(formats[make])
+    page = json.loads((Path(__file__).parents[2] / "docs/reference/repairs.json").read_text())
+    assert {name: set(listed) for name, listed in page.items()} == mended
 
 
 def test_without_damage_nothing_is_written(tmp_path: Path) -> None:

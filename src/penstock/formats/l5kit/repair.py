@@ -13,13 +13,15 @@ from penstock.containers.zarr import ZarrArray
 from penstock.containers.zarr.shorter import shortened
 from penstock.errors import FormatError
 from penstock.formats.base.repairs import Repair
+from penstock.formats.l5kit import npy
 from penstock.formats.l5kit.columns import NESTED
 from penstock.formats.l5kit.source import offsets_in
 from penstock.formats.l5kit.tables import Tables, open_tables, stored_rows
 
 
 def unused_rows(path: Path) -> Iterator[Repair]:
-    """Yield a repair for each file that says how many rows an array has. ZIP archives and `.npy` files stay.
+    """Yield a repair for each array with rows of no scene: of the file that says how many rows it has, of a `.npy` file
+    as a whole. ZIP archives stay.
 
     Args:
         path: Folder of the dataset.
@@ -30,12 +32,22 @@ def unused_rows(path: Path) -> Iterator[Repair]:
     try:
         for name, used in _used(tables, path).items():
             rows = stored_rows(tables.rows(name))
-            if isinstance(rows, ZarrArray) and len(rows) > used:
-                message = f"cut {len(rows) - used} rows of no scene off"
+            if len(rows) <= used:
+                continue
+            message, where = f"cut {len(rows) - used} rows of no scene off", f"{name} in {path}"
+            if isinstance(rows, ZarrArray):
                 for file, content in shortened(path, rows, used):
-                    yield Repair("unused-rows", file, message, partial(bytes, content), None, f"{name} in {path}")
+                    yield Repair("unused-rows", file, message, partial(bytes, content), None, where)
+            elif (file := path / f"{name}.npy").exists():
+                yield Repair("unused-rows", file, message, partial(_first_rows, file, used), None, where)
     finally:
         tables.close()
+
+
+def _first_rows(file: Path, count: int) -> bytes:
+    """A `.npy` file with the first rows of another one."""
+    rows = npy.mapped(file)[:count]
+    return npy.header_of(rows.dtype, count) + rows.tobytes()
 
 
 def _used(tables: Tables, path: Path) -> dict[str, int]:
