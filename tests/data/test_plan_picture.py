@@ -14,6 +14,7 @@ import pytest
 import penstock
 from penstock.data.plan_drawing import BatchGrid, batches_drawing, layout_drawing, mixing_drawing, shares_drawing
 from penstock.errors import PlanError
+from penstock.load.jax import JaxLoader
 
 LENGTHS = [3, 0, 7, 5, 0, 4, 9, 6]
 
@@ -79,6 +80,7 @@ def test_a_loader_shows_what_comes_next_without_skipped_samples():
     assert loader.show(1).rows["first_row"].tolist() == batch["x"].tolist()
     assert loader.show(2, position=0).positions.tolist() == [*range(10), *range(20, 26)]
     assert penstock.Loader(episodes().samples(), 8, rank=1, world=2).show(1).positions.tolist() == list(range(8))
+    assert repr(JaxLoader(loader).show(2)) == repr(loader.show(2))
     for wrong in ({"batches": 0}, {"position": -1}):
         with pytest.raises(PlanError):
             loader.show(**wrong)

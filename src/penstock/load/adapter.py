@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
 from penstock.core.boundary import loading_state
+from penstock.data.plan_picture import PlanPicture
 from penstock.load.batch_source import State
 from penstock.load.cursor import Changed, Grown, Skippable
 from penstock.load.engine import LoaderIterator, LoaderStats
@@ -97,6 +98,18 @@ class Adapter(ABC, Generic[T]):
             StateError: The ticket belongs to another plan.
         """
         return self.loader.why(ticket, column)
+
+    def show(self, batches: int = 16, *, position: int | None = None) -> PlanPicture:
+        """Show what the loader will serve, as `Loader.show` does.
+
+        Args:
+            batches: Most batches to show, at least 1. The default is 16.
+            position: First position, 0 or more. The default is None: the position of the loader.
+
+        Raises:
+            PlanError: The dataset is not a `MapDataset`, there are no batches, or a number is out of range.
+        """
+        return self.loader.show(batches, position=position)
 
     def explain(self, batches: int = 64) -> Explanation | LiveExplanation:
         """Measure every stage, as `Loader.explain` does, with the conversion as one more stage.
