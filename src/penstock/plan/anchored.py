@@ -24,7 +24,7 @@ from penstock.core.columns import under
 from penstock.core.selection import Selection
 from penstock.errors import PlanError
 from penstock.kernels.locate import Groups
-from penstock.plan.base import Plan, chained, checked
+from penstock.plan.base import FixedPlan, chained, checked
 from penstock.plan.episodes import Episodes
 from penstock.plan.outputs import (
     DerivedOutput,
@@ -73,7 +73,7 @@ class Anchors:
         return {"step": self.start, "boundary": self.start + self.index, "episode": self.index}[align]
 
 
-class AnchoredPlan(Plan):
+class AnchoredPlan(FixedPlan):
     """Plan whose sample `i` of an episode has its anchor at step `first + i * stride`, and reads each view from there.
 
     With `pad="drop"`, the anchors are the steps `t` in `0 : T` for which every view is inside the episode. Otherwise
@@ -136,16 +136,6 @@ class AnchoredPlan(Plan):
         sizes = np.maximum(0, -(-anchors // stride))
         self._samples = Groups.of(sizes, episodes.source, episodes.index, episodes.start, episodes.length)
         self._reason = "" if self._samples.n else _reason(episodes, self.first + self.spare + 1)
-
-    @property
-    @override
-    def steady(self) -> bool:
-        return True
-
-    @property
-    @override
-    def periodic(self) -> bool:
-        return True
 
     def __len__(self) -> int:
         return self._samples.n

@@ -207,6 +207,20 @@ class Plan(ABC):
         )
 
 
+class FixedPlan(Plan):
+    """Plan whose epochs all have the same samples in the same order."""
+
+    @property
+    @override
+    def steady(self) -> bool:
+        return True
+
+    @property
+    @override
+    def periodic(self) -> bool:
+        return True
+
+
 def _view_texts(view: View) -> tuple[str, str]:
     if view.drawn:
         return view.align, "drawn"

@@ -12,7 +12,7 @@ from penstock.core.arrays import IntArray
 from penstock.core.columns import under
 from penstock.core.frozen import set_fields
 from penstock.errors import PlanError, SpecError, suggestion
-from penstock.plan.base import DerivedPlan, Plan, SameOrder
+from penstock.plan.base import DerivedPlan, FixedPlan, Plan, SameOrder
 from penstock.plan.transform import PlanTransform
 
 
@@ -115,7 +115,7 @@ def check_takable(plan: Plan, what: str) -> None:
         )
 
 
-class SubsetPlan(DerivedPlan):
+class SubsetPlan(FixedPlan, DerivedPlan):
     """Plan of `Take`.
 
     Args:
@@ -130,16 +130,6 @@ class SubsetPlan(DerivedPlan):
 
     def __len__(self) -> int:
         return len(self._rows)
-
-    @property
-    @override
-    def steady(self) -> bool:
-        return True
-
-    @property
-    @override
-    def periodic(self) -> bool:
-        return True
 
     def positions(self, k: IntArray) -> IntArray:
         """The positions of the table, in the first epoch below."""

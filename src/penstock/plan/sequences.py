@@ -11,7 +11,7 @@ from penstock.core.arrays import IntArray
 from penstock.core.selection import Selection
 from penstock.core.spec import Align
 from penstock.plan.anchored import EPISODE
-from penstock.plan.base import Plan, chained, checked
+from penstock.plan.base import FixedPlan, Plan, chained, checked
 from penstock.plan.episodes import Episodes
 from penstock.plan.outputs import DerivedOutput, Read, View
 from penstock.plan.transform import SampleTransform
@@ -44,7 +44,7 @@ class Sequences(SampleTransform):
         return SequencePlan(episodes, self)
 
 
-class SequencePlan(Plan):
+class SequencePlan(FixedPlan):
     """Plan of `Sequences`.
 
     Args:
@@ -89,16 +89,6 @@ class SequencePlan(Plan):
             return EPISODE
         longest = max(1, int(rows.max(initial=0)))
         return View("values" if column else align, 0, longest, end=end, column=column, whole=True)
-
-    @property
-    @override
-    def steady(self) -> bool:
-        return True
-
-    @property
-    @override
-    def periodic(self) -> bool:
-        return True
 
     def __len__(self) -> int:
         return len(self.episodes)
