@@ -122,6 +122,9 @@ class ColumnDigests:
 
         Args:
             data: Output of `to_json`.
+
+        Raises:
+            ValueError: A range has no episode.
         """
         starts = np.frombuffer(base64.b64decode(data["episodes"]), np.uint8).reshape(-1, START_BYTES)
         episodes = int(data.get("episodes_of_a_range", 1))
