@@ -287,12 +287,15 @@ def leaks(reports: Mapping[str, Report]) -> Iterator[tuple[str, Finding]]:
 
 
 def _chosen(source: Source, width: int, *, deep: bool) -> IntArray:
-    """`[k]` episodes to check, ascending."""
+    """`[k]` episodes to check, ascending: all, or runs of episodes that are evenly spread, each of about a block."""
     everything = np.arange(len(source))
     if deep or source.steps * width <= QUICK_BYTES or len(source) < 2:
         return everything
     count = max(int(len(source) * QUICK_BYTES / (source.steps * width)), 1)
-    return np.unique(np.linspace(0, len(source) - 1, count).astype(np.int64))
+    runs = min(count, QUICK_BYTES // BLOCK_BYTES)  # smaller runs cost more than their values
+    each = count // runs
+    first = np.linspace(0, len(source) - each, runs).astype(np.int64)
+    return np.unique(first[:, None] + np.arange(each))
 
 
 def _blocks(source: Source, chosen: IntArray, width: int) -> list[tuple[int, int]]:

@@ -1,0 +1,37 @@
+"""Which episodes a quick check reads."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import penstock
+from penstock.doctor import examine
+from penstock.doctor.examine import Examination
+
+
+@pytest.mark.parametrize("lengths", [[1] * 5000, [50] * 100, [3, 0, 9] * 400, [400] * 3])
+def test_a_quick_check_reads_runs_of_episodes_from_the_first_to_the_last(
+    lengths: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = penstock.from_arrays({"rewards": np.zeros((sum(lengths), 16))}, lengths=lengths)
+    whole = 128 * sum(lengths)
+    monkeypatch.setattr(examine, "QUICK_BYTES", int(whole * 0.7))
+    monkeypatch.setattr(examine, "BLOCK_BYTES", whole // 20)
+    examination = Examination(data.source)
+    blocks = [examination.episodes(block) for block in range(len(examination.weights()))]
+    assert len(blocks) <= 3 * 14 + 1  # and not one for each gap between single episodes
+    assert blocks[0][0] == 0
+    assert blocks[-1][1] == len(lengths)
+    assert all(one[1] <= other[0] for one, other in pairwise(blocks))
+    read = sum(last - first for first, last in blocks)
+    assert 0.6 * len(lengths) <= read <= 0.72 * len(lengths)
+    report = examination.report(map(examination.check, range(len(blocks))))
+    assert (
+        f"looked at {read:,} of {len(lengths):,} episodes"
+        in next(f for f in report.findings if f.name == "partial").message
+    )
