@@ -289,6 +289,7 @@ def test_settings_without_effect_are_named_in_one_warning() -> None:
 
 def test_threads_are_at_least_as_many_as_a_stage_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
     text = config_of(GOLDEN / "gz").replace("chunk_source_loader {}", "chunk_source_loader { threads: 7 }")
     for asked, threads in (("threads: 5", 5), ("threads: 1", 2), ("", 2)):
         loader = DataLoader(text.replace("batch_size: 50", f"batch_size: 50 {asked}"), follow=False)
