@@ -73,6 +73,7 @@ COMMANDS = (
     Command("loader", "loader.py"),
     Command("replay", f"replay.py --peer {PEERS}"),
     Command("video", f"video.py --peer {LEROBOT}"),
+    Command("video_cpu", f"video.py --cpu --batches 4 --peer {LEROBOT}"),
     Command("many_videos", "many_videos.py"),
     Command("viewer", "viewer.py"),
     Command("cross_read_lerobot", f"cross_read_lerobot.py --peer {LEROBOT}"),

@@ -11,10 +11,14 @@ Second table, with `--peer`: a dataset of two cameras that LeRobot 0.4.4 writes 
 random windows of 4 frames of each camera in batches of 32. LeRobot loads with its `delta_timestamps`, by torchcodec and
 by PyAV, in a `DataLoader` with a worker for each core; penstock loads with a `Loader` with a thread for each core. Both
 are timed from the start of an iterator to the last batch, after a first batch that fills caches. LeRobot's frames are
-floats, penstock's bytes. Claim: penstock loads more frames a second. The goal, 3 times as many, is missed: nine tenths
-of the CPU time of penstock are the decoder's, which all ways share. *Decoder alone* is PyAV on the packets of the same
+floats, penstock's bytes. Claim: penstock loads more frames a second. The goal, 3 times as many, is missed: most of the
+CPU time of penstock is the decoder's, which all ways share. *Decoder alone* is PyAV on the packets of the same
 batches of both cameras, with a thread for each core: no loader that decodes each batch by itself is faster. With
-`frame_cache_bytes`, decoded frames stay in memory, and a small dataset is decoded once. The peer needs
+`frame_cache_bytes`, decoded frames stay in memory, and a small dataset is decoded once.
+
+Third table, with `--cpu` alone: CPU time of one frame of the same batches, loaded in one thread, which other work on
+the machine hardly changes. *Decoding* is libdav1d on the packets that the wanted frames need, each once, without
+converting them: the part that no loader without a cache can save. The peer needs
 `lerobot==0.4.4`, `torchvision<0.26` (which has the PyAV reader) and, for torchcodec, an FFmpeg that it finds.
 """
 
@@ -248,6 +252,82 @@ def rate(iterator: Callable[[], Any], batches: int) -> float:
     return batches * BATCH * WINDOW * len(CAMERAS) / (time.perf_counter() - begin)
 
 
+def cpu_of_loading(root: Path, way: str, batches: int) -> float:
+    """Seconds of CPU for a frame, of loading in one thread, after a first batch."""
+    if way == "penstock":
+        import penstock
+
+        windows = penstock.open(root).windows(WINDOW, pad="repeat").shuffle(seed=0)
+        each: Any = iter(penstock.Loader(windows, batch_size=BATCH, threads=0))
+    else:
+        import torch
+
+        torch.set_num_threads(1)
+        times = {f"observation.images.{name}": [i / FPS for i in range(WINDOW)] for name in CAMERAS}
+        data = lerobot()("penstock/video", root=root, delta_timestamps=times, video_backend=way)
+        each = iter(torch.utils.data.DataLoader(data, BATCH, shuffle=True))
+    next(each)
+    begin = time.process_time()
+    for _ in range(batches):
+        next(each)
+    return (time.process_time() - begin) / (batches * BATCH * WINDOW * len(CAMERAS))
+
+
+def cpu_of_decoding(root: Path, batches: int) -> float:
+    """Seconds of CPU for a wanted frame, of decoding the packets of the same windows once, without converting them."""
+    import av
+
+    import penstock
+    from penstock.containers.video.decoders import Decoder
+
+    source = penstock.open(root).source
+    windows = penstock.open(root, columns=["frame_index", "episode_index"]).windows(WINDOW, pad="repeat")
+    windows = windows.shuffle(seed=0)
+    seconds, frames = 0.0, 0
+    for number in range(batches):
+        batch = windows[number * BATCH : (number + 1) * BATCH]
+        rows = (source.offsets[batch["episode_index"]] + batch["frame_index"]).ravel()
+        for name in CAMERAS:
+            camera = source.state.arrays[f"observations/images/{name}"]
+            files, numbers = camera.locate(rows)
+            for file in np.unique(files).tolist():
+                index, raw = camera.files.index(file), camera.files.paths[file].read_bytes()
+                wanted = np.unique(numbers[files == file])
+                needed = [np.arange(index.start[f], index.packet[f] + 1) for f in wanted.tolist()]
+                packets = np.unique(np.concatenate(needed))
+                with av.open(str(camera.files.paths[file])) as container:
+                    context = container.streams.video[0].codec_context
+                    context.thread_count = 1
+                    decoder = Decoder(context)
+                    begin = time.process_time()
+                    for run in np.split(packets, np.flatnonzero(np.diff(packets) > 1) + 1):
+                        parts = [memoryview(raw)[index.offset[p] : index.offset[p] + index.size[p]] for p in run]
+                        list(decoder.frames(zip(parts, index.rank[run].tolist(), strict=True)))
+                    seconds += time.process_time() - begin
+            frames += len(rows)
+    return seconds / frames
+
+
+def cpu_against_lerobot(peer: str, folder: Path, rounds: int, batches: int) -> None:
+    """Print and record the third table."""
+    root = str(folder / "dataset")
+    if called(peer, "--write", root) is None:
+        raise SystemExit("LeRobot wrote no dataset")
+    seconds: dict[str, float] = {}
+    for _ in range(rounds):
+        for way in ("penstock", "torchcodec", "pyav", "decoding"):
+            python = peer if way in ("torchcodec", "pyav") else sys.executable
+            found = called(python, "--load", way, "--root", root, "--batches", str(batches), "--cpu")
+            if found is not None:
+                seconds[way] = min(seconds.get(way, np.inf), found)
+    print(f"\n{'CPU time of one frame':28} {'ms':>8} {'of penstock':>12}")
+    for way, found in seconds.items():
+        print(f"{way:28} {1000 * found:8.2f} {found / seconds['penstock']:10.2f} x")
+        figures.record(f"frame.{way}", found, "s")
+        if way != "penstock":
+            figures.record(f"less_than.{way}", found / seconds["penstock"], "x")
+
+
 def called(python: str, *words: str) -> float | None:
     """What this script prints last in another process, None if that fails."""
     done = subprocess.run([python, __file__, *words], capture_output=True, text=True, check=False)
@@ -284,14 +364,19 @@ def main() -> None:
     parser.add_argument("--peer", help="interpreter with lerobot")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--batches", type=int, default=16)
+    parser.add_argument("--cpu", action="store_true", help="only the third table")
     parser.add_argument("--write", help=argparse.SUPPRESS)
-    parser.add_argument("--load", choices=("penstock", "torchcodec", "pyav", *OURS), help=argparse.SUPPRESS)
+    parser.add_argument("--load", choices=("penstock", "torchcodec", "pyav", "decoding", *OURS), help=argparse.SUPPRESS)
     parser.add_argument("--root", help=argparse.SUPPRESS)
     options = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
     if options.write:
         write(Path(options.write))
         print(0)
+    elif options.load == "decoding":
+        print(cpu_of_decoding(Path(options.root), options.batches))
+    elif options.load and options.cpu:
+        print(cpu_of_loading(Path(options.root), options.load, options.batches))
     elif options.load == "penstock":
         print(load_with_penstock(Path(options.root), options.batches))
     elif options.load == "cached":
@@ -303,6 +388,9 @@ def main() -> None:
     else:
         with tempfile.TemporaryDirectory() as folder:
             os.environ["PENSTOCK_CACHE"] = str(Path(folder) / "cache")
+            if options.cpu:
+                cpu_against_lerobot(options.peer, Path(folder), options.rounds, options.batches)
+                return
             against_the_decoder(Path(folder), options.rounds)
             if options.peer:
                 against_lerobot(options.peer, Path(folder), options.rounds, options.batches)

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import PIL.Image
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
 import penstock
-from penstock.compat.lerobot import LeRobotDataset, LeRobotDatasetMetadata
+from penstock.compat.lerobot import LeRobotDataset, LeRobotDatasetMetadata, MultiLeRobotDataset
 from penstock.errors import ArgumentError, DataError, LockedError, PlanError, SpecError
 from penstock.formats.lerobot.info import INDICES
 
@@ -334,3 +335,48 @@ def test_sizes_of_files_are_changed(tmp_path: Path) -> None:
     )
     with pytest.raises(ArgumentError, match="at least 1"):
         data.meta.update_chunk_settings(data_files_size_in_mb=0)
+
+
+def test_the_encoding_of_videos_is_noted_as_by_lerobot(tmp_path: Path) -> None:
+    record(tmp_path / "set", "video", episodes=(2,)).finalize()
+    mine, theirs = (LeRobotDatasetMetadata("me/set", root).features for root in (tmp_path / "set", GOLDEN / "v3_video"))
+    assert mine == theirs
+
+
+def test_subtasks_are_texts(tmp_path: Path) -> None:
+    described = {"dtype": "int64", "shape": (1,), "names": None}
+    data = LeRobotDataset.create("me/set", 10, {"action": described, "subtask_index": described}, root=tmp_path / "set")
+    for number in (1, 0, 1):
+        data.add_frame({"action": np.array([5]), "subtask_index": np.array([number]), "task": "cook"})
+    data.save_episode()
+    data.finalize()
+    assert (data.meta.subtasks, "subtask" in data[0]) == (None, False)
+    table = pa.table({"subtask_index": [0, 1], "subtask": ["cut", "stir"]})
+    pq.write_table(table, tmp_path / "set/meta/subtasks.parquet")
+    data = LeRobotDataset("me/set", root=tmp_path / "set")
+    assert [item["subtask"] for item in data.__getitems__([0, 1, 2])] == ["stir", "cut", "stir"]
+    assert list(data[0])[-2:] == ["task", "subtask"]
+
+
+def test_several_datasets_follow_each_other(tmp_path: Path) -> None:
+    for name in ("v3_image", "v21_image"):
+        shutil.copytree(GOLDEN / name, tmp_path / "me" / name)
+    ids = ["me/v3_image", "me/v21_image"]
+    with pytest.warns(UserWarning, match=r"left out: \['observation\.effort'\]"):
+        data = MultiLeRobotDataset(ids, tmp_path, episodes={ids[0]: [1], ids[1]: [3, 0]}, delta_timestamps=TIMES)
+    parts = [
+        opened("v3_image", episodes=[1], delta_timestamps=TIMES),
+        opened("v21_image", episodes=[3, 0], delta_timestamps=TIMES),
+    ]
+    assert (len(data), data.num_frames, data.num_episodes, data.fps) == (96, 96, 3, 10)
+    for i, owner, inside in ((0, 0, 0), (39, 0, 39), (40, 1, 0), (95, 1, 55)):
+        wanted = {**parts[owner][inside], "dataset_index": torch.tensor(owner)}
+        wanted.pop("observation.effort", None)
+        same(data[i], wanted)
+    batch = next(iter(DataLoader(data, batch_size=96)))
+    assert batch["dataset_index"].tolist() == [0] * 40 + [1] * 56
+    assert data.camera_keys == [TOP, WRIST]
+    assert data.repo_id_to_index == {ids[0]: 0, ids[1]: 1}
+    assert data.stats["action"]["count"].tolist() == [218]
+    with pytest.raises(IndexError, match="0:96"):
+        data[96]

@@ -6,5 +6,6 @@ honoured are refused by name. `docs/compat/lerobot.md` lists what is mirrored an
 
 from penstock.compat.lerobot.dataset import LeRobotDataset
 from penstock.compat.lerobot.metadata import LeRobotDatasetMetadata
+from penstock.compat.lerobot.multi import MultiLeRobotDataset
 
-__all__ = ["LeRobotDataset", "LeRobotDatasetMetadata"]
+__all__ = ["LeRobotDataset", "LeRobotDatasetMetadata", "MultiLeRobotDataset"]

@@ -179,6 +179,8 @@ class LeRobotDataset(_Dataset):
         texts = columns.get(TASK)
         if isinstance(texts, Ragged):
             by_feature[TASK] = texts.strings()
+        if (subtasks := self.meta.subtasks) is not None and "subtask_index" in by_feature:
+            by_feature["subtask"] = [subtasks[int(number)] for number in by_feature["subtask_index"]]
         items = [{name: values[i] for name, values in by_feature.items()} for i in range(len(indices))]
         if self.image_transforms is not None:
             for item in items:

@@ -13,7 +13,14 @@ from penstock.compat.lerobot.arguments import NOT_DOWNLOADED, existing_root, onl
 from penstock.core.arrays import AnyArray
 from penstock.errors import ArgumentError
 from penstock.formats.lerobot.creation import CHUNKS_SIZE, DATA_MB, VIDEO_MB, WriteOptions, create_features
-from penstock.formats.lerobot.episodes import EpisodeEntry, read_entries, read_statistics, read_tasks, stored_rows
+from penstock.formats.lerobot.episodes import (
+    EpisodeEntry,
+    read_entries,
+    read_statistics,
+    read_subtasks,
+    read_tasks,
+    stored_rows,
+)
 from penstock.formats.lerobot.info import CAMERAS, STATS, Info, read_info, read_json
 from penstock.formats.lerobot.pending import PendingEpisode, read_pending
 from penstock.formats.lerobot.stats import merged
@@ -133,7 +140,7 @@ class LeRobotDatasetMetadata:
     def reload(self) -> None:
         """Read the metadata again, because episodes were saved."""
         self.stored = read_info(self.root)
-        for name in ("info", "pending", "entries", "_finalised", "episodes", "tasks", "stats"):
+        for name in ("info", "pending", "entries", "_finalised", "episodes", "tasks", "subtasks", "stats"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -202,6 +209,11 @@ class LeRobotDatasetMetadata:
                 arrays = _arrays(figures)
                 whole[name] = merged(whole[name], arrays) if name in whole else arrays
         return whole or None
+
+    @cached_property
+    def subtasks(self) -> dict[int, str] | None:
+        """Text of each subtask by its number, or None if the dataset has none."""
+        return read_subtasks(self.stored)
 
     def get_task_index(self, task: str) -> int | None:
         """Return the number of a task, or None if the dataset does not have it."""

@@ -208,13 +208,22 @@ def read_tasks(info: Info) -> dict[int, str] | None:
             return None
         with parsing(path):
             return {number(row["task_index"]): str(row["task"]) for row in _json_rows(path)}
-    path = info.root / "meta/tasks.parquet"
+    return _read_texts(info.root / "meta/tasks.parquet", "task_index", _TEXT)
+
+
+def read_subtasks(info: Info) -> dict[int, str] | None:
+    """Return the text of each subtask by its index, or None if the dataset has no file of subtasks."""
+    return _read_texts(info.root / "meta/subtasks.parquet", "subtask_index", ("subtask", "__index_level_0__"))
+
+
+def _read_texts(path: Path, index: str, texts: Sequence[str]) -> dict[int, str] | None:
+    """Texts by number, from a table whose text has one of some names. None if there is no such file."""
     if not path.is_file():
         return None
     with parsing(path), require("pyarrow.parquet", "arrow").ParquetFile(path_or_file(path)) as file:
         names = file.schema_arrow.names
-        text = next((name for name in _TEXT if name in names), None)
-        if text is None or "task_index" not in names:
-            raise FormatError(f"expected the columns 'task_index' and 'task', got {names}", path=path)
-        rows = file.read(columns=["task_index", text], use_threads=False).to_pylist()
-        return {number(row["task_index"]): str(row[text]) for row in rows}
+        text = next((name for name in texts if name in names), None)
+        if text is None or index not in names:
+            raise FormatError(f"expected the columns {index!r} and {texts[0]!r}, got {names}", path=path)
+        rows = file.read(columns=[index, text], use_threads=False).to_pylist()
+        return {number(row[index]): str(row[text]) for row in rows}

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.containers.video import PacketIndex, packet_index
+from penstock.containers.video.index import demuxer, open_video
 from penstock.containers.video.joining import can_join, join_videos
 from penstock.core.boundary import parsing
 from penstock.core.narrowing import is_dict, is_list
@@ -122,6 +123,26 @@ def write_video(info: Info, name: str, file: JoinedFile) -> dict[int, dict[str, 
         }
         frames += each.entry.length
     return entries
+
+
+def video_info(path: Path, fps: float) -> dict[str, Any]:
+    """Return what LeRobot notes about the encoding of a camera under `info` of its feature.
+
+    Args:
+        path: A video file of the camera.
+        fps: Frames a second.
+    """
+    with open_video(path) as file, demuxer(file, path, 0) as (container, stream):
+        return {
+            "video.height": stream.height,
+            "video.width": stream.width,
+            "video.codec": stream.codec.canonical_name,
+            "video.pix_fmt": stream.pix_fmt,
+            "video.is_depth_map": False,
+            "video.fps": int(fps),
+            "video.channels": 3,
+            "has_audio": bool(container.streams.audio),
+        }
 
 
 def begin_journal(info: Info, data: Sequence[JoinedFile], videos: Mapping[str, Sequence[JoinedFile]]) -> None:

@@ -56,6 +56,7 @@ from penstock.formats.lerobot.joining import (
     numbers,
     undo_journal,
     video_groups,
+    video_info,
     write_data,
     write_video,
 )
@@ -364,8 +365,18 @@ class LeRobotWriter(Writer):
                 "total_frames": sum(entry.length for entry in self._entries),
                 "total_tasks": len(self._tasks),
                 "splits": {"train": f"0:{len(self._entries)}"},
+                **self._described_videos(),
             }
         )
+
+    def _described_videos(self) -> dict[str, Any]:
+        """Return the features with what LeRobot notes about the encoding of cameras, where it is not noted yet."""
+        features = self._info.entries["features"]
+        lacking = [name for name, each in self._info.features.items() if each.dtype == "video"]
+        lacking = [name for name in lacking if not features[name].get("info")] if self._entries else []
+        files = {name: self._entries[0].videos[name].file for name in lacking}
+        noted = {name: {**features[name], "info": video_info(file, self._info.fps)} for name, file in files.items()}
+        return {"features": {**features, **noted}} if noted else {}
 
     def _write_info(self, changed: Mapping[str, Any]) -> None:
         write_atomic(self._root / INFO, json_bytes({**self._info.entries, **changed}), durable="folder")
