@@ -76,6 +76,7 @@ COMMANDS = (
     Command("video_cpu", f"video.py --cpu --batches 4 --peer {LEROBOT}"),
     Command("many_videos", "many_videos.py"),
     Command("viewer", "viewer.py"),
+    Command("jobs", "jobs.py"),
     Command("cross_read_lerobot", f"cross_read_lerobot.py --peer {LEROBOT}"),
     Command("rlds", f"rlds.py --peer {TFDS}"),
     Command("zarr_windows", f"zarr_windows.py --peer {PEERS} --peer {ZARR3}"),
