@@ -51,4 +51,4 @@ def test_what_cannot_be_looked_at_is_listed(tmp_path: Path, monkeypatch: pytest.
     rows = catalogue(tmp_path)
     assert [(row["path"], row["format"]) for row in rows] == [("run", "columns"), ("secret", None)]
     assert "no permission" in rows[1]["problem"]
-    assert "no permission" in str(list(render(rows).columns[5].cells))
+    assert "no permission" in str(list(render(rows).table.columns[5].cells))

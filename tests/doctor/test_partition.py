@@ -135,6 +135,19 @@ def test_merge_keeps_names_columns_and_statistics(tmp_path: Path) -> None:
         penstock.merge({"a": one, "b": other}, tmp_path / "x")
 
 
+def test_a_part_has_no_statistics_of_all_episodes(tmp_path: Path) -> None:
+    spec = penstock.Spec({"rewards": penstock.Field(np.dtype("f8"))})
+    rewards = np.arange(6.0)
+    figures = {"min": [0.0], "max": [5.0], "mean": [2.5], "count": [6]}
+    source = MemorySource(spec, {"rewards": rewards}, np.array([0, 3, 6]), {"statistics": {"rewards": figures}})
+    data = penstock.EpisodeDataset(source)
+    for name, chosen in (("all", data), ("part", data.take([1]))):
+        penstock.convert(chosen, tmp_path / name)
+        with penstock.open(tmp_path / name) as stored:
+            assert ("statistics" in stored.metadata) == (name == "all")
+        assert penstock.check(tmp_path / name, deep=True).findings == ()
+
+
 def test_a_merged_source_keeps_its_statistics_in_another_process() -> None:
     parts: list[Source] = []
     for value in (0.0, 2.0):

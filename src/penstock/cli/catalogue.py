@@ -10,6 +10,7 @@ from typing import Any
 from rich.table import Column, Table
 from rich.text import Text
 
+from penstock.cli.fitted import Fitted
 from penstock.cli.show import size
 from penstock.data.located import datasets_in
 from penstock.errors import DamageWarning, PenstockError
@@ -50,7 +51,7 @@ def catalogue(folder: Path, seconds: float = SECONDS) -> list[dict[str, Any]]:
     return rows
 
 
-def render(rows: list[dict[str, Any]]) -> Table:
+def render(rows: list[dict[str, Any]]) -> Fitted:
     """Return the catalogue as a table for people.
 
     Args:
@@ -65,4 +66,4 @@ def render(rows: list[dict[str, Any]]) -> Table:
         nbytes = "" if row["bytes"] is None else size(row["bytes"])
         about = Text(row["problem"], style="red") if row["problem"] else Text(", ".join(row["columns"]))
         table.add_row(Text(row["path"], style="cyan"), row["format"] or "", *numbers, nbytes, about)
-    return table
+    return Fitted(table)

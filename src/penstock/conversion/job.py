@@ -80,7 +80,7 @@ def conversion_job(
         spaces = [known(draft, name, space) for name, space in zip(("observations", "actions"), spaces, strict=True)]
     if options.get("images") == "jpeg":
         draft.note("adapted", "images", "stored as JPEG, which loses detail")
-    metadata, notes = of_dataset(data.metadata, target)
+    metadata, notes = of_dataset(_metadata_of_chosen(data), target)
     how = {"target": target.name, "options": options, "drop": list(drop), "rename": rename, "fill": fill}
     first = data.episodes.first_step
     chosen = index if first is None else np.stack([index, first, data.episodes.length], axis=1)
@@ -89,6 +89,15 @@ def conversion_job(
     return ConversionJob(
         data, target, draft, Spec(draft.fields, *spaces), {**metadata, MARK: mark.encode()}, mark, notes
     )
+
+
+def _metadata_of_chosen(data: EpisodeDataset) -> dict[str, Any]:
+    """Metadata of the dataset. Stored statistics are of all episodes, so a part of the episodes has none."""
+    metadata = dict(data.metadata)
+    every = np.array_equal(np.unique(data.episodes.index), np.arange(len(data.source)))
+    if not every or data.steps != data.source.steps:
+        metadata.pop("statistics", None)
+    return metadata
 
 
 def _note_of_parts(data: EpisodeDataset) -> Iterator[Note]:
