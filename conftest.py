@@ -14,6 +14,10 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 
+# Tests run in one process a core. More threads of PyTorch and BLAS would wait for each other: a test that trains a
+# small transformer takes 4 s of CPU time with one thread, 11 s with two and 67 s with four on a busy machine.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 def run_console(example: Example) -> None:
     """Every line `$ penstock ...` of a block has to end with exit code 0."""
