@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,40 @@ def test_a_helper_is_linked_into_its_kernel_and_stays_a_function_for_python(new_
     assert out.tolist() == [1, 3, 5]
     assert twice(4) == 8
     assert [path.suffix for path in sorted(Path(new_kernel.stats.cache_path).iterdir())] == [".nbc", ".nbi"]
+
+
+def test_machine_code_with_a_helper_that_changed_is_not_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    kernel = jit.KERNELS[f"{__name__}.add_twice"]
+    compiled: list[int] = []
+    for content in ("first", "first", "second"):
+
+        def digest_of(_path: str, content: str = content) -> str:
+            return content
+
+        monkeypatch.setattr(jit, "_file_digest", digest_of)
+        dispatcher = jit.Kernel(kernel.function, kernel.signatures, counted=False).made()
+        dispatcher(np.arange(3), np.zeros(3, np.int64))
+        compiled.append(sum(dispatcher.stats.cache_misses.values()))
+    assert compiled == [1, 0, 1]
+
+
+def test_files_of_helpers_and_intrinsics_belong_to_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    files: set[str] = set()
+
+    def seen(path: str) -> str:
+        files.add(Path(path).name)
+        return path
+
+    monkeypatch.setattr(jit, "_file_digest", seen)
+    import_module("penstock.kernels.pages")
+    kernels = [kernel for name, kernel in jit.KERNELS.items() if name.startswith("penstock.kernels.pages.")]
+    for _ in ("names as written", "names that numba's objects replaced"):
+        files.clear()
+        for kernel in kernels:
+            jit.linked_files(kernel.function)
+            jit.link(kernel.function)
+        assert {"pages.py", "intrinsics.py"} <= files
 
 
 def test_numba_and_the_collector_of_garbage_are_as_before_a_compilation(new_kernel: Any) -> None:

@@ -274,7 +274,9 @@ def _import_array_functions() -> None:
 _import_array_functions()
 
 
-def make_kernel(function: Callable[..., Any], signatures: tuple[str, ...], counted: bool, link: Link) -> Any:
+def make_kernel(
+    function: Callable[..., Any], signatures: tuple[str, ...], counted: bool, link: Link, files: str
+) -> Any:
     """Return the dispatcher of a kernel: without the GIL and checks of indices; division by zero gives inf.
 
     Args:
@@ -282,12 +284,15 @@ def make_kernel(function: Callable[..., Any], signatures: tuple[str, ...], count
         signatures: The accepted types of arguments, as `type_of` reads them.
         counted: Whether numba counts references to arrays. A kernel that makes arrays needs it.
         link: Called with the function before it compiles.
+        files: Digest of all files with code of the kernel. Machine code of other contents is not loaded.
     """
     with cache_folder():
         decorate: Any = numba.njit  # its types do not know `_nrt`
         dispatcher = decorate(nogil=True, cache=True, _nrt=counted, pipeline_class=_KernelCompiler, **_OPTIONS)(
             function
         )
+    cached = dispatcher._cache._cache_file
+    cached._source_stamp = (*cached._source_stamp, files)
     accepted = {types_of(signature): signature for signature in signatures}
     dispatcher.compile = partial(_compile, dispatcher, accepted, link, dispatcher.compile)
     return dispatcher

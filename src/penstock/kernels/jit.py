@@ -13,8 +13,11 @@ signatures, and `warmup` compiles it for each.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -24,13 +27,24 @@ R = TypeVar("R")
 _lock = threading.RLock()
 _helpers: dict[Any, tuple[bool, bool]] = {}
 """Helpers that numba does not know yet: is each reference to an array counted, may sums be taken in any order."""
+_written: dict[int, object] = {}
+"""The function that was written for each of numba's objects, by the identity of the object, which is never freed."""
 
 
 class Lazy(Generic[P, R]):
-    """A function whose name numba's own object replaces when the name is first used."""
+    """A function whose name numba's own object replaces when the name is first used.
 
-    def __init__(self, function: Callable[P, R], make: Callable[[], Any]) -> None:
+    Args:
+        function: The function.
+        make: Makes numba's object.
+        written: The function with the code that is compiled. The default is `function`.
+    """
+
+    def __init__(
+        self, function: Callable[P, R], make: Callable[[], Any], written: Callable[..., object] | None = None
+    ) -> None:
         self.__doc__ = function.__doc__
+        self.written = written or function
         self._make = make
         self._made: Any = None
 
@@ -39,6 +53,7 @@ class Lazy(Generic[P, R]):
         with _lock:
             if self._made is None:
                 self._made = self._make()
+                _written[id(self._made)] = self.written
             return self._made
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -63,7 +78,9 @@ class Kernel(Lazy[P, R]):
         return sum(dispatcher.stats.cache_misses.values()) > before
 
     def _dispatcher(self) -> Any:
-        dispatcher = _compiler().make_kernel(self.function, self.signatures, self._counted, link)
+        dispatcher = _compiler().make_kernel(
+            self.function, self.signatures, self._counted, link, linked_files(self.function)
+        )
         names, own = self.function.__globals__, self.function.__name__
         if names.get(own) is self:
             names[own] = dispatcher
@@ -130,7 +147,9 @@ def intrinsic(
         arguments: The types of the arguments, such as `"i8 u1"`.
         returns: The type of the result.
     """
-    return lambda function: Lazy(function, lambda: _compiler().make_intrinsic(function, emit, arguments, returns))
+    return lambda function: Lazy(
+        function, lambda: _compiler().make_intrinsic(function, emit, arguments, returns), written=emit
+    )
 
 
 def external(arguments: str, returns: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -149,6 +168,34 @@ def link(function: Any) -> None:
             elif isinstance(value, FunctionType) and (options := _helpers.pop(value, None)) is not None:
                 _compiler().make_helper(value, *options)
                 link(value)
+
+
+def linked_files(function: Callable[..., object]) -> str:
+    """Return a digest of the files whose functions are compiled into a kernel: its own, its helpers and intrinsics.
+
+    numba looks at the kernel's own file alone, and would load machine code with a helper that has changed since.
+
+    Args:
+        function: The function of the kernel.
+    """
+    seen: set[FunctionType] = set()
+    left: list[object] = [function]
+    while left:
+        current = left.pop()
+        if not isinstance(current, FunctionType) or current in seen:
+            continue
+        seen.add(current)
+        for name in _names(current.__code__):
+            value = current.__globals__.get(name)
+            left.append(value.written if isinstance(value, Lazy) else _written.get(id(value), value))
+    digests = {_file_digest(each.__code__.co_filename) for each in seen}
+    return hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()
+
+
+@cache
+def _file_digest(path: str) -> str:
+    file = Path(path)
+    return hashlib.sha256(file.read_bytes() if file.is_file() else b"").hexdigest()
 
 
 def _names(code: CodeType) -> Iterator[str]:
