@@ -439,6 +439,15 @@ def test_a_ramp_of_equal_windows_is_planned_by_arithmetic(tmp_path: Any) -> None
     ]
 
 
+def test_a_ramp_that_becomes_too_short_for_all_samples_is_an_error() -> None:
+    data = penstock.from_arrays({"x": np.zeros(12)}, lengths=[4, 8]).sequences()
+    packed = data.pack([(0, 12), (2, 3)], overlong="drop")
+    loader = penstock.Loader(packed, 1, threads=0)
+    assert [batch["x"].shape for batch in loader] == [(1, 12)]
+    with pytest.raises(PlanError, match=r"expected packs in one of 100 epochs from epoch \d on, .*; a ramp may have"):
+        list(loader)
+
+
 def test_a_ramp_of_one_length_is_that_length() -> None:
     below = penstock.from_arrays({"x": np.arange(9)}, [4, 3, 2]).sequences()
     assert below.pack([(0, 6)]).fingerprint == below.pack(6).fingerprint

@@ -208,7 +208,7 @@ class PackedPlan(Plan):
         return np.array([size_of[e] for e in epoch.tolist()], np.int64)
 
     def locate(self, k: IntArray) -> tuple[IntArray, IntArray]:
-        """By division, or by search over the epochs planned so far."""
+        """By division, or by search over the epochs planned so far. Raises `PlanError` if no later epoch has packs."""
         if self._single or len(k) == 0:
             return super().locate(k)
         first, last = int(k.min()), int(k.max())
@@ -218,6 +218,12 @@ class PackedPlan(Plan):
         if last - starts[0] > FAR * max(starts[1] - starts[0], 1):
             raise PlanError(f"expected a position within {FAR} epochs of {starts[0]}, got {last}")
         while starts[-1] <= last:
+            if len(starts) > BARREN and starts[-1] == starts[-BARREN - 1]:
+                barren = epoch + len(starts) - 1 - BARREN
+                raise PlanError(
+                    f"expected packs in one of {BARREN} epochs from epoch {barren} on, got none: {self._pack!r} drops "
+                    "every sample; a ramp may have become shorter than all of them"
+                )
             starts.append(self.start(epoch + len(starts)))
         number = np.searchsorted(starts, k, side="right") - 1
         return number + epoch, k - np.array(starts)[number]
