@@ -45,8 +45,8 @@ def time_limit() -> Generator[None]:
 def cluster() -> Generator[Any]:
     """A head and, on demand, other nodes, each with one core and an object store of 80 MB."""
     os.environ |= {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-    cluster_utils: Any = pytest.importorskip("ray.cluster_utils")
     import ray
+    from ray import cluster_utils
 
     node = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
     folder = tempfile.mkdtemp(prefix="ray-")  # short: paths of sockets have at most 107 bytes
