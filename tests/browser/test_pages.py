@@ -110,7 +110,7 @@ def test_names_and_metadata_are_text(chromium: Any, tmp_path: Path) -> None:
     """Nothing of the data is executed: markup in names and metadata is shown as it is."""
     spec = penstock.Spec({"<img src=x onerror=alert(1)>": penstock.Field(np.dtype("f4"))})
     with named("columns").create(tmp_path / "<b>data", spec, {"title": "<script>window.hit = 1</script>"}) as writer:
-        values = np.zeros(12, "f4")
+        values = np.arange(12, dtype="f4")
         writer.write(penstock.Episode(spec, {next(iter(spec)): values}, 0, {"note": "<img src=x onerror=alert(1)>"}))
     with ViewerServer([str(tmp_path / "<b>data")]) as server:
         thread = threading.Thread(target=server.run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -185,3 +186,18 @@ def test_where_marks_go(datasets, tmp_path: Path) -> None:
     Curation("other", 1).save(tmp_path / "copy.curation.json")
     with ViewerServer([str(copy)]) as server:
         assert "read-only" in server.datasets[0].info()["curation"]["message"]
+
+
+def test_handlers_of_other_loggers_stay_open(datasets: dict[str, Path]) -> None:
+    """uvicorn's own configuration of logging closes all handlers of the process; one of absl then closes stderr."""
+    closed: list[str] = []
+
+    class Handler(logging.Handler):
+        def close(self) -> None:
+            closed.append("closed")
+            super().close()
+
+    handler = Handler()
+    with ViewerServer([str(datasets["kitchen"])]):
+        assert closed == []
+    handler.close()

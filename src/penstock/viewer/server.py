@@ -104,7 +104,9 @@ class ViewerServer:
             self.start = self.address + _first_page(locations, ticket, planned=viewed is not None)
             watch = None if live is None else LiveWatch(partial(look, live), f"loader at {live}")
             app = create_app(self.datasets, token, loader=viewed, live=watch)
-            self._server: Any = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+            self._server: Any = uvicorn.Server(
+                uvicorn.Config(app, log_config=None, log_level="warning", access_log=False)
+            )
             if watch is not None:
                 self._opened.callback(watch.close)
                 watch.start()
