@@ -54,6 +54,10 @@ def test_a_dataset_its_findings_and_episodes(page: Any, viewer: ViewerServer) ->
     page.fill("input.where", "")
     page.keyboard.press("Enter")
     page.wait_for_selector("#count:has-text('5 of 5')")
+    page.click("#show-figures")
+    page.wait_for_selector("#figures td:has-text('rewards')")
+    assert page.locator("#figures tbody tr").count() == page.locator("canvas.small-histogram").count() > 3
+    no_wider_than_the_screen(page)
     page.click("table a:has-text('1') >> nth=0")
     page.wait_for_selector("h1:has-text('Episode 1')")
     assert "row=7" in page.url or page.locator("#row").inner_text().startswith("step 7")

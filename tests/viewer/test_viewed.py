@@ -54,6 +54,29 @@ def test_measures_join_the_table_after_the_check(viewed: ViewedDataset) -> None:
     assert viewed.histogram("return", where="total_steps > 1000") == {"edges": [], "counts": []}
 
 
+def test_figures_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    columns = {
+        "observations": {"state": rng.normal(size=(60, 3)), "camera": np.zeros((60, 8, 8, 3), "u1")},
+        "rewards": np.where(np.arange(60) == 3, np.nan, np.arange(60.0)),
+        "wide": np.zeros((60, 300)),
+    }
+    data = penstock.from_arrays(columns, lengths=[10] * 6)
+    found = ViewedDataset("a", "a", "memory", data).figures()
+    assert (found["episodes"], [entry["name"] for entry in found["columns"]]) == (
+        6,
+        ["observations/state[0]", "observations/state[1]", "observations/state[2]", "rewards"],
+    )
+    state, rewards = columns["observations"]["state"], found["columns"][3]
+    np.testing.assert_allclose([entry["mean"] for entry in found["columns"][:3]], state.mean(0))
+    np.testing.assert_allclose([entry["std"] for entry in found["columns"][:3]], state.std(0))
+    assert (rewards["min"], rewards["max"], sum(rewards["counts"]), len(rewards["edges"])) == (0, 59, 59, 33)
+    monkeypatch.setattr("penstock.viewer.column_figures.STEPS", 25)
+    sample = ViewedDataset("a", "a", "memory", data).figures()
+    assert sample["episodes"] == 2  # episodes 0 and 3
+    assert sample["columns"][3]["max"] == 39
+
+
 def test_a_check_tells_its_progress_and_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     n = 30
     data = penstock.from_arrays({"rewards": np.zeros((n, 1 << 20), "u1")}, lengths=[1] * n)  # some blocks

@@ -44,6 +44,7 @@ def dataset_routes(datasets: Sequence[ViewedDataset]) -> list[Any]:
         routing.Route("/api/datasets", answer(lambda _: [dataset.summary() for dataset in datasets])),
         routing.Route("/api/{name}/info", of_dataset(lambda data, _: data.info())),
         routing.Route("/api/{name}/check", of_dataset(lambda data, _: data.check())),
+        routing.Route("/api/{name}/figures", of_dataset(lambda data, _: data.figures())),
         routing.Route("/api/{name}/episodes", of_dataset(_episodes)),
         routing.Route("/api/{name}/histogram", of_dataset(_histogram)),
         routing.Route("/api/{name}/episode/{e:int}", of_dataset(lambda data, asked: data.episode(_number(asked)))),

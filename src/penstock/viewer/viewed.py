@@ -28,6 +28,7 @@ from penstock.domains.driving.map import MapAPI
 from penstock.errors import ArgumentError, PenstockError, PlanError, suggestion
 from penstock.flow import OrderedMap, PrefetchLimits, cores
 from penstock.plan.where import evaluate
+from penstock.viewer.column_figures import column_figures
 from penstock.viewer.episode_contents import EpisodeContents
 
 MOST_ROWS = 1000  # of one answer
@@ -70,6 +71,8 @@ class ViewedDataset:
         self._data = data
         self.contents = EpisodeContents(data, road)
         self._lock = threading.Lock()
+        self._figuring = threading.Lock()
+        self._figures: dict[str, Any] = {}
         self._table: dict[str, AnyArray] = {
             name: np.asarray(values) for name, values in data.table().flat.items() if name != "id"
         }
@@ -123,6 +126,12 @@ class ViewedDataset:
             "metadata": {str(key): _text(value) for key, value in self._data.metadata.items()},
             "curation": self._curation_place(),
         }
+
+    def figures(self) -> dict[str, Any]:
+        """Means, extremes and histograms of the columns, computed once: see `column_figures`."""
+        with self._figuring:
+            self._figures = self._figures or column_figures(self._data)
+            return self._figures
 
     def mark(self, e: int, stated: object) -> dict[str, Any]:
         """Set the marks of an episode in the file of the curation, the only file that the viewer writes.

@@ -45,7 +45,7 @@ export async function datasetPage(page, name, options) {
     element("div", { class: "bar" },
       element("button", { id: "previous", onclick: () => turn(-PAGE) }, "Previous"),
       element("button", { id: "next", onclick: () => turn(PAGE) }, "Next"), shown),
-    element("h2", {}, "Columns"), columnTable(info.columns),
+    element("h2", {}, "Columns"), columnTable(info.columns), figures(api, info.episodes),
     element("h2", {}, "Spaces and metadata"), facts({ observation_space: info.spaces.observations, action_space: info.spaces.actions, ...info.metadata }));
 
   let total = 0;
@@ -130,6 +130,36 @@ function columnTable(columns) {
   const rows = columns.map((column) => element("tr", {}, ...[column.path, column.kind, column.dtype, JSON.stringify(column.shape), column.align].map((cell) => element("td", {}, cell))));
   const heads = ["column", "kind", "dtype", "shape of a row", "rows"].map((head) => element("th", {}, head));
   return element("div", { class: "scroll" }, element("table", {}, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows)));
+}
+
+// Figures are read when they are asked for: they need values.
+function figures(api, episodes) {
+  const place = element("div", { class: "scroll", id: "figures" });
+  const button = element("button", { id: "show-figures", onclick: async () => {
+    button.disabled = true;
+    place.replaceChildren(element("p", { class: "message", role: "status" }, "reading..."));
+    try {
+      figureTable(place, await json(`${api}/figures`), episodes);
+    } catch (error) {
+      place.replaceChildren(element("p", { class: "message error" }, error.message));
+      button.disabled = false;
+    }
+  } }, "Means, extremes and histograms");
+  return element("div", {}, element("div", { class: "bar" }, button), place);
+}
+
+function figureTable(place, found, episodes) {
+  if (!found.columns.length) {
+    place.replaceChildren(element("p", { class: "message" }, "no columns of numbers"));
+    return;
+  }
+  const canvases = found.columns.map((column) => element("canvas", { class: "small-histogram", role: "img", "aria-label": `histogram of ${column.name}` }));
+  const rows = found.columns.map((column, i) => element("tr", {}, element("td", {}, column.name), element("td", {}, canvases[i]),
+    ...["mean", "std", "min", "max"].map((name) => element("td", { class: "number" }, short(column[name])))));
+  const heads = [...["number", "histogram"].map((head) => element("th", {}, head)), ...["mean", "deviation", "least", "greatest"].map((head) => element("th", { class: "number" }, head))];
+  const note = found.episodes < episodes ? [element("p", { class: "dim" }, `of ${found.episodes.toLocaleString()} of ${episodes.toLocaleString()} episodes, spread evenly`)] : [];
+  place.replaceChildren(element("table", {}, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows)), ...note);
+  found.columns.forEach((column, i) => drawHistogram(canvases[i], column));
 }
 
 function facts(entries) {

@@ -1,0 +1,71 @@
+"""Figures of the columns of a dataset, for its page: means, deviations, extremes and histograms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from penstock.core.arrays import AnyArray
+from penstock.data.dataset import EpisodeDataset
+from penstock.data.statistics import ColumnStatistics
+from penstock.data.summarize import statistics
+from penstock.doctor.block import is_camera
+
+STEPS = 1 << 16  # steps that are read, in whole episodes
+WIDEST = 256  # numbers of a row, above which a column has no figures on the page
+ELEMENTS = 16  # numbers of a row that have figures
+BINS = 32
+
+
+def column_figures(data: EpisodeDataset) -> dict[str, Any]:
+    """Return figures of the numbers in each column, without pictures, text and very wide columns.
+
+    Of a large dataset, episodes that are spread evenly are read: `STEPS` steps, or one episode if it is longer.
+
+    Args:
+        data: The dataset.
+
+    Returns:
+        `episodes`, how many were read, and `columns`: a list of `name`, `mean`, `std`, `min`, `max`, and `counts` and
+        `edges` of a histogram, for each number. Figures of no finite value are None.
+    """
+    every = max(-(-data.steps // STEPS), 1)
+    sample = data.take(range(0, len(data), every))
+    wanted = [
+        path
+        for path, field in data.spec.items()
+        if not is_camera(field) and field.kind != "text" and math.prod(field.shape) <= WIDEST
+    ]
+    if not len(sample) or not wanted:
+        return {"episodes": len(sample), "columns": []}
+    figures = statistics(sample, wanted, progress=False)
+    return {
+        "episodes": len(sample),
+        "columns": [entry for path, column in figures.items() for entry in _entries(path, column)],
+    }
+
+
+def _entries(path: str, column: ColumnStatistics) -> list[dict[str, Any]]:
+    counts, edges = column.histogram(BINS)
+    numbers = column.count.size
+    shown = min(numbers, ELEMENTS)
+    flat: dict[str, AnyArray] = {
+        name: np.reshape(figure, -1)[:shown]
+        for name, figure in {"mean": column.mean, "std": column.std, "min": column.min, "max": column.max}.items()
+    }
+    counts, edges = counts.reshape(numbers, BINS), edges.reshape(numbers, BINS + 1)
+    return [
+        {
+            "name": path if numbers == 1 else f"{path}[{', '.join(map(str, np.unravel_index(i, column.shape)))}]",
+            **{name: _finite(float(figure[i])) for name, figure in flat.items()},
+            "counts": counts[i].tolist(),
+            "edges": edges[i].tolist(),
+        }
+        for i in range(shown)
+    ]
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
