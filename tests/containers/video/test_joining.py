@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 from penstock.containers.video import VideoFiles, VideoWriter, packet_index
 from penstock.containers.video.joining import can_join, join_videos
+from penstock.containers.video.writer import _set_decoding_times
 from penstock.errors import DataError
 from tests.containers.video.conftest import decoded, pictures
 
@@ -51,6 +53,22 @@ def test_frames_follow_each_other(codec: str, fps: Any, options: dict[str, Any],
     assert int(files.index(0).offset[0]) > 500  # the table of packets is in front of them
     with pytest.raises(FileExistsError):
         join_videos(paths, [packet_index(path) for path in paths], fps, tmp_path / "joined.mp4")
+
+
+def test_decoding_times_rise_and_are_never_after_the_frame() -> None:
+    packets = [SimpleNamespace(pts=pts, dts=1 << 40) for pts in (0, 3, 1, 2)]
+    _set_decoding_times(packets)
+    assert [packet.dts for packet in packets] == [-1, 0, 1, 2]
+    _set_decoding_times([])
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 15, 16, 17])
+def test_videos_of_few_frames(length: int, tmp_path: Path) -> None:
+    """libx265 leaves decoding times of short videos undefined, so that the file could not be written now and then."""
+    with VideoWriter(tmp_path / "a.mp4", 10, codec="libx265", options={"x265-params": "log-level=none"}) as writer:
+        writer.append(pictures(length))
+    assert len(decoded(tmp_path / "a.mp4")[0]) == length
+    np.testing.assert_allclose(VideoFiles([tmp_path / "a.mp4"]).timestamps(0), np.arange(length) / 10, atol=1e-9)
 
 
 def test_other_encodings_are_refused(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from fractions import Fraction
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from penstock.files.replace import Durability, atomic_file
 from penstock.flow import BlockQueue, QueueClosed
 
 QUEUE_BYTES = 1 << 26
+FEW_FRAMES = 16  # of a video whose packets wait for its end: more than libx265 may decode before it shows one
 CONTAINERS = {".mp4": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".avi": "avi"}
 PIXELS = {"ffv1": "bgr0", "libx264rgb": "rgb24"}  # no loss by a change of colours; the first has a byte to spare
 _EXIT_SECONDS = 10.0
@@ -207,17 +208,36 @@ class VideoWriter:
             stream = output.add_stream(self._codec, rate=self._rate, options=self._settings)
             stream.width, stream.height = width, height
             stream.pix_fmt = self._pix_fmt
+            few = FEW_FRAMES if self._codec == "libx265" else 0
+            packets: list[Any] = []
             number, frame = 0, first
             while frame is not None:
                 picture = av.VideoFrame.from_ndarray(frame, format="rgb24")
                 picture.pts = number
                 picture.time_base = 1 / self._rate
-                output.mux(stream.encode(picture))
+                packets += stream.encode(picture)
                 number += 1
+                if number >= few:
+                    output.mux(packets)
+                    packets.clear()
                 frame = next(iter(self._queue), None)
                 if self._aborted:
                     raise _AbortedError
-            output.mux(stream.encode(None))
+            packets += stream.encode(None)
+            if number < few:
+                _set_decoding_times(packets)
+            output.mux(packets)
+
+
+def _set_decoding_times(packets: Sequence[Any]) -> None:
+    """Give packets, in the order of decoding, the latest rising times of which none is after its frame is shown.
+
+    libx265 derives the first of these times from later frames, so in a video of few frames they are undefined.
+    """
+    shown = sorted(packet.pts for packet in packets)
+    delay = max((time - packet.pts for time, packet in zip(shown, packets, strict=True)), default=0)
+    for time, packet in zip(shown, packets, strict=True):
+        packet.dts = time - delay
 
 
 class _AbortedError(Exception):
