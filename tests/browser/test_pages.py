@@ -122,15 +122,17 @@ def test_names_and_metadata_are_text(chromium: Any, tmp_path: Path) -> None:
         opened = chromium.new_page()
         alerts: list[str] = []
         opened.on("dialog", lambda dialog: (alerts.append(dialog.message), dialog.dismiss()))
-        opened.goto(server.address)
-        opened.wait_for_selector("h1:has-text('<b>data')")
-        opened.goto(server.address + "#/%3Cb%3Edata/0")
-        opened.wait_for_selector(".curve canvas")
-        assert opened.evaluate("window.hit") is None
-        assert alerts == []
-        opened.close()
-        server.stop()
-        thread.join()
+        try:
+            opened.goto(server.address)
+            opened.wait_for_selector("h1:has-text('<b>data')")
+            opened.goto(server.address + "#/%3Cb%3Edata/0")
+            opened.wait_for_selector(".curve canvas")
+            assert opened.evaluate("window.hit") is None
+            assert alerts == []
+        finally:
+            opened.close()
+            server.stop()
+            thread.join()
 
 
 def test_marks_by_keyboard(page: Any, datasets: dict[str, Path], tmp_path: Path) -> None:
