@@ -83,7 +83,7 @@ def _frozen(
     found: tuple[IntArray, IntArray],
     thresholds: CheckThresholds,
 ) -> BoolArray:
-    """`[runs]` which runs of equal rows are those of a frozen sensor."""
+    """`[runs]` bool, which runs of equal rows come from a frozen sensor."""
     start, size = found
     if not len(start):
         return np.zeros(0, np.bool_)

@@ -19,7 +19,7 @@ _FIRST, _MOST = 4, 256  # jobs of the first call, twice as many of each later on
 
 
 def looking_ahead(jobs: Iterator[Job], *, most_rows: bool) -> Iterator[Job]:
-    """Yield jobs, after their bytes and those of the next jobs were asked for.
+    """Yield each job after its bytes, and the bytes of the next jobs, were asked for.
 
     Args:
         jobs: The jobs, in order.

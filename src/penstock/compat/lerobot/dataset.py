@@ -156,7 +156,7 @@ class LeRobotDataset(_Dataset):
         """Read one item.
 
         Args:
-            idx: Number of a frame among those of the chosen episodes. Negative numbers count from the end.
+            idx: Number of a frame among the frames of the chosen episodes. Negative numbers count from the end.
 
         Raises:
             IndexError: There is no such frame.

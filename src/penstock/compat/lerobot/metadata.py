@@ -199,7 +199,7 @@ class LeRobotDatasetMetadata:
 
     @cached_property
     def stats(self) -> Statistics | None:
-        """Figures of the dataset by feature, merged from those of episodes if it has only these; None without any."""
+        """Figures of the dataset by feature, merged from figures of episodes if it has no others; None without any."""
         path = self.root / STATS
         if path.is_file():
             return {name: _arrays(figures) for name, figures in read_json(path).items()}
