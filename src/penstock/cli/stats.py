@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Console, Group, RenderableType
 from rich.table import Column, Table
@@ -20,7 +18,7 @@ from penstock.cli.options import Episodes, From, In, Opening, Storage, Where, ch
 from penstock.cli.show import BARS, Json, print_json
 from penstock.core.arrays import IntArray
 from penstock.core.text import counted
-from penstock.data.statistics import ColumnStatistics, Statistics
+from penstock.data.statistics import Statistics, elements
 from penstock.data.summarize import statistics
 from penstock.errors import DataError, require
 
@@ -106,24 +104,6 @@ def _absolute(path: Path | None) -> str | None:
     return None if path is None else str(path.absolute())
 
 
-@dataclass(frozen=True)
-class Element:
-    """One element of a column: its name, and its place in the figures."""
-
-    name: str
-    place: tuple[int, ...]
-
-
-def elements(path: str, column: ColumnStatistics, *, every: bool) -> list[Element]:
-    """Return the elements to show of a column: the first ones, or all."""
-    listed: list[Element] = []
-    for i in range(column.count.size if every else min(column.count.size, SHOWN)):
-        place = tuple(int(n) for n in np.unravel_index(i, column.shape))
-        inner = [str(n) for n, length in zip(place, column.shape, strict=True) if length > 1]
-        listed.append(Element(f"{path}[{', '.join(inner)}]" if inner else path, place))
-    return listed
-
-
 def render(result: Statistics, title: str, *, every: bool) -> RenderableType:
     """Return the statistics as tables for people, groups after the whole."""
     parts: list[RenderableType] = [Fitted(_table(result, title, every=every))]
@@ -157,7 +137,7 @@ def _table(result: Statistics, title: str, *, every: bool) -> Table:
         std = column.std
         median = column.quantile(0.5)
         histogram = column.histogram(BINS)[0]
-        for each in elements(path, column, every=every):
+        for each in elements(path, column, None if every else SHOWN):
             figures = (figure[each.place] for figure in (mean, std, column.min, median, column.max))
             numbers = (_number(float(figure)) for figure in figures)
             table.add_row(Text(each.name, style="cyan"), *numbers, Text(_bars(histogram[each.place]), style="cyan"))
@@ -192,7 +172,9 @@ def _bars(counts: IntArray) -> str:
 def draw(result: Statistics, file: Path, *, every: bool = False) -> None:
     """Draw a histogram of each element into a picture; groups have their own colours."""
     figures: Any = require("matplotlib.figure", "plot")
-    shown = [(path, each) for path, column in result.items() for each in elements(path, column, every=every)]
+    shown = [
+        (path, each) for path, column in result.items() for each in elements(path, column, None if every else SHOWN)
+    ]
     if not shown:
         raise DataError("expected columns of numbers to draw, got none")
     across = min(4, len(shown))

@@ -335,6 +335,41 @@ class Statistics(Mapping[str, ColumnStatistics]):
         return cls.from_json(data)
 
 
+@dataclass(frozen=True)
+class Element:
+    """One number of the rows of a column.
+
+    Args:
+        name: Path of the column, and the place if rows have several numbers.
+        place: Index into the figures of the column.
+    """
+
+    name: str
+    place: tuple[int, ...]
+
+
+def elements(path: str, column: ColumnStatistics, most: int | None = None) -> list[Element]:
+    """Return the numbers of the rows of a column.
+
+    Args:
+        path: Path of the column.
+        column: Its statistics.
+        most: How many to return, the first ones. The default is None: all.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"x": np.zeros((2, 3, 1))}, lengths=[2])
+        >>> [each.name for each in elements("x", penstock.statistics(data)["x"], 2)]
+        ['x[0]', 'x[1]']
+    """
+    listed: list[Element] = []
+    for i in range(min(column.count.size, column.count.size if most is None else most)):
+        place = tuple(int(n) for n in np.unravel_index(i, column.shape))
+        inner = [str(n) for n, length in zip(place, column.shape, strict=True) if length > 1]
+        listed.append(Element(f"{path}[{', '.join(inner)}]" if inner else path, place))
+    return listed
+
+
 def _union(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
     both = {key: one[key] | other[key] for key in one if key in other}
     return {**one, **other, **both}

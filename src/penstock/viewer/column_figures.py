@@ -5,11 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
-from penstock.core.arrays import AnyArray
 from penstock.data.dataset import EpisodeDataset
-from penstock.data.statistics import ColumnStatistics
+from penstock.data.statistics import ColumnStatistics, elements
 from penstock.data.summarize import statistics
 from penstock.doctor.block import is_camera
 
@@ -49,21 +46,15 @@ def column_figures(data: EpisodeDataset) -> dict[str, Any]:
 
 def _entries(path: str, column: ColumnStatistics) -> list[dict[str, Any]]:
     counts, edges = column.histogram(BINS)
-    numbers = column.count.size
-    shown = min(numbers, ELEMENTS)
-    flat: dict[str, AnyArray] = {
-        name: np.reshape(figure, -1)[:shown]
-        for name, figure in {"mean": column.mean, "std": column.std, "min": column.min, "max": column.max}.items()
-    }
-    counts, edges = counts.reshape(numbers, BINS), edges.reshape(numbers, BINS + 1)
+    figures = {"mean": column.mean, "std": column.std, "min": column.min, "max": column.max}
     return [
         {
-            "name": path if numbers == 1 else f"{path}[{', '.join(map(str, np.unravel_index(i, column.shape)))}]",
-            **{name: _finite(float(figure[i])) for name, figure in flat.items()},
-            "counts": counts[i].tolist(),
-            "edges": edges[i].tolist(),
+            "name": each.name,
+            **{name: _finite(float(figure[each.place])) for name, figure in figures.items()},
+            "counts": counts[each.place].tolist(),
+            "edges": edges[each.place].tolist(),
         }
-        for i in range(shown)
+        for each in elements(path, column, ELEMENTS)
     ]
 
 
