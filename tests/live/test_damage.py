@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +190,45 @@ def test_a_renamed_file_is_read_under_its_new_name_by_a_run_that_reopens_it(tmp_
         (tmp_path / old).rename(tmp_path / new)
         assert [*loader.poll(), *loader.poll()] == []
     assert named(loader.open(arrivals[0]).load(1)) == frames_of([1])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_files_are_found_by_readers_while_they_are_renamed_and_polled(tmp_path: Path, seed: int) -> None:
+    names(tmp_path, FILES)
+    provider = FilePathProvider(tmp_path, watch="poll", clock=iter(range(5000, 90000, 10)).__next__)
+    loader = ChunkSourceLoader(provider, Opener())
+    arrivals = [opened.arrival for opened in loader.begin(wanted=100)]
+    paths = {arrival.name: tmp_path / arrival.name for arrival in arrivals}
+    random, errors = np.random.default_rng(seed), list[BaseException]()
+    ended = threading.Event()
+
+    def read() -> None:
+        while not ended.is_set():
+            for arrival in arrivals:
+                try:
+                    loader.open(arrival).load(0)
+                except FileNotFoundError:
+                    pass  # renamed since it was found: a run opens it again
+                except BaseException as error:
+                    errors.append(error)
+                    raise
+
+    with ThreadPoolExecutor(3) as pool:
+        readers = [pool.submit(read) for _ in range(3)]
+        try:
+            for i in range(60):
+                for name, path in paths.items():
+                    if random.random() < 0.4:
+                        paths[name] = path.rename(tmp_path / f"{random.integers(100)}-{i}-{name}")
+                if random.random() < 0.5:
+                    assert loader.poll() == []
+                assert [loader.open(arrival).load(0).shape for arrival in arrivals]
+        finally:
+            ended.set()
+        for reader in readers:
+            reader.result()
+    assert errors == []
+    assert loader.lost() == []
 
 
 def test_chunks_of_files_that_are_renamed_in_mid_run_are_all_read(tmp_path: Path) -> None:

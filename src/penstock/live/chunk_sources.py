@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -157,6 +158,9 @@ class ChunkSourceLoader(Inlet):
         self._threads = threads
         self.metrics = metrics or StageMetrics("chunk_source_loader", max(threads, 1))
         self._names: dict[str, str] = {}  # of files that were renamed, by the name they were taken under
+        # The provider's register and `_names` change together: a file that a poll has just registered under its new
+        # name cannot be found under its old one.
+        self._renaming = threading.Lock()
         self._gone: set[str] = set()
         self._lost: list[str] = []
         self._unopened: deque[tuple[str, BaseException]] = deque()
@@ -174,17 +178,18 @@ class ChunkSourceLoader(Inlet):
     @override
     def poll(self) -> list[OpenSource]:
         files: list[FoundFile] = []
-        for file in self.provider.poll():
-            if file.was is not None:
-                self._renamed(file.was, file.name)
-                continue
-            if file.rewritten:
-                self._lost.append(file.name)
-            files.append(file)
-        deleted = {self._taken_as(name) for name in self.provider.deleted()}
-        self._lost += deleted
-        for name in deleted:
-            self._names.pop(name, None)
+        with self._renaming:
+            for file in self.provider.poll():
+                if file.was is not None:
+                    self._renamed(file.was, file.name)
+                    continue
+                if file.rewritten:
+                    self._lost.append(file.name)
+                files.append(file)
+            deleted = {self._taken_as(name) for name in self.provider.deleted()}
+            self._lost += deleted
+            for name in deleted:
+                self._names.pop(name, None)
         return list(self._open_all(files))
 
     @override
@@ -200,24 +205,32 @@ class ChunkSourceLoader(Inlet):
     def _path(self, taken: str) -> Path:
         """Return the present path of a file that was taken under a name."""
         path = self.provider.directory / self._names.get(taken, taken)
-        if path.exists():
-            return path
-        now = None if taken in self._gone else self.provider.find(self._names.get(taken, taken))
-        if now is None and path.exists():
-            return path  # it was away for a moment
-        if now is None:
-            if self.provider.mode == "off" or not self.provider.outage():
-                self._gone.add(taken)  # not to list the directory for each of its chunks
-            raise SourceGone("expected a file that was there before, got none", path=path)
-        self._names[taken] = now
-        return self.provider.directory / now
+        return path if path.exists() else self._renamed_path(taken)
+
+    def _renamed_path(self, taken: str) -> Path:
+        with self._renaming:
+            name = self._names.get(taken, taken)
+            path = self.provider.directory / name
+            if path.exists():
+                return path  # a poll or another thread found the name meanwhile, or it was away for a moment
+            now = None if taken in self._gone else self.provider.find(name)
+            if now is None and path.exists():
+                return path
+            if now is None:
+                if self.provider.mode == "off" or not self.provider.outage():
+                    self._gone.add(taken)  # not to list the directory for each of its chunks
+                raise SourceGone("expected a file that was there before, got none", path=path)
+            self._names[taken] = now
+            return self.provider.directory / now
 
     def _check(self, arrival: Arrival, path: Path, stat: os.stat_result) -> None:
         """Raise `SourceGone` for a file that has changed since it was taken. An identical rewrite is accepted."""
-        as_before = (stat.st_size, stat.st_mtime_ns) == (arrival.size, arrival.mtime_ns)
-        name = self._names.get(arrival.name, arrival.name)
-        register = self.provider.register
-        if not as_before and not register.same_contents(name, path, stat.st_size, arrival.mtime_ns):
+        if (stat.st_size, stat.st_mtime_ns) == (arrival.size, arrival.mtime_ns):
+            return
+        with self._renaming:
+            name = self._names.get(arrival.name, arrival.name)
+            as_before = self.provider.register.same_contents(name, path, stat.st_size, arrival.mtime_ns)
+        if not as_before:
             raise SourceGone("expected a file as it was before, got one that changed", path=path)
 
     @override

@@ -13,10 +13,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
 
 from penstock.errors import FormatError, MissingExtraError, PlanError, require
-from penstock.live.identity import FileRegister, FoundFile
+from penstock.live.identity import FileRegister, FoundFile, Inode
 
 Watch = Literal["auto", "native", "poll", "off"]
 EVENTS = 1 << 16  # more that wait are forgotten, and the directory is listed instead
+LISTINGS = 8  # that look for a renamed file; more than two only while others are renamed or arrive
 AT_ONCE = 256  # files whose contents are looked at between two polls
 LOG = logging.getLogger("penstock.live")
 
@@ -140,19 +141,22 @@ class FilePathProvider:
         return self.register.take(name)
 
     def find(self, name: str) -> str | None:
-        """Return the present name of a taken file; None if it was deleted. Any thread. Cost: lists the names.
+        """Return the present name of a taken file, which is known under it from then on; None if it was deleted.
+
+        Cost: lists the names, at least twice if the file is not among them.
 
         Args:
-            name: Path under which the file was taken.
+            name: Name under which the file is known.
         """
         inode = self.register.inode(name)
-        for other in self._list() if inode is not None else ():
-            try:
-                stat = (self.directory / other).stat()
-            except OSError:
-                continue
-            if (stat.st_dev, stat.st_ino) == inode:
-                return other
+        if inode is None:
+            return None
+        for _ in range(LISTINGS):
+            now = self._locate({inode}).get(inode)
+            if now is None or self.register.rename(name, now):
+                return now
+            if (self.directory / now).exists():
+                return None  # changed as well, or at both names
         return None
 
     def poll(self) -> list[FoundFile]:
@@ -266,6 +270,29 @@ class FilePathProvider:
                 if unread is not None:
                     unread.append(folder)
 
+    def _locate(self, inodes: set[Inode], before: set[str] | None = None) -> dict[Inode, str]:
+        """Return the present names of taken files that are not at the names they were taken under.
+
+        A listing may miss a file that is renamed while it runs, under both names. A file counts as missing only when
+        two listings in a row, the first of which may be `before`, have the same names.
+        """
+        located: dict[Inode, str] = {}
+        for _ in range(LISTINGS):
+            names = set(self._list())
+            for name in names:
+                if name in self.register:
+                    continue
+                try:
+                    stat = (self.directory / name).stat()
+                except OSError:
+                    continue  # renamed since: the next listing has other names
+                if (inode := (stat.st_dev, stat.st_ino)) in inodes:
+                    located[inode] = name
+            if len(located) == len(inodes) or names == before:
+                break
+            before = names
+        return located
+
     def _is_listing_due(self, now: float) -> bool:
         """Return whether it is time to list the directory: earlier after a deletion, but once for many deletions."""
         soon = self._observer is None or self._look_soon
@@ -279,7 +306,7 @@ class FilePathProvider:
         self.counts["rescans"] += 1
         unread = list[str]()
         names = set[str]()
-        inodes = set[tuple[int, int]]()
+        inodes = set[Inode]()
         for name in self._list(unread):
             names.add(name)
             stat = self._candidate(name, now)
@@ -287,12 +314,15 @@ class FilePathProvider:
                 inodes.add((stat.st_dev, stat.st_ino))
         self._looks = {name: look for name, look in self._looks.items() if (self.directory / name).exists()}
         missing = [n for n in self.register.names() if n not in names and not n.startswith(tuple(unread))]
-        deleted = [name for name in missing if self._is_deleted(name, inodes) and self.register.forget(name)]
+        missing = [name for name in missing if self._is_deleted(name, inodes)]
+        if missing:
+            inodes = set(self._locate({inode for name in missing if (inode := self.register.inode(name))}, names))
+        deleted = [name for name in missing if self.register.inode(name) not in inodes and self.register.forget(name)]
         self._deleted += deleted
         if deleted:
             self.counts["deleted"] += len(deleted)
 
-    def _is_deleted(self, name: str, inodes: set[tuple[int, int]]) -> bool:
+    def _is_deleted(self, name: str, inodes: set[Inode]) -> bool:
         """Whether a file that is not listed is gone: it may have come since, or have another name that is not taken
         yet."""
         try:

@@ -12,6 +12,9 @@ from pathlib import Path
 
 from penstock.files.descriptors import open_descriptor
 
+Inode = tuple[int, int]
+"""Device and inode of a file."""
+
 HEAD = 4096  # bytes at either end of a file that tell its contents: the end of a gzip member has its checksum
 
 
@@ -35,7 +38,7 @@ class FoundFile:
 class _Known:
     size: int
     mtime_ns: int
-    inode: tuple[int, int] | None  # None where it is known from a state
+    inode: Inode | None  # None where it is known from a state
     digest: bytes | None = None
     taken_ns: int | None = None  # its time when it was taken; None for one that never was, being a copy
 
@@ -59,7 +62,7 @@ class FileRegister:
         self.root = root
         self.counts: Counter[str] = Counter()
         self._known: dict[str, _Known] = {}
-        self._inodes: dict[tuple[int, int], str] = {}
+        self._inodes: dict[Inode, str] = {}
         self._alike: dict[tuple[str, int], list[str]] = {}
         self._undigested: deque[str] = deque()
 
@@ -120,7 +123,21 @@ class FileRegister:
             self.counts["vanished"] += 1
             return None
 
-    def inode(self, name: str) -> tuple[int, int] | None:
+    def rename(self, name: str, now: str) -> bool:
+        """Register a taken file under its present name. Return whether it is the file that was taken.
+
+        A later `take` of the present name returns None.
+        """
+        path = self.root / now
+        try:
+            stat = path.stat()
+            if not self._unchanged(self._known[name], stat):
+                return False
+            return self._link(name, now, path, stat) is not None
+        except OSError:
+            return False
+
+    def inode(self, name: str) -> Inode | None:
         """Return the device and inode of a taken file; None if unknown."""
         known = self._known.get(name)
         return None if known is None else known.inode
@@ -171,7 +188,10 @@ class FileRegister:
             self.counts["duplicates"] += 1
             return None
         self.counts["renamed"] += 1
-        self._keep(name, self._known.pop(other))
+        known = self._known.pop(other)
+        self._keep(name, known)
+        if known.digest is None:
+            self._undigested.append(name)
         return FoundFile(path, name, stat.st_size, stat.st_mtime_ns, was=other)
 
     def _keep(self, name: str, known: _Known) -> None:
