@@ -50,16 +50,18 @@ export async function datasetPage(page, name, options) {
 
   let total = 0;
   let left = false;
+  let asked = 0, drawn = 0; // requests for episodes and histograms; an answer that a later request overtook is not shown
   const turn = (step) => {
     state.offset = Math.max(0, Math.min(state.offset + step, Math.floor(Math.max(0, total - 1) / PAGE) * PAGE));
     refresh();
   };
 
   async function refresh() {
+    const mine = ++asked;
     remember(`#/${encodeURIComponent(name)}`, { where: state.where, sort: state.sort, descending: state.descending });
     try {
       const found = await json(`${api}/episodes`, { ...state, limit: PAGE, column: "" });
-      if (left) return;
+      if (left || mine !== asked) return;
       problem.textContent = "";
       total = found.total;
       count.textContent = `${found.total.toLocaleString()} of ${info.episodes.toLocaleString()} episodes`;
@@ -75,12 +77,15 @@ export async function datasetPage(page, name, options) {
       }
       await distribution();
     } catch (error) {
-      problem.textContent = error.message;
+      if (mine === asked) problem.textContent = error.message;
     }
   }
 
   async function distribution() {
-    if (state.column) drawHistogram(histogram, await json(`${api}/histogram`, { column: state.column, where: state.where }));
+    const mine = ++drawn;
+    if (!state.column) return;
+    const found = await json(`${api}/histogram`, { column: state.column, where: state.where });
+    if (!left && mine === drawn) drawHistogram(histogram, found);
   }
 
   function episodeTable(found) {
