@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.locate import Groups
+from penstock.kernels.locate import Groups, OffsetGroups
 
 
 def located(groups: Groups, index: np.ndarray) -> np.ndarray:
@@ -43,3 +43,27 @@ def test_an_index_outside_is_refused(index: int, sizes: list[int]) -> None:
     groups = Groups.of(np.array(sizes, np.int64))
     with pytest.raises(IndexError, match=f"within 0:{sum(sizes)}, got {min(index, 0)} to {max(index, 0)}"):
         groups.locate(np.array([0, index]))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(0, 9) | st.just(3000), max_size=200),
+    st.integers(0, 12),
+    st.integers(1, 4),
+    st.integers(0, 1000),
+    st.booleans(),
+)
+def test_offsets_alone_are_enough(lengths: list[int], room: int, stride: int, begin: int, writeable: bool) -> None:
+    steps = np.array(lengths, np.int64)
+    offsets = begin + np.concatenate([[0], np.cumsum(steps)]).astype(np.int64)
+    offsets.flags.writeable = writeable
+    sizes = np.maximum(0, -(-(steps - room) // stride))
+    wanted = Groups.of(sizes, steps * 0, np.arange(len(steps)), offsets[:-1], steps)
+    groups = OffsetGroups.of(offsets, room, stride)
+    assert groups.n == wanted.n
+    index = np.arange(groups.n)
+    np.testing.assert_array_equal(groups.locate(index), wanted.locate(index))
+    np.testing.assert_array_equal(groups.group_of(index), wanted.group_of(index))
+    for outside in (-1, groups.n):
+        with pytest.raises(IndexError, match=f"within 0:{groups.n}, got {outside} to {outside}"):
+            groups.locate(np.array([outside]))

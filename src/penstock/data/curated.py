@@ -7,7 +7,7 @@ episodes (`Episodes.parts`). So every way to cut samples honours spans without k
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -39,7 +39,7 @@ class CuratedEpisodes(EpisodeTransform):
     @override
     def choose(self, episodes: Episodes) -> Episodes:
         curation, index = self.curation, episodes.index
-        marked = replace(episodes, table=partial(_table, curation, episodes))
+        marked = episodes.with_table(partial(_table, curation, episodes))
         why = f"Curation({curation.digest(index.tolist())})"
         return _without_spans(marked.take(np.flatnonzero(~excluded_rows(curation, index)), why), curation)
 

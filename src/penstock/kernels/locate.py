@@ -3,6 +3,11 @@
 The guide has about one entry a group and says in which group every `1 << shift`-th index is. It bounds the search for
 an index to the groups between two entries, usually one or two. The entries for later indices are prefetched, because
 on large tables each search otherwise waits for memory twice. `Groups` owns the tables; the caller owns the rest.
+
+`OffsetGroups` has no table of groups: the size of a group follows from the offsets of its episode. It has the running
+sum of blocks of `BLOCK` episodes alone, and adds the sizes inside of a block while it searches. So a process needs half
+a byte for each episode, where a table needs 56, and the offsets may be a mapped file, which all processes of a machine
+share. A search takes 0.9 to 2 times as long as in a table (`benchmarks/scale.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +21,8 @@ from penstock.core.ragged import offsets_of
 from penstock.kernels.intrinsics import prefetch
 from penstock.kernels.jit import uncounted_kernel
 
+BLOCK = 32
+"""Episodes of a block of `OffsetGroups`."""
 _AHEAD = 32  # indices between the prefetch of a guide entry and its use; the table entry follows after half of them
 
 
@@ -83,6 +90,79 @@ class Groups:
             raise IndexError(f"expected indices within 0:{self.n}, got {index.min()} to {index.max()}")
         return out
 
+    def group_of(self, index: IntArray) -> IntArray:
+        """Return the group of each index, `[n]`.
+
+        Args:
+            index: `[n]` int64, each in `0 : self.n`.
+        """
+        return self.table[:, 0].searchsorted(index, side="right") - 1
+
+
+@dataclass(frozen=True, eq=False)
+class OffsetGroups:
+    """Indices `0 : n` cut into the samples of episodes: episode `e` with `T` steps has `ceil((T - room) / stride)`.
+
+    Equal to `Groups` of these sizes, with source 0, the number, the start and the length of each episode.
+
+    >>> groups = OffsetGroups.of(np.array([0, 4, 5, 9]), room=2, stride=1)
+    >>> [part.tolist() for part in groups.locate(np.array([0, 1, 2]))]
+    [[0, 1, 0], [0, 0, 0], [0, 0, 2], [0, 0, 5], [4, 4, 4]]
+    """
+
+    offsets: IntArray
+    room: int
+    stride: int
+    sums: IntArray
+    guide: IntArray
+    shift: int
+
+    @classmethod
+    def of(cls, offsets: IntArray, room: int, stride: int) -> OffsetGroups:
+        """Return the samples of episodes. Cost: one pass over the offsets, which are not copied.
+
+        Args:
+            offsets: `[E + 1]` int64 first step of each episode, and the end; also a mapped file.
+            room: Steps of an episode that have no sample.
+            stride: Steps from one sample to the next.
+        """
+        known = np.ascontiguousarray(offsets, np.int64)
+        sums = np.zeros(-(-(len(known) - 1) // BLOCK) + 1, np.int64)
+        _sum_blocks(known, room, stride, sums)
+        return cls(known, room, stride, sums, *guide_of(sums))
+
+    @property
+    def n(self) -> int:
+        """How many indices there are."""
+        return int(self.sums[-1])
+
+    def locate(self, index: IntArray) -> IntArray:
+        """Find the episodes of indices.
+
+        Args:
+            index: `[n]` int64, each in `0 : self.n`.
+
+        Returns:
+            `[5, n]` int64: the number of each sample in its episode, 0, and number, start and length of the episode.
+
+        Raises:
+            IndexError: An index is outside `0 : self.n`.
+        """
+        out = np.zeros((5, len(index)), np.int64)
+        index = np.ascontiguousarray(index)
+        steps = np.array([self.shift, self.room, self.stride])
+        if not _locate_in_blocks(self.offsets, self.sums, self.guide, steps, index, out):
+            raise IndexError(f"expected indices within 0:{self.n}, got {index.min()} to {index.max()}")
+        return out
+
+    def group_of(self, index: IntArray) -> IntArray:
+        """Return the episode of each index, `[n]`.
+
+        Args:
+            index: `[n]` int64, each in `0 : self.n`.
+        """
+        return self.locate(index)[2]
+
 
 @uncounted_kernel("i8[2C] i8[1C] i8 i8[1C] i8[2C]")
 def _locate(table: IntArray, guide: IntArray, shift: int, index: IntArray, out: IntArray) -> bool:
@@ -107,4 +187,61 @@ def _locate(table: IntArray, guide: IntArray, shift: int, index: IntArray, out: 
         out[0, i] = index[i] - table[lo, 0]
         for c in range(1, columns):
             out[c, i] = table[lo, c]
+    return True
+
+
+@uncounted_kernel("i8[1C] i8 i8 i8[1C]", "i8[1Cr] i8 i8 i8[1C]")
+def _sum_blocks(offsets: IntArray, room: int, stride: int, sums: IntArray) -> None:
+    episodes = len(offsets) - 1
+    total = 0
+    for block in range(len(sums) - 1):
+        for e in range(block * BLOCK, min((block + 1) * BLOCK, episodes)):
+            anchors = offsets[e + 1] - offsets[e] - room
+            if anchors > 0:
+                total += anchors if stride == 1 else (anchors + stride - 1) // stride
+        sums[block + 1] = total
+
+
+@uncounted_kernel(
+    "i8[1C] i8[1C] i8[1C] i8[1C] i8[1C] i8[2C]",
+    "i8[1Cr] i8[1C] i8[1C] i8[1C] i8[1C] i8[2C]",
+)
+def _locate_in_blocks(
+    offsets: IntArray, sums: IntArray, guide: IntArray, steps: IntArray, index: IntArray, out: IntArray
+) -> bool:
+    n = len(index)
+    shift, room, stride = steps[0], steps[1], steps[2]
+    for i in range(n):
+        if not 0 <= index[i] < sums[-1]:
+            return False
+    guides = np.int64(guide.ctypes.data)
+    blocks = np.int64(sums.ctypes.data)
+    table = np.int64(offsets.ctypes.data)
+    for i in range(n):
+        if i + _AHEAD < n:
+            prefetch(guides + 8 * (index[i + _AHEAD] >> shift))
+            soon = np.int64(guide[index[i + _AHEAD // 2] >> shift])
+            prefetch(blocks + 8 * soon)
+            for line in range(BLOCK // 8):
+                prefetch(table + 8 * (soon * BLOCK + 8 * line))
+        lo, hi = guide[index[i] >> shift], guide[(index[i] >> shift) + 1]
+        while lo < hi:
+            middle = (lo + hi + 1) >> 1
+            if sums[middle] <= index[i]:
+                lo = middle
+            else:
+                hi = middle - 1
+        left, e = index[i] - sums[lo], lo * BLOCK
+        while True:
+            length = offsets[e + 1] - offsets[e]
+            anchors = max(length - room, 0)
+            size = anchors if stride == 1 else (anchors + stride - 1) // stride
+            if left < size:
+                break
+            left -= size
+            e += 1
+        out[0, i] = left
+        out[2, i] = e
+        out[3, i] = offsets[e]
+        out[4, i] = length
     return True

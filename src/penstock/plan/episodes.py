@@ -6,6 +6,9 @@ episodes makes a smaller table without gaps, and chains the digest of the chosen
 
 A row may be a part of a stored episode: the steps between two excluded spans. Samples never cross the end of a row, so
 they read no excluded step, and no plan has to know about exclusions.
+
+All episodes of a source, in order, need no table: `SourceEpisodes` refers to the offsets of the source, which may be a
+mapped file. A table of chosen episodes has 32 bytes for each.
 """
 
 from __future__ import annotations
@@ -13,15 +16,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import overload
+from functools import cached_property
+from typing import Any, overload
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns, under
 from penstock.core.spec import Align
-from penstock.errors import PlanError, suggestion
+from penstock.errors import PlanError, StateError, suggestion
 from penstock.formats.base.source import Source
+from penstock.kernels.locate import Groups, OffsetGroups
+
+_LONGEST_BLOCK = 1 << 16  # episodes whose lengths are looked at together
 
 Extents = Callable[[str], tuple[IntArray, IntArray]]
 
@@ -91,23 +99,7 @@ class Episodes:
         fingerprint = source.fingerprint if first is None else source.fingerprint_of(first)
         if fingerprint is None:
             return None
-        aligns: dict[str, Align] = {path: column.align for path, column in source.spec.items()}
-        offsets = source.offsets[: n + 1]
-        ragged = tuple(path for path, f in source.spec.items() if f.kind == "ragged" and f.align == "episode")
-
-        known = _SourceEpisodes(source, n)
-        return cls(
-            np.zeros(n, np.int64),
-            np.arange(n),
-            offsets[:-1],
-            np.diff(offsets),
-            aligns,
-            fingerprint,
-            known.table,
-            ragged,
-            known.extents,
-            "the dataset has no episodes",
-        )
+        return SourceEpisodes(source, n, fingerprint)
 
     def __len__(self) -> int:
         return len(self.index)
@@ -116,6 +108,53 @@ class Episodes:
     def steps(self) -> int:
         """Total number of steps."""
         return int(self.length.sum())
+
+    @property
+    def longest(self) -> int:
+        """Steps of the longest episode, 0 without episodes."""
+        return int(self.length.max(initial=0))
+
+    def rows_at(self, numbers: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """Return source, index, start and length of rows of the table, each `[n]` int64.
+
+        Args:
+            numbers: `[n]` numbers of the rows.
+        """
+        return self.source[numbers], self.index[numbers], self.start[numbers], self.length[numbers]
+
+    def groups(self, room: int, stride: int) -> Groups | OffsetGroups:
+        """Return the samples of all episodes: `ceil((T - room) / stride)` of an episode of `T` steps, or none.
+
+        Args:
+            room: Steps of an episode that have no sample.
+            stride: Steps from one sample to the next.
+
+        Returns:
+            Groups, which find the number of a sample in its episode, and source, index, start and length of the
+            episode.
+        """
+        sizes = np.maximum(0, -(-(self.length - room) // stride))
+        return Groups.of(sizes, self.source, self.index, self.start, self.length)
+
+    def with_table(self, table: Callable[[], Columns]) -> Episodes:
+        """Return the same episodes with other metadata columns.
+
+        Args:
+            table: Returns the columns, one row for each episode.
+        """
+        return Episodes(
+            self.source,
+            self.index,
+            self.start,
+            self.length,
+            self.aligns,
+            self.fingerprint,
+            table,
+            self.ragged,
+            self.extents,
+            self.reason,
+            self.first_step,
+        )
 
     def take(self, chosen: IntArray, why: str) -> Episodes:
         """Return rows of the table.
@@ -193,8 +232,101 @@ class Episodes:
         return columns
 
 
+class SourceEpisodes(Episodes):
+    """All episodes of a source, or the first ones, in order: the offsets of the source are the table.
+
+    The arrays of the table are made if something asks for them; windows, sequences and their packs do not.
+
+    Args:
+        known: The source.
+        n: Number of episodes.
+        fingerprint: Digest of the episodes.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> episodes = penstock.from_arrays({"rewards": np.zeros(5)}, lengths=[2, 3]).episodes
+        >>> isinstance(episodes, SourceEpisodes), episodes.longest, len(vars(episodes).keys() & {"index", "length"})
+        (True, 3, 0)
+    """
+
+    offsets: IntArray
+    """`[E + 1]` int64 first step of each episode, and the end."""
+
+    def __init__(self, known: Source, n: int, fingerprint: str) -> None:
+        aligns: dict[str, Align] = {path: column.align for path, column in known.spec.items()}
+        ragged = tuple(path for path, f in known.spec.items() if f.kind == "ragged" and f.align == "episode")
+        metadata = _SourceMetadata(known, n)
+        vars(self).update(
+            known=known,
+            offsets=known.offsets[: n + 1],
+            aligns=aligns,
+            fingerprint=fingerprint,
+            table=metadata.table,
+            ragged=ragged,
+            extents=metadata.extents,
+            reason="the dataset has no episodes",
+            first_step=None,
+        )
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @cached_property
+    def source(self) -> IntArray:  # pyright: ignore[reportIncompatibleVariableOverride] - made at first use
+        """`[E]` zeros."""
+        return np.zeros(len(self), np.int64)
+
+    @cached_property
+    def index(self) -> IntArray:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """`[E]` numbers of the episodes."""
+        return np.arange(len(self))
+
+    @cached_property
+    def start(self) -> IntArray:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """`[E]` first step row of each episode."""
+        return self.offsets[:-1]
+
+    @cached_property
+    def length(self) -> IntArray:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """`[E]` steps of each episode."""
+        return np.diff(self.offsets)
+
+    @property
+    @override
+    def steps(self) -> int:
+        return int(self.offsets[-1] - self.offsets[0])
+
+    @property
+    @override
+    def longest(self) -> int:
+        blocks = range(0, len(self), _LONGEST_BLOCK)
+        return max((int(np.diff(self.offsets[lo : lo + _LONGEST_BLOCK + 1]).max()) for lo in blocks), default=0)
+
+    @override
+    def rows_at(self, numbers: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        start = self.offsets[numbers]
+        return np.zeros_like(start), np.array(numbers, np.int64), start, self.offsets[numbers + 1] - start
+
+    @override
+    def groups(self, room: int, stride: int) -> Groups | OffsetGroups:
+        return OffsetGroups.of(self.offsets, room, stride)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what the source has too: a process that opens the same data maps the same offsets."""
+        made = ("offsets", "source", "index", "start", "length")
+        ends = len(self), int(self.offsets[0]), int(self.offsets[-1])
+        return {name: value for name, value in vars(self).items() if name not in made} | {"ends": ends}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        n, first, last = state.pop("ends")
+        offsets: IntArray = state["known"].offsets[: n + 1]
+        if len(offsets) != n + 1 or offsets[0] != first or offsets[-1] != last:
+            raise StateError(f"expected {n} episodes of steps {first} to {last - 1}, got data that changed; plan again")
+        vars(self).update(state, offsets=offsets)
+
+
 @dataclass(frozen=True, eq=False)
-class _SourceEpisodes:
+class _SourceMetadata:
     """Metadata and extents of the first `n` episodes of a source."""
 
     source: Source

@@ -270,7 +270,7 @@ def _base(plan: Plan) -> tuple[AnchoredPlan, bool]:
 
 def _survival(p: float, base: AnchoredPlan) -> FloatArray:
     """`(1 - p)^j` for `j` from 1 on, to the longest distance in an episode, or below 2^-53."""
-    longest = int(base.episodes.length.max(initial=0)) + 1
+    longest = base.episodes.longest + 1
     return np.multiply.accumulate(np.full(min(longest, int(37 / p) + 1), 1 - p))
 
 

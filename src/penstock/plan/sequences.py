@@ -16,6 +16,8 @@ from penstock.plan.episodes import Episodes
 from penstock.plan.outputs import DerivedOutput, Read, View
 from penstock.plan.transform import SampleTransform
 
+_TABLE = 1 << 26  # most episodes whose lengths are given as one array
+
 
 @dataclass(frozen=True)
 class Sequences(SampleTransform):
@@ -23,7 +25,7 @@ class Sequences(SampleTransform):
 
     `Pack` packs them; without packing they are mostly padding. A ragged numeric column with one row for each episode,
     such as the tokens of a document, becomes `[n, longest]` with a `<column>_mask`. Other episode columns keep their
-    one row. Building the plan costs a table with a row for each episode.
+    one row. Building the plan costs a pass over the lengths.
 
     Args:
         final: Whether boundary columns include the observation after the last step, with a separate mask. The default
@@ -55,8 +57,8 @@ class SequencePlan(FixedPlan):
     def __init__(self, episodes: Episodes, transform: Sequences) -> None:
         self.episodes = episodes
         self.fingerprint = chained(episodes.fingerprint, transform)
-        self._first: list[IntArray] = []  # of each view: the first row of each episode, and how many it has
-        self._rows: list[IntArray] = []
+        self._extents: list[tuple[IntArray, IntArray] | None] = []
+        """Of views of values: the first value of each episode, and how many it has."""
         views: dict[tuple[str, str], View] = {}
         reads: list[Read] = []
         marks: dict[View, DerivedOutput] = {}
@@ -75,20 +77,23 @@ class SequencePlan(FixedPlan):
         self.marks = tuple(marks.values())
 
     def _view(self, episodes: Episodes, align: Align, column: str, final: bool) -> View:
-        end = int(final and align == "boundary")
-        if column:
-            first, rows = episodes.extents(column)
-        elif align == "episode":
-            first, rows = episodes.index, np.ones_like(episodes.index)
-        else:
-            first = episodes.start + episodes.index if align == "boundary" else episodes.start
-            rows = episodes.length + end
-        self._first.append(first)
-        self._rows.append(rows)
+        self._extents.append(episodes.extents(column) if column else None)
         if align == "episode" and not column:
             return EPISODE
-        longest = max(1, int(rows.max(initial=0)))
-        return View("values" if column else align, 0, longest, end=end, column=column, whole=True)
+        end = int(final and align == "boundary")
+        extents = self._extents[-1]
+        longest = episodes.longest + end if extents is None else int(extents[1].max(initial=0))
+        return View("values" if column else align, 0, max(1, longest), end=end, column=column, whole=True)
+
+    def _rows(self, number: int, e: IntArray) -> tuple[IntArray, IntArray]:
+        """First row of episodes `[n]` in a view, and the number of rows of each."""
+        view, extents = self.views[number], self._extents[number]
+        if extents is not None:
+            return extents[0][e], extents[1][e]
+        _, index, start, length = self.episodes.rows_at(e)
+        if view.align == "episode":
+            return index, np.ones_like(index)
+        return (start + index if view.align == "boundary" else start), length + view.end
 
     def __len__(self) -> int:
         return len(self.episodes)
@@ -105,7 +110,7 @@ class SequencePlan(FixedPlan):
     @override
     def lengths(self, positions: IntArray) -> tuple[IntArray, ...]:
         _, e = self.locate(checked(self, positions))
-        return tuple(rows[e] for rows in self._rows)
+        return tuple(self._rows(number, e)[1] for number in range(len(self.views)))
 
     def owners(self, positions: IntArray) -> IntArray:
         """Return the row of each sample's episode in `episodes`, `[n]`.
@@ -116,15 +121,19 @@ class SequencePlan(FixedPlan):
         return self.locate(checked(self, positions))[1]
 
     @override
-    def length_table(self, view: int) -> IntArray:
-        return self._rows[view]
+    def length_table(self, view: int) -> IntArray | None:
+        extents = self._extents[view]
+        if extents is not None:
+            return extents[1]
+        if self.views[view].align == "episode" or len(self) > _TABLE:
+            return None
+        return self.episodes.length + self.views[view].end
 
     def _select(self, number: int, view: View, e: IntArray) -> Selection:
         n, width = len(e), view.hi
-        first = self._first[number][e]
-        rows = self._rows[number][e]
+        first, rows = self._rows(number, e)
         destination = np.arange(0, n * width, width)
-        source = self.episodes.source[e]
+        source = self.episodes.rows_at(e)[0]
         nonempty = rows > 0
         if not nonempty.all():
             source = source[nonempty]
