@@ -10,6 +10,7 @@ import pytest
 
 import penstock
 from penstock.data.curation import Curation
+from penstock.data.episode_marks import EpisodeMarks
 from penstock.doctor.examine import CheckedBlock
 from penstock.errors import ArgumentError, PlanError, StateError
 from penstock.viewer import viewed as module
@@ -180,6 +181,43 @@ def test_marks_are_saved_and_listed(tmp_path: Path) -> None:
         ViewedDataset(
             "b", "b", "memory", penstock.from_arrays({"rewards": np.zeros(3)}, lengths=[1, 1, 1]), curation=file
         )
+
+
+def test_changes_of_two_people_at_the_same_time_are_both_kept(tmp_path: Path) -> None:
+    data = penstock.from_arrays({"rewards": np.arange(30.0)}, lengths=[30])
+    viewed = ViewedDataset("a", "a", "memory", data, curation=tmp_path / "a.curation.json")
+    seen = viewed.mark(0, {"tags": ["old", "good"], "rating": 3, "excluded_spans": [[0, 9]], "spans": [[1, 2, "slip"]]})
+    first = {**seen, "tags": ["good", "slow"], "excluded_spans": [[0, 3], [8, 9]]}
+    second = {
+        "tags": ["old", "good", "near"],
+        "rating": 5,
+        "excluded_spans": [[0, 9], [20, 25]],
+        "spans": [[4, 5, "grip"]],
+    }
+    assert viewed.mark(0, first, seen) == first
+    assert viewed.mark(0, second, seen) == {
+        "tags": ["good", "near", "slow"],
+        "rating": 5,
+        "spans": [[4, 5, "grip"]],
+        "excluded_spans": [[0, 3], [8, 9], [20, 25]],
+    }
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_changes_of_excluded_steps_are_those_of_sets(seed: int) -> None:
+    random = np.random.default_rng(seed)
+
+    def drawn() -> EpisodeMarks:
+        firsts = random.integers(0, 40, random.integers(0, 5)).tolist()
+        return EpisodeMarks(excluded_spans=[(first, first + int(random.integers(0, 9))) for first in firsts])
+
+    def steps(marks: EpisodeMarks) -> set[int]:
+        return {step for first, last in marks.excluded_spans for step in range(first, last + 1)}
+
+    for _ in range(50):
+        now, before, after = drawn(), drawn(), drawn()
+        changed = steps(now) - (steps(before) - steps(after)) | (steps(after) - steps(before))
+        assert steps(now.changed(before, after)) == changed
 
 
 def test_marks_without_a_file(viewed: ViewedDataset) -> None:

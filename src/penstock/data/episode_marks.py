@@ -61,6 +61,33 @@ class EpisodeMarks:
             excluded_spans=_joined(map(_steps, self.excluded_spans)),
         )
 
+    def changed(self, before: EpisodeMarks, after: EpisodeMarks) -> EpisodeMarks:
+        """Return these marks with the change from `before` to `after`, which another person made meanwhile.
+
+        Marks that the change does not touch stay.
+
+        Args:
+            before: The marks that the person saw.
+            after: The marks that the person wants.
+
+        Example:
+            >>> now = EpisodeMarks(tags={"good"}, rating=4)
+            >>> changed = now.changed(EpisodeMarks(rating=2), EpisodeMarks(rating=2, tags={"slow"}))
+            >>> sorted(changed.tags), changed.rating
+            (['good', 'slow'], 4)
+        """
+        spans = set(self.spans) - (set(before.spans) - set(after.spans)) | (set(after.spans) - set(before.spans))
+        included = _without(before.excluded_spans, after.excluded_spans)
+        excluded = _without(after.excluded_spans, before.excluded_spans)
+        return EpisodeMarks(
+            tags=self.tags - (before.tags - after.tags) | (after.tags - before.tags),
+            rating=self.rating if after.rating == before.rating else after.rating,
+            excluded=self.excluded if after.excluded == before.excluded else after.excluded,
+            note=self.note if after.note == before.note else after.note,
+            spans=tuple(spans),
+            excluded_spans=[*_without(self.excluded_spans, included), *excluded],
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return the marks that are set, as plain data."""
         stated = {
@@ -162,3 +189,12 @@ def _joined(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
         before = ranges.pop() if touches else (first, last)
         ranges.append((before[0], max(before[1], last)))
     return tuple(ranges)
+
+
+def _without(spans: Iterable[tuple[int, int]], removed: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The spans without the steps of other spans."""
+    left = list(spans)
+    for first, last in removed:
+        ends = [end for begin, stop in left for end in ((begin, min(stop, first - 1)), (max(begin, last + 1), stop))]
+        left = [(begin, stop) for begin, stop in ends if begin <= stop]
+    return left

@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.errors import require
+from penstock.core.narrowing import is_dict
+from penstock.errors import ArgumentError, require
 from penstock.viewer.answers import answer, not_served
 from penstock.viewer.episode_routes import episode_routes
 from penstock.viewer.guard import sent_json
@@ -62,7 +63,9 @@ def _mark(data: ViewedDataset, request: Any) -> Any:
         stated: object = json.loads(request.state.body)
     except RecursionError as error:
         raise ValueError("expected JSON of modest depth") from error
-    return data.mark(_number(request), stated)
+    if not is_dict(stated) or set(stated) != {"before", "after"}:
+        raise ArgumentError("expected an object with the marks before and after the change")
+    return data.mark(_number(request), stated["after"], stated["before"])
 
 
 def _episodes(data: ViewedDataset, request: Any) -> Any:

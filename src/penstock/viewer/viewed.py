@@ -133,15 +133,17 @@ class ViewedDataset:
             self._figures = self._figures or column_figures(self._data)
             return self._figures
 
-    def mark(self, e: int, stated: object) -> dict[str, Any]:
-        """Set the marks of an episode in the file of the curation, the only file that the viewer writes.
+    def mark(self, e: int, after: object, before: object = None) -> dict[str, Any]:
+        """Change the marks of an episode in the file of the curation, the only file that the viewer writes.
 
         Args:
             e: Number of the episode.
-            stated: Marks as in the file.
+            after: Marks as in the file.
+            before: Marks that the person saw who changed them. What others changed since stays. The default is None:
+                the marks in the file are replaced.
 
         Returns:
-            The marks.
+            The marks in the file.
 
         Raises:
             ArgumentError: There is no such episode, the marks are wrong, or there is no file for them.
@@ -151,13 +153,16 @@ class ViewedDataset:
         number = self.contents.number(e)
         if self._file is None:
             raise ArgumentError(f"expected a file for marks: {self._no_curation}")
-        marks = EpisodeMarks.from_json(stated)
+        marks = EpisodeMarks.from_json(after)
+        seen = None if before is None else EpisodeMarks.from_json(before)
         steps = int(self._data.episodes.length[e])
         if wrong := [span for span in (*marks.spans, *marks.excluded_spans) if span[1] >= steps]:
             raise ArgumentError(f"expected spans within the {steps} steps of the episode, got {wrong[0]}")
         with self._lock:
             try:
                 with Curation.edit(self._file, self._data.source) as curation:
+                    if seen is not None:
+                        marks = curation[number].changed(seen, marks)
                     curation[number] = marks
             except OSError as error:
                 raise ArgumentError(f"expected a file that can be written, got {error}") from error

@@ -7,13 +7,14 @@ import { json, send, element } from "./net.js";
 export function curatePanel(api, number, info, row, pick, changed) {
   const none = () => ({ tags: [], spans: [], excluded_spans: [], rating: undefined, excluded: undefined, note: undefined });
   const marks = { ...none(), ...info.marks };
-  const chips = element("div", { class: "bar", id: "marks" });
+  const chips = element("span", { class: "chips" });
   const problem = element("span", { class: "error", role: "alert" });
   const word = element("input", { id: "word", hidden: true, maxlength: "64", autocomplete: "off", spellcheck: "false", onkeydown: entered });
   let start = null; // first row of a span that is open
   let leaving = null; // first row of an excluded span that is open
   let asked = null; // what to do with the word
   let saving = Promise.resolve();
+  let latest = null; // the marks that were sent last
 
   function save(change) {
     if (!info.curation.path) {
@@ -24,10 +25,18 @@ export function curatePanel(api, number, info, row, pick, changed) {
     change();
     show();
     changed();
-    const sent = structuredClone(marks);
-    saving = saving.then(() => send(`${api}/marks/${number}`, sent)).then(
-      () => { problem.textContent = ""; },
-      (error) => { problem.textContent = error.message; Object.assign(marks, none(), before); show(); changed(); });
+    const after = structuredClone(marks);
+    latest = after;
+    saving = saving.then(() => send(`${api}/marks/${number}`, { before, after })).then(
+      (saved) => { problem.textContent = ""; if (latest === after) take(saved); },
+      (error) => { problem.textContent = error.message; take(before); });
+  }
+
+  // The server answers with the marks in the file, which may have changes of other people.
+  function take(now) {
+    Object.assign(marks, none(), now);
+    show();
+    changed();
   }
 
   function ask(label, act) {
@@ -102,18 +111,20 @@ export function curatePanel(api, number, info, row, pick, changed) {
         element("button", { class: "chip", "aria-label": `keep ${each[0]} to ${each[1]}`, onclick: () => remove("excluded_spans", each) }, "×")]),
       element("button", { onclick: tag }, "tag"),
       element("button", { id: "span", onclick: span }, start === null ? "span" : `span from ${start}: end here`),
-      element("button", { id: "exclude-span", onclick: excludeSpan }, leaving === null ? "exclude span" : `exclude from ${leaving}: end here`),
-      word, problem,
-      element("span", { class: "dim keys" }, element("kbd", {}, "x"), " exclude, ", element("kbd", {}, "1"), "-", element("kbd", {}, "5"), " rate, ",
-        element("kbd", {}, "t"), " tag, ", element("kbd", {}, "s"), " span, ", element("kbd", {}, "X"), " exclude a span"),
-      ...(info.curation.path ? [] : [element("span", { class: "dim" }, info.curation.message)]));
+      element("button", { id: "exclude-span", onclick: excludeSpan }, leaving === null ? "exclude span" : `exclude from ${leaving}: end here`));
   }
+
+  // Only the chips are drawn again, so that a word that is being typed stays.
+  const body = element("div", { class: "bar", id: "marks" }, chips, word, problem,
+    element("span", { class: "dim keys" }, element("kbd", {}, "x"), " exclude, ", element("kbd", {}, "1"), "-", element("kbd", {}, "5"), " rate, ",
+      element("kbd", {}, "t"), " tag, ", element("kbd", {}, "s"), " span, ", element("kbd", {}, "X"), " exclude a span"),
+    ...(info.curation.path ? [] : [element("span", { class: "dim" }, info.curation.message)]));
 
   // Marks that others set are read when the window is looked at again.
   async function refresh() {
     await saving;
     const { marks: now } = await json(`${api}/episode/${number}`);
-    if (word.hidden && start === null && leaving === null) { Object.assign(marks, none(), now); show(); changed(); }
+    if (word.hidden && start === null && leaving === null) take(now);
   }
 
   show();
@@ -123,7 +134,7 @@ export function curatePanel(api, number, info, row, pick, changed) {
     tagged: marks.spans,
     excluded: leaving === null ? marks.excluded_spans : joined([...marks.excluded_spans, [Math.min(leaving, row()), Math.max(leaving, row())]]),
   });
-  return { body: chips, keys, refresh, spans };
+  return { body, keys, refresh, spans };
 }
 
 // Spans in order, those that touch as one: as the file has them.
