@@ -94,6 +94,9 @@ def _same(path: Path, episodes: list[Episode], metadata: dict[str, Any], rng: np
         for found, expected in zip(source.episodes(), episodes, strict=True):
             assert_same_episode(found, expected)
             assert found.metadata == expected.metadata
+        some = rng.integers(0, len(episodes), rng.integers(0, 9)).tolist()
+        assert source.episode_metadata(some) == [episodes[e].metadata for e in some]
+        assert source.episode_metadata(range(len(source))) == [episode.metadata for episode in episodes]
         for name, field in source.spec.fields.items():
             rows = rows_of(episodes, name)
             selection = random_selection(rng, len(rows), 4, 3)

@@ -190,18 +190,31 @@ class Snapshot(SourceState):
         segment, index, start, steps, *_ = self._entry(e)
         places = _places(index, start, steps)
         columns = {path: column.part(e, segment, *places[column.field.align]) for path, column in self.columns.items()}
-        return Episode.trusted(self.layout.spec, columns, e, self.episode_metadata([e])[0])
+        return Episode.trusted(self.layout.spec, columns, e, self._parsed(self.metadata_bytes(e), e))
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         """The metadata of the given episodes. Cost: one pass of the JSON parser over all of them."""
         check_mapped(*self._texts.values())
-        texts = [self.metadata_bytes(e) for e in episodes]
+        numbers = np.asarray(episodes, np.int64)
         parsed: list[Any] = []  # stays so where one of them is damaged; which one is found out below
         with suppress(ValueError, RecursionError):
-            parsed = json.loads(f"[{b','.join(texts).decode('ascii')}]")
-        if len(parsed) == len(texts) and all(is_dict(entry) for entry in parsed):
+            parsed = json.loads(f"[{','.join(map(_list_items, self._metadata_runs(numbers)))}]")
+        if len(parsed) == len(numbers) and all(is_dict(entry) for entry in parsed):
             return parsed
-        return [self._parsed(text, e) for text, e in zip(texts, episodes, strict=True)]
+        return [self._parsed(self.metadata_bytes(e), e) for e in numbers.tolist()]
+
+    def _metadata_runs(self, episodes: IntArray) -> Iterator[memoryview]:
+        """The lines of JSON about the given episodes; lines that follow one another in a file come together."""
+        if len(episodes) == 0:
+            return
+        entries = self.entries[episodes]
+        segment, first = entries["segment"], entries["metadata"]
+        last = first + entries["metadata_bytes"]
+        is_next = (segment[1:] == segment[:-1]) & (first[1:] == last[:-1])
+        breaks = np.flatnonzero(~is_next)
+        starts, ends = np.append(0, breaks + 1), np.append(breaks, len(entries) - 1)
+        for s, begin, end in zip(segment[starts].tolist(), first[starts].tolist(), last[ends].tolist(), strict=True):
+            yield self._texts[s][begin:end]
 
     def metadata_bytes(self, e: int) -> memoryview:
         """The line of JSON about episode `e`."""
@@ -246,6 +259,11 @@ def _digest(layout: StoreLayout, entries: StructArray) -> str:
     for name in ("steps", "payload"):
         digest.update(entries[name].tobytes())
     return digest.hexdigest()
+
+
+def _list_items(lines: memoryview) -> str:
+    """Lines of JSON as items of a JSON list. A line break within a text is escaped in JSON."""
+    return str(lines, "ascii").removesuffix("\n").replace("\n", ",")
 
 
 def _places(index: int, start: int, steps: int) -> dict[Align, tuple[int, int]]:
