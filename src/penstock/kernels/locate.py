@@ -146,7 +146,7 @@ class OffsetGroups:
             `[5, n]` int64: the number of each sample in its episode, 0, and number, start and length of the episode.
 
         Raises:
-            IndexError: An index is outside `0 : self.n`.
+            IndexError: An index is outside `0 : self.n`, or the offsets changed.
         """
         out = np.zeros((5, len(index)), np.int64)
         index = np.ascontiguousarray(index)
@@ -233,6 +233,8 @@ def _locate_in_blocks(
                 hi = middle - 1
         left, e = index[i] - sums[lo], lo * BLOCK
         while True:
+            if e >= len(offsets) - 1:
+                return False  # the offsets are another process's file, and changed
             length = offsets[e + 1] - offsets[e]
             anchors = max(length - room, 0)
             size = anchors if stride == 1 else (anchors + stride - 1) // stride
