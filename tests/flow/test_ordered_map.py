@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from penstock.errors import WorkerError
@@ -348,3 +351,23 @@ def test_a_map_that_was_abandoned_ends_without_its_lock() -> None:
         results.abandon()
     results.join()
     assert results.closed
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_map_that_ended_keeps_nothing_that_its_function_refers_to(threads: int) -> None:
+    """A cycle would keep the buffers of batches until the next collection of garbage."""
+    buffer = np.zeros(4)
+    memory = weakref.ref(buffer)
+
+    def fill(place: int, buffer: np.ndarray[Any, Any] = buffer) -> None:
+        buffer[place] = place
+
+    gc.collect()
+    gc.disable()
+    try:
+        with OrderedMap(fill, range(4), PrefetchLimits(threads)) as filled:
+            assert len(list(filled)) == 4
+        del filled, fill, buffer
+        assert memory() is None
+    finally:
+        gc.enable()

@@ -91,7 +91,8 @@ class OrderedMap(Generic[T, R]):
         self._name = name
         self._home = HomeProcess("stage")
         self._metrics = metrics or StageMetrics(name, max(limits.threads, 1))
-        self._metrics.queue = self.stats
+        if metrics is not None:  # else nobody reads them, and a cycle would keep `fn` and its arrays until a collection
+            metrics.queue = self.stats
         # Reentrant, because a signal handler may close the map between any two steps of `get`.
         self._lock, self._input = threading.RLock(), threading.RLock()
         self._results, self._space = threading.Condition(self._lock), threading.Condition(self._lock)
