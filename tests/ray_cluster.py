@@ -79,13 +79,12 @@ class LocalCluster:
         self._kill(f"{NODE}={HEAD}")
         self._made.remove_node(self._made.head_node, allow_graceful=False)
 
-    def kill_workers(self) -> int:
-        """Kill all processes that run tasks; return their number."""
-        workers = [pid for pid, title in self.processes() if title.startswith((b"ray::penstock", b"ray::IDLE"))]
-        for pid in workers:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        return len(workers)
+    def kill_workers(self) -> None:
+        """Kill all processes that run tasks or wait for one."""
+        for pid, title in self.processes():
+            if title.startswith((b"ray::penstock", b"ray::IDLE")):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     def stop(self) -> None:
         """Stop all nodes, and wait until all processes are gone."""

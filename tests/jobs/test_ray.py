@@ -1,136 +1,208 @@
-"""Jobs on a Ray cluster of two nodes on loopback addresses: equal to one run, also when workers and nodes die."""
+"""Jobs on a Ray cluster of several nodes: equal to one run, also when workers, nodes, the driver and the head die."""
 
 # pyright: basic
 
 from __future__ import annotations
 
 import os
-import shutil
+import random
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import penstock
+from penstock.conversion.difference import difference
 from penstock.errors import MissingExtraError
 from penstock.jobs import ray_runner
 from penstock.jobs.coordinator import finish_work, missing_jobs, run_work
+from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.ray_runner import RayRunner
 from penstock.jobs.runners import JobResources, runner_of
 from penstock.jobs.work_plan import WorkPlan
+from tests.ray_cluster import LocalCluster, local_cluster, time_limit
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray
-HEAD, OTHER = "127.0.0.2", "127.0.0.3"  # Ray replaces 127.0.0.1 by the address of the machine
-SECONDS = 100
+RANGE = 1_000_000
+SECONDS = 300
 
 
 @pytest.fixture(autouse=True)
-def time_limit() -> Generator[None]:
-    def late(*_: object) -> None:
-        raise TimeoutError(f"a test of Ray took more than {SECONDS} seconds")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(SECONDS)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+def limit() -> Generator[None]:
+    with time_limit(SECONDS):
+        yield
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Generator[Any]:
-    """A head and, on demand, other nodes, each with one core and an object store of 80 MB."""
-    os.environ |= {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-    import ray
-    from ray import cluster_utils
-
-    node = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
-    folder = tempfile.mkdtemp(prefix="ray-")  # short: paths of sockets have at most 107 bytes
-    os.environ["RAY_TMPDIR"] = folder
-    head = {**node, "node_ip_address": HEAD}
-    made = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
-    made.add_other = lambda: made.add_node(num_cpus=1, object_store_memory=80 << 20, node_ip_address=OTHER)
-    ray.init(address=made.address, log_to_driver=False, _node_ip_address=HEAD)
-    yield made
-    ray.shutdown()
-    made.shutdown()
-    del os.environ["RAY_TMPDIR"]
-    shutil.rmtree(folder)
+def cluster() -> Generator[LocalCluster]:
+    with local_cluster() as made:
+        made.add()
+        yield made
 
 
-@pytest.fixture
-def work(recording: Path) -> WorkPlan:
-    return WorkPlan.make("stats", {"location": str(recording), "by": "task"}, range_bytes=500_000)
+@pytest.fixture(scope="module")
+def copy(recording: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("copy") / "copy"
+    penstock.convert(recording, path)
+    return path
 
 
-@pytest.fixture
-def expected(recording: Path) -> object:
-    return penstock.statistics(penstock.open(recording), by="task")
+class Faults:
+    """What dies while the jobs of a plan run, by a seed.
+
+    Two jobs kill their worker when they run for the first time, for certain. When some numbers of jobs are done, all
+    workers or a node are killed. At the end, each job that still runs gets a second copy. A job is lost at most three
+    times, which is once less than makes it fail.
+    """
+
+    def __init__(self, cluster: LocalCluster, work: WorkPlan, folder: Path, seed: int, kills: Sequence[str]) -> None:
+        chosen = random.Random(seed)
+        self.cluster = cluster
+        self.deadly = chosen.sample(range(max(len(work) // 2, 2)), 2)
+        self.kills = dict(zip(chosen.sample(range(1, len(work)), len(kills)), kills, strict=True))
+        self.marks = folder
+        folder.mkdir()
+
+    def task(self) -> Callable[..., Any]:
+        """The function of a Ray task, which travels to workers with the variables that it refers to."""
+        marks, deadly, run_task = self.marks, self.deadly, ray_runner.run_task
+
+        def run(plan: bytes, number: int, *more: Any) -> Any:
+            import os
+            import signal
+
+            if number in deadly and not (marks / str(number)).exists():
+                (marks / str(number)).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return run_task(plan, number, *more)
+
+        return run
+
+    def on_job(self, done: int, _: int) -> None:
+        kill = self.kills.pop(done, None)
+        if kill == "workers":
+            self.cluster.kill_workers()
+        elif kill == "node":
+            self.cluster.kill_node(self.cluster.nodes[0])
+            self.cluster.add()
 
 
-def kill_workers() -> int:
-    """Kill all workers of the clusters that this process started."""
-    killed = 0
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            title = folder.joinpath("cmdline").read_bytes()  # "ray::" and the name of the task, also of agents
-            if title.startswith((b"ray::penstock", b"ray::IDLE")) and below_us(int(folder.name)):
-                os.kill(int(folder.name), signal.SIGKILL)
-                killed += 1
-        except (OSError, ValueError):
-            continue  # it ended meanwhile
-    return killed
-
-
-def below_us(pid: int) -> bool:
-    while pid > 1:
-        if pid == os.getpid():
-            return True
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return False
-
-
-def test_nodes_and_workers_that_die(
-    cluster: Any, work: WorkPlan, expected: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ray_runner, "LATE", 0.0)  # every job that runs at the end gets a second copy
+def run_with_faults(work: WorkPlan, folder: Path, faults: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run all jobs, and require that everything died that should."""
+    monkeypatch.setattr(ray_runner, "LATE", 0.0)
     monkeypatch.setattr(ray_runner, "LOOK_SECONDS", 0.0)
-    nodes = [cluster.add_other()]
-    killed: list[int] = []
-
-    def kill(done: int, _: int) -> None:
-        if done == 2 and not killed:
-            killed.append(kill_workers())
-        elif done == 5 and nodes:
-            cluster.remove_node(nodes.pop(), allow_graceful=False)
-
-    report = run_work(work, tmp_path, RayRunner(), on_job=kill)
+    monkeypatch.setattr(ray_runner, "run_task", faults.task())
+    report = run_work(work, folder / "results", RayRunner(), on_job=faults.on_job)
     assert report.failures == {}
-    assert sum(killed) > 0
-    assert nodes == []
-    assert finish_work(work, tmp_path) == expected
+    assert report.done == len(work)
+    assert report.lost >= len(faults.deadly)
+    assert faults.kills == {}
 
 
-def test_a_killed_driver_goes_on(cluster: Any, work: WorkPlan, expected: object, tmp_path: Path) -> None:
-    plan, folder = tmp_path / "plan.json", tmp_path / "results"
-    work.write(plan)
-    script = (
-        "import os, signal, sys, ray; from pathlib import Path; from penstock.jobs import WorkPlan, run_work\n"
-        "from penstock.jobs.ray_runner import RayRunner\n"
-        f"ray.init(address={cluster.address!r}, log_to_driver=False, _node_ip_address={HEAD!r})\n"
-        "def on_job(done, total): done >= 3 and os.kill(os.getpid(), signal.SIGKILL)\n"
-        "run_work(WorkPlan.read(sys.argv[1]), Path(sys.argv[2]), RayRunner(), on_job=on_job)\n"
-    )
-    command = [sys.executable, "-c", script, str(plan), str(folder)]
-    assert subprocess.run(command, timeout=SECONDS, check=False).returncode == -signal.SIGKILL
-    assert 3 <= len(work) - len(missing_jobs(work, folder)) < len(work)
-    report = run_work(work, folder, RayRunner())
-    assert report.earlier + report.done == len(work)
-    assert finish_work(work, folder) == expected
+def plan_of(operation: str, recording: Path, copy: Path, folder: Path) -> WorkPlan:
+    chosen = ChosenDataset(str(recording)).arguments()
+    arguments = {
+        "stats": {**chosen, "by": "task"},
+        "check": {**chosen, "deep": True, "thresholds": {"frozen_steps": 3}},
+        "convert": {**chosen, "out": str(folder / "out")},
+        "verify": {"location": str(copy), "source": chosen},
+    }
+    return WorkPlan.make(operation, arguments[operation], range_bytes=RANGE)
+
+
+def require_equal(operation: str, result: Any, recording: Path, copy: Path, folder: Path) -> None:
+    """Compare the result of jobs with that of a run without jobs."""
+    if operation == "stats":
+        assert result == penstock.statistics(penstock.open(recording), by="task")
+    elif operation == "check":
+        expected = penstock.check(recording, deep=True, thresholds={"frozen_steps": 3})
+        assert result.findings == expected.findings
+        assert np.array_equal(result.digests, expected.digests)
+        for name, measure in expected.measures.flat.items():
+            assert np.array_equal(result.measures.flat[name], measure, equal_nan=True)
+    elif operation == "verify":
+        assert result == []
+    else:
+        with penstock.open(folder / "out") as one, penstock.open(copy) as other:
+            assert list(difference(one, other)) == []
+            assert one.source.fingerprint == other.source.fingerprint
+        assert {each.name for each in folder.iterdir()} == {"marks", "results", "out", "out.certificate.json"}
+
+
+KILLS = {"stats": ["workers"], "check": ["node"], "convert": ["workers", "node"], "verify": ["workers"]}
+
+
+@pytest.mark.parametrize("operation", KILLS)
+def test_workers_and_nodes_that_die(
+    cluster: LocalCluster, recording: Path, copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    work = plan_of(operation, recording, copy, tmp_path)
+    faults = Faults(cluster, work, tmp_path / "marks", len(work), KILLS[operation])
+    run_with_faults(work, tmp_path, faults, monkeypatch)
+    require_equal(operation, finish_work(work, tmp_path / "results"), recording, copy, tmp_path)
+
+
+DRIVER = """
+import os, signal, sys, time
+from pathlib import Path
+import ray
+from penstock.jobs import WorkPlan, run_work
+from penstock.jobs.ray_runner import RayRunner
+
+address, node, folder, last = sys.argv[1:]
+folder = Path(folder)
+ray.init(address=address, log_to_driver=False, _node_ip_address=node)
+
+def on_job(done, total):
+    if done == int(last):
+        (folder / f"reached {last}").touch()
+        while True:  # until this process is killed, or
+            if (folder / f"go on {last}").exists():
+                return
+            time.sleep(0.01)
+
+run_work(WorkPlan.read(folder / "plan.json"), folder / "results", RayRunner(), on_job=on_job)
+"""
+
+
+def drive(cluster: LocalCluster, node: str, folder: Path, last: int) -> subprocess.Popen[bytes]:
+    """Start a driver that waits after `last` jobs; return it when it waits."""
+    command = [sys.executable, "-c", DRIVER, cluster.address, node, str(folder), str(last)]
+    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not (folder / f"reached {last}").exists():
+        assert driver.poll() is None
+        time.sleep(0.01)
+    return driver
+
+
+def test_the_driver_and_then_the_head_die(cluster: LocalCluster, recording: Path, copy: Path, tmp_path: Path) -> None:
+    """The same command goes on, in the end on another cluster, while workers of the first one may still run."""
+    work = plan_of("convert", recording, copy, tmp_path)
+    (tmp_path / "marks").mkdir()
+    state = tmp_path / "marks"
+    work.write(state / "plan.json")
+    driver = drive(cluster, cluster.nodes[0].node_ip_address, state, 3)
+    driver.kill()
+    assert driver.wait() == -signal.SIGKILL
+    driver = drive(cluster, cluster.nodes[0].node_ip_address, state, 6)
+    cluster.kill_head()
+    (state / "go on 6").touch()
+    assert driver.wait() not in (0, -signal.SIGKILL)
+    done = len(work) - len(missing_jobs(work, state / "results"))
+    assert 6 <= done < len(work)
+
+    cluster.start()
+    report = run_work(work, state / "results", RayRunner())
+    assert (report.earlier, report.done) == (done, len(work) - done)
+    finish_work(work, state / "results")
+    os.rename(state / "results", tmp_path / "results")
+    require_equal("convert", None, recording, copy, tmp_path)
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ BLOCKS = 7
 
 @pytest.fixture(autouse=True)
 def limit() -> Generator[None]:
-    with time_limit(150):
+    with time_limit(300):
         yield
 
 
