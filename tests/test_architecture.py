@@ -73,7 +73,18 @@ SEES: dict[str, tuple[str, ...]] = {
     "replay": (*GROUND, "flow", "kernels", "plan", "formats.base", "formats.columns", "data", "load"),
     "conversion": (*GROUND, "flow", "locations", "formats.base", "formats.joined", "data"),
     "doctor": (*GROUND, "flow", "plan", "formats.base", "locations", "data", "conversion"),
-    "jobs": (*GROUND, "flow", "kernels", "locations", "formats.base", "data", "conversion", "doctor"),
+    "jobs": (
+        *GROUND,
+        "flow",
+        "kernels",
+        "containers",
+        "locations",
+        "formats.base",
+        "formats.webdataset",
+        "data",
+        "conversion",
+        "doctor",
+    ),
     "testing": (*GROUND, "kernels", "plan", "formats.base", "formats.memory", "data"),
 }
 # Any other folder of `formats` is a file format. No file format imports another one.

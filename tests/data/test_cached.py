@@ -74,6 +74,13 @@ def test_a_column_is_decoded_once_for_all_runs() -> None:
     assert list(cached.spec) == list(plain.spec)
 
 
+def test_columns_of_one_shape_are_kept_apart() -> None:
+    plain = penstock.from_arrays({name: np.full((4, 2, 2, 3), i, np.uint8) for i, name in enumerate("ab")}, lengths=[4])
+    for name in "ab":
+        cached = plain.cached(name).windows(1)[:][name]
+        np.testing.assert_array_equal(cached, plain.windows(1)[:][name])
+
+
 def test_a_saved_run_continues_with_and_without_the_cache() -> None:
     plain, cached = dataset(), dataset().cached()
     assert cached.source.fingerprint == plain.source.fingerprint

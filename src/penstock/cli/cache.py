@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from penstock.cli.options import From, In, Opening, Storage, opened, pairs
+from penstock.cli.jobs import WorkOptions, run_in_parts, works_in_parts
+from penstock.cli.options import From, In, Opening, Storage, chosen_dataset, opened, pairs
 from penstock.cli.show import Json, print_json, size
 from penstock.data.cached import CachedSource, picture_columns
+from penstock.files.user_cache import user_cache
 
 
+@works_in_parts
 def cache(
     location: In,
     column: Annotated[
@@ -21,18 +25,33 @@ def cache(
     opening: Opening = None,
     storage: Storage = None,
     as_json: Json = False,
+    *,
+    work: WorkOptions,
 ) -> None:
     """Decode columns, such as videos, into the user's cache.
 
     Afterwards `penstock.open(LOCATION).cached(COLUMN)` reads them from there. Run an interrupted command again: it
     continues where it stopped.
 
-    Example: penstock cache ./pusht --column observations/image
+    Example: penstock cache ./pusht --column observations/image --jobs 8
     """
+    shown = {"json": as_json, "location": location}
+    if work.wanted:
+        dataset = chosen_dataset(location, opening, source, pairs(storage, "--storage"))
+        folder = str(user_cache("derived").absolute())
+        arguments = {**dataset.arguments(), "columns": column, "folder": folder, "show": shown}
+        present(run_in_parts("cache", arguments, work, quiet=as_json), arguments)
+        return
     _, data = opened(location, opening, source, pairs(storage, "--storage"))
     with data:
         done = {name: CachedSource(data, name).fill() for name in column or picture_columns(data.spec)}
-    if as_json:
+    present(done, {"show": shown})
+
+
+def present(done: Mapping[str, int], arguments: Mapping[str, Any]) -> None:
+    """Print the bytes of each column."""
+    location = arguments["show"]["location"]
+    if arguments["show"]["json"]:
         print_json({"location": location, "columns": done})
         return
     console = Console(soft_wrap=True, highlight=False)

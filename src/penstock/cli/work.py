@@ -22,10 +22,11 @@ PRESENT = {
     "check": "penstock.cli.check:present",
     "convert": "penstock.cli.convert:present",
     "verify": "penstock.cli.certificate:present",
+    "reshard": "penstock.cli.reshard:present",
+    "index": "penstock.cli.index:present",
+    "cache": "penstock.cli.cache:present",
 }
 """By operation, the function that shows its result, with the arguments of the work plan."""
-
-TASK_NUMBERS = ["SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX"]  # of Slurm and of Kubernetes
 
 
 def work(

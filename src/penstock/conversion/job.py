@@ -66,13 +66,14 @@ def conversion_job(
     rename: Mapping[str, str],
     *,
     fill: bool,
+    answers: dict[str, Any] | None = None,
 ) -> ConversionJob:
-    """Decide what each column of the target is made of. Arguments are as of `convert`."""
+    """Decide what each column of the target is made of. Arguments are as of `convert`; `answers` as of `Scan`."""
     draft = Draft(data.spec.fields)
     draft.drop(drop)
     draft.rename(rename)
     index = np.asarray(data.episodes.index, np.int64)
-    adapt(draft, target, Scan(data.source, index, draft.origins), fill=fill)
+    adapt(draft, target, Scan(data.source, index, draft.origins, answers), fill=fill)
     spaces = [data.spec.observation_space, data.spec.action_space]
     if target.spaces:
         spaces = [fitting(draft, name, space) for name, space in zip(("observations", "actions"), spaces, strict=True)]

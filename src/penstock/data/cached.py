@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,10 @@ from typing_extensions import override
 
 from penstock.core.arrays import AnyArray
 from penstock.core.episode import Episode
-from penstock.core.selection import Selection
 from penstock.core.spec import ALIGNS, Spec
 from penstock.data.derived import DerivedSource
 from penstock.data.derived_column import DerivedColumn
+from penstock.data.derived_values import StoredValues
 from penstock.data.episode_function import EpisodeFunction, EpisodeRows
 from penstock.errors import SpecError, suggestion
 from penstock.formats.base.source import Source
@@ -45,7 +46,7 @@ class CachedSource(DerivedSource):
         function = EpisodeFunction(
             partial(_rows_of, name), {name: ALIGNS}, field.align, field.dtype, field.shape, f"cached({name!r})"
         )
-        super().__init__(base, DerivedColumn(name, function, field, "the column itself", False, (name,)), memory=0)
+        super().__init__(base, DerivedColumn(name, function, field, f"the column {name!r}", False, (name,)), memory=0)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.base, self.column.name)
@@ -56,13 +57,25 @@ class CachedSource(DerivedSource):
         Returns:
             Bytes of the column.
         """
-        field = self.column.field
-        rows = self.rows(field.align)
-        if len(rows) > 1 and rows[-1] > rows[0]:
-            zero = np.zeros(1, np.int64)
-            one_row = Selection(zero, zero + rows[0], zero + 1, zero, (1, 1))
-            self.read_array(self.column.name, one_row, np.empty((1, *field.shape), field.dtype))
-        return int(rows[-1] - rows[0]) * field.row_bytes
+        if self.nbytes:
+            values = self.stored_values()
+            values.fill()
+            values.close()
+        return self.nbytes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the column."""
+        rows = self.rows(self.column.field.align)
+        return int(rows[-1] - rows[0]) * self.column.field.row_bytes
+
+    def stored_values(self, parent: Path | None = None) -> StoredValues:
+        """Return the cache of the column, to be filled in parts.
+
+        Args:
+            parent: Folder of all cached columns. The default is None: `derived` in the user's cache.
+        """
+        return StoredValues(self.base, self.column, self.rows(self.column.field.align), parent)
 
     @override
     def episode(self, e: int) -> Episode:

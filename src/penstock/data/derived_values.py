@@ -23,9 +23,10 @@ import hashlib
 import os
 import shutil
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,11 +41,13 @@ from penstock.data.derived_column import DerivedColumn
 from penstock.data.episode_function import EpisodeRows
 from penstock.data.progress import tracked
 from penstock.errors import FormatError
+from penstock.files import atomic_path, locked, move, sync
 from penstock.files.locks import open_locked, unlock
 from penstock.files.user_cache import remove_folders, touch, user_cache
 from penstock.flow.limits import PrefetchLimits, cores
 from penstock.flow.ordered_map import OrderedMap
 from penstock.formats.base.source import Source
+from penstock.formats.columns.joining import join_stores
 from penstock.formats.columns.source import ColumnsSource
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.kernels.rows import RowMap
@@ -59,6 +62,7 @@ VERSION = 1  # of the values of ready-made functions: another one computes cache
 LEAST_BYTES = 16  # a step counts for as much at least
 RAGGED_BYTES = 4096  # a row of a ragged column, whose size is not known in advance
 _STORE, _COLUMN = "store", "values"
+_PARTS = "parts"  # folder of the ranges that jobs wrote
 _IN_USE, _WRITING = "in-use", "writing"  # files that readers lock together, and a writer alone
 
 
@@ -204,15 +208,16 @@ class StoredValues:
         base: Source of the episodes.
         column: The column.
         rows: `[E + 1]` int64 first row of each episode, and the end.
+        parent: Folder of all kept columns. The default is None: `derived` in the user's cache.
     """
 
-    def __init__(self, base: Source, column: DerivedColumn, rows: IntArray) -> None:
+    def __init__(self, base: Source, column: DerivedColumn, rows: IntArray, parent: Path | None = None) -> None:
         self.episodes = len(rows) - 1
         self._base, self._column = base, column
         self._first, self._rows = int(rows[0]), rows - rows[0]
         self._spec = Spec({_COLUMN: Field(column.field.dtype, column.field.shape)})
         key = hashlib.sha256(f"{VERSION} {base.fingerprint} {column.fingerprint}".encode()).hexdigest()
-        self.folder = user_cache("derived") / key
+        self.folder = (user_cache("derived") if parent is None else parent) / key
         self._source: ColumnsSource | None = None
         self._release: Callable[[], object] | None = None
         self._lock = ForkSafeLock()
@@ -238,6 +243,80 @@ class StoredValues:
         if self._release is not None:
             self._release()
 
+    def fill(self) -> None:
+        """Compute all that the store lacks."""
+        self._opened()
+
+    def cuts(self) -> IntArray:
+        """Return `[R + 1]` int64 bounds of the ranges of episodes that are computed and written together."""
+        return _cuts(self._base, self._column, self.episodes, STORED_RANGE_BYTES)
+
+    def range_bytes(self, cuts: IntArray) -> IntArray:
+        """Return the bytes of the values of ranges.
+
+        Args:
+            cuts: `[R + 1]` bounds of the ranges.
+        """
+        return np.diff(self._rows[cuts]) * self._column.field.row_bytes
+
+    def write_part(self, cuts: IntArray, threads: int) -> str:
+        """Compute consecutive ranges into their own store, unless that or the store of the whole column exists.
+
+        Args:
+            cuts: `[R + 1]` bounds of the ranges.
+            threads: Threads that compute; 0 works in the caller.
+
+        Returns:
+            The name of the part.
+        """
+        self._lock_parts()
+        path = self.folder / _PARTS / f"{int(cuts[0]):012d}-{int(cuts[-1]):012d}"
+        if path.exists() or self._complete() is not None:
+            return path.name
+        path.parent.mkdir(exist_ok=True)
+        with suppress(FileExistsError), atomic_path(path, durable="folder") as new_path:  # or a second copy was first
+            ranges = range(len(cuts) - 1)
+            with (
+                self._full_disk_named(),
+                ColumnsWriter.create(new_path, self._spec) as writer,
+                OrderedMap(partial(self._compute, cuts), ranges, PrefetchLimits(threads)) as results,
+            ):
+                for values in results:
+                    writer.write(Episode(self._spec, {_COLUMN: values}))
+        return path.name
+
+    def join_parts(self, names: Sequence[str]) -> None:
+        """Move parts together to the store, unless the column is complete.
+
+        Args:
+            names: Names of all parts, in order.
+
+        Raises:
+            FileNotFoundError: A part is missing.
+        """
+        self._lock_parts()
+        parts, store = self.folder / _PARTS, self.folder / _STORE
+        with locked(self.folder / _WRITING, os.O_RDWR | os.O_CREAT, wait=True):
+            if self._complete() is None and names:
+                staged = parts / _STORE
+                if missing := [name for name in names if not (parts / name).exists() and not staged.exists()]:
+                    raise FileNotFoundError(
+                        f"expected the parts of column {self._column.name!r} in {parts}, got none of {missing[:5]}; "
+                        "all jobs must reach the same PENSTOCK_CACHE"
+                    )
+                join_stores([parts / name for name in names], staged)
+                shutil.rmtree(store, ignore_errors=True)  # what a run without jobs began
+                move(staged, store)
+                sync(self.folder)
+            shutil.rmtree(parts, ignore_errors=True)
+        touch(self.folder)
+
+    def _lock_parts(self) -> None:
+        """Keep the folder from being removed to make room, until `close`."""
+        with self._lock:
+            if self._release is None:
+                self._release = weakref.finalize(self, os.close, self._lock_in_use())
+
     def _opened(self) -> ColumnsSource:
         with self._lock:
             if self._source is None:
@@ -251,7 +330,10 @@ class StoredValues:
         except BaseException:
             release()
             raise
-        self._release = release
+        if self._release is not None:
+            release()  # `write_part` has locked the folder already
+        else:
+            self._release = release
         touch(self.folder)
         return source
 
@@ -299,13 +381,19 @@ class StoredValues:
         if begun is None or self._rows[first] != rows:
             first = 0
             shutil.rmtree(path, ignore_errors=True)
+        with self._full_disk_named(), self._writer(path) as writer:
+            for values in self._computed(first):
+                writer.write(Episode(self._spec, {_COLUMN: values}))
+
+    @contextmanager
+    def _full_disk_named(self) -> Generator[None]:
+        """Say what needs the space, and what to do, if the disk is full."""
         try:
-            with self._writer(path) as writer:
-                for values in self._computed(first):
-                    writer.write(Episode(self._spec, {_COLUMN: values}))
+            yield
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
+            nbytes = int(self._rows[-1]) * self._column.field.row_bytes
             message = f"no space for the {nbytes:,} bytes of column {self._column.name!r}; set PENSTOCK_CACHE"
             raise OSError(error.errno, f"{message} to a folder on a larger disk", str(self.folder)) from error
 
@@ -317,14 +405,14 @@ class StoredValues:
     def _computed(self, first: int) -> Iterator[AnyArray]:
         """Values of each range from episode `first` on."""
         cuts = _cuts(self._base, self._column, self.episodes, STORED_RANGE_BYTES, first)
-
-        def compute(r: int) -> AnyArray:
-            return self._column.compute(EpisodeRows(self._base, int(cuts[r]), int(cuts[r + 1])))
-
         ranges = range(len(cuts) - 1)
-        with _mapped(compute, ranges) as results:
+        with _mapped(partial(self._compute, cuts), ranges) as results:
             for _ in tracked(ranges, f"computing {self._column.name}", None):
                 yield results.get()
+
+    def _compute(self, cuts: IntArray, r: int) -> AnyArray:
+        """Values of a range."""
+        return self._column.compute(EpisodeRows(self._base, int(cuts[r]), int(cuts[r + 1])))
 
 
 def _mapped(compute: Callable[[int], R], ranges: Sequence[int]) -> OrderedMap[int, R]:

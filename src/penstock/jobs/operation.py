@@ -21,8 +21,10 @@ OPERATIONS = {
     "check": "penstock.jobs.operations.check:CheckOperation",
     "verify": "penstock.jobs.operations.verify:VerifyOperation",
     "convert": "penstock.jobs.operations.convert:ConvertOperation",
+    "reshard": "penstock.jobs.operations.reshard:ReshardOperation",
+    "index": "penstock.jobs.operations.index:IndexOperation",
+    "cache": "penstock.jobs.operations.cache:CacheOperation",
 }
-
 
 LEAST_BYTES = 16 << 20
 
@@ -32,6 +34,8 @@ class Operation(ABC):
 
     Args:
         arguments: Plain values, which a work plan stores.
+        survey: What `survey` of another process returned for the same arguments and data. The default is none: the data
+            are read.
 
     Example:
         >>> import penstock, tempfile
@@ -43,8 +47,12 @@ class Operation(ABC):
         True
     """
 
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
         self.arguments = dict(arguments)
+
+    def survey(self) -> bytes:
+        """Return what opening learned by reading the data, so that other processes open without reading it again."""
+        return b""
 
     @property
     @abstractmethod
@@ -97,12 +105,13 @@ class Operation(ABC):
         self.close()
 
 
-def open_operation(name: str, arguments: Mapping[str, Any]) -> Operation:
+def open_operation(name: str, arguments: Mapping[str, Any], survey: bytes = b"") -> Operation:
     """Open the dataset of an operation.
 
     Args:
         name: Name of the operation.
         arguments: Its arguments.
+        survey: What another process learned when it opened the operation. The default is none.
 
     Returns:
         The operation, to be closed.
@@ -112,7 +121,7 @@ def open_operation(name: str, arguments: Mapping[str, Any]) -> Operation:
     """
     if name not in OPERATIONS:
         raise DataError(f"expected an operation among {list(OPERATIONS)}, got {name!r}{suggestion(name, OPERATIONS)}")
-    return pkgutil.resolve_name(OPERATIONS[name])(arguments)
+    return pkgutil.resolve_name(OPERATIONS[name])(arguments, survey)
 
 
 class OpenedOperation:
@@ -123,7 +132,9 @@ class OpenedOperation:
         self._digest = ""
         self._operation: Operation | None = None
 
-    def get(self, digest: str, name: str, arguments: Mapping[str, Any], fingerprint: str) -> Operation:
+    def get(
+        self, digest: str, name: str, arguments: Mapping[str, Any], fingerprint: str, survey: bytes = b""
+    ) -> Operation:
         """Return the operation of a work plan, opened at its first job.
 
         Raises:
@@ -132,7 +143,7 @@ class OpenedOperation:
         with self._lock:
             if self._operation is not None and self._digest == digest:
                 return self._operation
-            opened = open_operation(name, arguments)
+            opened = open_operation(name, arguments, survey)
             if opened.fingerprint != fingerprint:
                 opened.close()
                 raise StateError("expected the data of the work plan, got data that changed since; make a new plan")

@@ -12,6 +12,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -76,7 +77,7 @@ class RayRunner(Runner):
         lost = (kinds.WorkerCrashedError, kinds.NodeDiedError, kinds.ObjectLostError, kinds.OutOfMemoryError)
         options = {"num_cpus": self.resources.cpus, "num_gpus": self.resources.gpus, "memory": self.resources.memory}
         task = ray.remote(run_task).options(**options, max_retries=0, name=f"penstock {work.operation}")
-        plan = ray.put(work.encode())
+        plan, survey = ray.put(work.encode()), ray.put(work.survey)
         waiting = deque(numbers)
         running: dict[Any, tuple[int, float]] = {}  # task: its job, and when it began
         seconds: list[float] = []
@@ -84,7 +85,7 @@ class RayRunner(Runner):
         try:
             while len(settled) < len(numbers):
                 for number in self._next(waiting, running, seconds):
-                    reference = task.remote(plan, number, self.resources.threads, version("penstock"))
+                    reference = task.remote(plan, survey, number, self.resources.threads, version("penstock"))
                     running[reference] = (number, time.monotonic())
                 ready, _ = ray.wait(list(running), num_returns=1, timeout=LOOK_SECONDS)
                 for reference in ready:
@@ -117,11 +118,12 @@ class RayRunner(Runner):
         return late[: max(min(free, fit - len(running)), 0)]
 
 
-def run_task(plan: bytes, number: int, threads: int, release: str) -> tuple[float, str, bytes | None]:
+def run_task(plan: bytes, survey: bytes, number: int, threads: int, release: str) -> tuple[float, str, bytes | None]:
     """Run a job on a node.
 
     Args:
         plan: Text of the work plan.
+        survey: What its making learned about the data.
         number: Number of the job.
         threads: Threads that the job may use; 0 works in the caller.
         release: Version of penstock of the driver.
@@ -134,5 +136,5 @@ def run_task(plan: bytes, number: int, threads: int, release: str) -> tuple[floa
     """
     if (installed := version("penstock")) != release:
         raise StateError(f"expected penstock {release} on every node, got {installed}; install the same version")
-    done = run_job(WorkPlan.decode(plan), number, threads)
+    done = run_job(replace(WorkPlan.decode(plan), survey=survey), number, threads)
     return done.seconds, done.error, done.result

@@ -217,6 +217,7 @@ class _Worker:
         self.number = number
         with suppress(BrokenPipeError, ConnectionResetError):  # the process died already: `result` says so
             self.connection.send_bytes(work.encode())
+            self.connection.send_bytes(work.survey)
         self.begin(number)
 
     def begin(self, number: int) -> None:

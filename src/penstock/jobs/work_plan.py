@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +16,13 @@ import numpy as np
 from penstock.core.arrays import IntArray
 from penstock.core.narrowing import is_dict
 from penstock.errors import FormatError, PlanError
-from penstock.files import write_atomic
+from penstock.files import read_checked, write_atomic, write_checked
 from penstock.jobs.operation import LEAST_BYTES, OPENED, Operation, open_operation
 
 VERSION = 1
+SURVEY = ".survey"
+"""Suffix of the file next to a work plan with what its making learned about the data."""
+SURVEY_MAGIC = b"penstock survey 1\n"
 MOST_BYTES = 1 << 30
 WANTED_JOBS = 256
 
@@ -50,6 +53,8 @@ class WorkPlan:
         arguments: Plain values.
         fingerprint: Fingerprint of the data.
         ranges: Blocks of each job. They cover all blocks, in order.
+        survey: What making the plan learned about the data, for workers, which otherwise read it again. It is no part
+            of the plan: the results are the same without it. The default is none.
 
     Example:
         >>> import penstock, tempfile
@@ -64,6 +69,7 @@ class WorkPlan:
     arguments: Mapping[str, Any]
     fingerprint: str
     ranges: tuple[WorkRange, ...]
+    survey: bytes = field(default=b"", repr=False, compare=False)
 
     @classmethod
     def make(cls, operation: str, arguments: Mapping[str, Any], *, range_bytes: int | None = None) -> WorkPlan:
@@ -80,7 +86,7 @@ class WorkPlan:
         """
         with open_operation(operation, arguments) as opened:
             ranges = cut_ranges(opened.weights(), range_bytes, opened.least_bytes)
-            return cls(operation, dict(arguments), opened.fingerprint, ranges)
+            return cls(operation, dict(arguments), opened.fingerprint, ranges, opened.survey())
 
     @cached_property
     def digest(self) -> str:
@@ -137,10 +143,12 @@ class WorkPlan:
         Raises:
             FormatError: The file is something else.
         """
-        return cls.decode(Path(path).read_bytes(), path)
+        work = cls.decode(Path(path).read_bytes(), path)
+        survey = read_checked(f"{os.fspath(path)}{SURVEY}", SURVEY_MAGIC, work.digest)
+        return work if survey is None else replace(work, survey=bytes(survey))
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the work plan to a new file, atomically.
+        """Write the work plan to a new file, atomically, and the survey of the data next to it.
 
         Args:
             path: The file.
@@ -150,6 +158,8 @@ class WorkPlan:
         """
         place = Path(path)
         place.parent.mkdir(parents=True, exist_ok=True)
+        if self.survey:
+            write_checked(f"{place}{SURVEY}", SURVEY_MAGIC, self.digest, self.survey)
         if place.is_file() and place.read_bytes() == self.encode():
             return
         write_atomic(place, self.encode(), overwrite=False)
@@ -160,7 +170,7 @@ class WorkPlan:
         Raises:
             StateError: The data changed since the work plan was made.
         """
-        return OPENED.get(self.digest, self.operation, self.arguments, self.fingerprint)
+        return OPENED.get(self.digest, self.operation, self.arguments, self.fingerprint, self.survey)
 
     def run(self, number: int, *, threads: int = 0) -> bytes:
         """Run one job; return its result.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from dataclasses import replace
 from multiprocessing.connection import Connection
 
 from penstock.jobs.runners import run_job
@@ -18,7 +19,7 @@ def serve(connection: Connection, threads: int) -> None:
         threads: Threads that a job may use.
     """
     try:
-        work = WorkPlan.decode(connection.recv_bytes())
+        work = replace(WorkPlan.decode(connection.recv_bytes()), survey=connection.recv_bytes())
         while True:
             done = run_job(work, int(connection.recv_bytes()), threads)
             connection.send_bytes(repr(done.seconds).encode())

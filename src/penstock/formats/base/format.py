@@ -168,6 +168,19 @@ class Format(ABC):
         """
         raise FormatError(f"the format {self.name!r} has no detailed check", path=path)
 
+    def build_index(self, paths: Sequence[Path], *, force: bool = False) -> dict[str, Any]:
+        """Build the index in the user's cache that makes opening quick. The default opens the dataset, and has none.
+
+        Args:
+            paths: The file or folder, or several files.
+            force: Build the index also if it is up to date. The default is False.
+
+        Returns:
+            Counts of `episodes` and `steps`; the file `index` or None, and whether it was `made` now.
+        """
+        with self.open(paths[0]) if len(paths) == 1 else self.open_files(paths) as source:
+            return {"episodes": len(source), "steps": source.steps, "index": None, "made": False}
+
     def opening_checks(self, path: Path, **options: Any) -> bool:
         """Return whether `open` already checks everything that `check` does.
 

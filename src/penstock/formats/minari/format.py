@@ -24,7 +24,17 @@ from penstock.files import locked
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
 from penstock.formats.base.repairs import Repair
-from penstock.formats.minari import arrow_writer, check, hdf5_writer, ids, metadata, root, spaces, writing
+from penstock.formats.minari import (
+    arrow_writer,
+    check,
+    hdf5_writer,
+    ids,
+    index_cache,
+    metadata,
+    root,
+    spaces,
+    writing,
+)
 from penstock.formats.minari.arrow_source import ArrowSource
 from penstock.formats.minari.columns import MODES, Infos
 from penstock.formats.minari.hdf5_index import MAIN
@@ -162,6 +172,22 @@ class MinariFormat(Format):
     def check(self, path: Path, *, deep: bool = True, infos: Infos = "strict") -> Iterator[Finding]:
         """Look for damage in the structure, the totals and the metadata of episodes. `infos` is an option of `open`."""
         return check.findings(path, self.open, infos)
+
+    @override
+    def build_index(self, paths: Sequence[Path], *, force: bool = False) -> dict[str, Any]:
+        """Open the dataset, which saves the index of a large dataset."""
+        folder, main = place(paths[0])
+        file = index_cache.place((folder / main if main is not None else folder).absolute(), "user")
+        if file is None:
+            raise FormatError("expected a folder for the index, got none; set PENSTOCK_CACHE", path=paths[0])
+        if force:
+            file.unlink(missing_ok=True)
+        before = file.stat().st_mtime_ns if file.exists() else None
+        with Hdf5Source(folder, main) if main is not None else ArrowSource(folder) as source:
+            counts = {"episodes": len(source), "steps": source.steps}
+        kept = file.exists()
+        is_new = kept and file.stat().st_mtime_ns != before
+        return {**counts, "index": str(file) if kept else None, "made": is_new}
 
     @override
     def repairs(self, path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:

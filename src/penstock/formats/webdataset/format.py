@@ -17,6 +17,7 @@ from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
 from penstock.formats.base.repairs import Repair
 from penstock.formats.webdataset.check import findings
+from penstock.formats.webdataset.indexing import index_shards
 from penstock.formats.webdataset.joining import join_shards
 from penstock.formats.webdataset.repair import torn_archives
 from penstock.formats.webdataset.seed_writer import SeedWriter
@@ -90,6 +91,10 @@ class WebDatasetFormat(Format):
             message = "archives of single samples are read-only here; write a new dataset"
             raise FormatError(message, path=path)
         return LAYOUTS[layout](path, **options)
+
+    @override
+    def build_index(self, paths: Sequence[Path], *, force: bool = False) -> dict[str, Any]:
+        return index_shards(paths, force=force)
 
     def check(self, path: Path, *, deep: bool = True) -> Iterator[Finding]:
         """Look for members cut off, keys used twice, values left out and steps that do not follow one another."""

@@ -223,9 +223,14 @@ class ShardSource(StateSource[OpenedArchives]):
         self._state = None
 
 
-def read(paths: Sequence[Path], buffers: Sequence[ByteArray], options: Options) -> Content:
-    """The content of archives by the layout that their members have. Raises `FormatError`."""
-    members = [_members(data, path, options) for path, data in zip(paths, buffers, strict=True)]
+def read(
+    paths: Sequence[Path], buffers: Sequence[ByteArray], options: Options, members: Sequence[Members] | None = None
+) -> Content:
+    """The content of archives by the layout that their members have. Raises `FormatError`.
+
+    `members` are those of each archive, where they are known: then no headers are read."""
+    if members is None:
+        members = [read_members(data, path, options) for path, data in zip(paths, buffers, strict=True)]
     groups = [grouped(listed, shard, paths[shard]) for shard, listed in enumerate(members)]
     torn = {str(path): listed.torn for path, listed in zip(paths, members, strict=True) if listed.torn is not None}
     if torn and not any(map(len, members)):
@@ -250,7 +255,8 @@ def read(paths: Sequence[Path], buffers: Sequence[ByteArray], options: Options) 
     return replace(content, torn=torn, ends=ends)
 
 
-def _members(data: ByteArray, path: Path, options: Options) -> Members:
+def read_members(data: ByteArray, path: Path, options: Options) -> Members:
+    """The members of an archive. Raises `FormatError`."""
     try:
         return walk(data, path, torn="drop" if options.salvage else "refuse")
     except TornError as error:

@@ -30,7 +30,7 @@ from penstock.formats.webdataset.source import ShardSource
 
 SHARD_BYTES = 1 << 30
 SHARD_EPISODES = 100_000
-_ENDS = {"gzip": ".tgz", "zstd": ".tar.zst"}
+PACKED_END = {"gzip": ".tgz", "zstd": ".tar.zst"}
 
 
 class ShardWriter(Writer):
@@ -168,7 +168,7 @@ class ShardWriter(Writer):
             return
         archive.close()
         if self._compression is not None:
-            name = f"{archive.path.stem}{_ENDS[self._compression]}"
+            name = f"{archive.path.stem}{PACKED_END[self._compression]}"
             pack(archive.path, self.path if self._single else archive.path.with_name(name), self._compression)
             archive.path.unlink()
 

@@ -34,8 +34,8 @@ class CheckOperation(Operation):
             `penstock.check`.
     """
 
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
-        super().__init__(arguments)
+    def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
+        super().__init__(arguments, survey)
         self._deep = bool(arguments.get("deep", False))
         self._options = dict(arguments.get("options") or {})
         self._located = ChosenDataset.of(arguments).locate()

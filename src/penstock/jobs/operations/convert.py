@@ -7,9 +7,6 @@ takes seconds, and the certificate has the digests that the jobs made of the par
 
 from __future__ import annotations
 
-import hashlib
-import json
-import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import astuple, replace
@@ -39,12 +36,11 @@ from penstock.formats.base.format import format_to_write
 from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.operation import Operation
 from penstock.jobs.packed import pack, unpack
-from penstock.locations.location import Url, output_place
+from penstock.jobs.staging import StagingFolder, local_target
 
 LEAST_PART = 64 << 20
 SUMMARY = "summary"
 DATA = "data"
-PARTS = ".parts"
 
 
 class ConvertOperation(Operation):
@@ -55,12 +51,9 @@ class ConvertOperation(Operation):
             `require` as `out`, `format`, `options` and others of `penstock.convert`.
     """
 
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
-        super().__init__(arguments)
-        place = output_place(arguments["out"])
-        if isinstance(place, Url):
-            raise DataError(f"expected a path for a target that is written in parts, got {place}; upload it afterwards")
-        self._out = place
+    def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
+        super().__init__(arguments, survey)
+        self._out = place = local_target(arguments["out"])
         self._format = format_to_write(place, arguments.get("to"))
         if not self._format.writes_parts:
             raise DataError(
@@ -73,6 +66,8 @@ class ConvertOperation(Operation):
         self._certified = bool(arguments.get("certificate", True))
         self._lossless = arguments.get("require") is not None
         self._data = ChosenDataset.of(arguments).open()
+        self._staging = StagingFolder(arguments["out"], arguments, self.fingerprint)
+        self._answers: dict[str, Any] = unpack(survey) if survey else {}
         try:
             self._job = self._make_job(arguments)
         except BaseException:
@@ -84,12 +79,12 @@ class ConvertOperation(Operation):
         if not len(data):
             raise DataError(f"expected episodes to convert in parts, got none: {data.episodes.reason}")
         check_apart(arguments["location"], data.source, self._out)
-        if (self._out.exists() or self._out.is_symlink()) and not self.parts.exists():
-            raise FileExistsError(f"expected nothing at {self._out}; remove it, or choose another place")
+        self._staging.refuse_other()
         target = target_of(self._format.name, self._options)
         check_options(target, self._options)
         rename, fill = dict(arguments.get("rename") or {}), bool(arguments.get("fill_missing"))
-        job = conversion_job(data, target, self._options, arguments.get("drop") or (), rename, fill=fill)
+        drop = arguments.get("drop") or ()
+        job = conversion_job(data, target, self._options, drop, rename, fill=fill, answers=self._answers)
         if self._lossless:
             check_lossless(job, arguments["require"], certificate=self._certified)
         self._steps = np.concatenate([[0], np.cumsum(data.episodes.length)])
@@ -110,18 +105,14 @@ class ConvertOperation(Operation):
         row_bytes = sum(field.row_bytes for field in self._data.spec.values())
         return (self._data.episodes.length + 1) * max(row_bytes, 64)
 
-    @property
-    def parts(self) -> Path:
-        """Folder of the parts of this conversion: another one to the same place has another folder."""
-        text = json.dumps({**self.arguments, "fingerprint": self.fingerprint}, sort_keys=True, default=str)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-        return self._out.with_name(self._out.name + PARTS) / digest
+    @override
+    def survey(self) -> bytes:
+        return pack(self._answers)
 
     @override
     def run(self, first: int, last: int, *, threads: int) -> bytes:
-        part = self.parts / f"{first:012d}-{last:012d}"
+        part = self._staging.make() / f"{first:012d}-{last:012d}"
         if not part.exists():
-            part.parent.mkdir(parents=True, exist_ok=True)
             with suppress(FileExistsError), atomic_path(part, durable="folder") as folder:  # or a second copy was first
                 folder.mkdir()
                 (folder / SUMMARY).write_bytes(self._write(folder / DATA, first, last))
@@ -153,7 +144,7 @@ class ConvertOperation(Operation):
         compared: list[dict[str, Any]] = []
         for result in results:
             summary: dict[str, Any] = unpack(result)
-            parts.append(self.parts / summary["part"] / DATA)
+            parts.append(self._staging.path / summary["part"] / DATA)
             total += summary["bytes"]
             notes.update(dict.fromkeys(Note(*note) for note in summary["notes"]))
             compared.append(summary["compared"])
@@ -171,9 +162,7 @@ class ConvertOperation(Operation):
                 check_kept(proof, self._out, lossless=self._lossless)
                 proof.write(self._out)
                 report = replace(report, certificate=proof)
-        shutil.rmtree(self.parts, ignore_errors=True)
-        with suppress(OSError):
-            self.parts.parent.rmdir()
+        self._staging.remove()
         return report
 
     def _join(self, parts: list[Path]) -> None:
@@ -184,7 +173,7 @@ class ConvertOperation(Operation):
                 raise FileExistsError(f"expected nothing at {self._out}, got a dataset that no conversion wrote")
             self._job.mark.check(mark, self._out)
             return
-        staged = self.parts / "joined"
+        staged = self._staging.path / "joined"
         self._format.join_parts(parts, staged)
         move(staged, self._out, overwrite=False)
 

@@ -26,8 +26,8 @@ class StatisticsOperation(Operation):
         arguments: Fields of `ChosenDataset`; `columns` and `by` as of `penstock.statistics`.
     """
 
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
-        super().__init__(arguments)
+    def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
+        super().__init__(arguments, survey)
         self._data = ChosenDataset.of(arguments).open()
         self._blocks = episode_blocks(self._data, arguments.get("columns"), arguments.get("by"))
 

@@ -30,8 +30,8 @@ class VerifyOperation(Operation):
         arguments: Fields of the `ChosenDataset` of the target; `source`, the same of the source, or None.
     """
 
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
-        super().__init__(arguments)
+    def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
+        super().__init__(arguments, survey)
         given: dict[Side, Any] = {"target": arguments, "source": arguments.get("source")}
         self._certificate = Certificate.read(arguments["location"], arguments.get("storage_options") or None)
         self._opened: dict[Side, EpisodeDataset] = {}

@@ -1,0 +1,123 @@
+"""Tar shards with other limits: a block is a new archive, whose bytes are known before the first is written.
+
+A job writes its archives to the staging folder under their final names, and `finish` moves the folder to its place. So
+the result is equal byte for byte to the one of a run without jobs, and appears only when it is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
+
+from penstock.containers.tar.compress import Compression
+from penstock.core.arrays import ByteArray, IntArray
+from penstock.core.text import counted
+from penstock.data.located import LocatedData
+from penstock.errors import FormatError
+from penstock.files import move, sync
+from penstock.flow.limits import PrefetchLimits
+from penstock.flow.ordered_map import OrderedMap
+from penstock.formats.webdataset.copying import ArchivePlan, archive_limits, mapped, write_archive
+from penstock.formats.webdataset.indexing import state_of_archives
+from penstock.formats.webdataset.shards import shards_of
+from penstock.formats.webdataset.source import ShardSource
+from penstock.jobs.dataset import ChosenDataset
+from penstock.jobs.operation import Operation
+from penstock.jobs.packed import pack, unpack
+from penstock.jobs.staging import StagingFolder
+
+
+class ReshardOperation(Operation):
+    """`penstock reshard` without another layout.
+
+    Args:
+        arguments: `location` and `storage_options`; `out`; `shard_bytes`, `shard_episodes` and `compression`.
+        survey: The plan of the archives, from another process. The default is none: all headers are read.
+
+    Raises:
+        FormatError: There are no tar shards at the location.
+        FileExistsError: Something is at the target.
+    """
+
+    def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
+        super().__init__(arguments, survey)
+        self._shards = archives_at(ChosenDataset.of(arguments).locate(), arguments["out"])
+        self._staging = StagingFolder(arguments["out"], arguments, self.fingerprint)
+        self._staging.refuse_other()
+        limits = (int(arguments["shard_bytes"]), int(arguments["shard_episodes"]))
+        limits, self._single, kind = archive_limits(self._staging.out, limits, arguments.get("compression"))
+        self._kind: Compression = kind
+        if survey:
+            learned: dict[str, Any] = unpack(survey)
+            self._plan = ArchivePlan.from_plain(learned["plan"])
+        else:
+            with ShardSource(self._shards) as source:
+                self._plan = ArchivePlan.of(source, limits)
+                learned = {"layout": source.layout, "episodes": len(source)}
+        self._counts = {name: learned[name] for name in ("layout", "episodes")}
+        self._buffers: list[ByteArray] | None = None
+
+    @override
+    def survey(self) -> bytes:
+        return pack({**self._counts, "plan": self._plan.to_plain()})
+
+    @property
+    @override
+    def fingerprint(self) -> str:
+        return state_of_archives(self._shards)
+
+    @override
+    def weights(self) -> IntArray:
+        return self._plan.sizes()
+
+    @override
+    def run(self, first: int, last: int, *, threads: int) -> bytes:
+        self._staging.make()
+        with OrderedMap(self._write, range(first, last), PrefetchLimits(threads)) as sizes:
+            return pack(list(sizes))
+
+    def _write(self, number: int) -> tuple[str, int]:
+        """Write an archive, unless another copy of the job did so; return its name and its bytes."""
+        if self._buffers is None:
+            self._buffers = mapped(self._shards)
+        with suppress(FileExistsError):
+            write_archive(self._plan, number, self._buffers, self._staging.path, self._kind)
+        path = self._staging.path / self._plan.name(number, self._kind)
+        return path.name, path.stat().st_size
+
+    @override
+    def finish(self, results: Iterable[bytes]) -> dict[str, Any]:
+        sizes: dict[str, int] = {name: size for result in results for name, size in unpack(result)}
+        out, staged = self._staging.out, self._staging.path
+        if not out.exists():
+            written = {path.name: path.stat().st_size for path in staged.iterdir() if path.name in sizes}
+            if written != sizes:
+                missing = [name for name, size in sizes.items() if written.get(name) != size]
+                raise FormatError(f"expected all archives of the jobs, got none or others: {missing[:5]}", path=staged)
+            sync(staged)
+            (name,) = sizes if self._single else [""]
+            move(staged / name, out)
+            sync(out.parent)
+        self._staging.remove()
+        return {"path": str(out), **self._counts, "shards": len(sizes), "bytes": sum(sizes.values())}
+
+    @override
+    def describe(self, first: int, last: int) -> str:
+        return f"archives {first} to {last - 1} of {counted(len(self._plan), 'archive')}"
+
+
+def archives_at(located: LocatedData, out: object) -> list[Path]:
+    """Return the tar shards at a location. Raises `FormatError` for other data.
+
+    Args:
+        located: The location.
+        out: The target, for the message.
+    """
+    if located.format != "webdataset":
+        hint = f"write it as shards with: penstock convert {located} {out} --to webdataset"
+        raise FormatError(f"expected tar shards, got a dataset of {located.format}; {hint}", path=located)
+    return [shard for path in located.paths for shard in shards_of(path)]

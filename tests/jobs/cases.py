@@ -1,0 +1,237 @@
+"""Each command that works in parts: its arguments, its run without jobs, and the bytes of its result to compare."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import penstock
+from penstock.conversion.certificate import Certificate, verify
+from penstock.core.ragged import Ragged
+from penstock.data.cached import CachedSource
+from penstock.data.located import locate
+from penstock.formats.webdataset.copying import copy
+from penstock.formats.webdataset.source import ShardSource
+from penstock.jobs.dataset import ChosenDataset
+from penstock.jobs.work_plan import WorkPlan
+
+RANGE_BYTES = 400_000
+CAMERAS = ["front", "wrist", "hand"]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Datasets that the commands read.
+
+    Args:
+        recording: A column store of 60 episodes of very different lengths, with NaN.
+        shards: The same episodes as 12 tar shards.
+        copy: A copy of the recording with a certificate, and one damaged value.
+    """
+
+    recording: Path
+    shards: Path
+    copy: Path
+
+
+def make_inputs(folder: Path) -> Inputs:
+    """Write the datasets."""
+    rng = np.random.default_rng(17)
+    lengths = np.concatenate([rng.integers(1, 12, 30), [700], rng.integers(1, 12, 29)])
+    n, episodes = int(lengths.sum()), len(lengths)
+    columns: dict[str, Any] = {name: rng.integers(0, 256, (n, 20, 20, 3)).astype("u1") for name in CAMERAS}
+    columns["observations"] = rng.standard_normal((n + episodes, 8)).astype("f4")
+    columns["rewards"] = rng.standard_normal(n)
+    columns["rewards"][[3, 900]] = np.nan
+    columns["terminations"] = np.zeros(n, bool)
+    columns["task"] = rng.integers(0, 3, episodes)
+    data = penstock.from_arrays(columns, lengths=lengths)
+    inputs = Inputs(folder / "recording", folder / "shards", folder / "copy")
+    penstock.convert(data, inputs.recording, certificate=False)
+    penstock.convert(data, inputs.shards, format="webdataset", options={"shard_episodes": 5}, certificate=False)
+    penstock.convert(inputs.recording, inputs.copy)
+    values = inputs.copy / "segments/0/rewards.values"
+    raw = bytearray(values.read_bytes())
+    raw[-1] ^= 1
+    values.write_bytes(raw)
+    return inputs
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command in parts, and the same without jobs.
+
+    Args:
+        operation: Name of the operation.
+        arguments: Returns its arguments, for a folder that may be written to.
+        plain: Does the same without jobs, and returns the bytes to compare by name.
+        outcome: Returns these bytes of a result in parts.
+        range_bytes: Bytes of a range.
+    """
+
+    operation: str
+    arguments: Callable[[Inputs, Path], dict[str, Any]]
+    plain: Callable[[Inputs, Path], Mapping[str, bytes]]
+    outcome: Callable[[Any, Path], Mapping[str, bytes]]
+    range_bytes: int = RANGE_BYTES
+
+    def plan(self, inputs: Inputs, folder: Path) -> WorkPlan:
+        """Return a work plan of several jobs."""
+        work = WorkPlan.make(self.operation, self.arguments(inputs, folder), range_bytes=self.range_bytes)
+        assert len(work) > 1
+        return work
+
+
+def files_in(path: Path) -> dict[str, bytes]:
+    """Return all files of a folder, or of a file, but for locks."""
+    files = [path] if path.is_file() else sorted(each for each in path.rglob("*") if each.is_file())
+    return {str(each.relative_to(path)): each.read_bytes() for each in files if each.name != ".lock"}
+
+
+def values_of(path: Path) -> dict[str, bytes]:
+    """Return all values of a dataset, its metadata, and its certificate but for the places in it."""
+    with penstock.open(path) as data:
+        values = {"spec": repr(dict(data.spec)).encode(), "fingerprint": data.source.fingerprint.encode()}
+        metadata = [dict(data.metadata), data.source.episode_metadata(range(len(data)))]
+        values["metadata"] = json.dumps(metadata, sort_keys=True, default=str).encode()
+        for e in range(len(data)):
+            for name, column in data[e].columns.items():
+                parts = (column.values, column.offsets) if isinstance(column, Ragged) else (column,)
+                values[f"{e}/{name}"] = b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+    certificate = json.loads(path.with_name(f"{path.name}.certificate.json").read_text())
+    return {**values, "certificate": json.dumps([certificate["columns"], certificate["notes"]]).encode()}
+
+
+def report_bytes(report: Any) -> dict[str, bytes]:
+    """Return the report of a check."""
+    findings = [dataclasses.asdict(each) for each in report.findings]
+    measures = {name: np.asarray(values).tobytes() for name, values in report.measures.flat.items()}
+    return {"findings": json.dumps(findings).encode(), "digests": report.digests.tobytes(), **measures}
+
+
+def _recording(inputs: Inputs, folder: Path) -> dict[str, Any]:
+    return ChosenDataset(str(inputs.recording)).arguments()
+
+
+def _convert(**more: Any) -> Callable[[Inputs, Path], dict[str, Any]]:
+    return lambda inputs, folder: {**_recording(inputs, folder), "out": str(folder / "out"), **more}
+
+
+def _converted(read: Callable[[Path], Mapping[str, bytes]], **more: Any) -> Callable[[Inputs, Path], Any]:
+    def plain(inputs: Inputs, folder: Path) -> Mapping[str, bytes]:
+        penstock.convert(inputs.recording, folder / "out", **more)
+        return read(folder / "out")
+
+    return plain
+
+
+def _reshard(out: str, kind: Any) -> Case:
+    limits = (300_000, 4)
+
+    def plain(inputs: Inputs, folder: Path) -> Mapping[str, bytes]:
+        with ShardSource(inputs.shards) as source:
+            copy(source, folder / out, limits, kind)
+        return files_in(folder / out)
+
+    def arguments(inputs: Inputs, folder: Path) -> dict[str, Any]:
+        given = {"out": str(folder / out), "shard_bytes": limits[0], "shard_episodes": limits[1], "compression": kind}
+        return {"location": str(inputs.shards), **given}
+
+    return Case("reshard", arguments, plain, lambda result, folder: files_in(folder / out))
+
+
+def _indexed(inputs: Inputs, folder: Path) -> Mapping[str, bytes]:
+    (dataset,) = locate(str(inputs.shards)).datasets
+    summary = {"path": str(dataset), "format": "webdataset", **dataset.format.build_index(dataset.paths, force=True)}
+    return _index_bytes([summary], folder)
+
+
+def _index_bytes(result: Any, folder: Path) -> Mapping[str, bytes]:
+    (summary,) = result
+    return {"index": Path(summary["index"]).read_bytes(), "summary": json.dumps(summary, sort_keys=True).encode()}
+
+
+def _cached_bytes(parent: Path) -> dict[str, bytes]:
+    """Return the values of cached columns, as any reader of the cache gets them."""
+    read: dict[str, bytes] = {}
+    for store in sorted(parent.glob("*/store")):
+        with penstock.open(store) as data:
+            read[store.parent.name] = b"".join(each.columns["values"].tobytes() for each in data)
+    assert len(read) == len(CAMERAS)
+    return read
+
+
+def _cache(inputs: Inputs, folder: Path) -> Mapping[str, bytes]:
+    with penstock.open(inputs.recording) as data:
+        for name in CAMERAS:
+            source = CachedSource(data.source, name)
+            store = source.stored_values(folder / "derived")
+            store.fill()
+            store.close()
+    return _cached_bytes(folder / "derived")
+
+
+def _verified(inputs: Inputs, folder: Path) -> Mapping[str, bytes]:
+    with penstock.open(inputs.copy) as copied, penstock.open(inputs.recording) as original:
+        wrong = list(verify(Certificate.read(inputs.copy), copied.source, original.source))
+    assert len(wrong) == 1
+    return {"wrong": json.dumps(wrong).encode()}
+
+
+CASES = {
+    "stats": Case(
+        "stats",
+        lambda inputs, folder: {**_recording(inputs, folder), "by": "task"},
+        lambda inputs, folder: {
+            "json": json.dumps(penstock.statistics(penstock.open(inputs.recording), by="task").to_json()).encode()
+        },
+        lambda result, folder: {"json": json.dumps(result.to_json()).encode()},
+        range_bytes=1,
+    ),
+    "check --deep": Case(
+        "check",
+        lambda inputs, folder: {**_recording(inputs, folder), "deep": True, "thresholds": {"frozen_steps": 3}},
+        lambda inputs, folder: report_bytes(
+            penstock.check(inputs.recording, deep=True, thresholds={"frozen_steps": 3})
+        ),
+        lambda result, folder: report_bytes(result),
+    ),
+    "certificate --verify": Case(
+        "verify",
+        lambda inputs, folder: {"location": str(inputs.copy), "source": _recording(inputs, folder)},
+        _verified,
+        lambda result, folder: {"wrong": json.dumps(result).encode()},
+    ),
+    "convert to columns": Case(
+        "convert", _convert(), _converted(values_of), lambda result, folder: values_of(folder / "out")
+    ),
+    "convert to webdataset": Case(
+        "convert",
+        _convert(to="webdataset", writer={"shard_episodes": 1}),
+        _converted(files_in, format="webdataset", options={"shard_episodes": 1}),
+        lambda result, folder: files_in(folder / "out"),
+    ),
+    "reshard": _reshard("out", None),
+    "reshard --compression gzip": _reshard("out", "gzip"),
+    "index": Case(
+        "index",
+        lambda inputs, folder: {"location": str(inputs.shards), "force": True},
+        _indexed,
+        _index_bytes,
+    ),
+    "cache": Case(
+        "cache",
+        lambda inputs, folder: {**_recording(inputs, folder), "folder": str(folder / "derived")},
+        _cache,
+        lambda result, folder: _cached_bytes(folder / "derived"),
+        range_bytes=1000,
+    ),
+}

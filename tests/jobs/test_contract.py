@@ -1,0 +1,119 @@
+"""The contract of work in parts: a command gives the bytes of its run without jobs, by every runner, under faults."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.jobs.coordinator import finish_work, run_share, run_work
+from penstock.jobs.ray_runner import RayRunner
+from penstock.jobs.runners import JobResult, ProcessRunner, Runner, ThreadRunner, run_job
+from penstock.jobs.work_plan import WorkPlan
+from tests.jobs.cases import CASES, Inputs, make_inputs
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    return make_inputs(tmp_path_factory.mktemp("inputs"))
+
+
+@pytest.fixture(scope="module")
+def expected(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[str, bytes]]:
+    """The result of each command without jobs."""
+    return {name: case.plain(inputs, tmp_path_factory.mktemp("plain")) for name, case in CASES.items()}
+
+
+def run_array(work: WorkPlan, folder: Path, plan: Path) -> None:
+    """Run the tasks of an array job in another order, one of them twice, each with what the files say."""
+    work.write(plan)
+    for index in (2, 0, 1, 1):
+        assert run_share(WorkPlan.read(plan), folder, index, 3).failures == {}
+
+
+RUNNERS = {"caller": lambda: ThreadRunner(0), "threads": lambda: ThreadRunner(3), "processes": lambda: ProcessRunner(2)}
+
+
+@pytest.mark.parametrize("runner", [*RUNNERS, "array"])
+@pytest.mark.parametrize("name", CASES)
+def test_each_runner_gives_the_bytes_of_a_run_without_jobs(
+    name: str, runner: str, inputs: Inputs, expected: Mapping[str, Any], tmp_path: Path
+) -> None:
+    work = CASES[name].plan(inputs, tmp_path)
+    if runner == "array":
+        run_array(work, tmp_path / "results", tmp_path / "plan.json")
+    else:
+        report = run_work(work, tmp_path / "results", RUNNERS[runner]())
+        assert (report.done, report.failures) == (len(work), {})
+    result = finish_work(work, tmp_path / "results")
+    assert CASES[name].outcome(result, tmp_path) == expected[name]
+
+
+class Unreliable(Runner):
+    """Runs jobs in a random order, each twice; loses results of some, after the work was done."""
+
+    def __init__(self, seed: str) -> None:
+        super().__init__()
+        self.random = random.Random(seed)
+        self.rounds = 0
+
+    def run(self, work: WorkPlan, numbers: Sequence[int]) -> Generator[JobResult]:
+        order = [*numbers, *numbers]
+        self.random.shuffle(order)
+        self.rounds += 1
+        lost = self.random.sample(list(numbers), (len(numbers) + 1) // 2) if self.rounds < 3 else []
+        for number in order:
+            result = run_job(work, number, 0)
+            if number in lost:
+                lost.remove(number)
+                yield JobResult(number, None, "the process died (signal 9)", lost=True)
+            else:
+                yield result
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_lost_doubled_and_late_jobs_change_nothing(
+    name: str, inputs: Inputs, expected: Mapping[str, Any], tmp_path: Path
+) -> None:
+    work = CASES[name].plan(inputs, tmp_path)
+    report = run_work(work, tmp_path / "results", Unreliable(name))
+    assert report.lost > 0
+    assert report.failures == {}
+    late = run_job(work, len(work) - 1, 0)  # a straggler, when all results are there
+    assert late.error == ""
+    result = finish_work(work, tmp_path / "results")
+    assert CASES[name].outcome(result, tmp_path) == expected[name]
+    assert not list(tmp_path.glob("*.parts"))
+
+
+@pytest.fixture(scope="module")
+def ray_here(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    """A Ray cluster of two cores in this process group."""
+    import ray
+
+    settings = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    before = dict(os.environ)
+    os.environ |= settings
+    ray.init(num_cpus=2, object_store_memory=80 << 20, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.mark.filterwarnings("ignore")  # of Ray
+@pytest.mark.parametrize("name", CASES)
+def test_ray_gives_the_bytes_of_a_run_without_jobs(
+    name: str, ray_here: None, inputs: Inputs, expected: Mapping[str, Any], tmp_path: Path
+) -> None:
+    work = CASES[name].plan(inputs, tmp_path)
+    report = run_work(work, tmp_path / "results", RayRunner())
+    assert (report.done, report.failures) == (len(work), {})
+    result = finish_work(work, tmp_path / "results")
+    assert CASES[name].outcome(result, tmp_path) == expected[name]
