@@ -80,9 +80,12 @@ from .plan.weighted import Weighted as Weighted
 from .plan.where import Where as Where
 from .plan.windows import Windows as Windows
 from .record.collector import Collector as Collector
+from .record.policies import PolicyWeights as PolicyWeights
 from .record.recorder import Recorder as Recorder
 from .record.rollout import rollout as rollout
 from .record.rollout import rollout_vector as rollout_vector
+from .record.rollout_spec import RolloutSpec as RolloutSpec
+from .record.rollout_worker import RolloutWorker as RolloutWorker
 from .record.vector import VectorCollector as VectorCollector
 from .replay.completion_recorder import CompletionRecorder as CompletionRecorder
 from .replay.completions import Completions as Completions

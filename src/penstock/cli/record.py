@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pkgutil
+import secrets
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,32 +12,48 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from penstock.cli.jobs import WorkOptions, run_in_parts, works_in_parts
 from penstock.cli.options import To, pairs
 from penstock.cli.show import Json, print_json, spread
 from penstock.conversion.targets import target_of
 from penstock.core.spec import Spec
 from penstock.core.text import counted
-from penstock.envs.config import Config, EnvConfig
-from penstock.envs.registry import available, color_space_of, resolve
-from penstock.errors import DataError, require, suggestion
+from penstock.errors import DataError
 from penstock.formats.base.format import Format, format_to_write, recognise
 from penstock.formats.base.writer import Writer
+from penstock.jobs.operations.record import record_arguments
 from penstock.locations.location import local_path
-from penstock.record.collector import Collector
-from penstock.record.rollout import Policy, Rollout, rollout, rollout_vector
-from penstock.record.vector import VectorCollector
+from penstock.record.policies import RANDOM
+from penstock.record.rollout import Rollout
+from penstock.record.rollout_spec import RolloutSpec
+from penstock.record.rollout_worker import RolloutWorker
+
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", min=0, help="The seed of all episodes. Default: drawn at random, or 0 with --jobs."),
+]
+PolicyName = Annotated[
+    str, typer.Option("--policy", help="random, or module:function that returns an action for an observation.")
+]
+Weights = Annotated[
+    Path | None,
+    typer.Option("--weights", help="A folder of versions, such as 00000012.weights; --policy loads the newest."),
+]
+Envs = Annotated[int, typer.Option("--n-envs", min=1, help="Environments of a process; above 1, policies get batches.")]
+First = Annotated[int, typer.Option("--first", min=0, help="The number of the first episode.")]
+StepTimeout = Annotated[
+    float | None, typer.Option("--step-timeout", help="Seconds after which a step of the environment fails.")
+]
+JobEpisodes = Annotated[
+    int | None,
+    typer.Option("--job-episodes", min=1, help="Episodes of a part; by default a 256th of all, from 8 to 1000."),
+]
+Grow = Annotated[
+    bool, typer.Option("--grow", help="In parts: add each part when it is done, for a Replay that follows.")
+]
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """The environment to record: its name, functions that make one or several, and metadata to store."""
-
-    name: str
-    one: Callable[[], Any]
-    several: Callable[[int, int | None], Any]
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-
+@works_in_parts
 def record(
     env: Annotated[
         str | None,
@@ -53,83 +68,121 @@ def record(
     option: Annotated[
         list[str] | None, typer.Option("--option", "-O", metavar="KEY=VALUE", help="A writer's option: layout=seed.")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="The seed of resets and random actions.")] = None,
+    seed: Seed = None,
     infos: Annotated[bool, typer.Option("--infos", help="Record infos too, with masks of missing values.")] = False,
-    policy: Annotated[
-        str, typer.Option("--policy", help="random, or module:function that returns an action for an observation.")
-    ] = "random",
+    policy: PolicyName = RANDOM,
     random: Annotated[bool, typer.Option("--random", help="The same as --policy random.")] = False,
+    weights: Weights = None,
     benchmark: Annotated[str | None, typer.Option("--benchmark", help="A name of penstock.envs, with --task.")] = None,
     task: Annotated[str | None, typer.Option("--task", help="A task of the benchmark.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="env_cfg.KEY=VALUE", help="Set a value of the benchmark.")
     ] = None,
-    n_envs: Annotated[int, typer.Option("--n-envs", min=1, help="Environments; above 1, policies get batches.")] = 1,
+    n_envs: Envs = 1,
+    first: First = 0,
+    step_timeout: StepTimeout = None,
+    job_episodes: JobEpisodes = None,
+    grow: Grow = False,
     as_json: Json = False,
+    *,
+    work: WorkOptions,
 ) -> None:
     """Record episodes of an environment into a new dataset, or add them to one.
 
-    Each episode is saved when it ends, so an interruption loses only unfinished episodes. With --n-envs, a few extra
-    episodes may be saved, because several can end at the same step.
+    An episode follows from --seed and its number, so any number of processes or machines makes the same ones. Without
+    --jobs, each episode is saved when it and those before it have ended. With --weights, --policy names a function from
+    the path of a version to the function that acts, and each episode uses the newest version.
 
     Example: penstock record toy/reach -n 100 -o reach --random --seed 0 --to webdataset --option layout=seed
+
+    Example: penstock record CartPole-v1 -n 1000000 -o cartpole --runner ray --address auto
     """
     if out is None:
         raise typer.BadParameter("expected a place for the dataset", param_hint="--out")
-    if random and policy != "random":
+    if random and policy != RANDOM:
         raise typer.BadParameter(f"expected one policy, got {policy} and --random", param_hint="--random")
-    act, chosen = _policy(policy), pairs(option, "--option")
-    what = _recorded(env, benchmark, task, settings or [])
-    path = local_path(out)
-    entry = recognise(path)[0] if append and path.exists() else format_to_write(path, to)
-    into = _into(path, entry, chosen, what.metadata, append, to)
-    with _progress(quiet=as_json) as progress:
-        bar = progress.add_task(what.name, total=episodes)
-        done = _drive(
-            what, into, act, n_envs, infos, {"episodes": episodes, "seed": seed}, lambda *_: progress.advance(bar)
+    drawn = 0 if work.wanted else secrets.randbelow(2**31)  # in parts, the same command has to continue
+    spec = RolloutSpec(
+        _named(env, benchmark, task),
+        tuple(settings or ()),
+        policy,
+        None if weights is None else str(weights.absolute()),
+        drawn if seed is None else seed,
+        n_envs,
+        infos,
+        step_timeout,
+        None if policy == RANDOM else str(Path.cwd()),
+    )
+    place = local_path(out)
+    writer = pairs(option, "--option")
+    if work.wanted:
+        _check_parts(work, place, to, append=append)
+        parts = record_arguments(
+            spec, place, episodes, first=first, job_episodes=job_episodes, writer=writer, grow=grow
         )
-    summary = {
-        "path": str(out),
-        "format": entry.name,
-        "episodes": done.episodes,
-        "steps": done.steps,
-        "lengths": spread(done.lengths),
-        "returns": spread(done.returns),
-    }
-    if as_json:
+        arguments = {**parts, "show": {"json": as_json, "out": out}}
+        present(run_in_parts("record", arguments, work, quiet=as_json), arguments)
+        return
+    if grow or job_episodes is not None:
+        raise DataError("expected --jobs, --runner or --plan with --grow and --job-episodes")
+    entry = recognise(place)[0] if append and place.exists() else format_to_write(place, to)
+    with closing(RolloutWorker(spec)) as worker:
+        into = _into(place, entry, writer, worker.metadata, append, to)
+        done = _record(worker, range(first, first + episodes), into, quiet=as_json)
+    _show(done, entry.name, {"json": as_json, "out": out})
+
+
+def _record(worker: RolloutWorker, numbers: range, into: Mapping[str, Any], *, quiet: bool) -> Rollout:
+    """Record episodes in this process."""
+    with _progress(quiet=quiet) as progress:
+        bar = progress.add_task(worker.spec.env, total=len(numbers))
+
+        def advance(*_: object) -> None:
+            progress.advance(bar)
+
+        return worker.record(numbers, **into, on_episode=advance)
+
+
+def present(result: Rollout, arguments: Mapping[str, Any]) -> None:
+    """Print what was recorded in parts."""
+    _show(result, "columns", arguments["show"])
+
+
+def _show(done: Rollout, format: str, shown: Mapping[str, Any]) -> None:
+    if shown["json"]:
+        summary = {
+            "path": shown["out"],
+            "format": format,
+            "episodes": done.episodes,
+            "steps": done.steps,
+            "lengths": spread(done.lengths),
+            "returns": spread(done.returns),
+        }
         print_json(summary)
     else:
         counts = f"{counted(done.episodes, 'episode')}, {counted(done.steps, 'step')}"
-        typer.echo(f"{counts} in {out}; look at it with: penstock info {out}")
+        typer.echo(f"{counts} in {shown['out']}; look at it with: penstock info {shown['out']}")
 
 
-def _drive(
-    what: Recorded,
-    into: Mapping[str, Any],
-    act: Policy | None,
-    n_envs: int,
-    infos: bool,
-    limits: dict[str, Any],
-    on_episode: Callable[..., object],
-) -> Rollout:
-    mode = "union" if infos else False
-    if n_envs == 1:
-        with closing(Collector(what.one(), **into, record_infos=mode)) as one:
-            return rollout(one, act, on_episode=on_episode, **limits)
-    envs = what.several(n_envs, limits["seed"])
-    with closing(VectorCollector(envs, **into, record_infos=mode, unfinished="drop")) as several:
-        return rollout_vector(several, act, on_episode=on_episode, **limits)
+def _check_parts(work: WorkOptions, out: Path, to: str | None, *, append: bool) -> None:
+    """Raise an error for options that a recording in parts does not have."""
+    if append:
+        raise DataError("expected a new dataset in parts, got --append; choose another --out, and --first")
+    if work.range_bytes is not None:
+        raise DataError("expected --job-episodes for the size of a part, got --range-bytes")
+    if (name := format_to_write(out, to).name) != "columns":
+        raise DataError(f"expected a recording in parts to be in columns, got {name!r}; convert it afterwards")
 
 
 def _into(
     out: Path, entry: Format, options: Mapping[str, Any], metadata: Mapping[str, Any], append: bool, format: str | None
 ) -> dict[str, Any]:
-    """Return the collector's arguments for the target dataset."""
+    """Return the arguments of `RolloutWorker.record` for the target dataset."""
     if not append:
         return {"target": _target(out, entry, options, metadata)}
     if options:
         raise typer.BadParameter("expected none with --append: the dataset keeps its options", param_hint="-O")
-    return {"target": out, "mode": "append", "format": format, "metadata": metadata}
+    return {"target": out, "mode": "append", "format": format}
 
 
 def _target(
@@ -147,51 +200,11 @@ def _target(
     return lambda spec: entry.create(out, spec, metadata, **options)
 
 
-def _recorded(env: str | None, benchmark: str | None, task: str | None, settings: list[str]) -> Recorded:
-    """Return the task of a benchmark, named in one of two ways, or an environment of Gymnasium."""
-    if benchmark is None and env is not None and "/" in env and env.split("/")[0] in available():
-        benchmark, task = env.split("/", 1)
-    elif (benchmark is None) == (env is None) or (benchmark is None) != (task is None):
+def _named(env: str | None, benchmark: str | None, task: str | None) -> str:
+    """Return the name of the environment, which may be given in two ways."""
+    if (benchmark is None) == (env is None) or (benchmark is None) != (task is None):
         raise typer.BadParameter("expected ENV, or --benchmark and --task", param_hint="ENV")
-    if benchmark is None or task is None:
-        if settings:
-            raise typer.BadParameter("expected a benchmark with --set, got a Gymnasium environment", param_hint="--set")
-        return _gymnasium(str(env))
-    named_so = [f"env_cfg.benchmark_name={benchmark}", f"env_cfg.task_name={task}"]
-    config = Config.from_args([*named_so, *settings]).env_cfg
-    named_benchmark, config = resolve(config)
-    metadata = {"env_cfg": config.to_mapping(), "color_space": color_space_of(config).value}
-    return Recorded(
-        f"{benchmark}/{task}", named_benchmark.factory(config), lambda n, seed: _several(config, n, seed), metadata
-    )
-
-
-def _several(config: EnvConfig, n: int, seed: int | None) -> Any:
-    load: Any = require("penstock.envs.vector", "gymnasium").load_vec_env
-    return load(config, {"n_envs": n, "venv_parallel": True}, seed=seed)
-
-
-def _gymnasium(env: str) -> Recorded:
-    gymnasium = require("gymnasium", "gymnasium")
-
-    def made(make: Callable[..., Any], *arguments: Any) -> Any:
-        try:
-            return make(env, *arguments)
-        except (gymnasium.error.Error, ImportError) as error:
-            name, slash, _ = env.partition("/")
-            hint = f"{suggestion(name, available())}; benchmarks are {', '.join(available())}" if slash else ""
-            raise typer.BadParameter(f"{error}{hint}", param_hint="ENV") from error
-
-    return Recorded(env, lambda: made(gymnasium.make), lambda n, _: made(gymnasium.make_vec, n))
-
-
-def _policy(name: str) -> Policy | None:
-    if name == "random":
-        return None
-    try:
-        return pkgutil.resolve_name(name)
-    except (ValueError, ImportError, AttributeError) as error:
-        raise typer.BadParameter(f"expected random or module:function, got {name!r}: {error}") from error
+    return f"{benchmark}/{task}" if env is None else env
 
 
 def _progress(quiet: bool) -> Progress:

@@ -24,6 +24,7 @@ OPERATIONS = {
     "reshard": "penstock.jobs.operations.reshard:ReshardOperation",
     "index": "penstock.jobs.operations.index:IndexOperation",
     "cache": "penstock.jobs.operations.cache:CacheOperation",
+    "record": "penstock.jobs.operations.record:RecordOperation",
 }
 
 LEAST_BYTES = 16 << 20

@@ -113,7 +113,29 @@ def seed_stream(seed: int | None) -> Iterator[int]:
         >>> [next(a) for _ in range(3)] == [next(b) for _ in range(3)]
         True
     """
-    next_seed, stride = (int(i) for i in np.random.default_rng(seed).integers(0, 2**31, 2))
+    first, stride = _stream(seed)
     while True:
-        yield next_seed
-        next_seed = (next_seed + (stride | 1)) % 2**31  # an odd stride visits all residues
+        yield first
+        first = (first + stride) % 2**31
+
+
+def episode_seed(seed: int, number: int) -> int:
+    """Return the seed of the reset of an episode: entry `number` of `seed_stream(seed)`.
+
+    Args:
+        seed: Seed of the run.
+        number: Number of the episode, from 0.
+
+    Example:
+        >>> stream = seed_stream(7)
+        >>> [next(stream) for _ in range(3)] == [episode_seed(7, number) for number in range(3)]
+        True
+    """
+    first, stride = _stream(seed)
+    return (first + number * stride) % 2**31
+
+
+def _stream(seed: int | None) -> tuple[int, int]:
+    """First seed of a stream, and the distance of two. An odd distance visits all seeds."""
+    first, stride = (int(i) for i in np.random.default_rng(seed).integers(0, 2**31, 2))
+    return first, stride | 1

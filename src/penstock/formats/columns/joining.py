@@ -1,18 +1,22 @@
 """Stores that were written in parts become one store: each part is a segment.
 
 Positions in the table count from the start of a segment, so the files of a part do not change. Only its number in the
-entries does. The table is written last: a store that a kill leaves has no episodes, and a second call continues.
+entries does. `join_stores` writes the table last: a store that a kill leaves has no episodes, and a second call
+continues. `publish_segment` adds one part to a store that readers follow meanwhile. The table says whether that was
+done before, so it can be repeated.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.errors import FormatError
-from penstock.files import move, sync, write_atomic
+from penstock.errors import FormatError, StateError
+from penstock.files import locked, move, sync, write_atomic
+from penstock.files.descriptors import opened
 from penstock.formats.columns import table
-from penstock.formats.columns.files import read_json, write_json
+from penstock.formats.columns.files import read_json, write_at, write_json
 from penstock.formats.columns.layout import METADATA, SEGMENTS, StoreLayout
 
 
@@ -34,12 +38,57 @@ def join_stores(parts: Sequence[Path], out: Path) -> None:
     write_json(out / METADATA, read_json(first.root / METADATA))
     entries: list[bytes] = []
     for number, layout in enumerate(layouts):
-        read = table.read(layout.table)
-        if read["segment"].any():
-            raise FormatError("expected a store of one segment, got several", path=layout.root)
+        entries.append(_renumbered(layout, number))
         if not joined.segment(number).exists():
             move(layout.segment(0), joined.segment(number))
-        raw = read.tobytes()
-        entries += [table.pack(number, *table.unpack(raw, e)[1:]) for e in range(len(read))]
     sync(out / SEGMENTS)
     write_atomic(joined.table, *entries, durable="folder")
+
+
+def publish_segment(part: Path, store: Path, number: int) -> None:
+    """Move the segment of a part into a store, and append its episodes to the table.
+
+    A second call does nothing, also at the same time. After a kill, it appends what is missing.
+
+    Args:
+        part: A store that one writer wrote.
+        store: Another store with the same columns.
+        number: Number of the segment in that store. No writer may use it.
+
+    Raises:
+        FormatError: A store is damaged.
+        StateError: The store has another segment of that number.
+    """
+    source, target = StoreLayout.read(part), StoreLayout.read(store)
+    added = _renumbered(source, number)
+    with opened(target.table, os.O_RDWR) as fd, locked(fd, wait=True):
+        entries = table.read(target.table)
+        published = entries[entries["segment"] == number].tobytes()
+        if not added.startswith(published):
+            raise StateError(f"expected no other segment {number} in {store}; nothing else may write to this store")
+        if len(published) == len(added):
+            return
+        if source.segment(0).exists():  # else a kill came after the move
+            move(source.segment(0), target.segment(number))
+            sync(store / SEGMENTS)
+        os.ftruncate(fd, entries.nbytes)  # what a killed writer left
+        write_at(fd, added[len(published) :], entries.nbytes)
+        os.fsync(fd)
+
+
+def segments_of(store: Path) -> set[int]:
+    """Return the numbers of the segments that have episodes in the table, also of removed ones.
+
+    Args:
+        store: Folder of a store.
+    """
+    return set(table.read(StoreLayout.read(store).table)["segment"].tolist())
+
+
+def _renumbered(layout: StoreLayout, number: int) -> bytes:
+    """The table of a store of one segment, with another number of the segment."""
+    entries = table.read(layout.table)
+    if entries["segment"].any():
+        raise FormatError("expected a store of one segment, got several", path=layout.root)
+    raw = entries.tobytes()
+    return b"".join(table.pack(number, *table.unpack(raw, e)[1:]) for e in range(len(entries)))

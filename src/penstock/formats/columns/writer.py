@@ -83,9 +83,7 @@ class ColumnsWriter(Writer):
 
         Raises `FileExistsError` if `path` exists, `SpecError` for columns that it cannot hold.
         """
-        with atomic_path(path, durable="folder") as folder:
-            folder.mkdir()
-            write_store(StoreLayout(folder, spec, Packing.of(spec, compression, block_steps)), metadata or {})
+        create_store(path, spec, metadata, compression=compression, block_steps=block_steps)
         return cls(path, sync=sync)
 
     @property
@@ -215,6 +213,20 @@ class ColumnsWriter(Writer):
 
     def _locked(self) -> contextlib.AbstractContextManager[None]:
         return locked(self._table, wait=True)
+
+
+def create_store(
+    path: str | os.PathLike[str],
+    spec: Spec,
+    metadata: Mapping[str, Any] | None = None,
+    *,
+    compression: Compression = None,
+    block_steps: int = STEPS,
+) -> None:
+    """Create an empty store as `ColumnsWriter.create` does, which appears only when complete."""
+    with atomic_path(path, durable="folder") as folder:
+        folder.mkdir()
+        write_store(StoreLayout(folder, spec, Packing.of(spec, compression, block_steps)), metadata or {})
 
 
 def write_store(layout: StoreLayout, metadata: Mapping[str, Any]) -> None:

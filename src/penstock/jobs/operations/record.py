@@ -1,0 +1,225 @@
+"""Recording in parts: a job makes the episodes of a range of numbers, and writes them to a part of a column store.
+
+An episode follows from its number (see `RolloutWorker`), so the jobs may run anywhere, in any order, and twice. A part
+is a folder `<out>.parts/<digest>/<first>-<last>`, which appears when it is complete. A second copy of a job finds it.
+`finish` moves the parts together in the order of their numbers, so the bytes of the dataset do not depend on who made
+them.
+
+With `grow`, each part is moved to the dataset when it is complete, for a `Replay` that follows. Its number in the
+dataset is the number of its block. So nothing appears twice, and only the order of the parts depends on the runner.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from penstock.core.arrays import IntArray
+from penstock.core.spec import Spec
+from penstock.errors import DataError, StateError
+from penstock.files import atomic_path, move
+from penstock.formats.base.format import recognise
+from penstock.formats.columns.joining import join_stores, publish_segment, segments_of
+from penstock.formats.columns.writer import ColumnsWriter, create_store
+from penstock.jobs.operation import Operation
+from penstock.jobs.packed import pack, unpack
+from penstock.jobs.work_plan import MOST_BYTES
+from penstock.locations.location import Url, output_place
+from penstock.record.rollout import Rollout
+from penstock.record.rollout_spec import RolloutSpec
+from penstock.record.rollout_worker import RolloutWorker
+
+JOBS = 256
+LEAST_EPISODES, MOST_EPISODES = 8, 1000
+PARTS = ".parts"
+SUMMARY = "summary"
+DATA = "data"
+
+
+class RecordOperation(Operation):
+    """Episodes of an environment, recorded to a column store. A block is a job, with a number of episodes.
+
+    Args:
+        arguments: Output of `record_arguments`.
+    """
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        super().__init__(arguments)
+        self._spec = RolloutSpec.of(arguments)
+        self._columns = Spec.from_json(arguments["columns"])
+        self._out = Path(arguments["out"])
+        self._writer = dict(arguments["writer"])
+        self._numbers = range(arguments["first"], arguments["first"] + arguments["episodes"])
+        self._block = int(arguments["job_episodes"])
+        env = self._spec.make()
+        try:
+            self._metadata = self._spec.metadata(env)
+            self._fingerprint = self._spec.fingerprint(env)
+        finally:
+            env.close()
+        self._idle: list[RolloutWorker] = []  # threads take and return them; a list does that atomically
+        if (self._out.exists() or self._out.is_symlink()) and not self.parts.exists():
+            raise FileExistsError(f"expected nothing at {self._out}; remove it, or choose another place")
+
+    @property
+    @override
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    @override
+    def weights(self) -> IntArray:
+        """So large that each block is a job: episodes cost time, and nobody knows their bytes before."""
+        return np.full(-(-len(self._numbers) // self._block), MOST_BYTES, np.int64)
+
+    @property
+    def parts(self) -> Path:
+        """Folder of the parts of this recording: another one to the same place has another folder."""
+        text = json.dumps({**self.arguments, "fingerprint": self.fingerprint}, sort_keys=True)
+        return self._out.with_name(self._out.name + PARTS) / hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @override
+    def run(self, first: int, last: int, *, threads: int) -> bytes:
+        summaries = [self._run_block(block) for block in range(first, last)]
+        return pack(summaries)
+
+    def _run_block(self, block: int) -> dict[str, Any]:
+        """Record a block, unless that was done before, and return its summary."""
+        numbers = self._numbers[block * self._block : (block + 1) * self._block]
+        part = self.parts / f"{numbers.start:012d}-{numbers.stop:012d}"
+        if not part.exists():
+            part.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError), atomic_path(part, durable="folder") as folder:  # or a copy was first
+                folder.mkdir()
+                done = self._record(numbers, folder / DATA)
+                summary = {"part": part.name, "lengths": np.array(done.lengths), "returns": np.array(done.returns)}
+                (folder / SUMMARY).write_bytes(pack(summary))
+        if self.arguments["grow"]:
+            with suppress(FileExistsError):
+                create_store(self._out, self._columns, self._metadata, **self._writer)
+            publish_segment(part / DATA, self._out, block)
+        return unpack((part / SUMMARY).read_bytes())
+
+    def _record(self, numbers: range, path: Path) -> Rollout:
+        with self._worker() as worker:
+            return worker.record(numbers, lambda spec: ColumnsWriter.create(path, spec, self._metadata, **self._writer))
+
+    @contextmanager
+    def _worker(self) -> Generator[RolloutWorker]:
+        """A worker that no other thread has. After an error it is closed, for its environments may be in any state."""
+        worker = self._idle.pop() if self._idle else RolloutWorker(self._spec, self._columns)
+        try:
+            yield worker
+        except BaseException:
+            worker.close()
+            raise
+        self._idle.append(worker)
+
+    @override
+    def finish(self, results: Iterable[bytes]) -> Rollout:
+        summaries: list[dict[str, Any]] = [summary for result in results for summary in unpack(result)]
+        if self.arguments["grow"]:
+            if missing := set(range(len(self.weights()))) - segments_of(self._out):
+                raise StateError(
+                    f"expected all jobs in {self._out}, got {len(missing)} less: it was replaced meanwhile"
+                )
+        else:
+            self._join([self.parts / summary["part"] / DATA for summary in summaries])
+        shutil.rmtree(self.parts, ignore_errors=True)
+        with suppress(OSError):
+            self.parts.parent.rmdir()
+        lengths = [int(length) for summary in summaries for length in summary["lengths"]]
+        returns = [float(total) for summary in summaries for total in summary["returns"]]
+        return Rollout(returns, lengths, sum(lengths))
+
+    def _join(self, parts: list[Path]) -> None:
+        """Move the parts together; nothing if an earlier call, which was killed, did so."""
+        if self._out.exists() or self._out.is_symlink():
+            entry, _ = recognise(self._out)
+            with entry.open(self._out) as source:
+                done = len(source) == len(self._numbers) and source.metadata.get("rollout") == self._metadata["rollout"]
+            if not done:
+                raise FileExistsError(f"expected nothing at {self._out}, got another dataset")
+            return
+        staged = self.parts / "joined"
+        join_stores(parts, staged)
+        move(staged, self._out, overwrite=False)
+
+    @override
+    def describe(self, first: int, last: int) -> str:
+        numbers = self._numbers[first * self._block : last * self._block]
+        return f"episodes {numbers.start} to {numbers.stop - 1} of seed {self._spec.seed}"
+
+    @override
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+
+def record_arguments(
+    spec: RolloutSpec,
+    out: str | Path,
+    episodes: int,
+    *,
+    first: int = 0,
+    job_episodes: int | None = None,
+    writer: Mapping[str, Any] | None = None,
+    grow: bool = False,
+) -> dict[str, Any]:
+    """Return the arguments of the operation `record`.
+
+    Args:
+        spec: Environment, policy and seed.
+        out: Folder of the new column store, which all workers reach.
+        episodes: Number of episodes.
+        first: Number of the first episode. The default is 0.
+        job_episodes: Episodes of a job. The default is None: a 256th of all, from 8 to 1000.
+        writer: Options of the column store. The default is none.
+        grow: Whether episodes appear in the dataset when their job ends, for a `Replay` that follows. The order of the
+            jobs then depends on the workers. The default is False: the dataset appears at the end.
+
+    Returns:
+        Plain values for a work plan.
+
+    Raises:
+        DataError: There is no such environment or policy, or a number is out of range.
+        TypeError: An option of the column store is unknown.
+
+    Example:
+        >>> import penstock, tempfile
+        >>> from penstock.jobs import WorkPlan, finish_work, run_work
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> arguments = record_arguments(RolloutSpec("CartPole-v1"), folder / "data", 6, job_episodes=2)
+        >>> work = WorkPlan.make("record", arguments)
+        >>> report = run_work(work, folder / "results")
+        >>> report.done, finish_work(work, folder / "results").episodes, len(penstock.open(folder / "data"))
+        (3, 6, 6)
+    """
+    place = output_place(str(out))
+    if isinstance(place, Url):
+        raise DataError(f"expected a path for a recording in parts, got {place}; upload it afterwards")
+    size = min(max(-(-episodes // JOBS), LEAST_EPISODES), MOST_EPISODES) if job_episodes is None else job_episodes
+    if episodes < 1 or first < 0 or size < 1:
+        raise DataError(
+            f"expected episodes and job_episodes of at least 1 and first of at least 0, got {episodes}, {size}, {first}"
+        )
+    with closing(RolloutWorker(spec)) as worker:
+        worker.check_repeats()
+        columns = worker.first_columns()
+    return {
+        **spec.to_json(),
+        "columns": columns.to_json(),
+        "out": str(place.absolute()),
+        "episodes": episodes,
+        "first": first,
+        "job_episodes": size,
+        "writer": dict(writer or {}),
+        "grow": grow,
+    }
