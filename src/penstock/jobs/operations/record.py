@@ -51,8 +51,8 @@ class RecordOperation(Operation):
         arguments: Output of `record_arguments`.
     """
 
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
-        super().__init__(arguments)
+    def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
+        super().__init__(arguments, survey)
         self._spec = RolloutSpec.of(arguments)
         self._columns = Spec.from_json(arguments["columns"])
         self._out = Path(arguments["out"])
@@ -76,7 +76,7 @@ class RecordOperation(Operation):
 
     @override
     def weights(self) -> IntArray:
-        """So large that each block is a job: episodes cost time, and nobody knows their bytes before."""
+        """Return numbers so large that each block is a job: jobs are cut by time, not by bytes."""
         return np.full(-(-len(self._numbers) // self._block), MOST_BYTES, np.int64)
 
     @property
