@@ -326,13 +326,17 @@ def test_blocks_that_cut_rows_make_the_chunk_one_piece(tmp_path: Path) -> None:
             assert opened(folder)[:].tobytes() == rows.tobytes()
 
 
+@pytest.mark.parametrize("limit", [0, 1 << 20], ids=["no cache", "cache"])
 def test_a_gather_decodes_each_block_of_cut_rows_once_on_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
+    """Also where one thread pushes the pieces of another one out of the cache."""
     rng = np.random.default_rng(0)
     rows = rng.integers(0, 4, (4000, 700)).astype("u1")
     compressor = {"id": "blosc", "cname": "zstd", "clevel": 5, "shuffle": 1, "blocksize": 1 << 16}
-    array = opened(stored(tmp_path / "g", rows, 1000, compressor), Cache(1 << 20))
+    group = ZarrGroup(stored(tmp_path / "g", rows, 1000, compressor), Cache(limit))
+    group.tables = Cache(1 << 20)
+    array = group.array("rows", "refuse")
     decoded: list[tuple[BloscBuffer, int, str]] = []
     block = BloscBuffer.block
 

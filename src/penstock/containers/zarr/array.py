@@ -233,21 +233,28 @@ class ZarrArray(ZarrRows):
     def _copy_spans(
         self, start: IntArray, length: IntArray, destination: IntArray, large: BoolArray, target: ByteArray
     ) -> None:
-        """Copy spans, whose first rows rise; parts of `large` spans in place."""
-        raw, first = target[:0], 0
+        """Copy spans, whose first rows rise; parts of `large` spans in place.
+
+        Spans overlap: the pieces from the first row of a span on are held for the next one. Other threads may push
+        them out of the cache meanwhile. Memory: the pieces of one span.
+        """
+        held: list[tuple[int, ByteArray]] = []  # first row and rows, without gaps
         spans = zip(start.tolist(), length.tolist(), destination.tolist(), large.tolist(), strict=True)
         for row, n, place, in_place in spans:
             if in_place:
                 self.read_into(row, row + n, target[place : place + n])
                 continue
-            a, b = 0, 0
-            while b < n:
-                if not first <= row + a < first + len(raw):
+            while held and held[0][0] + len(held[0][1]) <= row:
+                held.pop(0)
+            a, k = 0, 0
+            while a < n:
+                if k == len(held):
                     rows, first = self._locate(row + a)
-                    raw = as_bytes(rows)
+                    held.append((first, as_bytes(rows)))
+                first, raw = held[k]
                 b = min(first + len(raw) - row, n)
                 target[place + a : place + b] = raw[row + a - first : row + b - first]
-                a = b
+                a, k = b, k + 1
 
     @override
     def take(self, numbers: IntArray) -> AnyArray:
