@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.viewer.conftest import datasets, viewer  # noqa: F401 - fixtures
+from penstock.viewer.server import ViewerServer
+from tests.viewer.conftest import datasets, serving, viewer  # noqa: F401 - fixtures
 
 CHROMIUM = os.environ.get("PENSTOCK_CHROMIUM")
-PATIENCE = 120_000  # milliseconds; a busy machine may need half a minute for a page
+PATIENCE = 60_000  # milliseconds; a busy machine may need half a minute for a page
 collect_ignore_glob = [] if CHROMIUM else ["*"]
+
+Serve = Callable[..., ViewerServer]
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +26,7 @@ def chromium() -> Iterator[Any]:
 
     expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=PATIENCE)
         yield browser
         browser.close()
 
@@ -38,6 +43,37 @@ def page(request: pytest.FixtureRequest, chromium: Any) -> Iterator[Any]:
     opened.on("console", lambda line: errors.append(line.text) if line.type in ("error", "warning") else None)
     opened.on("requestfailed", lambda failed: errors.append(f"{failed.url}: {failed.failure}"))
     yield opened
+    opened.evaluate("0")  # all that happened before is listed now
+    said = list(errors)
     context.close()
     expected = ("ERR_ABORTED", "status of 400")  # left pages, and answers that a test asks for
-    assert [error for error in errors if not any(each in error for each in expected)] == []
+    assert [error for error in said if not any(each in error for each in expected)] == []
+
+
+@pytest.fixture
+def serve(page: Any) -> Iterator[Serve]:
+    """Start a viewer with the arguments of `serving`. It stops when the test ends."""
+    with ExitStack() as servers:
+        yield lambda *locations, **options: servers.enter_context(serving(*locations, **options))
+        page.goto("about:blank")  # which ends its requests: a server stops when it has answered all
+
+
+def until(page: Any, condition: str) -> None:
+    """Wait for a condition of JavaScript. `page.wait_for_function` evaluates text, which the pages forbid."""
+    page.evaluate(
+        f"""(patience) => new Promise((done, failed) => {{
+          const last = performance.now() + patience;
+          const look = () => {{
+            if ({condition}) done();
+            else if (performance.now() > last) failed(new Error("not within the time: " + {condition!r}));
+            else setTimeout(look, 20);
+          }};
+          look();
+        }})""",
+        PATIENCE,
+    )
+
+
+no_wider_than_the_screen = partial(
+    until, condition="document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+)

@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from playwright.sync_api import expect
 
 import penstock
 from penstock.live.endpoint import MetricsEndpoint
 from penstock.load.loader import Loader
 from penstock.viewer.server import ViewerServer
-from tests.browser.test_pages import no_wider_than_the_screen, opened
+from tests.browser.conftest import no_wider_than_the_screen
+from tests.browser.test_pages import opened
+from tests.viewer.conftest import serving
 
 
 @pytest.fixture(scope="session")
@@ -22,12 +25,8 @@ def planned(datasets: dict[str, Path]) -> Iterator[ViewerServer]:
     windows = {name: penstock.open(datasets[name]).windows(4, pad="zero") for name in ("kitchen", "clean")}
     parts = {name: each.select("actions").shuffle(seed=1) for name, each in windows.items()}
     loader = Loader(penstock.mix(parts, [3, 1], stop="never"), batch_size=16, threads=1)
-    with ViewerServer([str(datasets["video"])], loader=loader, place="train.py:loader") as server:
-        thread = threading.Thread(target=server.run, name="planned")
-        thread.start()
+    with serving(datasets["video"], loader=loader, place="train.py:loader") as server:
         yield server
-        server.stop()
-        thread.join()
 
 
 def test_a_plan_by_keyboard(page: Any, planned: ViewerServer) -> None:
@@ -37,9 +36,10 @@ def test_a_plan_by_keyboard(page: Any, planned: ViewerServer) -> None:
     page.wait_for_selector("#says:has-text('16 batches at positions 0 to 255')")
     page.wait_for_selector("td:has-text('75 %') >> nth=0")
     no_wider_than_the_screen(page)
-    assert page.locator("svg.cells path").count() == 2  # two parts
+    paths = page.locator("svg.cells path")
+    expect(paths).to_have_count(2)  # two parts
     page.click("button:has-text('episode')")
-    assert page.locator("svg.cells path").count() > 2
+    expect(paths.nth(2)).to_be_attached()
     page.keyboard.press("n")
     page.wait_for_selector("#says:has-text('256 to 511')")
     page.keyboard.press("p")
@@ -86,24 +86,24 @@ def watched() -> Iterator[ViewerServer]:
     def train() -> None:
         while not ended.is_set():
             for _ in loader:
-                if ended.wait(0.005):
+                if ended.wait(0.1):
                     return
 
-    with MetricsEndpoint(loader.metrics) as endpoint, ViewerServer([], live=str(endpoint.port)) as server:
-        threads = [threading.Thread(target=target) for target in (server.run, train)]
-        for thread in threads:
-            thread.start()
-        yield server
-        ended.set()
-        server.stop()
-        for thread in threads:
-            thread.join()
+    training = threading.Thread(target=train)
+    next(iter(loader))  # compiles
+    with MetricsEndpoint(loader.metrics) as endpoint, serving(live=str(endpoint.port)) as server:
+        training.start()
+        try:
+            yield server
+        finally:
+            ended.set()
+            training.join()
 
 
 def test_a_running_loader(page: Any, watched: ViewerServer) -> None:
     page.goto(watched.start)
     page.wait_for_selector("#stages td:has-text('fetch')")
-    page.wait_for_selector("#limit:has-text('consumer is the bottleneck')")  # it waits a little for each batch
+    page.wait_for_selector("#limit:has-text('consumer is the bottleneck')")  # it is much slower
     page.wait_for_selector("section h2:has-text('Memory')")
     no_wider_than_the_screen(page)
     page.keyboard.press("Space")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,8 @@ from penstock.domains.driving.map import MapAPI
 from penstock.domains.driving.map.api import load_metadata, matrix_of
 from penstock.formats.base.format import available
 from penstock.viewer.server import ViewerServer
+from tests.browser.conftest import Serve, no_wider_than_the_screen, until
+from tests.viewer.conftest import serving
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 DATA = {
@@ -55,12 +56,8 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerServer]:
     world_to_ecef = matrix_of(load_metadata(GOLDEN / "l5kit/meta.json"), "world_to_ecef")
     road = MapAPI(GOLDEN / "l5kit/semantic_map.pb", world_to_ecef)
     locations = [str(path) for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
-    with ViewerServer(locations, road=road) as server:
-        thread = threading.Thread(target=server.run)
-        thread.start()
+    with serving(*locations, road=road) as server:
         yield server
-        server.stop()
-        thread.join()
 
 
 def test_every_format_has_a_page(real: ViewerServer) -> None:
@@ -73,7 +70,8 @@ def test_the_pages_of_a_format(page: Any, real: ViewerServer, name: str) -> None
     page.goto(f"{real.address}#/{served}")
     page.wait_for_selector("#episodes tbody tr")
     page.wait_for_selector("th:has-text('findings')")
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    expect(page.locator("[role=status]")).to_have_count(0)  # findings that come later would move the rows
+    no_wider_than_the_screen(page)
     page.locator("#episodes tbody tr").nth(1 if name != "l5kit" else 0).click()
     page.wait_for_selector("#row:has-text('step 0 of')")
     page.keyboard.press("ArrowRight")
@@ -82,78 +80,67 @@ def test_the_pages_of_a_format(page: Any, real: ViewerServer, name: str) -> None
     page.keyboard.press("End")
     page.keyboard.press("-")
     page.wait_for_selector(".curve canvas, .cameras canvas, .constants li", state="attached")
-    assert page.locator(".message.error").count() == 0
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    expect(page.locator(".message.error")).to_have_count(0)
+    no_wider_than_the_screen(page)
 
 
 @pytest.mark.parametrize("page", ["light"], indirect=True)
-def test_an_episode_without_steps(page: Any, tmp_path: Path) -> None:
+def test_an_episode_without_steps(page: Any, serve: Serve, tmp_path: Path) -> None:
     columns = {"rewards": np.zeros(2), "camera": np.zeros((2, 9, 9, 3), np.uint8)}
     penstock.convert(penstock.from_arrays(columns, lengths=[0, 2]), tmp_path / "short", certificate=False)
-    with ViewerServer([str(tmp_path / "short")]) as server:
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        try:
-            page.goto(server.address + "#/short/0")
-            page.wait_for_selector("#row:has-text('step 0 of 0')")
-            page.keyboard.press("ArrowRight")
-            page.keyboard.press("+")
-            page.wait_for_selector(".curve canvas")
-            page.keyboard.press("n")
-            page.wait_for_selector(".cameras canvas[data-row='0']")
-            page.wait_for_selector(".constants:has-text('rewards')")
-        finally:
-            page.goto("about:blank")
-            server.stop()
-            thread.join()
+    page.goto(serve(tmp_path / "short").address + "#/short/0")
+    page.wait_for_selector("#row:has-text('step 0 of 0')")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("+")
+    page.wait_for_selector(".curve canvas")
+    page.keyboard.press("n")
+    page.wait_for_selector(".cameras canvas[data-row='0']")
+    page.wait_for_selector(".constants:has-text('rewards')")
 
 
 def test_a_driving_scene_follows_the_row(page: Any, real: ViewerServer) -> None:
     page.goto(real.address + "#/l5kit/0?row=120")
     page.wait_for_selector("canvas.scene[data-row='120']")
     page.wait_for_selector("figcaption:has-text('12.0 s, 11.2 m/s')")
-    before = page.locator("canvas.scene").screenshot()
+    page.evaluate("window.before = document.querySelector('canvas.scene').toDataURL()")
     page.click("button[aria-label='larger']")
-    assert page.locator("canvas.scene").screenshot() != before
+    until(page, "document.querySelector('canvas.scene').toDataURL() !== before")
     page.keyboard.press("Shift+ArrowRight")
     page.wait_for_selector("canvas.scene[data-row='130']")
-    assert page.locator(".legend li").all_inner_texts()[:3] == ["ego", "vehicles", "cycles"]
+    legend = page.locator(".legend li")
+    for place, kind in enumerate(("ego", "vehicles", "cycles")):
+        expect(legend.nth(place)).to_have_text(kind)
 
 
 def test_a_board_follows_the_row_and_moves_are_links(page: Any, real: ViewerServer) -> None:
     page.goto(real.address + "#/lc0/0?row=23")
     page.wait_for_selector("figcaption:has-text('black to move: 12... d7-d6')")
-    assert page.locator(".board path").count() == 31
+    expect(page.locator(".board path")).to_have_count(31)
     page.click(".moves button:has-text('1. g2-g4')")
     page.wait_for_selector(".board[data-row='1']")
-    assert page.locator(".moves [aria-current=true]").inner_text() == "1. g2-g4"
+    expect(page.locator(".moves [aria-current=true]")).to_have_text("1. g2-g4")
     page.wait_for_url("**row=1")
 
 
 @pytest.mark.parametrize("page", ["dark"], indirect=True)
-def test_a_span_is_excluded_by_keyboard_and_no_window_has_it(page: Any, real: ViewerServer, tmp_path: Path) -> None:
+def test_a_span_is_excluded_by_keyboard_and_no_window_has_it(
+    page: Any, serve: Serve, real: ViewerServer, tmp_path: Path
+) -> None:
     file = tmp_path / "marks.json"
     location = next(data.summary()["location"] for data in real.datasets if data.name == "columns")
-    with ViewerServer([location], curation=file) as server:
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        try:
-            page.goto(server.address + "#/columns/1?row=5")
-            page.wait_for_selector("#row:has-text('step 5 of')")
-            page.keyboard.press("X")
-            page.wait_for_selector("#exclude-span:has-text('from 5')")
-            page.keyboard.press("Shift+ArrowRight")
-            with page.expect_response("**/marks/1") as saved:
-                page.keyboard.press("X")
-            assert saved.value.ok
-            page.wait_for_selector("#marks .chip:has-text('excluded 5-15')")
-            page.goto(server.address + "#/columns?sort=excluded_steps&descending=1")
-            page.wait_for_selector("th:has-text('excluded_steps')")
-            assert page.locator("#episodes tbody tr").first.inner_text().split()[0] == "1"
-        finally:
-            page.goto("about:blank")
-            server.stop()
-            thread.join()
+    address = serve(location, curation=file).address
+    page.goto(address + "#/columns/1?row=5")
+    page.wait_for_selector("#row:has-text('step 5 of')")
+    page.keyboard.press("X")
+    page.wait_for_selector("#exclude-span:has-text('from 5')")
+    page.keyboard.press("Shift+ArrowRight")
+    with page.expect_response("**/marks/1") as saved:
+        page.keyboard.press("X")
+    assert saved.value.ok
+    page.wait_for_selector("#marks .chip:has-text('excluded 5-15')")
+    page.goto(address + "#/columns?sort=excluded_steps&descending=1")
+    page.wait_for_selector("th:has-text('excluded_steps')")
+    expect(page.locator("#episodes tbody td.number").first).to_have_text("1")
     assert Curation.read(file)[1].excluded_spans == ((5, 15),)
     with penstock.open(location, curation=file) as data:
         windows = data.where("id == 1").windows(3).with_row_numbers()[:]["timesteps"]

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.viewer.server import ViewerServer
 from tests.doctor.test_planted import PLANTS, clean, stored
+
+
+@contextmanager
+def serving(*locations: Path | str, **options: Any) -> Iterator[ViewerServer]:
+    """A viewer that answers until the block ends, in a thread."""
+    with ViewerServer([str(location) for location in locations], **options) as server:
+        thread = threading.Thread(target=server.run, name="viewer")
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+            thread.join()
 
 
 @pytest.fixture(scope="session")
@@ -27,9 +42,5 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def viewer(datasets: dict[str, Path]) -> Iterator[ViewerServer]:
-    with ViewerServer([str(path) for path in datasets.values()]) as server:
-        thread = threading.Thread(target=server.run, name="viewer")
-        thread.start()
+    with serving(*datasets.values()) as server:
         yield server
-        server.stop()
-        thread.join()

@@ -27,6 +27,7 @@ def viewed() -> ViewedDataset:
 def test_the_table_is_filtered_sorted_and_cut(viewed: ViewedDataset) -> None:
     whole = viewed.episodes()
     assert whole["columns"][:2] == ["episode", "total_steps"]
+    assert not whole["measured"]
     assert [row[:2] for row in whole["rows"]] == [[0, 60], [1, 90], [2, 75], [3, 60], [4, 80]]
     part = viewed.episodes(where="total_steps >= 75", sort="total_steps", descending=True, offset=1, limit=1)
     assert (part["total"], [row[0] for row in part["rows"]]) == (3, [4])
@@ -46,6 +47,7 @@ def test_measures_join_the_table_after_the_check(viewed: ViewedDataset) -> None:
     assert report["state"] == "done"
     assert "nan" in {finding["name"] for finding in report["findings"]}
     table = viewed.episodes(sort="return")
+    assert table["measured"]
     returns = [row[table["columns"].index("return")] for row in table["rows"]]
     assert returns == sorted(returns)
     assert viewed.episode(1)["findings"][0]["name"] == "nan"
@@ -96,6 +98,7 @@ def test_a_check_tells_its_progress_and_stops(monkeypatch: pytest.MonkeyPatch) -
     assert begun.wait(60)
     stopping = threading.Thread(target=viewed.stop_check)
     stopping.start()
+    assert viewed._stopping.wait(60)
     free.set()
     stopping.join()
     stopped = viewed.check()

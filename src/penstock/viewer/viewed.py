@@ -272,7 +272,8 @@ class ViewedDataset:
             limit: Most rows, at most 1,000.
 
         Returns:
-            `total` rows that meet the condition, `columns`, and `rows`, whose first value is the number of the episode.
+            `total` rows that meet the condition, `columns`, `rows`, whose first value is the number of the episode, and
+            `measured`, whether there are columns of the check.
 
         Raises:
             PlanError: The condition is wrong.
@@ -282,12 +283,13 @@ class ViewedDataset:
             self._read_marks()
             table = self._listed()
             order = self._order(sort, descending=descending)
+            measured = self._report is not None
         if where:
             order = order[_mask(where, table, len(self._data))[order]]
         rows = order[max(offset, 0) : max(offset, 0) + min(max(limit, 0), MOST_ROWS)]
         values = [[_plain(value) for value in column[rows].tolist()] for column in table.values()]
         listed = [[int(row), *each] for row, *each in zip(rows.tolist(), *values, strict=True)]
-        return {"total": len(order), "columns": ["episode", *table], "rows": listed}
+        return {"total": len(order), "columns": ["episode", *table], "rows": listed, "measured": measured}
 
     def _order(self, sort: str, *, descending: bool) -> IntArray | Int32Array:
         """`[E]` episodes by a column. Missing values are last."""

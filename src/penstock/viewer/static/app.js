@@ -25,6 +25,7 @@ async function show() {
   document.getElementById("page").replaceChildren(page);
   try {
     await links(first);
+    if (mine !== turn) return;
     const left = first === "plan" ? await titled("plan", () => planPage(page, options))
       : first === "ticket" ? await titled("batch", () => ticketPage(page, rest[0] || ""))
       : first === "live" ? await titled("live", () => livePage(page))

@@ -15,6 +15,8 @@ export function curatePanel(api, number, info, row, pick, changed) {
   let asked = null; // what to do with the word
   let saving = Promise.resolve();
   let latest = null; // the marks that were sent last
+  let stored = { ...marks }; // as the server has them
+  let refused = 0, refreshes = 0; // refused: changes that the server did not take
 
   function save(change) {
     if (!info.curation.path) {
@@ -25,11 +27,20 @@ export function curatePanel(api, number, info, row, pick, changed) {
     change();
     show();
     changed();
-    const after = structuredClone(marks);
+    const after = structuredClone(marks), mine = refused;
     latest = after;
-    saving = saving.then(() => send(`${api}/marks/${number}`, { before, after })).then(
-      (saved) => { problem.textContent = ""; if (latest === after) take(saved); },
-      (error) => { problem.textContent = error.message; take(before); });
+    saving = saving.then(async () => {
+      if (mine !== refused) return; // has the change that was refused in it
+      try {
+        stored = await send(`${api}/marks/${number}`, { before, after });
+        problem.textContent = "";
+        if (latest === after) take(stored);
+      } catch (error) {
+        refused += 1;
+        problem.textContent = error.message;
+        take(stored);
+      }
+    });
   }
 
   // The server answers with the marks in the file, which may have changes of other people.
@@ -122,9 +133,11 @@ export function curatePanel(api, number, info, row, pick, changed) {
 
   // Marks that others set are read when the window is looked at again.
   async function refresh() {
-    await saving;
+    const mine = ++refreshes, before = saving;
+    await before;
     const { marks: now } = await json(`${api}/episode/${number}`);
-    if (word.hidden && start === null && leaving === null) take(now);
+    if (mine !== refreshes || saving !== before) return; // older than what is shown
+    if (word.hidden && start === null && leaving === null) take(stored = now);
   }
 
   show();

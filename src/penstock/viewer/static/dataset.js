@@ -48,7 +48,7 @@ export async function datasetPage(page, name, options) {
     element("h2", {}, "Columns"), columnTable(info.columns), figures(api, info.episodes),
     element("h2", {}, "Spaces and metadata"), facts({ observation_space: info.spaces.observations, action_space: info.spaces.actions, ...info.metadata }));
 
-  let total = 0;
+  let total = 0, measured = false; // measured: the table has the columns of the check
   let left = false;
   let asked = 0, drawn = 0; // requests for episodes and histograms; an answer that a later request overtook is not shown
   const turn = (step) => {
@@ -64,11 +64,12 @@ export async function datasetPage(page, name, options) {
       if (left || mine !== asked) return;
       problem.textContent = "";
       total = found.total;
+      measured = found.measured;
       count.textContent = `${found.total.toLocaleString()} of ${info.episodes.toLocaleString()} episodes`;
       shown.textContent = found.total ? `${(state.offset + 1).toLocaleString()} to ${(state.offset + found.rows.length).toLocaleString()}` : "";
-      const known = LOOKS.map((look, i) => [look, String(i)]).filter(([[column]]) => found.columns.includes(column));
-      looks.replaceChildren(element("option", { value: "" }, "as stored"), ...known.map(([[, , text], i]) => element("option", { value: i }, text)));
-      looks.value = (known.find(([[column, down]]) => column === state.sort && down === state.descending) || ["", ""])[1];
+      const offered = LOOKS.map((look, i) => [look, String(i)]).filter(([[column]]) => found.columns.includes(column));
+      looks.replaceChildren(element("option", { value: "" }, "as stored"), ...offered.map(([[, , text], i]) => element("option", { value: i }, text)));
+      looks.value = (offered.find(([[column, down]]) => column === state.sort && down === state.descending) || ["", ""])[1];
       table.replaceChildren(episodeTable(found));
       if (chosen.options.length !== found.columns.length - 1) {
         chosen.replaceChildren(...found.columns.slice(1).map((column) => element("option", {}, column)));
@@ -116,7 +117,7 @@ export async function datasetPage(page, name, options) {
       return;
     }
     findings.replaceChildren(findingTable(name, report));
-    refresh();
+    if (!measured) refresh();
   }
 
   await refresh();

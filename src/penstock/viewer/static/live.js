@@ -5,7 +5,7 @@ import { json, element, drawing } from "./net.js";
 const EVERY = 1000; // milliseconds
 
 export async function livePage(page) {
-  let left = false, paused = false, waiting;
+  let left = false, paused = false, waiting, asked = 0;
   const pause = element("button", { id: "pause", "aria-pressed": "false", onclick: () => toggle() }, "Pause");
   const name = element("span", { class: "dim location" });
   const body = element("div", { id: "live" });
@@ -20,13 +20,14 @@ export async function livePage(page) {
 
   async function refresh() {
     clearTimeout(waiting);
+    const mine = ++asked;
     try {
       const found = await json("live/figures", { width: Math.max(chartWidth(page), 240) });
-      if (left || paused) return;
+      if (left || paused || mine !== asked) return;
       name.textContent = found.name;
       draw(found);
     } catch (error) {
-      if (left) return;
+      if (left || paused || mine !== asked) return;
       body.replaceChildren(element("p", { class: "message", role: "alert" }, error.message));
     }
     waiting = setTimeout(refresh, EVERY);

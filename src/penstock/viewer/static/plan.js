@@ -8,12 +8,14 @@ const KINDS = { batches: "Batches: a line is a batch, a cell is a sample", layou
 export async function planPage(page, options) {
   const state = { position: options.get("position"), by: options.get("by") || "", cursor: null };
   const body = element("div", {});
-  let left = false, width = 0, shown = null;
+  let left = false, width = 0, shown = null, asked = 0;
 
   async function load() {
     width = Math.max(page.clientWidth - 36, 240);
-    shown = await json("loader/plan", { position: state.position, width });
-    if (left) return;
+    const mine = ++asked;
+    const found = await json("loader/plan", { position: state.position, width });
+    if (left || mine !== asked) return;
+    shown = found;
     state.by ||= shown.parts.length > 1 ? "part" : "episode";
     draw();
   }

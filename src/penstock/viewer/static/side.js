@@ -75,7 +75,7 @@ function curvePanel(api, number, info, column, pick) {
   const box = element("div", { class: "curve" }, element("div", { class: "dim name" }, column, notes), element("div", { class: "holder" }, canvas, cursor));
   let data = { values: new Float32Array(0), flags: new Uint8Array(0), n: 0, k: 0 };
   let view = { first: 0, last: 1, rows: 0 };
-  let chips = [], shown = 0;
+  let chips = [], shown = 0, asked = 0;
 
   const point = (event) => {
     const { left, width } = canvas.getBoundingClientRect();
@@ -106,9 +106,13 @@ function curvePanel(api, number, info, column, pick) {
       say();
     },
     async load(state) {
+      const mine = ++asked;
       const end = Math.min(state.last, Math.max(info.steps, 1));
-      view = { first: state.first, last: state.last, rows: Math.max(end - state.first, 1) };
-      data = await series(`${api}/series/${number}`, { column, first: state.first, last: Math.max(end, state.first), points: 1500 });
+      const wanted = { first: state.first, last: state.last, rows: Math.max(end - state.first, 1) };
+      const found = await series(`${api}/series/${number}`, { column, first: wanted.first, last: Math.max(end, wanted.first), points: 1500 });
+      if (mine !== asked) return; // another zoom was asked for since
+      view = wanted;
+      data = found;
       say();
     },
     draw(spans) {
@@ -116,6 +120,6 @@ function curvePanel(api, number, info, column, pick) {
       moveCursor(shown);
     },
     cursor: moveCursor,
-    constant: () => (data.n > 1 && data.values.every((value, i) => value === data.values[i % data.k]) ? Array.from(data.values.subarray(0, data.k)) : null),
+    constant: () => (view.rows >= info.steps && data.n > 1 && data.values.every((value, i) => value === data.values[i % data.k]) ? Array.from(data.values.subarray(0, data.k)) : null),
   };
 }
