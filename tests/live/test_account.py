@@ -131,7 +131,9 @@ def test_chunks_that_leave_the_window_before_their_turn_expire(tmp_path: Path) -
     now = [5000.0]
     names(tmp_path, [[0, 1, 2]])
     inlet = ChunkSourceLoader(FilePathProvider(tmp_path, watch="poll", clock=lambda: now[0]), Torn)
-    options = LiveOptions(window=4, reservoir=0, batch_size=1, follow="manual", threads=1, draws=1)
+    options = LiveOptions(
+        window=4, reservoir=0, batch_size=1, follow="manual", threads=1, draws=1, prefetch=1, nbytes=1
+    )
     with LivePipeline(inlet, options) as run:
         for i in range(1, 5):
             names(tmp_path, [[10 * i, 10 * i + 1, 10 * i + 2]], start=i)

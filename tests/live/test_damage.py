@@ -130,14 +130,14 @@ def test_all_chunks_bad_is_an_error_with_counts_by_reason(tmp_path: Path) -> Non
             run.pipeline,
             pytest.raises(DataError, match=r"none in a whole pass: 1 FormatError \(x.chk.*3 checksum \("),
         ):
-            run.pipeline.get_next(timeout=20)
+            run.pipeline.get_next(timeout=60)
 
 
 def test_chunks_of_which_nothing_is_ever_wanted_are_an_error_too(tmp_path: Path) -> None:
     names(tmp_path, FILES)
     run = Run(tmp_path, ChunkFunctions(weights=lambda frames: np.zeros(len(frames))), count=1, follow="manual")
     with run.pipeline, pytest.raises(DataError, match="none in a whole pass"):
-        run.pipeline.get_next(timeout=20)
+        run.pipeline.get_next(timeout=60)
 
 
 def test_an_empty_directory_is_an_error_and_a_growing_one_is_waited_for(tmp_path: Path) -> None:

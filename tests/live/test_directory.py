@@ -287,7 +287,7 @@ def test_the_system_tells_of_files_that_were_moved_in(tmp_path: Path) -> None:
     try:
         write(tmp_path / "a.chk", [1])
         found: list[str] = []
-        for _ in range(100):
+        for _ in range(600):
             provider.wait(0.1)
             found += [file.name for file in provider.poll()]
             if found:

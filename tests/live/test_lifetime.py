@@ -43,6 +43,20 @@ def descriptors() -> set[str]:
     return {os.readlink(link) for link in links if os.path.lexists(link)}
 
 
+def threads_before() -> set[threading.Thread]:
+    """The threads of now, with those that end what an earlier test left."""
+    gc.collect()
+    return set(threading.enumerate())
+
+
+def wait_for_others(threads: set[threading.Thread]) -> None:
+    """Wait until all other threads have ended, and those that they started."""
+    while others := set(threading.enumerate()) - threads:
+        for thread in others:
+            thread.join(60)
+            assert not thread.is_alive()
+
+
 @pytest.mark.parametrize("started", [True, False])
 @pytest.mark.parametrize(
     "extra", [{}, {"overflow": "keep_newest"}, {"hanse_gamma": 1.0}], ids=["block", "drop", "hanse"]
@@ -51,7 +65,7 @@ def test_a_pipeline_that_nobody_holds_ends_its_threads_and_closes_its_files(
     tmp_path: Path, started: bool, extra: dict[str, Any]
 ) -> None:
     names(tmp_path, FILES)
-    opener, threads = Opener(), set(threading.enumerate())
+    opener, threads = Opener(), threads_before()
     for watch in ("poll", "native"):
         before = descriptors()
         pipeline = make(tmp_path, opener, watch, journal=tmp_path / ".moves", **extra)
@@ -62,9 +76,7 @@ def test_a_pipeline_that_nobody_holds_ends_its_threads_and_closes_its_files(
         assert bool(begun) == started
         del pipeline
         assert held() is None
-        for thread in set(threading.enumerate()) - threads:  # and the one that ends the others
-            thread.join(20)
-        assert set(threading.enumerate()) <= threads
+        wait_for_others(threads)  # and for the one that ends the others
         assert all(source.closed for source in opener.sources)
         assert descriptors() <= before
     Journal(tmp_path / ".moves").close()  # which nobody holds locked
@@ -72,16 +84,14 @@ def test_a_pipeline_that_nobody_holds_ends_its_threads_and_closes_its_files(
 
 def test_a_pipeline_in_a_cycle_is_ended_by_whatever_thread_collects_it(tmp_path: Path) -> None:
     names(tmp_path, FILES)
-    threads = set(threading.enumerate())
+    threads = threads_before()
     pipeline = make(tmp_path)
     next(pipeline)
     cycle: list[Any] = [pipeline]
     cycle.append(cycle)
     del pipeline, cycle
     gc.collect()
-    for thread in set(threading.enumerate()) - threads:
-        thread.join(20)
-    assert set(threading.enumerate()) <= threads
+    wait_for_others(threads)
 
 
 def test_a_pipeline_that_is_stopped_by_another_thread_tells_whoever_waits(tmp_path: Path) -> None:
@@ -98,12 +108,12 @@ def test_a_pipeline_that_is_stopped_by_another_thread_tells_whoever_waits(tmp_pa
 
     consumer = threading.Thread(target=consume)
     consumer.start()
-    assert waits.wait(20)
+    assert waits.wait(60)
     stoppers = [threading.Thread(target=pipeline.stop) for _ in range(3)]
     for thread in stoppers:
         thread.start()
     for thread in [*stoppers, consumer]:
-        thread.join(20)
+        thread.join(60)
     assert len(told) == 1
     assert pipeline.state_dict()["got"] == 0
 
@@ -113,7 +123,7 @@ def in_child(work: Callable[[], Any]) -> Any:
     here, there = multiprocessing.get_context("fork").Pipe(duplex=False)
     child = os.fork()
     if child == 0:
-        signal.alarm(20)  # ends a child that hangs
+        signal.alarm(120)  # ends a child that hangs
         try:
             there.send(work())
         except BaseException as error:  # noqa: BLE001  a child ends here whatever happens

@@ -8,9 +8,10 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,14 +72,15 @@ class Followed:
     def figures(self) -> dict[str, int]:
         return {name: n for name, n in self.pipeline.account().items() if n}
 
-    def read_until_it_waits(self) -> list[tuple[int, int]]:
-        """All frames up to where a reader waits for files, or the pool for chunks."""
+    def read_until(self, waits: Callable[[], bool]) -> list[tuple[int, int]]:
+        """All frames up to where the run waits: that it gives nothing for a while may be chance."""
         frames: list[tuple[int, int]] = []
-        while True:
-            try:
+        end = time.monotonic() + 60
+        while not waits():
+            assert time.monotonic() < end
+            with suppress(TimeoutError):
                 frames += named(self.pipeline.get_next(timeout=0.02)["rows"])
-            except TimeoutError:
-                return frames
+        return frames
 
     def __enter__(self) -> Followed:
         return self
@@ -98,7 +100,7 @@ class Gate:
 
         class Gated(Games):
             def load(self, i: int, wanted: Wanted | None = None) -> np.ndarray:
-                assert gate.wait(20)
+                assert gate.wait(60)
                 return super().load(i, wanted)
 
         return Gated(path)
@@ -147,8 +149,7 @@ def test_a_run_that_follows_waits_through_an_outage_and_loses_nothing(
     with Followed(folder, passes=3) as run:
         frames = run.take(1)
         back = outage(folder)
-        frames += run.read_until_it_waits()
-        assert run.provider.reader_waits.is_set()
+        frames += run.read_until(run.provider.reader_waits.is_set)
         assert run.poll(5) == 0
         assert run.pipeline.status.startswith("waiting for files: ")
         pool = run.pipeline.metrics()["stages"]["shuffling_chunk_pool"]["gauges"]
@@ -195,9 +196,9 @@ def test_a_run_that_waits_for_a_disk_is_stopped_at_once(tmp_path: Path) -> None:
 
     consumer = threading.Thread(target=consume)
     consumer.start()
-    assert run.provider.reader_waits.wait(20)
+    assert run.provider.reader_waits.wait(60)
     run.pipeline.stop()
-    consumer.join(20)
+    consumer.join(60)
     assert len(failed) == 1
 
 
@@ -234,10 +235,7 @@ def test_chunks_that_cannot_be_read_for_now_are_waited_for(tmp_path: Path, monke
             return super().load(i, wanted)
 
     with Followed(tmp_path, Broken) as run:
-        for _ in range(3):
-            with pytest.raises(TimeoutError):
-                run.pipeline.get_next(timeout=0.02)
-        assert run.pipeline.status == "waiting: no chunk of the window can be read"
+        assert run.read_until(lambda: run.pipeline.status == "waiting: no chunk of the window can be read") == []
         assert run.figures() == {"expected": 10, "failed": 10}
         broken.clear()
         assert run.games(300) == set(GAMES)
@@ -285,7 +283,7 @@ def test_when_all_files_are_deleted_new_ones_are_waited_for(tmp_path: Path) -> N
         first = {game for game, _ in run.take(3)}
         for path in tmp_path.glob("*.chk"):
             path.unlink()
-        run.read_until_it_waits()
+        run.read_until(lambda: run.pipeline.status == "waiting for new files")
         assert run.poll() == 0
         assert run.pipeline.status == "waiting for new files"
         write(tmp_path / "g0009.chk", [50])
@@ -407,7 +405,7 @@ def test_a_file_that_becomes_a_pipe_is_gone_and_not_waited_for(tmp_path: Path) -
         run.take(9)
         os.mkfifo(tmp_path / "pipe")
         (tmp_path / "pipe").replace(tmp_path / "g0003.chk")
-        run.take(20)
+        run.take(60)  # what was read ahead
         assert run.games(200) == set(GAMES) - set(FILES[3])
         assert run.poll(3) == 0
         found = run.pipeline.account()

@@ -166,7 +166,7 @@ def test_lives_go_on_behind_what_was_given_or_dropped(tmp_path: Path, overflow: 
     names(tmp_path, FILES)
     state, seen = None, 0
     for life in range(6):
-        run = dropping(tmp_path, overflow, passes=60, threads=1 + life % 3)
+        run = dropping(tmp_path, overflow, passes=1_000_000, threads=1 + life % 3)  # none ends
         if state is not None:
             run.load_state_dict(state)
         with run:

@@ -260,7 +260,7 @@ def test_the_thread_that_looks_at_figures_ends_with_the_loader() -> None:
     (mine,) = watching() - before
     held = weakref.ref(loader)
     loader.stop()
-    mine.join(10)
+    mine.join(60)
     assert not mine.is_alive()
     del loader
     assert held() is None
