@@ -235,23 +235,23 @@ class ZarrArray(ZarrRows):
     ) -> None:
         """Copy spans, whose first rows rise; parts of `large` spans in place.
 
-        Spans overlap: the pieces from the first row of a span on are held for the next one. Other threads may push
+        Spans overlap: the next one may need any piece of a span again. Other threads may push
         them out of the cache meanwhile. Memory: the pieces of one span.
         """
-        held: list[tuple[int, ByteArray]] = []  # first row and rows, without gaps
+        pieces: list[tuple[int, ByteArray]] = []  # first row and rows, without gaps
         spans = zip(start.tolist(), length.tolist(), destination.tolist(), large.tolist(), strict=True)
         for row, n, place, in_place in spans:
             if in_place:
                 self.read_into(row, row + n, target[place : place + n])
                 continue
-            while held and held[0][0] + len(held[0][1]) <= row:
-                held.pop(0)
+            while pieces and pieces[0][0] + len(pieces[0][1]) <= row:
+                pieces.pop(0)
             a, k = 0, 0
             while a < n:
-                if k == len(held):
+                if k == len(pieces):
                     rows, first = self._locate(row + a)
-                    held.append((first, as_bytes(rows)))
-                first, raw = held[k]
+                    pieces.append((first, as_bytes(rows)))
+                first, raw = pieces[k]
                 b = min(first + len(raw) - row, n)
                 target[place + a : place + b] = raw[row + a - first : row + b - first]
                 a, k = b, k + 1
