@@ -41,7 +41,7 @@ def test_json_round_trip(space):
 
 @pytest.mark.parametrize("space", SPACES, ids=lambda s: s.type)
 def test_compact_round_trip(space):
-    assert Space.from_json(compact(space)) == space
+    assert Space.from_json(json.dumps(compact(space))) == space
 
 
 ODD = [
@@ -64,8 +64,8 @@ def test_compact_keeps_one_number_for_a_bound_that_has_one():
     assert compact(SPACES[0])["low"] == -1.5
     assert compact(SPACES[0])["high"] == np.inf
     own = Box(np.array([0, 1]), np.array([9, 9]), np.dtype("int16"))
-    assert compact(own)["low"].tolist() == [0, 1]
-    assert compact(Box(np.zeros(0), np.zeros(0), np.dtype("f4")))["low"].shape == (0,)
+    assert compact(own)["low"] == [0, 1]
+    assert compact(Box(np.zeros(0), np.zeros(0), np.dtype("f4")))["low"] == []
 
 
 def test_a_box_is_one_short_line_as_gymnasiums_is():

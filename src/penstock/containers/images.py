@@ -114,7 +114,7 @@ def decode(blob: bytes, mode: str | None = None, *, most_pixels: int = MOST_PIXE
     return _pixels(image, native if mode is None else mode)
 
 
-def decode_into(blob: bytes, out: AnyArray, *, convert: bool = False) -> None:
+def decode_into(blob: bytes, out: AnyArray, *, convert: bool = False, fast_jpeg: bool = False) -> None:
     """Decode one image into an array.
 
     Args:
@@ -122,15 +122,19 @@ def decode_into(blob: bytes, out: AnyArray, *, convert: bool = False) -> None:
         out: `[h, w]` or `[h, w, channels]`, uint8 or uint16.
         convert: Whether an image with other channels is converted, such as grey to RGB. The default is False: it is an
             error.
+        fast_jpeg: Whether JPEG is decoded with the fast, inexact transform, as TensorFlow does by default. The default
+            is False. Images that simplejpeg does not read are decoded with the accurate one.
 
     Raises:
         FormatError: The bytes are no image, a damaged one, or an image of another shape or dtype.
-        MissingExtraError: Pillow is not installed.
+        MissingExtraError: Pillow is not installed, or simplejpeg with `fast_jpeg`.
     """
+    if fast_jpeg:
+        require("simplejpeg", "jpeg")
     shape = out.shape if out.ndim == 3 else (*out.shape, 1)
     if math.prod(shape[:2]) <= MOST_PIXELS:
         whole = out.reshape(shape) if out.flags.c_contiguous else np.empty(shape, out.dtype)
-        if _decode_png(blob, whole) or _decode_jpeg(blob, whole):
+        if _decode_png(blob, whole) or _decode_jpeg(blob, whole, fast=fast_jpeg):
             if not out.flags.c_contiguous:
                 out[...] = whole.reshape(out.shape)
             return
@@ -148,6 +152,7 @@ def decode_rows(
     *,
     convert: bool = False,
     threads: int | None = 0,
+    fast_jpeg: bool = False,
     where: str = "",
     first: int = 0,
 ) -> None:
@@ -160,6 +165,7 @@ def decode_rows(
             an error.
         threads: Threads that decode. The default 0 decodes in the caller, as the threads of a `Loader` want it. None
             uses all cores if the images have at least a MiB.
+        fast_jpeg: As for `decode_into`.
         where: Name of the column, for messages.
         first: Number of the first row, for messages.
 
@@ -171,7 +177,7 @@ def decode_rows(
     def decode_part(rows: range) -> None:
         for i in rows:
             try:
-                decode_into(blobs[i], out[i], convert=convert)
+                decode_into(blobs[i], out[i], convert=convert, fast_jpeg=fast_jpeg)
             except FormatError as error:
                 place = f"row {first + i} of the column"
                 raise type(error)(str(error), where=f"{where}, {place}" if where else place) from error
@@ -295,17 +301,18 @@ def _jpeg_header(blob: bytes) -> tuple[tuple[int, int, int], str] | None:
     return None if colours is None else ((height, width, 1 if colours == "GRAY" else 3), colours)
 
 
-def _decode_jpeg(blob: bytes, out: AnyArray) -> bool:
+def _decode_jpeg(blob: bytes, out: AnyArray, *, fast: bool = False) -> bool:
     """Decode a JPEG image into a C-contiguous array `[h, w, channels]`. Returns False for one that Pillow has to read.
 
-    simplejpeg has the same library as Pillow, and its defaults: the accurate transform, and smooth colours. It refuses
-    images about which the library warns; Pillow says whether these are damaged.
+    simplejpeg has the library and the defaults of Pillow: the accurate transform, and smooth colours. `fast` takes
+    the transform that TensorFlow chooses for speed, and then every pixel equals TensorFlow's. simplejpeg refuses images
+    about which the library warns; Pillow says whether these are damaged.
     """
     header = _jpeg_header(blob)
     if header is None or header[0] != out.shape or out.dtype != np.uint8:
         return False
     try:
-        _optional("simplejpeg").decode_jpeg(blob, header[1], buffer=out)
+        _optional("simplejpeg").decode_jpeg(blob, header[1], fastdct=fast, buffer=out)
     except ValueError:
         return False
     return True

@@ -13,10 +13,12 @@ from penstock.conversion.draft import (
     earlier,
     ended_by,
     flags,
+    flattened,
     later,
     lengths,
     padded,
     single,
+    unless,
     zeros,
 )
 from penstock.conversion.scan import LENGTHS, Scan
@@ -42,6 +44,8 @@ def adapt(draft: Draft, target: Target, scan: Scan, *, fill: bool) -> None:
     `DataError` for episodes that it has no place for.
     """
     _drop_repeated(draft, scan)
+    if target.flat:
+        _flatten(draft)
     if target.lerobot or target.name == "rlds":
         for path in list(draft.fields):
             _optional(draft, target, scan, path)
@@ -59,6 +63,7 @@ def adapt(draft: Draft, target: Target, scan: Scan, *, fill: bool) -> None:
     if target.seed:
         _inner(draft, target)
         if both := scan.ended_twice().size:
+            draft.put("terminations", FLAG, unless(draft.makes["terminations"], draft.makes["truncations"]))
             draft.note("adapted", "terminations", f"False in {both} episodes that were truncated at the same step")
     for path in [p for p in draft.fields if not any(under(name, p) for name in target.needs)]:
         _optional(draft, target, scan, path)
@@ -103,7 +108,7 @@ def _observations(draft: Draft, *, fill: bool) -> list[str]:
         if field.align == "boundary":
             continue
         after = NEXT + path[len("observations") :]
-        if field.align != "step" or field.ragged:
+        if field.align != "step":
             return ["observations"]
         if draft.fields.get(after) == field:
             draft.put(path, replace(field, align="boundary"), ended_by(draft.makes[path], draft.makes[after]))
@@ -188,7 +193,7 @@ def _optional(draft: Draft, target: Target, scan: Scan, path: str) -> None:
             draft.note("adapted", path, "read back as a column of steps: all episodes have one")
         return
     listed = [path]
-    if field.kind == "ragged" and field.dtype.itemsize > 1:
+    if field.kind == "ragged" and (field.dtype.itemsize > 1 or field.shape):
         _pad(draft, scan, path)
         listed.append(path + LENGTHS)
     for name in listed:
@@ -203,9 +208,17 @@ def _optional(draft: Draft, target: Target, scan: Scan, path: str) -> None:
             draft.leave_out(name, f"{target.name} has no place for it: {what}")
 
 
+def _flatten(draft: Draft) -> None:
+    """Rows that are lists of vectors or matrices, as lists of numbers."""
+    for path, field in list(draft.fields.items()):
+        if field.ragged and field.shape:
+            draft.put(path, replace(field, shape=()), flattened(draft.makes[path]))
+            draft.note("adapted", path, f"lists of numbers: each value of shape {field.shape}, number by number")
+
+
 def _pad(draft: Draft, scan: Scan, path: str) -> None:
     field, make = draft.fields[path], draft.makes[path]
     width = scan.longest(path)
-    draft.put(path, replace(field, shape=(width,), kind="array"), padded(make, width))
+    draft.put(path, replace(field, shape=(width, *field.shape), kind="array"), padded(make, width))
     draft.put(path + LENGTHS, Field(np.dtype(np.int64), (), field.align), lengths(make))
     draft.note("adapted", path, f"padded with zeros to {width} values a row; {path}{LENGTHS} says how many count")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -94,9 +95,11 @@ def ended_by(rows: Make, last: Make | None) -> Make:
     """T rows and one more: the last row of `last`, or the last once more."""
 
     def made(columns: Columns, steps: int) -> Array:
-        now = np.asarray(rows(columns, steps))
-        after = now if last is None else np.asarray(last(columns, steps))
-        return np.concatenate([now, after[-1:]])
+        now = rows(columns, steps)
+        after = now if last is None else last(columns, steps)
+        if isinstance(now, Ragged) and isinstance(after, Ragged):
+            return Ragged.concatenate([now, after[-1:]])
+        return np.concatenate([np.asarray(now), np.asarray(after)[-1:]])
 
     return made
 
@@ -128,12 +131,27 @@ def closed(make: Make | None, ends: Sequence[Make]) -> Make:
     return made
 
 
-def padded(make: Make, width: int) -> Make:
-    """`[n, width]` rows of a ragged column with zeros behind."""
+def unless(make: Make, other: Make) -> Make:
+    """Flags that are set where those of another column are not."""
+    return lambda columns, steps: np.asarray(make(columns, steps)) & ~np.asarray(other(columns, steps))
+
+
+def flattened(make: Make) -> Make:
+    """A ragged column of vectors or matrices, whose numbers are listed one by one."""
 
     def made(columns: Columns, steps: int) -> Array:
         rows = ragged(make(columns, steps))
-        out = np.zeros((len(rows), width), rows.dtype)
+        return Ragged(rows.values.reshape(-1), rows.offsets * math.prod(rows.values.shape[1:]))
+
+    return made
+
+
+def padded(make: Make, width: int) -> Make:
+    """`[n, width, ...]` rows of a ragged column with zeros behind."""
+
+    def made(columns: Columns, steps: int) -> Array:
+        rows = ragged(make(columns, steps))
+        out = np.zeros((len(rows), width, *rows.values.shape[1:]), rows.dtype)
         out[np.arange(width) < rows.lengths[:, None]] = rows.values
         return out
 

@@ -47,6 +47,8 @@ def of_episode(metadata: Mapping[str, Any], target: Target) -> tuple[dict[str, A
         del entries["seed"]
         if seed is not None:
             notes.append(Note("left out", "episode metadata/seed", "expected an integer of 64 bits"))
+    for key in [key for key in entries if "/" in key]:
+        notes.append(Note("adapted", f"episode metadata/{key}", "read back as an entry of an object, as / nests names"))
     if target.name == "minari, hdf5":
         for key, value in entries.items():
             if _deep(value):

@@ -38,6 +38,7 @@ class Target:
     needs: tuple[str, ...] = ()
     aligns: tuple[Align, ...] = ("step", "boundary", "episode")
     ragged: Literal["any", "bytes", "infos", "text"] = "any"
+    flat: bool = False  # whether rows of unequal length are lists of numbers, and not of vectors
     spaces: bool = False
     options: tuple[str, ...] | None = None
     kept: tuple[str, ...] = ()
@@ -88,11 +89,12 @@ MINARI_OPTIONS = ("data_format", "layout", "images", "sync")  # not `statistics`
 
 COLUMNS = Target(
     "columns",
+    flat=True,
     options=("sync", "compression", "block_steps"),
     kept=("sync",),
     files=("spec.json", "metadata.json", "episodes", "segments"),
 )
-SHARDS = Target("webdataset", options=("layout", *SHARD_OPTIONS), kept=SHARD_OPTIONS, files=SHARD_FILES)
+SHARDS = Target("webdataset", flat=True, options=("layout", *SHARD_OPTIONS), kept=SHARD_OPTIONS, files=SHARD_FILES)
 SEED = Target(
     "webdataset, layout seed",
     needs=("observations", "actions", "terminations", "truncations"),
@@ -102,7 +104,7 @@ SEED = Target(
     kept=SHARD_OPTIONS,
     files=SHARD_FILES,
 )
-ARROW = Target("minari, arrow", MINARI, spaces=True, options=MINARI_OPTIONS, kept=("sync",), files=("data",))
+ARROW = Target("minari, arrow", MINARI, flat=True, spaces=True, options=MINARI_OPTIONS, kept=("sync",), files=("data",))
 L5KIT = Target(
     "l5kit",
     options=("layout", "compressor", "chunk_rows"),
@@ -113,6 +115,7 @@ L5KIT = Target(
 )
 ZARR = Target(
     "zarr",
+    flat=True,
     options=("compressor", "chunk_rows", "zarr_format"),
     files=(".zattrs*", ".zgroup*", "zarr.json*", "data", "meta"),
 )
@@ -136,7 +139,7 @@ LEROBOT = Target(
     files=("meta", "data", "videos", ".penstock"),
 )
 NUMBERED = ("frame_index", "episode_index", "index", "task_index")  # columns that LeRobot's layout computes
-HDF5 = replace(ARROW, name="minari, hdf5", ragged="bytes")
+HDF5 = replace(ARROW, name="minari, hdf5", ragged="bytes", flat=False)
 
 
 def target_of(format: str, options: Mapping[str, Any]) -> Target:

@@ -11,17 +11,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.core.arrays import AnyArray
-from penstock.core.spaces import Box, Dict, Space, Tuple
+from penstock.core.spaces import CELLS, Box, Dict, Space, Tuple
 
 
-def compact(space: Space) -> dict[str, Any]:
+def compact(space: Space, *, arrays: bool = False) -> dict[str, Any]:
     """Return short JSON of a space for `Space.from_json`.
 
-    A bound is one number if it is equal in all cells, and otherwise an array. The JSON of the standard has a number for
+    A bound is one number if it is the same in all cells, and otherwise lists. The JSON of the standard has a number for
     every channel of every pixel of an image space.
 
     Args:
         space: Any space.
+        arrays: Whether bounds that differ stay arrays, for a pickle. The default is False: they become lists.
 
     Example:
         >>> import numpy as np
@@ -30,12 +31,15 @@ def compact(space: Space) -> dict[str, Any]:
     """
     match space:
         case Box(low, high, dtype):
-            bounds = {"low": _one_number(low), "high": _one_number(high)}
+            bounds = {"low": _bound(low, arrays=arrays), "high": _bound(high, arrays=arrays)}
             return {"type": "Box", "dtype": str(dtype), "shape": list(low.shape), **bounds}
         case Tuple(spaces):
-            return {"type": "Tuple", "subspaces": [compact(inner) for inner in spaces]}
+            return {"type": "Tuple", "subspaces": [compact(inner, arrays=arrays) for inner in spaces]}
         case Dict(spaces):
-            return {"type": "Dict", "subspaces": {name: compact(inner) for name, inner in spaces.items()}}
+            return {
+                "type": "Dict",
+                "subspaces": {name: compact(inner, arrays=arrays) for name, inner in spaces.items()},
+            }
         case _:
             return space.to_json()
 
@@ -77,17 +81,23 @@ def json_object(parts: Mapping[str, str]) -> str:
     return "{" + ", ".join(f"{json.dumps(name)}: {parts[name]}" for name in sorted(parts)) + "}"
 
 
-def _one_number(bound: AnyArray) -> Any:
+def _bound(bound: AnyArray, *, arrays: bool) -> Any:
     """The common number of all cells, or the cells."""
-    return bound.flat[0].item() if bound.size and (bound == bound.flat[0]).all() else bound
+    if _is_uniform(bound) and bound.size <= CELLS:
+        return bound.flat[0].item()
+    return bound if arrays else bound.tolist()
+
+
+def _is_uniform(bound: AnyArray) -> bool:
+    """Whether all cells have equal bits."""
+    return bound.size > 0 and bound.tobytes() == bound.reshape(-1)[:1].tobytes() * bound.size
 
 
 def _cells(bound: AnyArray) -> str:
     """JSON of a bound. If all cells have equal bits, the number is formatted once."""
-    one = bound.reshape(-1)[:1]
-    if not bound.size or bound.tobytes() != one.tobytes() * bound.size:
+    if not _is_uniform(bound):
         return json.dumps(bound.tolist())
-    text = json.dumps(one[0].item())
+    text = json.dumps(bound.flat[0].item())
     for side in reversed(bound.shape):
         text = f"[{', '.join([text] * side)}]"
     return text

@@ -14,7 +14,7 @@ import numpy as np
 from penstock.core.columns import under
 from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_mapping
-from penstock.core.space_json import json_object, json_text
+from penstock.core.space_json import compact, json_object, json_text
 from penstock.core.spaces import Space
 from penstock.errors import SpecError, suggestion
 
@@ -172,7 +172,10 @@ class Spec(Mapping[str, Field]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 hex digest of `to_json` with sorted keys. Equal specs, and only they, have equal digests."""
+        """SHA-256 hex digest of the fields, and of the spaces in the JSON of the Minari standard.
+
+        Equal specs, and only they, have equal digests.
+        """
         spaces = {"observation_space": self.observation_space, "action_space": self.action_space}
         fields = {path: json.dumps(field.to_json(), sort_keys=True) for path, field in self.fields.items()}
         texts = {name: "null" if space is None else json_text(space) for name, space in spaces.items()}
@@ -183,7 +186,7 @@ class Spec(Mapping[str, Field]):
         spaces = {"observation_space": self.observation_space, "action_space": self.action_space}
         return {
             "fields": {path: field.to_json() for path, field in self.fields.items()},
-            **{name: None if space is None else space.to_json() for name, space in spaces.items()},
+            **{name: None if space is None else compact(space) for name, space in spaces.items()},
         }
 
     @classmethod

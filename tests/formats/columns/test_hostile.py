@@ -89,7 +89,7 @@ def test_a_spec_that_is_no_object(store: Path, text: str) -> None:
     (store / "spec.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(FormatError):
         ColumnsSource(store)
-    assert not FORMAT.recognises(store)
+    assert FORMAT.recognises(store)  # by its table, so that errors name the file
 
 
 def packed(**changes: int) -> bytes:
@@ -247,6 +247,20 @@ def test_a_folder_is_recognised_by_what_is_in_it(store: Path, tmp_path: Path) ->
     assert recognise(moved) == (FORMAT, moved)
     for other in (tmp_path / "nothing", tmp_path, moved / "spec.json"):
         assert not FORMAT.recognises(other)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(None, "the dtype and shape of each column.*restore it"), (b"{", "JSON")]
+)
+def test_a_lost_spec_is_named(store: Path, content: bytes | None, message: str) -> None:
+    (store / "spec.json").unlink()
+    if content is not None:
+        (store / "spec.json").write_bytes(content)
+    assert recognise(store)[0] is FORMAT
+    assert [finding.name for finding in FORMAT.check(store)] == ["unreadable"]
+    for read in (FORMAT.open, FORMAT.append):
+        with pytest.raises(FormatError, match=rf"(?s){message}.*spec.json"):
+            read(store)
 
 
 def test_unknown_options_are_refused(store: Path) -> None:

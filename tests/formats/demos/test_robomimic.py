@@ -15,7 +15,7 @@ from penstock.core.episode import Episode
 from penstock.core.order import natural
 from penstock.core.spec import Spec
 from penstock.data.located import locate
-from penstock.errors import FormatError
+from penstock.errors import DamageWarning, FormatError
 from penstock.formats.base.format import recognise
 from penstock.formats.demos import FORMAT
 from penstock.formats.demos.robomimic import RobomimicKind
@@ -274,8 +274,8 @@ def test_windows_of_it(tmp_path, episodes):
     assert batch["observations/image"].shape == (8, 3, 6, 6, 3)
 
 
-def _shorter(demo, name):
-    rows = demo[name][:-1]
+def _shorter(demo, name, end=-1):
+    rows = demo[name][:end]
     del demo[name]
     demo[name] = rows
 
@@ -290,7 +290,7 @@ DAMAGE = {
     "fewer observations": (lambda demo: _shorter(demo, "obs/eef"), "data/demo_2/obs/eef"),
     "fewer actions": (lambda demo: _shorter(demo, "actions"), "num_samples says, got 11"),
     "no actions": (lambda demo: demo.__delitem__("actions"), "data/demo_2/actions"),
-    "empty actions": (lambda demo: _replaced(demo, "actions", np.zeros((0, 2), "f4")), "at least one step"),
+    "empty actions": (lambda demo: _replaced(demo, "actions", np.zeros((0, 2), "f4")), "num_samples says, got 0"),
     "scalar actions": (lambda demo: _replaced(demo, "actions", 1.0), "data/demo_2/actions"),
     "text actions": (lambda demo: _replaced(demo, "actions", ["a"] * 12), "data/demo_2/actions"),
     "another dtype": (lambda demo: _replaced(demo, "states", np.zeros((12, 5), "f4")), "left out"),
@@ -327,8 +327,35 @@ def test_rows_that_nobody_wrote(tmp_path, episodes, shape):
     with h5py.File(path, "a") as file:
         for name in [name for name in file["data"] if name != "demo_2"]:
             del file["data"][name]
-    with pytest.raises(FormatError, match=r"cannot come from|at least one step"):
+    with pytest.raises(FormatError, match=r"cannot come from|expected actions of numbers"):
         FORMAT.open(path)
+
+
+@pytest.mark.parametrize("next_obs", [True, False])
+def test_demonstrations_without_steps_are_left_out_and_named(tmp_path, episodes, next_obs):
+    path = write(tmp_path / "f.hdf5", episodes, next_obs=next_obs)
+    whole = FORMAT.open(path)
+    with h5py.File(path, "a") as file:
+        for name in ("demo_0", "demo_3"):
+            demo = file[f"data/{name}"]
+            demo.attrs["num_samples"] = 0
+            for place in [*demo, *(f"{side}/{n}" for side in ("obs", "next_obs") if side in demo for n in demo[side])]:
+                if isinstance(demo[place], h5py.Dataset):
+                    _shorter(demo, place, 0)
+    with pytest.warns(DamageWarning, match="left out: 2 without steps: demo_0, demo_3"):
+        source = FORMAT.open(path)
+    kept = [e for e in range(len(episodes)) if e not in (0, 3)]
+    for found, e in zip(source.episodes(), kept, strict=True):
+        assert found.metadata["demo"] == f"demo_{e}"
+        for column, array in whole.episode(e).columns.items():
+            np.testing.assert_array_equal(found.columns[column], array)
+    assert [(f.name, f.where) for f in FORMAT.check(path)] == [("damaged-part", "demo_0"), ("damaged-part", "demo_3")]
+    with pytest.warns(DamageWarning, match="demo_3"):
+        assert len(pickle.loads(pickle.dumps(source))) == len(kept)
+    with h5py.File(path, "a") as file:
+        file["mask/none"] = np.array([b"demo_0"])
+    with pytest.raises(FormatError, match="with steps, got none"):
+        FORMAT.open(path, filter_key="none")
 
 
 def test_bad_json_and_masks(tmp_path, episodes):

@@ -136,6 +136,8 @@ def test_columns_are_chosen_by_name(folder: Path) -> None:
         penstock.open(folder, columns=["reward"])
     with pytest.raises(ArgumentError, match="expected last_step"):
         penstock.open(folder, last_step="none")
+    with pytest.raises(ArgumentError, match="expected jpeg 'accurate' or 'fast', got 'slow'"):
+        penstock.open(folder, jpeg="slow")
 
 
 def features(folder: Path) -> Any:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,16 @@ def test_every_value_is_what_tensorflow_reads(folder: str, split: str, lengths: 
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
-def test_jpeg_is_what_tensorflow_decodes_accurately(split: str) -> None:
-    found = penstock.open(GOLDEN / FOLDERS[0], split=split)[1].columns["observations/wrist_image"].astype(int)
+def test_jpeg_is_what_tensorflow_decodes(split: str) -> None:
+    wrist = "observations/wrist_image"
+    accurate, fast = (penstock.open(GOLDEN / FOLDERS[0], split=split, jpeg=jpeg) for jpeg in ("accurate", "fast"))
+    found = accurate[1].columns[wrist].astype(int)
     assert np.abs(found - EXPECTED[f"{split}/1/wrist_image_accurate"]).max() <= 1
-    assert np.abs(found - EXPECTED[f"{split}/1/wrist_image"]).max() <= 16  # the inexact transform, TensorFlow's default
+    np.testing.assert_array_equal(fast[1].columns[wrist], EXPECTED[f"{split}/1/wrist_image"])  # TensorFlow's default
+    rows = fast.source.offsets[1] + np.arange(len(fast[1]))
+    np.testing.assert_array_equal(fast.samples()[rows][wrist], EXPECTED[f"{split}/1/wrist_image"])
+    assert fast.source.fingerprint != accurate.source.fingerprint
+    assert pickle.loads(pickle.dumps(fast.source)).fingerprint == fast.source.fingerprint
 
 
 def test_both_containers_of_the_same_data_are_equal() -> None:

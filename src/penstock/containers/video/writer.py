@@ -175,7 +175,9 @@ class VideoWriter:
     def _check_size(self, size: tuple[int, int]) -> None:
         if "420" in self._pix_fmt and (size[0] % 2 or size[1] % 2):
             message = f"expected an even height and width for {self._pix_fmt}, got {list(size)}"
-            raise DataError(f"{message}; pix_fmt='yuv444p' takes any size - in {self.path}")
+            raise DataError(
+                f"{message}; pix_fmt='yuv444p' and the lossless codec='ffv1' take any size - in {self.path}"
+            )
 
     def _stop(self) -> None:
         """Wait for the thread and raise its error."""

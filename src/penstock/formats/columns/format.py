@@ -17,7 +17,7 @@ from penstock.formats.base.repairs import Repair
 from penstock.formats.columns.check import findings
 from penstock.formats.columns.files import read_json
 from penstock.formats.columns.joining import join_stores
-from penstock.formats.columns.layout import MARKER, SPEC
+from penstock.formats.columns.layout import MARKER, SPEC, has_table
 from penstock.formats.columns.repair import torn_tails, without_writers
 from penstock.formats.columns.source import ColumnsSource
 from penstock.formats.columns.writer import ColumnsWriter
@@ -37,11 +37,11 @@ class ColumnsFormat(Format):
     description: ClassVar[str] = "a file of raw values a column; safe to append to by several, and to read meanwhile"
 
     def recognises(self, path: Path) -> bool:
-        """Whether `spec.json` in the folder says so."""
+        """Whether `spec.json` in the folder says so, or is missing or damaged next to a table and segments."""
         try:
             return read_json(path / SPEC).get("format") == MARKER
         except (OSError, FormatError):
-            return False
+            return has_table(path)
 
     def open(self, path: Path, **options: Any) -> ColumnsSource:
         """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""

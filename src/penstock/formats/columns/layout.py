@@ -85,6 +85,12 @@ class StoreLayout:
     def read(cls, root: Path) -> StoreLayout:
         """Read `spec.json`. Raises `FormatError` for anything but the spec of a store of this version."""
         path = root / SPEC
+        if not path.exists() and has_table(root):
+            message = "expected the dtype and shape of each column, got no file; without it values cannot be read"
+            remedy = (
+                "restore it, copy that of a store with the same columns, or write it as the page of the format says"
+            )
+            raise FormatError(f"{message}: {remedy}", path=path)
         data = read_json(path)
         if data.get("format") != MARKER or data.get("version") != VERSION:
             stated = f"{data.get('format')!r} version {data.get('version')!r}"
@@ -97,6 +103,14 @@ class StoreLayout:
         except (SpecError, TypeError, AttributeError, OverflowError) as error:
             raise FormatError(f"expected the columns of a store, got {error}", path=path, where="spec") from error
         return cls(root, spec, packing)
+
+
+def has_table(root: Path) -> bool:
+    """Whether a folder has the table of a store and at least one segment. Never raises."""
+    try:
+        return (root / TABLE).is_file() and any((root / SEGMENTS).glob(f"*/{EPISODE_METADATA}"))
+    except OSError:
+        return False
 
 
 def check_column(column: str, field: Field) -> None:

@@ -8,6 +8,7 @@ that hold the same rows); from then on a read is one gather.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +23,7 @@ from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.narrowing import is_array, is_list
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
-from penstock.errors import FormatError
+from penstock.errors import DamageWarning, FormatError
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.infos import plain
 from penstock.formats.base.pieces import RowReader, cut, expand
@@ -73,7 +74,10 @@ class HDF5Kind(Kind):
 
     def check(self, path: Path, *, deep: bool, **options: Any) -> Iterator[Finding]:
         """Open for reading, and name what cannot be read."""
-        with self.open(path, **options) as source:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DamageWarning)  # each part becomes a finding
+            source = self.open(path, **options)
+        with source:
             unreadable = source.metadata.get("unreadable", {})
         for name, reason in unreadable.items():
             yield Finding("damaged-part", name, reason)

@@ -8,6 +8,9 @@ demonstration has it, with one row a step and one dtype and shape; others are na
 rows: `obs`, then the last row of `next_obs`. The comparison reads both once; its result (`follow`) goes along when the
 source is pickled, so workers do not compare again.
 
+A demonstration without steps has no observation after them, and no action: it is left out, with a warning
+and a finding.
+
 An episode terminated if its last step is done, and was truncated otherwise; `dones` stays a column only if earlier
 steps are done too.
 
@@ -17,6 +20,7 @@ Source: robomimic 0.3, `docs/datasets/overview.md` and `robomimic/utils/dataset.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +34,7 @@ from penstock.containers.hdf5 import Dataset, File, Group
 from penstock.core.narrowing import is_list
 from penstock.core.order import natural
 from penstock.core.ragged import offsets_of
-from penstock.errors import FormatError, PenstockError
+from penstock.errors import DamageWarning, FormatError, PenstockError
 from penstock.formats.demos.hdf5 import (
     DECODED,
     HDF5Kind,
@@ -99,6 +103,11 @@ def read_robomimic(
     check_next(next_observations)
     file = File(path)
     demos = _RobomimicFile(file, _chosen(file, filter_key), Cache(cache_bytes), dict(follow or {}))
+    if demos.without_steps:
+        names = ", ".join(demos.without_steps[:8])
+        warnings.warn(
+            DamageWarning(f"{path}: left out: {len(demos.without_steps)} without steps: {names}"), stacklevel=2
+        )
     columns = demos.columns(next_observations)
     reopen = partial(
         read_robomimic,
@@ -179,12 +188,17 @@ class _RobomimicFile:
         self._file = file
         self._cache = cache
         self.follow = follow
-        self.names, self.groups = list(groups), list(groups.values())
-        self.demos = [_demo(file, name, group) for name, group in groups.items()]
+        demos = [_demo(file, name, group) for name, group in groups.items()]
+        self.demos = [demo for demo in demos if demo.steps]
+        if not self.demos:
+            raise FormatError("expected a demonstration with steps, got none", path=file.path, where="data")
+        self.names = [demo.name for demo in self.demos]
+        self.groups = [groups[name] for name in self.names]
         self.lengths = np.array([demo.steps for demo in self.demos], np.int64)
         self.offsets = offsets_of(self.lengths)
         self.left_out: set[str] = set()
-        self.unreadable: dict[str, str] = {}  # the first reason of each path
+        self.without_steps = [demo.name for demo in demos if not demo.steps]
+        self.unreadable = dict.fromkeys(self.without_steps, "a demonstration without steps")  # the first reason of each
         for demo in self.demos:
             self.unreadable = {**demo.unreadable, **self.unreadable}
 
@@ -280,9 +294,9 @@ class _RobomimicFile:
 def _demo(file: File, name: str, group: Group) -> _Demo:
     datasets, unreadable = datasets_below(group, ("actions", "rewards", "dones"))
     actions = datasets.get("actions")
-    if actions is None or not numbers(actions) or not actions.shape[0]:
+    if actions is None or not numbers(actions):
         got = "none" if actions is None else f"{actions.kind} {actions.dtype}{list(actions.shape)}"
-        message = f"expected actions of at least one step, got {got}; leave it out with a filter key"
+        message = f"expected actions of numbers, got {got}; leave the demonstration out with a filter key"
         raise FormatError(message, path=file.path, where=f"data/{name}/actions")
     claimed = attribute(group.attrs["num_samples"]) if "num_samples" in group.attrs else actions.shape[0]
     if claimed != actions.shape[0]:

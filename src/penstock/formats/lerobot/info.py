@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from penstock.core.narrowing import is_dict, is_list
+from penstock.core.spaces import Space
 from penstock.core.spec import Field
-from penstock.errors import ArgumentError, FormatError, UnsafeDataError, suggestion
+from penstock.errors import ArgumentError, FormatError, SpecError, UnsafeDataError, suggestion
 from penstock.files.remote import open_file
 from penstock.formats.lerobot.names import paths_of
 
@@ -92,6 +93,23 @@ class Info:
     def chunks_size(self) -> int:
         """Most files of a folder `chunk-000`."""
         return max(_integer(self.entries, "chunks_size", 1000), 1)
+
+    def spaces(self) -> tuple[Space | None, Space | None]:
+        """Return the spaces of observations and actions, which only penstock writes. Raises `FormatError`."""
+        own = self.entries.get(INTERNAL)
+        stored = own.get("spaces") if is_dict(own) else None
+        if not is_dict(stored):
+            return None, None
+        try:
+            observations, actions = (
+                None if (space := stored.get(f"{name}_space")) is None else Space.from_json(space)
+                for name in ("observation", "action")
+            )
+        except SpecError as error:
+            raise FormatError(
+                f"expected spaces, got {error}", path=self.root / INFO, where=f"{INTERNAL}.spaces"
+            ) from error
+        return observations, actions
 
     def data_file(self, **values: int) -> Path:
         """Return the path of a data file.

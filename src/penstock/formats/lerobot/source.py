@@ -23,6 +23,7 @@ from penstock.containers.video.files import DecoderName
 from penstock.core.boundary import parsing
 from penstock.core.narrowing import is_dict
 from penstock.core.ragged import offsets_of
+from penstock.core.spaces import Space
 from penstock.core.spec import Field, Spec
 from penstock.errors import ArgumentError, DamageWarning, FormatError, suggestion
 from penstock.files.remote import FileState, file_state, remote_file
@@ -149,7 +150,9 @@ class LeRobotSource(StateSource[LeRobotState]):
                 "without, or decode='bytes'; leave them out"
             )
         frames = FrameOptions(tolerance_s, size, decoder, device, frame_cache_bytes // max(cameras, 1))
-        self._state = _state(info, data, kept, tasks or {}, tuple(damage), names, left_out, decode, frames)
+        as_written = columns is None and decode == "rgb8" and size is None
+        spaces = info.spaces() if as_written else (None, None)
+        self._state = _state(info, data, kept, tasks or {}, tuple(damage), names, left_out, decode, frames, spaces)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (self._path, self._options)
@@ -303,6 +306,7 @@ def _state(
     left_out: Mapping[str, str],
     decode: Decode,
     frames: FrameOptions,
+    spaces: tuple[Space | None, Space | None],
 ) -> LeRobotState:
     """Return the state, with a reader for each column."""
     offsets = offsets_of([entry.length for entry in kept])
@@ -324,7 +328,7 @@ def _state(
             ragged[feature.path] = CountedRagged(column)
         else:
             arrays[feature.path] = column
-    spec = Spec(fields)
+    spec = Spec(fields, *spaces)
     return LeRobotState(
         spec=spec,
         offsets=offsets,

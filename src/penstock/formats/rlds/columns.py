@@ -288,9 +288,11 @@ class EncodedImages(BlobColumn):
 
     Args:
         shape: `(height, width, channels)`.
+        fast_jpeg: Whether JPEG is decoded with the fast transform, as TensorFlow does by default.
     """
 
     shape: tuple[int, int, int] = (0, 0, 3)
+    fast_jpeg: bool = False
 
     @override
     def field(self, align: Align) -> Field:
@@ -305,19 +307,20 @@ class EncodedImages(BlobColumn):
     @override
     def read_into(self, record: int, a: int, b: int, out: AnyArray) -> None:
         blobs = self.blobs(record, a, b)
-        decode_rows(blobs, _pixels(out), convert=out.dtype == np.uint8, where=self.feature.path, first=a)
+        options = {"convert": out.dtype == np.uint8, "fast_jpeg": self.fast_jpeg}
+        decode_rows(blobs, _pixels(out), **options, where=self.feature.path, first=a)
 
     @override
     def read_pieces(self, pieces: RowPieces, out: AnyArray) -> IntArray:
         data, places, rows, failed = self.places(pieces)
-        pixels, convert = _pixels(out), out.dtype == np.uint8
+        pixels, options = _pixels(out), {"convert": out.dtype == np.uint8, "fast_jpeg": self.fast_jpeg}
         piece = np.repeat(np.arange(len(failed)), pieces.length)
         spans: list[list[int]] = places.tolist()
         for i, (begin, end) in enumerate(spans):
             if failed[piece[i]]:
                 continue
             try:
-                decode_into(data[begin:end].tobytes(), pixels[rows[i]], convert=convert)
+                decode_into(data[begin:end].tobytes(), pixels[rows[i]], **options)
             except FormatError:  # `read_into` says where
                 failed[piece[i]] = True
         return np.flatnonzero(failed)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from typing_extensions import override
@@ -23,7 +23,7 @@ from penstock.core.boundary import parsing, refusal
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field, Spec
-from penstock.errors import ArgumentError, DamageWarning, FormatError, suggestion
+from penstock.errors import ArgumentError, DamageWarning, FormatError, require, suggestion
 from penstock.formats.base.checks import each_metadata
 from penstock.formats.base.pieces import RowPieces, cut, spread
 from penstock.formats.base.state import GatheredColumn, SourceState, StateSource
@@ -42,6 +42,8 @@ from penstock.formats.rlds.names import (
     read_own,
 )
 from penstock.formats.rlds.records import ChunkedRecords, RLDSRecords, text_of
+
+Jpeg = Literal["accurate", "fast"]
 
 OTHERS_NAME = metadata_name(OTHERS)
 SEEN = 16  # episodes whose last step is inspected, to find out what it has
@@ -79,6 +81,9 @@ class RLDSSource(StateSource[_RLDSState]):
             as most of Open X-Embodiment has it; observations are step columns. The default is None: decided by the
             content of some episodes.
         columns: Columns to read, by their names in penstock. The default is None: all.
+        jpeg: How JPEG images are decoded. `"accurate"` is within one unit of TensorFlow's `INTEGER_ACCURATE`. `"fast"`
+            equals TensorFlow's default, whose inexact transform differs by some units, and needs the extra `jpeg`. The
+            default is `"accurate"`.
         verify: Whether the checksum of each record is compared when it is first read. The default is True.
         cache: Where the index is kept: `"user"`, the user's cache folder, or `"off"`. The default is `"user"`.
         cache_bytes: Most bytes of decoded values that stay in memory. The default is 256 MiB.
@@ -86,6 +91,7 @@ class RLDSSource(StateSource[_RLDSState]):
     Raises:
         FormatError: Files are damaged, or have features of unknown classes.
         ArgumentError: A split, config, version, column or value of an option does not exist.
+        MissingExtraError: A library is not installed that the images or shards need.
 
     Cost of opening: one pass over the heads of all records for the first time, then one small file.
     """
@@ -99,6 +105,7 @@ class RLDSSource(StateSource[_RLDSState]):
         version: str | None = None,
         last_step: LastStep | None = None,
         columns: Sequence[str] | None = None,
+        jpeg: Jpeg = "accurate",
         verify: bool = True,
         cache: Literal["user", "off"] = "user",
         cache_bytes: int = 256 << 20,
@@ -106,11 +113,15 @@ class RLDSSource(StateSource[_RLDSState]):
         if last_step not in (None, "observation", "step") or cache not in ("user", "off"):
             options = f"last_step={last_step!r} and cache={cache!r}"
             raise ArgumentError(f"expected last_step 'observation' or 'step', and cache 'user' or 'off', got {options}")
+        if jpeg not in get_args(Jpeg):
+            raise ArgumentError(f"expected jpeg 'accurate' or 'fast', got {jpeg!r}")
+        if jpeg == "fast":
+            require("simplejpeg", "jpeg")
         self._reopen = (
             Path(path).absolute(),
             {
                 **{"split": split, "config": config, "version": version, "last_step": last_step, "columns": columns},
-                **{"verify": verify, "cache": cache, "cache_bytes": cache_bytes},
+                **{"jpeg": jpeg, "verify": verify, "cache": cache, "cache_bytes": cache_bytes},
             },
         )
         folder = self.folder = version_folder(Path(path).absolute(), config, version)
@@ -124,7 +135,7 @@ class RLDSSource(StateSource[_RLDSState]):
         index = index_split(chosen, features, cache=cache == "user")
         values = Cache(cache_bytes)
         records = _opened(paths, index, verify, values)
-        readers = _readers(records, features, values)
+        readers = _readers(records, features, values, fast_jpeg=jpeg == "fast")
         if last_step is None:
             last_step = own.last_step if own is not None else _last_step(readers, records)
         if last_step == "observation":
@@ -141,7 +152,7 @@ class RLDSSource(StateSource[_RLDSState]):
         self._state = _RLDSState(
             spec=spec,
             offsets=offsets_of(records.index.steps - (last_step == "observation")),
-            digest=_digest(records.index, spec, last_step),
+            digest=_digest(records.index, spec, last_step, jpeg),
             metadata={
                 **({} if own is None else own.metadata),
                 "dataset": str(info.get("name", folder.parent.name)),
@@ -298,22 +309,25 @@ def _damage(records: RLDSRecords, splits: Sequence[SplitFiles]) -> list[str]:
     return damage + [f"{p.name}: got {len(p.paths)} of {p.count} shards" for p in splits if len(p.paths) < p.count]
 
 
-def _digest(index: RecordIndex, spec: Spec, last_step: LastStep) -> str:
+def _digest(index: RecordIndex, spec: Spec, last_step: LastStep, jpeg: Jpeg) -> str:
     """Return the fingerprint: of the stored checksums of all records, so no value is read."""
-    digest = hashlib.sha256(f"{spec.fingerprint} {last_step}".encode())
+    fast = " fast" if jpeg == "fast" else ""
+    digest = hashlib.sha256(f"{spec.fingerprint} {last_step}{fast}".encode())
     for array in (index.checksum, index.size, index.steps):
         digest.update(array.tobytes())
     return digest.hexdigest()
 
 
-def _readers(records: RLDSRecords, features: Sequence[RLDSFeature], cache: Cache) -> dict[str, FeatureColumn]:
+def _readers(
+    records: RLDSRecords, features: Sequence[RLDSFeature], cache: Cache, *, fast_jpeg: bool
+) -> dict[str, FeatureColumn]:
     """Return the readers of features by path, without those that no column can hold."""
     by_path: dict[str, FeatureColumn] = {}
     key = 0
     for feature in features:
         if feature.kind == "image" and not feature.within:
             shape = _image_shape(records, feature, key)
-            by_path[feature.path] = EncodedImages(records, feature, key, cache, shape)
+            by_path[feature.path] = EncodedImages(records, feature, key, cache, shape, fast_jpeg)
         elif (column := column_of(records, feature, key, cache)) is not None:
             by_path[feature.path] = column
         key += len(feature.keys)

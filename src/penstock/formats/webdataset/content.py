@@ -9,7 +9,6 @@ from typing import Any
 
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.narrowing import is_array, is_scalar
-from penstock.core.space_json import compact
 from penstock.core.spec import Field, Spec
 from penstock.errors import DataError
 from penstock.formats.webdataset.places import Places
@@ -44,7 +43,7 @@ class Content:
             arrays |= {f"{i}/{name}": a for name in _PLACES if (a := getattr(places, name)) is not None}
         header = {
             "layout": self.layout,
-            "spec": told_spec(self.spec),
+            "spec": self.spec.to_json(),
             "columns": {path: places.field.to_json() for path, places in self.columns.items()},
             "extensions": self.samples.extensions,
             "metadata": self.metadata,
@@ -65,20 +64,6 @@ class Content:
         spec, episodes = Spec.from_json(header["spec"]), tuple(header["episodes"])
         entries = (header["metadata"], episodes, header["described"], header["torn"])
         return cls(header["layout"], spec, arrays["offsets"], columns, samples, *entries)
-
-
-def told_spec(spec: Spec) -> dict[str, Any]:
-    """What `Spec.from_json` reads, without a number for every channel of every pixel that spaces have.
-
-    >>> import numpy as np
-    >>> told_spec(Spec({"rewards": Field(np.dtype("f8"))}))["action_space"] is None
-    True
-    """
-    spaces = {"observation_space": spec.observation_space, "action_space": spec.action_space}
-    return {
-        "fields": {path: field.to_json() for path, field in spec.items()},
-        **{name: None if space is None else compact(space) for name, space in spaces.items()},
-    }
 
 
 def is_json(metadata: Mapping[str, Any]) -> dict[str, Any]:

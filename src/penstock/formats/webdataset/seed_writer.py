@@ -19,13 +19,14 @@ from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.columns import nest, under
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
+from penstock.core.space_json import compact
 from penstock.core.spaces import Box, Discrete
 from penstock.core.spec import Field, Spec
 from penstock.errors import DataError, FormatError, SpecError
 from penstock.files.mapping import map_file
 from penstock.formats.base.infos import TRUNCATED
 from penstock.formats.webdataset import seed
-from penstock.formats.webdataset.content import is_json, told_spec
+from penstock.formats.webdataset.content import is_json
 from penstock.formats.webdataset.pickles import around, dumps
 from penstock.formats.webdataset.samples import META
 from penstock.formats.webdataset.shards import shards_of
@@ -195,7 +196,10 @@ def _head(spec: Spec, metadata: Mapping[str, Any]) -> bytes:
     metadata_of_task: dict[str, Any] = {"env_cfg": {}, **known, **metadata}
     if color is not None:
         metadata_of_task["color_space"] = ColorSpace(color)
-    metadata_of_task[seed.SPEC] = {k: v for k, v in told_spec(spec).items() if v is not None and k not in known}
+    others = {name: space for name, space in spaces.items() if space is not None and name not in known}
+    fields = {path: field.to_json() for path, field in spec.items()}
+    bounds = {name: compact(space, arrays=True) for name, space in others.items()}
+    metadata_of_task[seed.SPEC] = {"fields": fields, **bounds}
     return member(HEAD, dumps(metadata_of_task))
 
 

@@ -95,11 +95,11 @@ def gather(rows: ZarrArray, start: IntArray, length: IntArray, destination: IntA
         out[expand(destination, length)] = rows.take(expand(start, length))
 
 
-def ends_in(rows: ZarrArray, most: int, where: str, path: object) -> IntArray:
-    """`[n + 1]` int64 offsets from `[n]` ends, which rise up to `most`. Raises `FormatError`."""
+def ends_in(rows: ZarrArray, count: int, most: int, where: str, path: object) -> IntArray:
+    """`[count + 1]` int64 offsets from the first `count` ends, which rise up to `most`. Raises `FormatError`."""
     if len(rows.shape) != 1 or rows.dtype.kind not in "iu":
         raise FormatError(f"expected [n] whole numbers, got {rows.dtype}{list(rows.shape)}", path=path, where=where)
-    ends = rows[:].astype(np.int64)
+    ends = rows[:count].astype(np.int64)
     offsets = np.append(np.zeros(1, np.int64), ends)
     falls = offsets[1:] < offsets[:-1]
     if falls.any():

@@ -71,7 +71,7 @@ class ZarrSource(StateSource[SourceState]):
         ends = self.group.array(ENDS)
         if ends.nbytes > _CLAIMED:
             _shown(ends, name)
-        offsets = ends_in(ends, 1 << 62, ENDS, name)
+        offsets = ends_in(ends, len(ends), 1 << 62, ENDS, name)
         self.layout = BufferLayout.of(self.group, offsets[1:], names)
         arrays: dict[str, ArrayReader] = {}
         ragged: dict[str, RaggedArrays] = {}
@@ -129,7 +129,7 @@ class ZarrSource(StateSource[SourceState]):
 
     def _ended(self, values: str, ends: str, rows: int) -> RaggedArrays:
         array, path = self.array(values), self.group.store.name
-        offsets = ends_in(self._used(ends, rows), len(array), ends, path)[: rows + 1]
+        offsets = ends_in(self._used(ends, rows), rows, len(array), ends, path)
         return RaggedArrays(self._used(values, int(offsets[-1])), offsets)
 
     def _episode_entries(self, episodes: int) -> RaggedArrays | None:
