@@ -31,7 +31,7 @@ PAGE: dict[str, list[str]] = json.loads((Path(__file__).parents[2] / "docs/refer
 # Findings that follow from a plant in one format, next to those of `ALSO`.
 FOLLOWS = {
     ("lerobot", "outside-space"): {"action-jump"},
-    ("demos", "no-steps"): {"unreadable"},  # of robomimic, whose filter keys leave such an episode out
+    ("demos", "no-steps"): {"damaged-part"},  # of robomimic: such an episode is left out
     ("tables", "outside-space"): {"action-jump"},
     ("demos", "outside-space"): {"action-jump"},
     ("l5kit", "nan"): {"invalid-value"},

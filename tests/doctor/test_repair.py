@@ -180,6 +180,7 @@ MAKE: dict[str, Callable[[Path], Path]] = {
     "packed columns": lambda path: write(path, "columns", compression=1),
     "shards.tar": lambda path: write(path, "webdataset"),
     "folder": lambda path: write(path, "webdataset", shard_episodes=2),
+    "packed.tgz": lambda path: write(path, "webdataset"),
     "games.tar": lc0,
     "rlds": lambda path: write(path, "rlds", name="data", images="raw"),
     "minari-v0": lambda path: write(path, "minari"),
@@ -201,6 +202,8 @@ DAMAGE: list[tuple[str, str, Plant, int]] = [
     ("shards.tar", "truncated", shorten("", 1000), 0),
     ("shards.tar", "torn-tail", append("", b"left by a killed writer"), 0),
     ("folder", "truncated", shorten("shard-000001.tar", 1024 + 600), 1),
+    ("packed.tgz", "truncated", shorten("", 300), 1),
+    ("packed.tgz", "truncated", shorten("", 2), 0),
     ("games.tar", "truncated", shorten("", 1024 + 600), 1),
     ("rlds", "torn-tail", without_total, 0),
     ("rlds", "totals", entries("dataset_info.json", splits=[{"name": "train", "shardLengths": ["3"]}]), 0),
@@ -281,6 +284,24 @@ def test_the_page_lists_what_is_mended(tmp_path: Path) -> None:
         mended.setdefault(name, set()).add(formats[make])
     page = json.loads((Path(__file__).parents[2] / "docs/reference/repairs.json").read_text())
     assert {name: set(listed) for name, listed in page.items()} == mended
+
+
+@pytest.mark.parametrize("name", ["big.tar.zst", "big.tgz"])
+def test_a_long_compressed_archive_keeps_what_was_written(tmp_path: Path, name: str) -> None:
+    rows = np.random.default_rng(0).integers(0, 256, (40, 20_000), np.uint8)
+    data = penstock.from_arrays(
+        {"actions": np.arange(40.0), "observations/x": rows}, lengths=[4] * 10, align={"observations/x": "step"}
+    )
+    penstock.convert(data, tmp_path / name, certificate=False)
+    whole = values(tmp_path / name)
+    shorten("", 150_000)(tmp_path / name)
+    with pytest.raises(FormatError):
+        penstock.open(tmp_path / name)
+    report = repair(tmp_path / name, in_place=True, progress=False)
+    assert [each.finding for each in report.repairs] == ["truncated"]
+    kept = values(tmp_path / name)
+    assert 6 <= len(kept) < 10
+    assert kept == whole[: len(kept)]
 
 
 def test_without_damage_nothing_is_written(tmp_path: Path) -> None:

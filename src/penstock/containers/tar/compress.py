@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import importlib
+import io
 import os
 import zlib
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
@@ -172,6 +174,17 @@ def pack(source: Path, target: Path, kind: Literal["gzip", "zstd"], level: int |
         out.flush()
         state = os.fstat(file.fileno())
         os.utime(out.fileno(), ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def pack_bytes(parts: Sequence[memoryview | bytes], kind: Literal["gzip", "zstd"]) -> bytes:
+    """The parts, one behind the other, compressed as `pack` does. Memory: the result."""
+    out = io.BytesIO()
+    with _compressor(out, kind, None) as packed:
+        for part in parts:
+            view = memoryview(part)
+            for begin in range(0, len(view), PIECE):
+                packed.write(view[begin : begin + PIECE])
+    return out.getvalue()
 
 
 def _compressor(out: IO[bytes], kind: Literal["gzip", "zstd"], level: int | None) -> Any:

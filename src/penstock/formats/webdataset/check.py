@@ -24,11 +24,15 @@ def findings(path: Path | Sequence[Path]) -> Iterator[Finding]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DamageWarning)  # they are findings here
+            torn: TornError | None = None
             try:
                 source = ShardSource(path, index="refresh")
-            except TornError:
+            except TornError as error:
+                torn = error
                 source = ShardSource(path, index="refresh", salvage=True)
         with source:
+            if torn is not None and not source.torn:  # a compressed stream without its end, behind the last sample
+                yield Finding("truncated", str(torn.path or path), str(torn))
             yield from _listed(source)
     except (PenstockError, OSError) as error:
         yield Finding("unreadable", str(folder_of(path)), str(error))

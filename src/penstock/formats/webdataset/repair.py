@@ -1,35 +1,70 @@
-"""Repairs of tar shards: an archive that was cut off ends again behind its last whole sample."""
+"""Repairs of tar shards: an archive that was cut off ends again behind its last whole sample.
+
+A plain archive keeps its bytes up to there. A compressed one is unpacked as far as it goes, into the folder of unpacked
+archives, and compressed again: the end of a stream cannot be mended alone. Memory: the compressed archive.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
-from penstock.containers.tar import END
+from penstock.containers.tar import END, TornError
+from penstock.containers.tar.compress import compression_of, pack_bytes
 from penstock.containers.tar.tail import torn_end
-from penstock.containers.tar.walk import Members
+from penstock.containers.tar.walk import Members, walk
 from penstock.errors import FormatError
+from penstock.files.remote import open_file
 from penstock.formats.base.repairs import Repair, cut_repair
+from penstock.formats.webdataset.cache import plain
 from penstock.formats.webdataset.samples import grouped, without_cut_sample
 from penstock.formats.webdataset.shards import shards_of
 
 
 def torn_archives(path: Path) -> Iterator[Repair]:
-    """Yield a repair for each plain archive that is torn. Compressed ones would have to be packed again.
+    """Yield a repair for each archive that is torn.
 
     Args:
         path: One archive, or a folder of them.
     """
     for shard in shards_of(path):
-        if shard.name.endswith(".tar"):
-            try:
-                members, size, torn = torn_end(shard)
-            except FormatError:
-                continue  # damaged before its end: nothing there can be mended
-            if torn and len(members):
-                repair = cut_repair(shard, _whole_samples(members, shard), size, where=str(shard), then=END)
-                yield repair if members.torn is None else replace(repair, finding="truncated")
+        with open_file(shard) as file:
+            kind = compression_of(file.read(4))
+        try:
+            repair = _cut(shard) if kind is None else _packed_again(shard, kind)
+        except FormatError:
+            continue  # damaged before its end: nothing there can be mended
+        if repair is not None:
+            yield repair
+
+
+def _cut(shard: Path) -> Repair | None:
+    members, size, torn = torn_end(shard)
+    if not torn or not len(members):
+        return None
+    repair = cut_repair(shard, _whole_samples(members, shard), size, where=str(shard), then=END)
+    return repair if members.torn is None else replace(repair, finding="truncated")
+
+
+def _packed_again(shard: Path, kind: Literal["gzip", "zstd"]) -> Repair | None:
+    try:
+        if walk(plain(shard, None), shard, torn="drop").torn is None:
+            return None
+    except TornError:  # the stream ends early, perhaps behind the last member
+        pass
+    unpacked = plain(shard, None, torn="drop")
+    members = walk(unpacked, shard, torn="drop")
+    if not len(members):
+        return None
+    end = _whole_samples(members, shard)
+
+    def content() -> bytes:
+        return pack_bytes([unpacked[:end].data, END], kind)
+
+    message = f"keep {end:,} bytes of whole samples, compressed again"
+    return Repair("truncated", shard, message, content, None, str(shard))
 
 
 def _whole_samples(members: Members, shard: Path) -> int:
