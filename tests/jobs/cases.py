@@ -51,7 +51,10 @@ def make_inputs(folder: Path) -> Inputs:
     columns["observations"] = rng.standard_normal((n + episodes, 8)).astype("f4")
     columns["rewards"] = rng.standard_normal(n)
     columns["rewards"][[3, 900]] = np.nan
+    columns["actions"] = rng.standard_normal((n, 2)).astype("f4")
     columns["terminations"] = np.zeros(n, bool)
+    columns["truncations"] = np.zeros(n, bool)
+    columns["truncations"][np.cumsum(lengths) - 1] = True
     columns["task"] = rng.integers(0, 3, episodes)
     data = penstock.from_arrays(columns, lengths=lengths)
     inputs = Inputs(folder / "recording", folder / "shards", folder / "copy")
@@ -108,6 +111,17 @@ def values_of(path: Path) -> dict[str, bytes]:
                 values[f"{e}/{name}"] = b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
     certificate = json.loads(path.with_name(f"{path.name}.certificate.json").read_text())
     return {**values, "certificate": json.dumps([certificate["columns"], certificate["notes"]]).encode()}
+
+
+def _records(path: Path) -> dict[str, bytes]:
+    """Return the records of all shards of RLDS together, and the other files but for the numbers of records."""
+    shards = sorted(path.glob("*.tfrecord-*"))
+    others = {name: (path / name).read_bytes() for name in ("features.json", "penstock.json")}
+    info = json.loads((path / "dataset_info.json").read_text())
+    (split,) = info.pop("splits")
+    assert len(split["shardLengths"]) == len(shards)
+    totals = [sum(map(int, split["shardLengths"])), split["numBytes"], split["filepathTemplate"], info]
+    return {**others, "records": b"".join(each.read_bytes() for each in shards), "info": json.dumps(totals).encode()}
 
 
 def report_bytes(report: Any) -> dict[str, bytes]:
@@ -218,6 +232,18 @@ CASES = {
         _convert(to="webdataset", writer={"shard_episodes": 1}),
         _converted(files_in, format="webdataset", options={"shard_episodes": 1}),
         lambda result, folder: files_in(folder / "out"),
+    ),
+    "convert to minari": Case(
+        "convert",
+        _convert(to="minari", writer={"data_format": "parquet"}),
+        _converted(files_in, format="minari", options={"data_format": "parquet"}),
+        lambda result, folder: files_in(folder / "out"),
+    ),
+    "convert to rlds": Case(
+        "convert",
+        _convert(to="rlds"),
+        _converted(_records, format="rlds"),
+        lambda result, folder: _records(folder / "out"),
     ),
     "reshard": _reshard("out", None),
     "reshard --compression gzip": _reshard("out", "gzip"),

@@ -185,6 +185,8 @@ def test_a_merge_of_parts_that_is_interrupted_goes_on(
 def test_targets_that_have_no_parts(demos: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="expected a target that can be written in parts, got 'zarr'"):
         WorkPlan.make("convert", convert_arguments(demos, tmp_path / "out", to="zarr"))
+    with pytest.raises(DataError, match=r"got 'minari': its HDF5 file .* add --option data_format=parquet"):
+        WorkPlan.make("convert", convert_arguments(demos, tmp_path / "out", to="minari"))
     with pytest.raises(DataError, match=r"expected a folder as a target.* got the file out.tar"):
         WorkPlan.make("convert", convert_arguments(demos, tmp_path / "out.tar"))
     with pytest.raises(DataError, match="expected a path for a target"):

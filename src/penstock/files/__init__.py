@@ -10,7 +10,7 @@ Everything in penstock that writes to a disk goes through this package; `tests/t
 * A cache file is believed only with its magic, its key and its checksum; anything else counts as no cache.
 """
 
-from penstock.files.checked import read_checked, write_checked
+from penstock.files.checked import noted_files, read_checked, write_checked
 from penstock.files.folders import atomic_path, replaced_path, scratch_folder
 from penstock.files.locks import locked, open_locked, try_lock
 from penstock.files.log import AppendLog
@@ -24,6 +24,7 @@ __all__ = [
     "atomic_path",
     "locked",
     "move",
+    "noted_files",
     "open_locked",
     "read_checked",
     "replaced_path",

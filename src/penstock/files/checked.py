@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 from penstock.files.descriptors import StrPath, open_descriptor
 from penstock.files.replace import write_atomic
 
 _DIGEST = 32
+_noted: list[set[str]] = []  # of the blocks of `noted_files` that this process is in
 
 
 def write_checked(path: StrPath, magic: bytes, key: str, *parts: Any) -> None:
@@ -30,6 +33,7 @@ def write_checked(path: StrPath, magic: bytes, key: str, *parts: Any) -> None:
         digest.update(part)
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     write_atomic(path, magic, digest.digest(), head, *parts)
+    _note(path)
 
 
 def read_checked(path: StrPath, magic: bytes, key: str, *, limit: int = 1 << 32) -> memoryview | None:
@@ -57,7 +61,37 @@ def read_checked(path: StrPath, magic: bytes, key: str, *, limit: int = 1 << 32)
     content = begin + len(head)
     if bytes(raw[: len(magic)]) != magic or bytes(raw[begin:content]) != head:
         return None
-    return raw[content:] if hashlib.sha256(raw[begin:]).digest() == bytes(raw[len(magic) : begin]) else None
+    if hashlib.sha256(raw[begin:]).digest() != bytes(raw[len(magic) : begin]):
+        return None
+    _note(path)
+    return raw[content:]
+
+
+@contextmanager
+def noted_files() -> Generator[set[str]]:
+    """Give the set of absolute paths of the cache files that are written, or read and believed, in the block.
+
+    Files that other threads read or write meanwhile are among them.
+
+    Example:
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/cached"
+        >>> with noted_files() as paths:
+        ...     write_checked(path, b"squares 1\\n", "of 3", b"9")
+        >>> paths == {path}
+        True
+    """
+    paths = set[str]()
+    _noted.append(paths)
+    try:
+        yield paths
+    finally:
+        _noted[:] = [each for each in _noted if each is not paths]
+
+
+def _note(path: StrPath) -> None:
+    for paths in list(_noted):
+        paths.add(os.path.abspath(path))
 
 
 def _head(key: str) -> bytes:

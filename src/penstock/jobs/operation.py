@@ -8,13 +8,12 @@ correct if `finish` gives the same for every partition of the blocks, and `run` 
 from __future__ import annotations
 
 import pkgutil
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.core.arrays import IntArray
-from penstock.errors import DataError, StateError, suggestion
+from penstock.errors import DataError, suggestion
 
 OPERATIONS = {
     "stats": "penstock.jobs.operations.stats:StatisticsOperation",
@@ -123,42 +122,3 @@ def open_operation(name: str, arguments: Mapping[str, Any], survey: bytes = b"")
     if name not in OPERATIONS:
         raise DataError(f"expected an operation among {list(OPERATIONS)}, got {name!r}{suggestion(name, OPERATIONS)}")
     return pkgutil.resolve_name(OPERATIONS[name])(arguments, survey)
-
-
-class OpenedOperation:
-    """The operation that this process opened last. Jobs of one work plan share it, from any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._digest = ""
-        self._operation: Operation | None = None
-
-    def get(
-        self, digest: str, name: str, arguments: Mapping[str, Any], fingerprint: str, survey: bytes = b""
-    ) -> Operation:
-        """Return the operation of a work plan, opened at its first job.
-
-        Raises:
-            StateError: The data changed since the work plan was made.
-        """
-        with self._lock:
-            if self._operation is not None and self._digest == digest:
-                return self._operation
-            opened = open_operation(name, arguments, survey)
-            if opened.fingerprint != fingerprint:
-                opened.close()
-                raise StateError("expected the data of the work plan, got data that changed since; make a new plan")
-            if self._operation is not None:
-                self._operation.close()
-            self._digest, self._operation = digest, opened
-            return opened
-
-    def close(self) -> None:
-        """Close the operation, if there is one."""
-        with self._lock:
-            if self._operation is not None:
-                self._operation.close()
-            self._digest, self._operation = "", None
-
-
-OPENED = OpenedOperation()

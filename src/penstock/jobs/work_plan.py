@@ -17,7 +17,9 @@ from penstock.core.arrays import IntArray
 from penstock.core.narrowing import is_dict
 from penstock.errors import FormatError, PlanError
 from penstock.files import read_checked, write_atomic, write_checked
-from penstock.jobs.operation import LEAST_BYTES, OPENED, Operation, open_operation
+from penstock.jobs.opened import OPENED
+from penstock.jobs.operation import LEAST_BYTES, Operation
+from penstock.jobs.survey import surveyed
 
 VERSION = 1
 SURVEY = ".survey"
@@ -84,9 +86,10 @@ class WorkPlan:
             DataError: No operation has that name.
             PlanError: `range_bytes` is below 1.
         """
-        with open_operation(operation, arguments) as opened:
+        opened, survey = surveyed(operation, arguments)
+        with opened:
             ranges = cut_ranges(opened.weights(), range_bytes, opened.least_bytes)
-            return cls(operation, dict(arguments), opened.fingerprint, ranges, opened.survey())
+            return cls(operation, dict(arguments), opened.fingerprint, ranges, survey)
 
     @cached_property
     def digest(self) -> str:

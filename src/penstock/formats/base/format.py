@@ -199,10 +199,18 @@ class Format(ABC):
         """
         yield from ()
 
-    @property
-    def writes_parts(self) -> bool:
-        """Whether several processes can write parts of a new dataset, by `begin_part` and `join_parts`."""
-        return type(self).begin_part is not Format.begin_part
+    def parts_refusal(self, **options: Any) -> str | None:
+        """Return why several processes cannot write parts of a new dataset, and what to do; None if they can.
+
+        Args:
+            options: Options of `create`.
+        """
+        if type(self).begin_part is not Format.begin_part:
+            return None
+        return (
+            f"a file of the format {self.name!r} has episodes of several parts; convert in one run, or in parts to "
+            "columns"
+        )
 
     def begin_part(
         self, path: Path, spec: Spec, metadata: Mapping[str, Any], first: tuple[int, int], **options: Any
@@ -210,7 +218,7 @@ class Format(ABC):
         """Create a part of a new dataset, for `join_parts`. Several processes write parts at the same time.
 
         Args:
-            path: Folder of the part, which must not exist.
+            path: Folder of the part, which must not exist. Its last name is the one of the dataset.
             spec: Columns and spaces of the dataset.
             metadata: Metadata of the dataset.
             first: Number of the first episode of the part in the dataset, and of its first step.
@@ -221,14 +229,15 @@ class Format(ABC):
         """
         raise DataError(f"expected a format with parts, got {self.name!r}")
 
-    def join_parts(self, parts: Sequence[Path], out: Path) -> None:
-        """Move parts together to a dataset, in their order, without copying their values.
+    def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:
+        """Move parts together to a dataset, in their order, without copying or decoding their values.
 
         After a kill, a second call with the same arguments continues.
 
         Args:
             parts: Folders that `begin_part` created.
             out: Folder of the dataset.
+            place: Where the dataset is moved to afterwards, for metadata that have its name.
 
         Raises:
             DataError: The format cannot be written in parts.

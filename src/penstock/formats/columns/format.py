@@ -68,7 +68,7 @@ class ColumnsFormat(Format):
         return ColumnsWriter.create(path, spec, metadata, **options)
 
     @override
-    def join_parts(self, parts: Sequence[Path], out: Path) -> None:
+    def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:
         """Each part becomes a segment."""
         join_stores(parts, out)
 

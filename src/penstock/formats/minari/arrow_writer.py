@@ -15,7 +15,7 @@ from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
 from penstock.errors import DataError, FormatError, SpecError, require
 from penstock.files import locked, move, scratch_folder, sync
-from penstock.formats.minari import arrow_table, metadata, writing
+from penstock.formats.minari import arrow_table, ids, metadata, writing
 from penstock.formats.minari.arrow_source import ArrowSource, episode_directories, part
 from penstock.formats.minari.metadata import bytes_of, changed
 from penstock.formats.minari.spaces import ROOTS
@@ -53,6 +53,15 @@ class ArrowWriter(writing.DatasetWriter):
         self._format = data_format
         self._waiting: list[Path] = []  # episodes written since the last flush to the disk itself
         self._bytes: tuple[int, int] | None = None
+        self._begin = 0
+
+    def begin_at(self, episode: int) -> None:
+        """Number the first episode, in a new dataset that is a part of another one.
+
+        Args:
+            episode: Its number in the whole dataset.
+        """
+        self._begin = episode
 
     def _commit(self, episodes: Sequence[Episode]) -> list[int]:
         self._check_open()
@@ -128,13 +137,14 @@ class ArrowWriter(writing.DatasetWriter):
         """The number of the next episode and the steps so far, counted again where the stored totals are stale."""
         number, steps = entries.get("total_episodes"), entries.get("total_steps")
         if isinstance(number, int) and isinstance(steps, int) and number >= 0:
-            before = number == 0 or self._whole(number - 1)
+            number = max(number, self._begin)
+            before = number == self._begin or self._whole(number - 1)
             if before and not (self._folder / str(number)).exists():
                 return number, steps
         self._set_aside()
         source = ArrowSource(self._folder, infos="skip", cache="off")
         with source:
-            return int(source.numbers.max(initial=-1)) + 1, source.steps
+            return int(source.numbers.max(initial=self._begin - 1)) + 1, source.steps
 
     def _set_aside(self) -> None:
         """Hide a last episode that is not whole, so that its number is free: leftovers of a killed writer."""
@@ -186,6 +196,34 @@ class ArrowWriter(writing.DatasetWriter):
         for directory in self._waiting:
             yield from _files(directory)
         yield from (self._folder / metadata.FILE, self._folder)
+
+
+def join_datasets(parts: Sequence[Path], out: Path, place: Path) -> None:
+    """Move the episodes of datasets, whose numbers follow each other, into one dataset. A second call continues.
+
+    Args:
+        parts: Datasets in the order of their episodes.
+        out: The new dataset. Its folder may exist from an earlier call.
+        place: Where it is moved to afterwards.
+    """
+    data = out / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    described = [metadata.read_json(folder / "data" / metadata.FILE) or {} for folder in parts]
+    entries = {name: value for name, value in described[0].items() if name != "dataset_size"}
+    if entries["dataset_id"] == ids.id_of(parts[0]):
+        entries["dataset_id"] = ids.id_of(place)
+    begun = {**entries, "total_episodes": 0, "total_steps": 0}
+    for folder in parts:
+        for number in episode_directories(folder / "data"):
+            move(folder / "data" / str(number), data / str(number))
+    sync(data)
+    totals = {
+        "total_episodes": int(described[-1]["total_episodes"]),
+        "total_steps": sum(int(each["total_steps"]) for each in described),
+    }
+    moved = sum(bytes_of(data / str(number)) for number in episode_directories(data))
+    size = metadata.megabytes(len(metadata.strict_dumps(begun).encode()) + moved)
+    metadata.write_json(data / metadata.FILE, {**entries, **totals, "dataset_size": size})
 
 
 def _files(directory: Path) -> Iterable[Path]:

@@ -19,7 +19,7 @@ from penstock.formats.base.repairs import Repair
 from penstock.formats.rlds.folder import SPLIT, is_version, version_folder, versions_below
 from penstock.formats.rlds.repair import shard_ends, tail_findings, tail_repairs
 from penstock.formats.rlds.source import RLDSSource
-from penstock.formats.rlds.writer import RLDSWriter
+from penstock.formats.rlds.writer import RLDSWriter, join_datasets
 
 
 class RLDSFormat(Format):
@@ -56,6 +56,17 @@ class RLDSFormat(Format):
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> RLDSWriter:
         """Create an empty dataset; options and errors are as in `RLDSWriter.create`."""
         return RLDSWriter.create(path, spec, metadata or {}, **options)
+
+    @override
+    def begin_part(
+        self, path: Path, spec: Spec, metadata: Mapping[str, Any], first: tuple[int, int], **options: Any
+    ) -> RLDSWriter:
+        return self.create(path, spec, metadata, **options)
+
+    @override
+    def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:
+        """The parts are the shards of the dataset. Their records have the same bytes as the one shard of one run."""
+        join_datasets(parts, out, place)
 
     def append(self, path: Path, **options: Any) -> RLDSWriter:
         """Open a dataset that penstock created for more episodes. Raises `FormatError`, `LockedError`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, DataError, FormatError, SpecError
-from penstock.files import AppendLog, atomic_path, write_atomic
+from penstock.files import AppendLog, atomic_path, move, sync, write_atomic
 from penstock.formats.base.writer import Writer
 from penstock.formats.rlds import encoding, features, folder
 from penstock.formats.rlds.features import STEPS, RLDSFeature
@@ -81,8 +81,7 @@ class RLDSWriter(Writer):
             raise ArgumentError(f"expected images 'png', 'jpeg' or 'raw', got {images!r}")
         if name is not None and not _NAME.fullmatch(name):
             raise ArgumentError(f"expected a name of letters, digits and _, which begins with a letter, got {name!r}")
-        above = path.parent.name if folder.VERSION.fullmatch(path.name) else path.name
-        name = name or (above if _NAME.fullmatch(above) else "dataset")
+        name = name or name_of(path)
         if path.exists():
             raise FileExistsError(f"{path} exists already; delete it, or open it with append")
         rlds_features = stored_features(spec, images)
@@ -122,17 +121,12 @@ class RLDSWriter(Writer):
     def close(self) -> None:
         if not self._closed:
             self._log.close()
-            split = {
-                **{"name": "train", "shardLengths": [str(self._count)], "numBytes": str(self._bytes)},
-                "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
-            }
-            self._write_info([split])
+            self._write_info([_split_of([self._count], self._bytes)])
         self._closed = True
 
     def _write_info(self, splits: list[dict[str, Any]]) -> None:
         """Write `dataset_info.json`; the number of records is in it only while no writer is open."""
-        info = {"name": self._name, "version": _VERSION, "fileFormat": "tfrecord", "splits": splits}
-        write_atomic(self._folder / folder.INFO, json.dumps(info).encode())
+        write_info(self._folder, self._name, splits)
 
     def _check(self, episode: Episode) -> None:
         mine, theirs = self._own.spec.fields, episode.spec.fields
@@ -167,6 +161,50 @@ class RLDSWriter(Writer):
         text = RLDSFeature(OTHERS, "text", np.dtype(np.uint8))
         lists[OTHERS] = encoding.list_of(text, Ragged.from_strings([described]), self._images)
         return encoding.message_of(lists)
+
+
+def name_of(path: Path) -> str:
+    """Return the name of a dataset for TFDS: the folder's, or of the folder above it if this is a version."""
+    above = path.parent.name if folder.VERSION.fullmatch(path.name) else path.name
+    return above if _NAME.fullmatch(above) else "dataset"
+
+
+def write_info(path: Path, name: str, splits: list[dict[str, Any]]) -> None:
+    """Write `dataset_info.json`."""
+    info = {"name": name, "version": _VERSION, "fileFormat": "tfrecord", "splits": splits}
+    write_atomic(path / folder.INFO, json.dumps(info).encode())
+
+
+def _split_of(lengths: Sequence[int], nbytes: int) -> dict[str, Any]:
+    """The entry of the split `train`, with the number of records of each shard."""
+    return {
+        **{"name": "train", "shardLengths": [str(length) for length in lengths], "numBytes": str(nbytes)},
+        "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
+    }
+
+
+def join_datasets(parts: Sequence[Path], out: Path, place: Path) -> None:
+    """Move the shards of datasets into one dataset, where they are numbered. A second call continues after a kill.
+
+    Args:
+        parts: Datasets of one shard each, in the order of their episodes.
+        out: The new dataset. Its folder may exist from an earlier call.
+        place: Where it is moved to afterwards.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    described = [folder.read_info(part) for part in parts]
+    own = str(described[0]["name"])
+    name = name_of(place) if own == name_of(parts[0]) else own
+    for file in (features.FILE, FILE):
+        write_atomic(out / file, (parts[0] / file).read_bytes())
+    for number, part in enumerate(parts):
+        shard = part / f"{own}-train.tfrecord-00000-of-00001"
+        if shard.exists():  # an earlier call did not move it
+            move(shard, out / f"{name}-train.tfrecord-{number:05d}-of-{len(parts):05d}")
+    splits = [info["splits"][0] for info in described]
+    lengths = [int(length) for split in splits for length in split["shardLengths"]]
+    write_info(out, name, [_split_of(lengths, sum(int(split["numBytes"]) for split in splits))])
+    sync(out)
 
 
 def stored_features(spec: Spec, images: Images) -> dict[str, RLDSFeature]:

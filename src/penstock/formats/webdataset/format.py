@@ -79,7 +79,7 @@ class WebDatasetFormat(Format):
         return writer
 
     @override
-    def join_parts(self, parts: Sequence[Path], out: Path) -> None:
+    def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:
         """The archives of all parts are numbered again; the last one of a part may be shorter than its limit."""
         join_shards(parts, out)
 

@@ -40,7 +40,7 @@ from penstock.jobs.staging import StagingFolder, local_target
 
 LEAST_PART = 64 << 20
 SUMMARY = "summary"
-DATA = "data"
+JOINED = "joined"
 
 
 class ConvertOperation(Operation):
@@ -55,14 +55,11 @@ class ConvertOperation(Operation):
         super().__init__(arguments, survey)
         self._out = place = local_target(arguments["out"])
         self._format = format_to_write(place, arguments.get("to"))
-        if not self._format.writes_parts:
-            raise DataError(
-                f"expected a target that can be written in parts, got {self._format.name!r}, whose files have episodes "
-                "of all parts; convert in one run, or in parts to columns or webdataset"
-            )
+        self._options = dict(arguments.get("writer") or {})
+        if (refusal := self._format.parts_refusal(**self._options)) is not None:
+            raise DataError(f"expected a target that can be written in parts, got {self._format.name!r}: {refusal}")
         if place.name.endswith(self._format.suffixes):
             raise DataError(f"expected a folder as a target that is written in parts, got the file {place.name}")
-        self._options = dict(arguments.get("writer") or {})
         self._certified = bool(arguments.get("certificate", True))
         self._lossless = arguments.get("require") is not None
         self._data = ChosenDataset.of(arguments).open()
@@ -115,7 +112,7 @@ class ConvertOperation(Operation):
         if not part.exists():
             with suppress(FileExistsError), atomic_path(part, durable="folder") as folder:  # or a second copy was first
                 folder.mkdir()
-                (folder / SUMMARY).write_bytes(self._write(folder / DATA, first, last))
+                (folder / SUMMARY).write_bytes(self._write(folder / self._out.name, first, last))
         return (part / SUMMARY).read_bytes()
 
     def _write(self, path: Path, first: int, last: int) -> bytes:
@@ -144,7 +141,7 @@ class ConvertOperation(Operation):
         compared: list[dict[str, Any]] = []
         for result in results:
             summary: dict[str, Any] = unpack(result)
-            parts.append(self._staging.path / summary["part"] / DATA)
+            parts.append(self._staging.path / summary["part"] / self._out.name)
             total += summary["bytes"]
             notes.update(dict.fromkeys(Note(*note) for note in summary["notes"]))
             compared.append(summary["compared"])
@@ -173,8 +170,9 @@ class ConvertOperation(Operation):
                 raise FileExistsError(f"expected nothing at {self._out}, got a dataset that no conversion wrote")
             self._job.mark.check(mark, self._out)
             return
-        staged = self._staging.path / "joined"
-        self._format.join_parts(parts, staged)
+        staged = self._staging.path / JOINED / self._out.name
+        staged.parent.mkdir(exist_ok=True)
+        self._format.join_parts(parts, staged, self._out)
         move(staged, self._out, overwrite=False)
 
     @override
