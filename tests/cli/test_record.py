@@ -130,3 +130,45 @@ def test_benchmarks_refuse(call: Call, tmp_path: Path, arguments: tuple[object, 
     answer = call("record", *arguments, "-o", tmp_path / "data")
     assert (answer.code, complaint in " ".join(answer.err.replace("│", " ").split())) == (2, True), answer.err
     assert not (tmp_path / "data").exists()
+
+
+def test_in_parts_and_as_an_array_job(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    how = ("record", "toy/reach", "-n", 7, "--seed", 4, "--infos", "--set", "env_cfg.toy_frame_stack=2")
+    alone = call(*how, "-o", tmp_path / "alone", "--json").json
+    parts = ("--job-episodes", 3, "--n-envs", 2)
+    told = call(*how, "-o", tmp_path / "parts", *parts, "--runner", "threads", "--json").json
+    assert told == {**alone, "path": str(tmp_path / "parts")}
+    plan = tmp_path / "plan.json"
+    assert "3 jobs" in call(*how, "-o", tmp_path / "array", *parts, "--plan", plan).out
+    for index in (1, 0):
+        assert call("work", plan, "--index", index, "--count", 2).code == 0
+    assert "7 episodes" in call("work", plan, "--finish").out
+    for name in ("parts", "array"):
+        assert call("diff", tmp_path / "alone", tmp_path / name).code == 0
+    with penstock.open(tmp_path / "alone") as data:
+        assert [episode.metadata["number"] for episode in data] == list(range(7))
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--append", "--jobs", 1), "expected a new dataset in parts"),
+        (("--range-bytes", "1MB"), "expected --job-episodes"),
+        (("--to", "minari", "--jobs", 1), "expected a recording in parts to be in columns"),
+        (("--grow",), "expected --jobs, --runner or --plan"),
+        (("--weights", "nothing"), "expected a policy as module:function for the weights"),
+    ],
+)
+def test_parts_refuse(call: Call, tmp_path: Path, options: tuple[object, ...], complaint: str) -> None:
+    answer = call("record", "CartPole-v1", "-o", tmp_path / "data", *options)
+    assert (answer.code, complaint in answer.err) == (2, True), answer.err
+    assert not (tmp_path / "data").exists()
+
+
+def test_more_episodes_of_the_same_seed(call: Call, tmp_path: Path) -> None:
+    how = ("record", "CartPole-v1", "--seed", 4)
+    call(*how, "-n", 5, "-o", tmp_path / "one")
+    call(*how, "-n", 2, "-o", tmp_path / "two")
+    call(*how, "-n", 3, "--first", 2, "-o", tmp_path / "two", "--append")
+    assert call("diff", tmp_path / "one", tmp_path / "two").code == 0

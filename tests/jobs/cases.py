@@ -21,10 +21,14 @@ from penstock.data.located import locate
 from penstock.formats.webdataset.copying import copy
 from penstock.formats.webdataset.source import ShardSource
 from penstock.jobs.dataset import ChosenDataset
+from penstock.jobs.operations.record import record_arguments
 from penstock.jobs.work_plan import WorkPlan
+from penstock.record.rollout_spec import RolloutSpec
+from penstock.record.rollout_worker import RolloutWorker
 
 RANGE_BYTES = 400_000
 CAMERAS = ["front", "wrist", "hand"]
+ROLLOUT = RolloutSpec("toy/reach", seed=5, n_envs=2)
 
 
 @dataclass(frozen=True)
@@ -99,18 +103,28 @@ def files_in(path: Path) -> dict[str, bytes]:
     return {str(each.relative_to(path)): each.read_bytes() for each in files if each.name != ".lock"}
 
 
-def values_of(path: Path) -> dict[str, bytes]:
-    """Return all values of a dataset, its metadata, and its certificate but for the places in it."""
+def values_of(path: Path, key: str | None = None) -> dict[str, bytes]:
+    """Return all values of a dataset, its metadata, and its certificate but for the places in it.
+
+    With `key`, episodes are first sorted by that entry of their metadata.
+    """
     with penstock.open(path) as data:
-        values = {"spec": repr(dict(data.spec)).encode(), "fingerprint": data.source.fingerprint.encode()}
-        metadata = [dict(data.metadata), data.source.episode_metadata(range(len(data)))]
-        values["metadata"] = json.dumps(metadata, sort_keys=True, default=str).encode()
-        for e in range(len(data)):
+        metadata = data.source.episode_metadata(range(len(data)))
+        order = range(len(data)) if key is None else np.argsort([each[key] for each in metadata]).tolist()
+        values = {"spec": repr(dict(data.spec)).encode()}
+        if key is None:
+            values["fingerprint"] = data.source.fingerprint.encode()
+        ordered = [dict(data.metadata), [metadata[e] for e in order]]
+        values["metadata"] = json.dumps(ordered, sort_keys=True, default=str).encode()
+        for number, e in enumerate(order):
             for name, column in data[e].columns.items():
                 parts = (column.values, column.offsets) if isinstance(column, Ragged) else (column,)
-                values[f"{e}/{name}"] = b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
-    certificate = json.loads(path.with_name(f"{path.name}.certificate.json").read_text())
-    return {**values, "certificate": json.dumps([certificate["columns"], certificate["notes"]]).encode()}
+                values[f"{number}/{name}"] = b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+    certificate = path.with_name(f"{path.name}.certificate.json")
+    if certificate.exists():
+        proof = json.loads(certificate.read_text())
+        values["certificate"] = json.dumps([proof["columns"], proof["notes"]]).encode()
+    return values
 
 
 def _records(path: Path) -> dict[str, bytes]:
@@ -193,6 +207,11 @@ def _cache(inputs: Inputs, folder: Path) -> Mapping[str, bytes]:
     return _cached_bytes(folder / "derived")
 
 
+def _record(inputs: Inputs, folder: Path, key: str | None = None) -> Mapping[str, bytes]:
+    RolloutWorker(ROLLOUT).record(range(24), folder / "out")
+    return values_of(folder / "out", key)
+
+
 def _verified(inputs: Inputs, folder: Path) -> Mapping[str, bytes]:
     with penstock.open(inputs.copy) as copied, penstock.open(inputs.recording) as original:
         wrong = list(verify(Certificate.read(inputs.copy), copied.source, original.source))
@@ -259,5 +278,17 @@ CASES = {
         _cache,
         lambda result, folder: _cached_bytes(folder / "derived"),
         range_bytes=1000,
+    ),
+    "record": Case(
+        "record",
+        lambda inputs, folder: record_arguments(ROLLOUT, folder / "out", 24, job_episodes=3),
+        _record,
+        lambda result, folder: values_of(folder / "out"),
+    ),
+    "record --grow": Case(
+        "record",
+        lambda inputs, folder: record_arguments(ROLLOUT, folder / "out", 24, job_episodes=3, grow=True),
+        lambda inputs, folder: _record(inputs, folder, "number"),
+        lambda result, folder: values_of(folder / "out", "number"),
     ),
 }

@@ -23,13 +23,16 @@ from penstock.errors import MissingExtraError
 from penstock.jobs import ray_runner
 from penstock.jobs.coordinator import finish_work, missing_jobs, run_work
 from penstock.jobs.dataset import ChosenDataset
+from penstock.jobs.operations.record import record_arguments
 from penstock.jobs.ray_runner import RayRunner
 from penstock.jobs.runners import JobResources, runner_of
 from penstock.jobs.work_plan import WorkPlan
+from penstock.record.memory import MemoryWriter
 from tests.ray_cluster import LocalCluster, local_cluster, time_limit
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray
 RANGE = 1_000_000
+COLLECTED = penstock.RolloutSpec("CartPole-v1", seed=9, n_envs=2)
 SECONDS = 300
 
 
@@ -73,14 +76,14 @@ class Faults:
         """The function of a Ray task, which travels to workers with the variables that it refers to."""
         marks, deadly, run_task = self.marks, self.deadly, ray_runner.run_task
 
-        def run(plan: bytes, number: int, *more: Any) -> Any:
+        def run(plan: bytes, survey: bytes, number: int, *more: Any) -> Any:
             import os
             import signal
 
             if number in deadly and not (marks / str(number)).exists():
                 (marks / str(number)).touch()
                 os.kill(os.getpid(), signal.SIGKILL)
-            return run_task(plan, number, *more)
+            return run_task(plan, survey, number, *more)
 
         return run
 
@@ -101,7 +104,7 @@ def run_with_faults(work: WorkPlan, folder: Path, faults: Faults, monkeypatch: p
     report = run_work(work, folder / "results", RayRunner(), on_job=faults.on_job)
     assert report.failures == {}
     assert report.done == len(work)
-    assert report.lost >= len(faults.deadly)
+    assert {int(mark.name) for mark in faults.marks.iterdir()} == set(faults.deadly)  # a copy may have saved the job
     assert faults.kills == {}
 
 
@@ -113,6 +116,8 @@ def plan_of(operation: str, recording: Path, copy: Path, folder: Path) -> WorkPl
         "convert": {**chosen, "out": str(folder / "out")},
         "verify": {"location": str(copy), "source": chosen},
     }
+    if operation == "record":
+        arguments["record"] = record_arguments(COLLECTED, folder / "out", 60, job_episodes=5)
     return WorkPlan.make(operation, arguments[operation], range_bytes=RANGE)
 
 
@@ -128,6 +133,13 @@ def require_equal(operation: str, result: Any, recording: Path, copy: Path, fold
             assert np.array_equal(result.measures.flat[name], measure, equal_nan=True)
     elif operation == "verify":
         assert result == []
+    elif operation == "record":
+        penstock.RolloutWorker(COLLECTED).record(range(60), alone := MemoryWriter())
+        collected = penstock.open(folder / "out")
+        assert [dict(episode.metadata) for episode in collected] == [episode.metadata for episode in alone.episodes]
+        for one, other in zip(collected, alone.episodes, strict=True):
+            assert all(np.array_equal(one.columns[name], rows) for name, rows in other.columns.items())
+        assert {each.name for each in folder.iterdir()} == {"marks", "results", "out"}
     else:
         with penstock.open(folder / "out") as one, penstock.open(copy) as other:
             assert list(difference(one, other)) == []
@@ -135,7 +147,13 @@ def require_equal(operation: str, result: Any, recording: Path, copy: Path, fold
         assert {each.name for each in folder.iterdir()} == {"marks", "results", "out", "out.certificate.json"}
 
 
-KILLS = {"stats": ["workers"], "check": ["node"], "convert": ["workers", "node"], "verify": ["workers"]}
+KILLS = {
+    "stats": ["workers"],
+    "check": ["node"],
+    "convert": ["workers", "node"],
+    "verify": ["workers"],
+    "record": ["workers", "node"],
+}
 
 
 @pytest.mark.parametrize("operation", KILLS)

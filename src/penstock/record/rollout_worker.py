@@ -73,7 +73,7 @@ class RolloutWorker:
             raise
         env: Any = self._environments[0]
         self._observation_space, self._batches = env.observation_space, batch_space(env.action_space, spec.n_envs)
-        self._spare = np.random.default_rng(0)  # for rows whose actions are ignored
+        self._spare = np.random.default_rng(0)
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -165,6 +165,7 @@ class RolloutWorker:
         waiting = iter(numbers)
         closed: dict[int, ClosedEpisode] = {}
         due = numbers.start
+        self._spare = np.random.default_rng(0)  # for rows whose actions are ignored
         with time_limit(self.spec.step_timeout) as limited:
             lanes = [_Lane(self.spec, row, env, schema, limited) for row, env in enumerate(self._environments)]
             for lane, number in zip(lanes, waiting, strict=False):

@@ -54,7 +54,7 @@ class RecordOperation(Operation):
     def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
         super().__init__(arguments, survey)
         self._spec = RolloutSpec.of(arguments)
-        self._columns = Spec.from_json(arguments["columns"])
+        self._columns = Spec.from_json(json.loads(arguments["columns"]))
         self._out = Path(arguments["out"])
         self._writer = dict(arguments["writer"])
         self._numbers = range(arguments["first"], arguments["first"] + arguments["episodes"])
@@ -215,7 +215,7 @@ def record_arguments(
         columns = worker.first_columns()
     return {
         **spec.to_json(),
-        "columns": columns.to_json(),
+        "columns": json.dumps(columns.to_json()),  # as text, which keeps their order
         "out": str(place.absolute()),
         "episodes": episodes,
         "first": first,
