@@ -25,19 +25,31 @@ class Request:
 
 
 @dataclass
+class Reply:
+    """A whole answer; `sized` says whether it tells its length."""
+
+    status: int
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    sized: bool = True
+
+
+@dataclass
 class Site:
     """The objects of a server, the requests it saw, and how it misbehaves.
 
-    `fault` is called with each request and may return a status to answer, or "cut" for an answer without its end.
+    `fault` is called with each request and may return a status to answer, "cut" for an answer without its end, or a
+    whole answer. Without `sizes`, no answer tells its length.
     """
 
     url: str
     objects: dict[str, bytes]
     versions: dict[str, str] = field(default_factory=dict)
-    fault: Callable[[Request], int | str | None] = lambda _: None
+    fault: Callable[[Request], Reply | int | str | None] = lambda _: None
     ranges: bool = True
     etags: bool = True
     lists: bool = True
+    sizes: bool = True
     seen: list[Request] = field(default_factory=list)
 
     def gets(self, name: str | None = None) -> list[Request]:
@@ -113,9 +125,10 @@ def answer(handler: BaseHTTPRequestHandler, site: Site) -> None:
     request = Request(handler.command, name, begin, end, dict(handler.headers))
     site.seen.append(request)
     fault = site.fault(request)
-    if isinstance(fault, int):
+    if isinstance(fault, Reply | int):
         handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
-        reply(handler, fault, b"", {})
+        given = Reply(fault) if isinstance(fault, int) else fault
+        reply(handler, given.status, given.body, given.headers, sized=given.sized)
         return
     if handler.command == "PUT":
         site.objects[name] = handler.rfile.read(int(handler.headers["Content-Length"]))
@@ -147,20 +160,25 @@ def answer(handler: BaseHTTPRequestHandler, site: Site) -> None:
         end = min(end, len(content) - 1)
         headers["Content-Range"] = f"bytes {begin}-{end}/{len(content)}"
         content, status = content[begin : end + 1], 206
-    reply(handler, status, content, headers, cut=fault == "cut")
+    reply(handler, status, content, headers, cut=fault == "cut", sized=site.sizes)
 
 
 def reply(
-    handler: BaseHTTPRequestHandler, status: int, body: bytes, headers: dict[str, str], cut: bool = False
+    handler: BaseHTTPRequestHandler,
+    status: int,
+    body: bytes,
+    headers: dict[str, str],
+    cut: bool = False,
+    sized: bool = True,
 ) -> None:
     handler.send_response(status)
     for name, value in headers.items():
         handler.send_header(name, value)
-    handler.send_header("Content-Length", str(len(body)))
+    handler.send_header(*(("Content-Length", str(len(body))) if sized else ("Connection", "close")))
     handler.end_headers()
     if handler.command != "HEAD":
         handler.wfile.write(body[: len(body) // 2] if cut else body)
-    if cut:
+    if cut or not sized:
         handler.close_connection = True
 
 

@@ -76,6 +76,8 @@ class MappedFile:
         self.__array_interface__ = {"data": (address, not writable), "shape": (size,), "typestr": "|u1", "version": 3}
         weakref.finalize(self, _libc.munmap, address, size).atexit = False
         remote = None if writable else remote_file(path)
+        if remote is not None:
+            remote.check_opened(fd)
         if remote is not None and not lazy:
             release = fill([range_of(remote, 0, size)])
             weakref.finalize(self, release).atexit = False

@@ -27,7 +27,7 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.core.arrays import IntArray
-from penstock.errors import FormatError
+from penstock.errors import FormatError, RemoteError
 
 StrPath = str | os.PathLike[str]
 
@@ -53,6 +53,22 @@ class RemoteFile(ABC):
     """A local sparse file that stands for a remote object."""
 
     state: FileState
+
+    @property
+    @abstractmethod
+    def identity(self) -> tuple[int, int]:
+        """Device and inode of the local file, into which bytes are fetched."""
+
+    def check_opened(self, fd: int) -> None:
+        """Raise `RemoteError` if an open file is not the one that bytes are fetched into: it would have zeros."""
+        status = os.fstat(fd)
+        if (status.st_dev, status.st_ino) != self.identity:
+            raise deleted_cache()
+
+
+def deleted_cache() -> RemoteError:
+    """The error of a reader whose files in the cache were deleted by somebody."""
+    return RemoteError("the cache of remote data was deleted while it was in use; open the dataset again")
 
 
 Wanted = tuple[RemoteFile, IntArray, IntArray]
@@ -84,6 +100,15 @@ _handlers: list[RemoteFiles] = []
 def set_remote_files(files: RemoteFiles) -> None:
     """Let `files` find and fill the remote files of this process."""
     _handlers[:] = [files]
+
+
+def is_mirrored(path: StrPath) -> bool:
+    """Return whether a file or folder is below a mirror of remote data.
+
+    >>> is_mirrored("/etc")
+    False
+    """
+    return _MARK in os.path.abspath(path)
 
 
 def remote_file(path: StrPath) -> RemoteFile | None:
@@ -201,6 +226,7 @@ class _FillingFile(io.FileIO):
 
     def __init__(self, path: StrPath, file: RemoteFile, buffer: int) -> None:
         super().__init__(os.fspath(path), "rb")
+        file.check_opened(self.fileno())
         self._file = file
         self._least = buffer
         self._next = 0  # where the last read ended

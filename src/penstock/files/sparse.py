@@ -22,6 +22,23 @@ def make_sparse(path: StrPath, size: int) -> None:
         os.close(fd)
 
 
+def make_full(path: StrPath, size: int) -> None:
+    """Make a file of `size` bytes that has all its room, unless there is one: a write to a map of it cannot fail.
+
+    Raises:
+        OSError: The disk is full, or fails.
+    """
+    fd = open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    try:
+        state = os.fstat(fd)
+        if state.st_size != size or state.st_blocks * 512 < size:
+            os.ftruncate(fd, size)
+            if size:
+                os.posix_fallocate(fd, 0, size)
+    finally:
+        os.close(fd)
+
+
 def punch_hole(fd: int, begin: int, size: int) -> bool:
     """Give the room of a part of a file back to the disk; it reads as zeros. False where the file system cannot.
 

@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.narrowing import is_dict
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.located import LocatedData, locate
 from penstock.errors import DataError
 from penstock.formats.base.source import Source
+from penstock.locations.location import without_credentials
 
-CREDENTIALS = ("key", "secret", "token", "password", "passwd", "sas", "credential")
+CREDENTIALS = ("key", "secret", "token", "password", "passwd", "sas", "credential", "auth", "cookie", "headers")
+_ADVICE = "work plans are files that others may read: give credentials in the environment or in a profile"
 
 
 @dataclass(frozen=True)
@@ -66,14 +69,9 @@ class ChosenDataset:
         """Return the fields as arguments of an operation.
 
         Raises:
-            DataError: A storage option looks like a credential.
+            DataError: A storage option looks like a credential, or the location has a user, a password or a query.
         """
-        secret = [name for name in self.storage_options if any(part in name.lower() for part in CREDENTIALS)]
-        if secret:
-            raise DataError(
-                f"expected storage options without credentials, got {sorted(secret)}; work plans are files that others "
-                "may read: give credentials in the environment or in a profile"
-            )
+        refuse_credentials({"location": self.location, "storage_options": self.storage_options})
         place = Path(self.location)
         absolute = {**asdict(self), "location": str(place.absolute()) if place.exists() else self.location}
         if self.curation is not None:
@@ -102,6 +100,32 @@ class ChosenDataset:
         if self.where is not None:
             data = data.where(self.where)
         return data.take(np.random.default_rng(self.seed).permutation(len(data))) if self.shuffle else data
+
+
+def refuse_credentials(arguments: Mapping[str, Any]) -> None:
+    """Raise `DataError` for arguments of an operation that have credentials: work plans are files.
+
+    Args:
+        arguments: Plain values. URLs in them may have no user and no query, `storage_options` no keys and headers.
+    """
+    for name, value in arguments.items():
+        if name == "storage_options" and is_dict(value) and (secret := _credentials(value)):
+            raise DataError(f"expected storage options without credentials, got {secret}; {_ADVICE}")
+        if is_dict(value):
+            refuse_credentials(value)
+        elif isinstance(value, str) and (place := without_credentials(value)) != value:
+            raise DataError(f"expected a URL without a user and a query, got more than {place}; {_ADVICE}")
+
+
+def _credentials(options: Mapping[str, Any]) -> list[str]:
+    """The names of options that look like credentials, also inside of other options."""
+    names: list[str] = []
+    for name, value in options.items():
+        if any(part in name.lower() for part in CREDENTIALS):
+            names.append(name)
+        elif is_dict(value):
+            names += [f"{name}.{inner}" for inner in _credentials(value)]
+    return sorted(names)
 
 
 def cut(text: str, count: int) -> list[int]:

@@ -17,6 +17,7 @@ from penstock.core.arrays import IntArray
 from penstock.core.narrowing import is_dict
 from penstock.errors import FormatError, PlanError
 from penstock.files import read_checked, write_atomic, write_checked
+from penstock.jobs.dataset import refuse_credentials
 from penstock.jobs.opened import OPENED
 from penstock.jobs.operation import LEAST_BYTES, Operation
 from penstock.jobs.survey import surveyed
@@ -83,9 +84,10 @@ class WorkPlan:
             range_bytes: Bytes of a range. The default is None: a 256th of the data, from 16 MiB to 1 GiB.
 
         Raises:
-            DataError: No operation has that name.
+            DataError: No operation has that name, or the arguments have credentials.
             PlanError: `range_bytes` is below 1.
         """
+        refuse_credentials(arguments)
         opened, survey = surveyed(operation, arguments)
         with opened:
             ranges = cut_ranges(opened.weights(), range_bytes, opened.least_bytes)

@@ -25,6 +25,7 @@ each process. Blocks that were not used for the longest time leave first, until 
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import secrets
@@ -39,10 +40,12 @@ from pathlib import Path
 import numpy as np
 
 from penstock.core.arrays import BoolArray, IntArray
+from penstock.errors import FormatError
 from penstock.files.descriptors import PooledFile, open_descriptor
 from penstock.files.locks import lock, open_locked, try_lock, unlock
 from penstock.files.mapping import map_writable
-from penstock.files.sparse import make_sparse, punch_hole, room_of
+from penstock.files.remote import deleted_cache
+from penstock.files.sparse import make_full, make_sparse, punch_hole, room_of
 
 _crc32: Callable[[bytes | memoryview], int] = importlib.import_module("zlib_ng.zlib_ng").crc32  # it has no types
 
@@ -64,15 +67,17 @@ class CachedObject:
         self.fetching = np.zeros(self.blocks, np.bool_)
         self.cache = cache
         self._data = PooledFile(folder / "data", os.O_RDWR)
+        status = os.stat(folder / "data")
+        self.identity = self._data.identity = status.st_dev, status.st_ino
         self._checked = np.zeros(self.blocks, np.bool_)
-        make_sparse(folder / "table", 8 * self.blocks)
+        make_full(folder / "table", 8 * self.blocks)
         table = map_writable(folder / "table", 8 * self.blocks).view(np.uint32)
         self._sums, self._used = table[: self.blocks], table[self.blocks :]
         self._pins = self._make_pins()
 
     def _make_pins(self) -> np.ndarray[tuple[int], np.dtype[np.uint16]]:
         path = self.folder / f"pins.{self.cache.token}"
-        make_sparse(path, 2 * self.blocks)
+        make_full(path, 2 * self.blocks)
         return map_writable(path, 2 * self.blocks).view(np.uint16)
 
     def renew(self) -> None:
@@ -102,7 +107,7 @@ class CachedObject:
         """Those of the pinned blocks that have to be fetched. Compares each with its checksum once in a process."""
         unchecked = blocks[~self._checked[blocks] & (self._sums[blocks] != 0)]
         for block in unchecked.tolist():
-            with self._data as fd:
+            with self._opened() as fd:
                 raw = os.pread(fd, BLOCK, block * BLOCK)
             if checksum(raw) == int(self._sums[block]):
                 self._checked[block] = True
@@ -110,13 +115,25 @@ class CachedObject:
                 self._sums[block] = 0
         return blocks[self._sums[blocks] == 0]
 
+    @contextmanager
+    def _opened(self) -> Generator[int]:
+        """The descriptor of the data."""
+        try:
+            fd = self._data.__enter__()
+        except FormatError:  # there is no such file, or another one
+            raise deleted_cache() from None
+        try:
+            yield fd
+        finally:
+            self._data.__exit__()
+
     def missing(self, blocks: IntArray) -> BoolArray:
         """Which blocks are neither present nor on their way."""
         return (self._sums[blocks] == 0) & ~self.fetching[blocks]
 
     def write(self, begin: int, raw: bytes) -> None:
         """Enter pinned blocks from byte `begin` on, which begins a block; `raw` ends with a block or the object."""
-        with self._data as fd:
+        with self._opened() as fd:
             done = 0
             while done < len(raw):
                 done += os.pwrite(fd, memoryview(raw)[done:], begin + done)
@@ -152,6 +169,16 @@ class BlockCache:
         self._alive = open_locked(self.root / "processes" / self.token, flags)
         self._lock = open_descriptor(self.root / "lock", flags)
         self._fetched = 0
+
+    @property
+    def deleted(self) -> bool:
+        """Whether its folder was deleted, perhaps to be made again by another process."""
+        mine = os.fstat(self._lock)
+        try:
+            now = os.stat(self.root / "lock")
+        except FileNotFoundError:
+            return True
+        return (now.st_dev, now.st_ino) != (mine.st_dev, mine.st_ino)
 
     def renew(self) -> None:
         """In a forked process: take another name, and keep what the parent had pinned."""
@@ -190,15 +217,17 @@ class BlockCache:
         return folder / "data"
 
     def open(self, key: str, size: int) -> CachedObject:
-        """The object of a key. There is one of it in a process."""
-        cached = self._objects.get(key)
-        if cached is None:
-            with self.mutex:
+        """The object of a key. There is one of it in a process, unless its files were deleted meanwhile."""
+        folder = self.root / "objects" / key
+        try:
+            with self.mutex, saying_no_room(self.root):
                 cached = self._objects.get(key)
-                if cached is None:
-                    cached = CachedObject(self, self.root / "objects" / key, size)
-                    self._objects[key] = cached
-            self.settle()
+                status = os.stat(folder / "data")
+                if cached is None or cached.identity != (status.st_dev, status.st_ino):
+                    cached = self._objects[key] = CachedObject(self, folder, size)
+        except FileNotFoundError:
+            raise deleted_cache() from None
+        self.settle()
         return cached
 
     def fetched(self, size: int) -> None:
@@ -214,6 +243,8 @@ class BlockCache:
         One process does so at a time; a second one finds enough room.
         """
         limit = self.limit if limit is None else limit
+        if self.deleted:
+            return
         fd = open_descriptor(self.root / "lock", os.O_RDWR | os.O_CREAT)
         try:
             folders = [Path(entry.path) for entry in os.scandir(self.root / "objects")]
@@ -263,6 +294,18 @@ class BlockCache:
                     unlock(fd)
                     os.close(fd)
         return living
+
+
+@contextmanager
+def saying_no_room(folder: Path) -> Generator[None]:
+    """Say what to do where the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            advice = "free some, set PENSTOCK_CACHE to a folder of a larger disk, or lower PENSTOCK_CACHE_BYTES"
+            raise OSError(error.errno, f"no room for remote data: {advice}", str(folder)) from error
+        raise
 
 
 def checksum(raw: bytes | memoryview) -> int:

@@ -14,7 +14,7 @@ _one_bar = threading.Lock()
 
 @contextmanager
 def fetch_progress(names: set[str], nbytes: int) -> Generator[Callable[[int], None]]:
-    """Show a bar on standard error for the block, if that is a terminal, the fetch is large, and no other bar is there.
+    """Show a bar on standard error for the block, if that is a terminal, the fetch is large, and no other bar is shown.
 
     Args:
         names: URLs of the objects, without credentials.

@@ -8,13 +8,12 @@ third of a region of 8 MiB is needed, as by the first batches of a shuffled epoc
 requests are faster, and the rest is needed soon. Long requests are divided, so that several threads share them. Two
 threads that need the same block fetch it once.
 
-`begin_fetch` is called with the ranges of many batches before their time. It has threads of its own, so that a read
+`begin_fetch` is called with the ranges of many batches before their time. It uses other threads, so that a read
 never waits behind the requests of later batches.
 """
 
 from __future__ import annotations
 
-import errno
 import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -22,11 +21,13 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import BoolArray, IntArray
+from penstock.core.turns import ForkSafeLock
 from penstock.errors import ChangedObjectError
 from penstock.files.remote import FileState, RemoteFile
-from penstock.locations.blocks import BLOCK, BlockCache, CachedObject, stretches
+from penstock.locations.blocks import BLOCK, BlockCache, CachedObject, saying_no_room, stretches
 from penstock.locations.fetch_progress import fetch_progress
 from penstock.locations.objects import NoRangesError, ObjectInfo, ObjectStore, joined
 from penstock.locations.retry import Retry
@@ -62,6 +63,14 @@ class MirroredFile(RemoteFile):
     info: ObjectInfo
     cached: CachedObject
     state: FileState
+
+    def __post_init__(self) -> None:
+        self.whole = ForkSafeLock()  # of the thread that fetches all bytes, from a server that sends no ranges
+
+    @property
+    @override
+    def identity(self) -> tuple[int, int]:
+        return self.cached.identity
 
 
 def pool(*, ahead: bool = False) -> ThreadPoolExecutor:
@@ -253,8 +262,8 @@ def _own_requests(cached: CachedObject, absent: IntArray, *, ahead: bool = False
 
 
 def _with_regions(blocks: IntArray, cached: CachedObject, size: int, part: int) -> IntArray:
-    """Add the blocks of regions of `size` blocks of which one `part`-th is wanted, without blocks that are there or
-    under way."""
+    """Add the blocks of regions of `size` blocks of which one `part`-th is wanted, without blocks that are present
+    or under way."""
     regions, counts = np.unique(blocks // size, return_counts=True)
     dense = regions[part * counts >= np.minimum(size, cached.blocks - regions * size)]
     every = (dense[:, None] * size + np.arange(size)).ravel()
@@ -270,27 +279,45 @@ def _request(
     try:
         raw = retry(lambda: file.store.read(file.info.name, [(begin, stop)], file.info.version)[0])
     except NoRangesError:
-        begin, first = 0, 0
-        end = file.cached.blocks
-        raw = retry(lambda: file.store.read(file.info.name, [(0, file.info.size)], file.info.version)[0])
+        return _fetch_whole(file, np.arange(first, end), retry)
     except FileNotFoundError:
         raise ChangedObjectError(joined(file.store.url, file.info.name)) from None
     if not file.store.verifies:
         _require_unchanged(file, retry)
-    blocks = np.arange(first, end)
-    file.cached.pin(blocks)
-    try:
-        file.cached.write(begin, raw)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            advice = "free some, set PENSTOCK_CACHE to a folder of a larger disk, or lower PENSTOCK_CACHE_BYTES"
-            raise OSError(error.errno, f"no room for remote data: {advice}", str(file.cached.folder)) from error
-        raise
-    finally:
-        file.cached.unpin(blocks)
+    _enter(file, begin, raw)
     if advance is not None:
         advance(len(raw))
     return len(raw)
+
+
+def _enter(file: MirroredFile, begin: int, raw: bytes) -> None:
+    """Write bytes to the cache, from the first one of a block on."""
+    blocks = np.arange(begin // BLOCK, begin // BLOCK + -(-len(raw) // BLOCK))
+    file.cached.pin(blocks)
+    try:
+        with saying_no_room(file.cached.folder):
+            file.cached.write(begin, raw)
+    finally:
+        file.cached.unpin(blocks)
+
+
+def _fetch_whole(file: MirroredFile, blocks: IntArray, retry: Retry) -> int:
+    """Fetch an object whose server sends no ranges, unless another thread just did; return the number of bytes.
+
+    Memory: one piece. One thread does so, and all that need a block of the object wait for it.
+    """
+    with file.whole:
+        with file.cached.condition:
+            if not len(file.cached.absent(blocks)):
+                return 0
+        with fetch_progress({joined(file.store.url, file.info.name)}, file.info.size) as advance:
+
+            def write(begin: int, raw: bytes) -> None:
+                _enter(file, begin, raw)
+                advance(len(raw))
+
+            retry(lambda: file.store.read_all(file.info.name, file.info.size, file.info.version, write))
+    return file.info.size
 
 
 def _require_unchanged(file: MirroredFile, retry: Retry) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from typing_extensions import override
 
-from penstock.errors import DataError, MissingExtraError, RemoteError, require
+from penstock.errors import DataError, MissingExtraError, PenstockError, RemoteError, require
 from penstock.locations.objects import ObjectInfo, ObjectStore, TransientError, joined, scheme_of, shown
 
 _VERSIONS = ("ETag", "etag", "md5Hash", "md5", "sha256", "sha", "blob_id", "generation", "version_id", "VersionId")
@@ -43,14 +43,16 @@ class FsspecStore(ObjectStore):
         if self._opened is None or self._opened[0] != os.getpid():
             fsspec: Any = require("fsspec", "remote")
             schemes = [scheme_of(part) for part in self._url.split("::")]
-            try:
-                system, root = fsspec.core.url_to_fs(self._url, **self._given())
-            except ImportError as error:
-                extra = next((_EXTRAS[scheme] for scheme in schemes if scheme in _EXTRAS), None)
-                install = f"; install it with: pip install 'penstock[{extra}]'" if extra else ""
-                raise MissingExtraError(f"{self.url} needs a library: {error}{install}") from error
-            except ValueError as error:
-                raise DataError(f"expected a URL that fsspec knows, got {self.url}: {_plain(error, self)}") from error
+            with self._translated(""):  # an archive is opened at once
+                try:
+                    system, root = fsspec.core.url_to_fs(self._url, **self._given())
+                except ImportError as error:
+                    extra = next((_EXTRAS[scheme] for scheme in schemes if scheme in _EXTRAS), None)
+                    install = f"; install it with: pip install 'penstock[{extra}]'" if extra else ""
+                    raise MissingExtraError(f"{self.url} needs a library: {_plain(error, self)}{install}") from None
+                except ValueError as error:
+                    message = f"expected a URL that fsspec knows, got {self.url}: {_plain(error, self)}"
+                    raise DataError(message) from None
             self._prepare(system)
             self._opened = os.getpid(), system, str(root).rstrip("/")
         return self._opened[1], self._opened[2]
@@ -142,7 +144,7 @@ class _Translated:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         place = joined(self._store.url, self._name)
-        if error is None or not isinstance(error, Exception) or isinstance(error, RemoteError):
+        if error is None or not isinstance(error, Exception) or isinstance(error, PenstockError):
             return
         if isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)):
             raise FileNotFoundError(f"nothing at {place}") from None

@@ -16,7 +16,9 @@ import http.client
 import os
 import re
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -25,9 +27,9 @@ from urllib.request import getproxies, proxy_bypass
 
 from typing_extensions import override
 
-from penstock.errors import ChangedObjectError, RemoteError
+from penstock.errors import ArgumentError, ChangedObjectError, RemoteError
 from penstock.flow import map_on_threads
-from penstock.locations.objects import NoRangesError, ObjectInfo, ObjectStore, TransientError, joined, shown
+from penstock.locations.objects import PIECE, NoRangesError, ObjectInfo, ObjectStore, TransientError, joined, shown
 
 REDIRECTS = 5
 IDLE = 64  # open connections to one host that wait for a request
@@ -35,7 +37,13 @@ LISTED = 1 << 20  # objects of a listing at most
 _PASSING = {408, 425, 429, 500, 502, 503, 504}  # statuses that another try may not give
 _ANSWERS = 16  # threads that ask for the sizes of listed objects
 _PAGE = 64 << 20  # bytes of a page of links
+_TEXT = 1 << 16  # bytes that are read of any answer, such as the text of an error
+_PACKED = (".gz", ".tgz")  # servers call the bytes of such files encoded, and send them as they are
+_NO_HEAD = {400, 401, 403, 405, 501}  # statuses of HEAD where GET may answer: signed URLs are for one method
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_QUERY = "/%:@!$&'()*+,;=~-._?"  # characters of a query that are not percent-encoded
+_HEADER_NAME = re.compile(r"[!-9;-~]+")
+_HEADER_VALUE = re.compile(r"[ -~\t]*")
 
 
 class HttpStore(ObjectStore):
@@ -52,9 +60,17 @@ class HttpStore(ObjectStore):
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None, timeout: float = 30.0) -> None:
         super().__init__(shown(url))
-        split = urlsplit(url)
+        try:
+            split = urlsplit(url)
+            _ = split.port
+        except ValueError:
+            message = "a URL with a host and perhaps a port; percent-encode '/', '?', '#' and '[' in a password"
+            raise RemoteError(f"expected {message}, got {self.url}") from None
         if not split.hostname:
             raise RemoteError(f"expected a URL with a host, got {self.url}")
+        for name, value in (headers or {}).items():
+            if not (_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)):
+                raise ArgumentError(f"expected headers of one line of printable ASCII, got another text in {name!r}")
         self._arguments = url, dict(headers or {}), timeout
         self._headers = dict(headers or {})
         self._timeout = timeout
@@ -63,7 +79,7 @@ class HttpStore(ObjectStore):
             self._headers["Authorization"] = "Basic " + base64.b64encode(plain.encode()).decode()
         self._origin = f"{split.scheme}://{split.netloc.rpartition('@')[2]}"
         self._path = quote(split.path, safe="/%:@!$&'()*+,;=~-._") or "/"
-        self._query = f"?{split.query}" if split.query else ""
+        self._query = f"?{quote(split.query, safe=_QUERY)}" if split.query else ""
         self._connections = _connections_of(timeout)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -76,7 +92,7 @@ class HttpStore(ObjectStore):
 
     @override
     def list(self, prefix: str = "", beginning: str = "") -> list[ObjectInfo]:
-        head = self._ask("HEAD", self._url(prefix), prefix)
+        head = self._described(prefix)
         if not _is_page(head):
             return [_info_of(prefix, head, self)]
         folder = f"{prefix}/" if prefix else ""
@@ -89,25 +105,27 @@ class HttpStore(ObjectStore):
         folders = [folder]
         while folders and len(names) <= LISTED:
             folder = folders.pop()
-            base = self._url(folder)
-            base = base if base.endswith("/") else base + "/"
-            answer = self._ask("GET", base, folder, body=_PAGE)
+            base = f"{self._origin}{self._path.rstrip('/')}/{quote(folder)}"
+            answer = self._ask("GET", base + self._query, folder, body=_PAGE)
             links = _Links()
             links.feed(answer.body.decode("utf-8", "replace"))
             for link in dict.fromkeys(links.found):
-                place = urljoin(base, link).split("#")[0]
-                inside = place.removeprefix(base)
-                if inside == place or not inside or "?" in inside or inside.strip("/").count("/"):
-                    continue
-                name = unquote(inside)
-                if name.rstrip("/") in ("", ".", "..") or "/" in name.rstrip("/") or "\0" in name:
-                    continue
-                (folders if inside.endswith("/") else names).append(folder + name)
+                name = _name_below(base, urljoin(base, link))
+                if name:
+                    (folders if name.endswith("/") else names).append(folder + name)
         return names
 
     @override
     def stat(self, name: str) -> ObjectInfo:
-        return _info_of(name, self._ask("HEAD", self._url(name), name), self)
+        return _info_of(name, self._described(name), self)
+
+    def _described(self, name: str) -> _Answer:
+        """The answer to `HEAD`; of a server that refuses it or does not tell the size, to `GET` of the first byte."""
+        url = self._url(name)
+        head = self._ask("HEAD", url, name, passed=_NO_HEAD)
+        if head.status < 300 and (head.length or _is_page(head)):
+            return head
+        return self._ask("GET", url, name, {"Range": "bytes=0-0"}, body=1).of_whole()
 
     @override
     def read(self, name: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[bytes]:
@@ -121,26 +139,42 @@ class HttpStore(ObjectStore):
             headers["If-Match"] = version
         answer = self._ask("GET", self._url(name), name, headers, body=end - begin)
         place = joined(self.url, name)
-        if answer.status in (412, 416) or (version and answer.version not in ("", version)):
+        if answer.status in (412, 416):
             raise ChangedObjectError(place)
-        if answer.status == 200 and (begin or answer.length != end):
+        self.check(answer, name, version)
+        if answer.status == 200 and (begin or len(answer.body) != end):
             raise NoRangesError(f"{place} ignores ranges")
-        content_range = _RANGE.fullmatch(answer.headers.get("content-range", ""))
-        if answer.status == 206 and (
-            content_range is None or (int(content_range[1]), int(content_range[2])) != (begin, end - 1)
-        ):
-            raise (
-                ChangedObjectError(place)
-                if content_range and int(content_range[1]) == begin
-                else TransientError(
-                    f"expected the bytes {begin} to {end - 1}, got {answer.headers.get('content-range')!r} - at {place}"
-                )
-            )
+        sent = _RANGE.fullmatch(answer.headers.get("content-range", ""))
+        if answer.status == 206 and (sent is None or (int(sent[1]), int(sent[2])) != (begin, end - 1)):
+            if sent and int(sent[1]) == begin:
+                raise ChangedObjectError(place)
+            got = answer.headers.get("content-range")
+            raise TransientError(f"expected the bytes {begin} to {end - 1}, got {got!r} - at {place}")
         if len(answer.body) != end - begin:
             raise TransientError(
                 f"expected {end - begin} bytes from byte {begin} on, got {len(answer.body)} - at {place}"
             )
         return answer.body
+
+    @override
+    def read_all(self, name: str, size: int, version: str, write: Callable[[int, bytes], None]) -> None:
+        answer = self._ask("GET", self._url(name), name, body=size, write=write)
+        self.check(answer, name, version)
+        if answer.received != size:
+            raise TransientError(f"expected {size} bytes, got {answer.received} - at {joined(self.url, name)}")
+
+    def check(self, answer: _Answer, name: str, version: str) -> None:
+        """Raise an error for an answer with another version, or with compressed bytes."""
+        place = joined(self.url, name)
+        if not answer.is_version(version):
+            raise ChangedObjectError(place)
+        encoding = answer.headers.get("content-encoding", "identity").lower()
+        packed = (name or self._path).lower().endswith(_PACKED) and encoding in ("gzip", "x-gzip")
+        if encoding != "identity" and not packed:
+            raise RemoteError(
+                f"expected {place} as it is stored, got it compressed for sending (Content-Encoding: {encoding[:40]}), "
+                "where ranges have no meaning; turn this off on the server, or save the file and open it"
+            )
 
     @override
     def put(self, name: str, path: Path) -> None:
@@ -159,23 +193,27 @@ class HttpStore(ObjectStore):
         *,
         body: int = 0,
         upload: Path | None = None,
+        write: Callable[[int, bytes], None] | None = None,
+        passed: Container[int] = (412, 416),
     ) -> _Answer:
-        """One answer, of which `body` bytes are read. Raises for every status that a caller need not know."""
+        """One answer, of which `body` bytes are read. Statuses from 300 on are errors, unless `passed` has them."""
         place = joined(self.url, name)
         for _ in range(REDIRECTS + 1):
             sent = {"User-Agent": "penstock", "Accept-Encoding": "identity", **(headers or {})}
             if url.startswith(self._origin + "/"):
                 sent |= self._headers
             try:
-                answer = self._connections.ask(method, url, sent, body, upload)
+                answer = self._connections.ask(method, url, sent, body, upload, write)
+            except http.client.InvalidURL:  # its text has the query
+                raise RemoteError(f"expected a URL that can be asked for, got {shown(url)}") from None
             except (OSError, http.client.HTTPException) as error:
                 raise TransientError(f"{place} does not answer ({type(error).__name__}: {error})") from None
             if answer.status in (301, 302, 303, 307, 308) and "location" in answer.headers:
-                url = urljoin(url, answer.headers["location"])
+                url = urljoin(url, quote(answer.headers["location"], safe=_QUERY + "#[]"))
                 if urlsplit(url).scheme not in ("http", "https"):
                     break
                 continue
-            return _checked(answer, place)
+            return answer if answer.status in passed else _checked(answer, place)
         raise RemoteError(f"{place} leads from one place to the next; expected at most {REDIRECTS} redirects")
 
 
@@ -186,19 +224,43 @@ def _checked(answer: _Answer, place: str) -> _Answer:
     if status in (401, 403):
         raise RemoteError(f"{place} refuses access (status {status}); give credentials with the option headers")
     if status in _PASSING:
-        raise TransientError(f"{place} answers with status {status}")
-    if status >= 300 and status not in (412, 416):
+        raise TransientError(f"{place} answers with status {status}", _seconds(answer.headers.get("retry-after", "")))
+    if status >= 300:
         raise RemoteError(f"{place} answers with status {status}")
     return answer
 
 
-class _Answer:
-    """Status, headers by name in lower case, and the body as far as it was read."""
+def _seconds(text: str) -> float:
+    """The seconds of a header `Retry-After`, which has a number or a time; 0 for anything else."""
+    if text.isdigit():
+        return float(text[:9])
+    try:
+        return max((parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds(), 0.0)
+    except (TypeError, ValueError):
+        return 0.0
 
-    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+
+class _Answer:
+    """Status, headers by name in lower case, the body as far as it was read, and bytes that were received."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes, received: int = 0) -> None:
         self.status = status
         self.headers = headers
         self.body = body
+        self.received = received
+
+    def of_whole(self) -> _Answer:
+        """The headers of the whole object, from an answer with its first byte."""
+        part = _RANGE.fullmatch(self.headers.get("content-range", ""))
+        size = part[3] if part else self.headers.get("content-length", "") if self.status == 200 else ""
+        if self.status == 416:
+            size = "0"  # there is no first byte
+        return _Answer(200, {**self.headers, "content-length": size}, b"")
+
+    def is_version(self, version: str) -> bool:
+        """Whether this is an answer of a version, as far as it tells. Weak and strong ETags are compared alike."""
+        mine = self.headers.get("last-modified" if version.endswith("GMT") else "etag", "")
+        return not (mine and version) or mine.removeprefix("W/") == version.removeprefix("W/")
 
     @property
     def version(self) -> str:
@@ -218,7 +280,15 @@ class _Connections:
         self._idle: dict[tuple[int, str, str, str | None], list[http.client.HTTPConnection]] = {}
         weakref.finalize(self, _close_all, self._idle)
 
-    def ask(self, method: str, url: str, headers: Mapping[str, str], body: int, upload: Path | None) -> _Answer:
+    def ask(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: int,
+        upload: Path | None,
+        write: Callable[[int, bytes], None] | None,
+    ) -> _Answer:
         """Send one request over an open connection, or a new one, and return its answer."""
         split = urlsplit(url)
         target = (split.path or "/") + (f"?{split.query}" if split.query else "")
@@ -234,7 +304,7 @@ class _Connections:
             except IndexError:
                 connection, reused = self._connect(split.scheme, split.netloc, proxy), False
             try:
-                answer, alive = _exchange(connection, method, target, headers, body, upload)
+                answer, alive = _exchange(connection, method, target, headers, body, upload, write)
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
                 connection.close()
                 if reused:
@@ -275,8 +345,12 @@ def _exchange(
     headers: Mapping[str, str],
     body: int,
     upload: Path | None,
+    write: Callable[[int, bytes], None] | None,
 ) -> tuple[_Answer, bool]:
-    """Send one request and read its answer; and whether the connection can be used again."""
+    """Send one request and read its answer; and whether the connection can be used again.
+
+    A body that is longer than `body` bytes is not read to its end.
+    """
     if upload is None:
         connection.request(method, target, headers=dict(headers))
     else:
@@ -284,11 +358,18 @@ def _exchange(
             connection.request(method, target, file, dict(headers))
     response = connection.getresponse()
     received = {name.lower(): value for name, value in response.getheaders()}
-    length = received.get("content-length", "")
-    if method == "GET" and response.status == 200 and length.isdigit() and int(length) > max(body, _PAGE):
-        return _Answer(response.status, received, b""), False  # the whole object, where a range was asked for
-    raw = response.read()
-    return _Answer(response.status, received, raw), not response.will_close
+    answer = _Answer(response.status, received, b"")
+    if method == "GET" and response.status == 200 and (answer.length or 0) > body:
+        return answer, False  # the whole object, where a range was asked for
+    if write is not None and response.status == 200:
+        while (raw := response.read(PIECE)) and answer.received + len(raw) <= body:
+            write(answer.received, raw)
+            answer.received += len(raw)
+        answer.received += len(raw)
+        return answer, response.isclosed() and not response.will_close
+    limit = max(body, _TEXT)
+    answer.body = response.read() if (answer.length or limit + 1) <= limit else response.read(limit + 1)
+    return answer, response.isclosed() and not response.will_close
 
 
 def _close_all(idle: Mapping[Any, Sequence[http.client.HTTPConnection]]) -> None:
@@ -314,7 +395,18 @@ def _is_page(answer: _Answer) -> bool:
     return answer.headers.get("content-type", "").startswith("text/html")
 
 
+def _name_below(base: str, link: str) -> str:
+    """The name of a link to an object in a folder, with `/` at its end for a folder; empty for another link."""
+    place = unquote(link.split("#", maxsplit=1)[0])
+    name = place.removeprefix(unquote(base))
+    inside = name.rstrip("/")
+    if "?" in link or name == place or inside in ("", ".", "..") or "/" in inside or "\0" in name:
+        return ""
+    return name
+
+
 def _info_of(name: str, answer: _Answer, store: HttpStore) -> ObjectInfo:
+    store.check(answer, name, "")
     if answer.length is None:
         raise RemoteError(f"expected the size of {joined(store.url, name)}, the server does not tell it")
     return ObjectInfo(name, answer.length, answer.version)

@@ -106,7 +106,7 @@ class Location:
         options = dict(storage_options or {})
         if options and not any(isinstance(place, Url) for place in places):
             raise ArgumentError(f"expected storage_options with a URL, got {sorted(options)} with local paths")
-        return cls(_text([_safe(name) for name in names]), places, options)
+        return cls(_text([without_credentials(name) for name in names]), places, options)
 
     def __str__(self) -> str:
         return self.text
@@ -217,11 +217,12 @@ def _checked(name: object) -> str:
         raise DataError("expected a path or URL, got an empty text")
     if text.startswith("pipe:") and not os.path.exists(text):
         raise DataError(
-            f"expected a path or URL, got {text!r}: penstock runs no commands; save the output to a file, or pass "
-            "ShardStream a function that opens it, such as {'pipe': lambda: process.stdout}"
+            "expected a path or URL, got 'pipe:' with a command: penstock runs no commands; save the output to a file, "
+            "or pass ShardStream a function that opens it, such as {'pipe': lambda: process.stdout}"
         )
     if not isinstance(name, str) and (lost := _LOST_SLASH.match(text)) and not os.path.exists(text):
-        raise DataError(f"expected a URL as text, got {text!r} as a path, which keeps one slash of {lost[1]}://")
+        place = shown(text.replace(":/", "://", 1))
+        raise DataError(f"expected the URL {place} as text, got it as a path, which keeps one slash of {lost[1]}://")
     return text
 
 
@@ -231,7 +232,7 @@ def _path_of(url: str) -> str:
     if rest.startswith("//"):
         host, slash, path = rest[2:].partition("/")
         if host not in ("", "localhost"):
-            raise DataError(f"expected file:///path of this machine, got the host {host!r} in {url!r}")
+            raise DataError(f"expected file:///path of this machine, got the host {shown('//' + host)[2:]!r}")
         rest = slash + path
     return unquote(rest)
 
@@ -246,7 +247,16 @@ def _expanded(text: str) -> list[Path]:
     return local_glob(text) if has_magic(text) and not os.path.lexists(text) else [Path(text)]
 
 
-def _safe(name: object) -> str:
+def without_credentials(name: object) -> str:
+    """Return a name of a location as text; of a URL, without user, password and query.
+
+    Args:
+        name: A path, a URL or a pattern.
+
+    Example:
+        >>> without_credentials("s3://key:secret@bucket/a"), without_credentials("a?b")
+        ('s3://bucket/a', 'a?b')
+    """
     text = os.fspath(name) if is_path(name) else str(name)
     return str(Url(text)) if _SCHEME.match(text) else text
 

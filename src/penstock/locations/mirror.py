@@ -16,9 +16,11 @@ import functools
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -34,7 +36,7 @@ from penstock.files.remote import FOLDER, FileState, RemoteFile, RemoteFiles, Wa
 from penstock.files.replace import write_atomic
 from penstock.files.sparse import link_file
 from penstock.files.user_cache import user_cache
-from penstock.locations.blocks import BlockCache
+from penstock.locations.blocks import BlockCache, saying_no_room
 from penstock.locations.fetching import MirroredFile, begin_fetch, fill
 from penstock.locations.objects import ObjectInfo, ObjectStore, shown
 from penstock.locations.retry import Retry
@@ -46,6 +48,11 @@ LIMIT = 64 << 30
 MANIFEST = "mirror.json"
 Listed = Mapping[str, tuple[ObjectInfo, str]]
 """Objects and their keys in the cache, by path below the folder of the mirror."""
+
+_SIGNATURE = re.compile(
+    r"(?i)(x-(amz|goog|oss|cos)-|awsaccesskeyid|googleaccessid|(key-pair-id|policy|signature|expires|sig|se|sp|sv|sr|st"
+    r"|ske|skt|sks|skv|skoid|sktid|sip|spr|[a-z_]*token|[a-z_]*key|auth|jwt|hdnea|hdnts)=)"
+)  # names in queries of URLs that are signed, or have a token
 
 _DEPTH = 3  # folders from the root of the cache to a mirror: trees, URL, state
 
@@ -70,9 +77,11 @@ def mirror(url: str, options: Mapping[str, Any] | None = None) -> Path:
         raise FileNotFoundError(f"nothing at {store.url}")
     cache = MIRRORS.cache()
     name = _last_part(url)
-    objects = {_local_name(name, info): (info, _key(store, info)) for info in listed}
+    place = [store.url, _plain_query(url)]
+    objects = {_local_name(name, info): (info, _key(place, info)) for info in listed}
     folder = cache.root / "trees" / _digest(url) / _digest([key for _, key in objects.values()])
-    MIRRORS.add(folder, store, objects)
+    with saying_no_room(cache.root):
+        MIRRORS.add(folder, store, objects)
     return folder / name
 
 
@@ -103,6 +112,7 @@ class Mirrors(RemoteFiles):
         self.retry = Retry()
         self._lock = threading.RLock()
         self._caches: dict[Path, BlockCache] = {}
+        self._renewed: weakref.WeakSet[BlockCache] = weakref.WeakSet()  # all caches, also of folders that were deleted
         self._mirrors: dict[str, Mirror] = {}
         self._held: dict[str, int] = {}
         self.urls: dict[str, str] = {}
@@ -111,15 +121,16 @@ class Mirrors(RemoteFiles):
     def renew(self) -> None:
         """In a forked process: nothing of the threads of the parent is here."""
         self._lock = threading.RLock()
-        for cache in self._caches.values():
+        for cache in list(self._renewed):
             cache.renew()
 
     def cache(self, root: Path | None = None) -> BlockCache:
         """The cache of blocks in a folder. The default is the folder of the user."""
         root = user_cache(FOLDER).absolute() if root is None else root
         with self._lock:
-            if root not in self._caches:
+            if root not in self._caches or self._caches[root].deleted:
                 self._caches[root] = BlockCache(root, _limit())
+                self._renewed.add(self._caches[root])
             return self._caches[root]
 
     def add(self, folder: Path, store: ObjectStore, objects: Listed) -> None:
@@ -142,6 +153,8 @@ class Mirrors(RemoteFiles):
     def _hold(self, folder: Path) -> None:
         """Make a folder, and keep other processes from removing it, as long as this one lives."""
         with self._lock:
+            if (fd := self._held.get(str(folder))) is not None and not os.fstat(fd).st_nlink:
+                os.close(self._held.pop(str(folder)))  # somebody deleted the folder
             while str(folder) not in self._held:
                 folder.mkdir(parents=True, exist_ok=True)
                 with suppress(FileNotFoundError):  # another process removed it, and takes it for left over
@@ -247,9 +260,19 @@ def _local_name(root: str, info: ObjectInfo) -> str:
     return "/".join([root, *parts])
 
 
-def _key(store: ObjectStore, info: ObjectInfo) -> str:
+def _key(place: Sequence[str], info: ObjectInfo) -> str:
     # An object without a version may be another one at the next listing, so its blocks are not used again.
-    return _digest([store.url, info.name, info.size, info.version or secrets.token_hex(8)])
+    return _digest([*place, info.name, info.size, info.version or secrets.token_hex(8)])
+
+
+def _plain_query(url: str) -> str:
+    """Return a query without signatures and credentials, which change while the object stays.
+
+    >>> _plain_query("https://host/file?id=7&X-Amz-Signature=abc&token=abc")
+    'id=7'
+    """
+    parts = [part for link in url.split("::") for part in link.partition("?")[2].partition("#")[0].split("&")]
+    return "&".join(part for part in parts if part and not _SIGNATURE.match(part))
 
 
 def _digest(value: Any) -> str:

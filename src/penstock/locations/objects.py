@@ -6,16 +6,28 @@ A store does not keep or retry anything: `mirror.py` does, above it. Errors that
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from penstock.errors import RemoteError
 
+PIECE = 1 << 20
+"""Bytes of a whole object that are read at a time."""
+
 
 class TransientError(RemoteError):
-    """A request failed in a way that may pass: it is worth another try."""
+    """A request failed in a way that may pass: it is worth another try.
+
+    Args:
+        message: What failed.
+        after: Seconds after which the server wants to be asked again. The default is 0: it did not say.
+    """
+
+    def __init__(self, message: str, after: float = 0.0) -> None:
+        super().__init__(message)
+        self.after = after
 
 
 @dataclass(frozen=True)
@@ -86,6 +98,21 @@ class ObjectStore(ABC):
             TransientError: The store does not answer, or the answer is cut short.
         """
 
+    def read_all(self, name: str, size: int, version: str, write: Callable[[int, bytes], None]) -> None:
+        """Read a whole object in order, as from a server that sends no ranges.
+
+        Args:
+            name: The object.
+            size: Its bytes.
+            version: As of `read`.
+            write: Called with the first byte and the bytes of each piece of 1 MiB. An error begins again at byte 0.
+
+        Raises:
+            RemoteError: As of `read`.
+        """
+        for begin in range(0, size, PIECE):
+            write(begin, self.read(name, [(begin, min(begin + PIECE, size))], version)[0])
+
     @abstractmethod
     def put(self, name: str, path: Path) -> None:
         """Upload a local file as an object, which replaces one of that name.
@@ -124,12 +151,20 @@ def shown(url: str) -> str:
     >>> shown("https://me:secret@host:8080/a.tar?X-Amz-Signature=abc"), shown("zip::s3://b/a.zip")
     ('https://host:8080/a.tar', 'zip::s3://b/a.zip')
     """
-    parts: list[str] = []
-    for part in url.split("::"):
-        split = urlsplit(part)
-        cleaned = urlunsplit((split.scheme, split.netloc.rpartition("@")[2], split.path, "", ""))
-        parts.append(cleaned if split.netloc else part.split("?", 1)[0])
-    return "::".join(parts)
+    return "::".join(map(_shown_link, url.split("::")))
+
+
+def _shown_link(link: str) -> str:
+    """One URL of a chain."""
+    try:
+        split = urlsplit(link)
+        _ = split.port  # raises an error for text that is no port
+    except ValueError:  # a "/", "?", "#" or "[" in a password ends the host: all before the last "@" may be secret
+        scheme, _, rest = link.partition("://")
+        return f"{scheme}://{rest.rpartition('@')[2].split('?', 1)[0] if '@' in rest else ''}"
+    if not split.netloc:
+        return link.split("?", 1)[0]
+    return urlunsplit((split.scheme, split.netloc.rpartition("@")[2], split.path, "", ""))
 
 
 def joined(url: str, name: str) -> str:

@@ -86,7 +86,7 @@ def _is_data(name: str, pattern: str) -> bool:
 
 
 def _too_many(pattern: str) -> DataError:
-    return DataError(f"expected a pattern of at most {MOST:,} names, got {pattern!r}")
+    return DataError(f"expected a pattern of at most {MOST:,} names, got {shown(pattern)!r}")
 
 
 def local_glob(pattern: str) -> list[Path]:

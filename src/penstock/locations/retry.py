@@ -21,6 +21,7 @@ class Retry:
         tries: Requests at most. The default is 6.
         first: Seconds before the second request. The default is 0.1. Each further wait is twice as long.
         longest: Seconds of a wait at most. The default is 10.
+        asked: Seconds of a wait at most where the server says when to ask again (`Retry-After`). The default is 60.
         seed: Seed of the jitter: each wait is between half of its length and all of it. The default is 0.
         wait: Function that waits some seconds. The default is `time.sleep`.
 
@@ -33,6 +34,7 @@ class Retry:
     tries: int = 6
     first: float = 0.1
     longest: float = 10.0
+    asked: float = 60.0
     seed: int = 0
     wait: Callable[[float], None] = field(default=time.sleep, repr=False)
 
@@ -46,7 +48,8 @@ class Retry:
         for number in range(self.tries - 1):
             try:
                 return request()
-            except TransientError:
+            except TransientError as error:
                 jitter = jitter or random.Random(self.seed)
-                self.wait(min(self.first * 2**number, self.longest) * (0.5 + jitter.random() / 2))
+                grown = min(self.first * 2**number, self.longest) * (0.5 + jitter.random() / 2)
+                self.wait(max(grown, min(error.after, self.asked)))
         return request()
