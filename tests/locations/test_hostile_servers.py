@@ -25,6 +25,7 @@ from penstock.files.mapping import map_file, read_mapped
 from penstock.files.remote import read_bytes, remote_file
 from penstock.files.sparse import room_of
 from penstock.locations.blocks import BLOCK
+from penstock.locations.fetching import REQUEST
 from penstock.locations.mirror import MIRRORS, _plain_query, mirror
 from penstock.locations.objects import TransientError, shown
 from penstock.locations.retry import Retry
@@ -173,8 +174,9 @@ def test_servers_say_when_to_ask_again(site: Site, text: str, waited: float, mon
 
 def test_truncated_bodies_are_asked_for_again(site: Site) -> None:
     path = mirror(f"{site.url}/set/a.bin")
-    faults: list[str | Reply] = ["cut", Reply(206, b"12", {"Content-Range": f"bytes 0-1/{len(DATA)}", "ETag": '"v1"'})]
-    site.fault = lambda request: faults.pop() if faults and request.begin is not None else None
+    short = Reply(206, b"12", {"Content-Range": f"bytes 0-1/{len(DATA)}", "ETag": '"v1"'})
+    faults = {0: short, REQUEST * BLOCK: "cut"}
+    site.fault = lambda request: faults.pop(request.begin, None)
     with pytest.raises(ChangedObjectError):  # the server says that the object ends there
         read_bytes(path)
     assert read_bytes(path) == DATA

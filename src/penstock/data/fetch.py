@@ -11,6 +11,7 @@ The caller owns the arrays. `empty` may reuse memory (`Recycler`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -21,7 +22,7 @@ from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field
 from penstock.data.marks import Empty, marked
-from penstock.errors import SpecError
+from penstock.errors import PenstockError, SpecError
 from penstock.files.remote import Wanted, remote_files_known
 from penstock.formats.base.source import Source
 from penstock.kernels.spans import zero_gaps
@@ -85,7 +86,9 @@ class Fetch:
         return Columns.of_flat(batch, selections[0].shape[0] if selections else 0)
 
     def remote_ranges(self, selections: Sequence[Selection]) -> list[Wanted]:
-        """Return the bytes behind URLs that reading the array columns of samples would fetch.
+        """Return the bytes behind URLs that reading the columns of samples would fetch.
+
+        An error, such as of a damaged index, is left to the read: then these bytes are not fetched ahead.
 
         Args:
             selections: One selection for each view of the plan.
@@ -93,14 +96,15 @@ class Fetch:
         if not remote_files_known():
             return []
         parts = [self._parts(selection) for selection in selections]
-        return [
-            wanted
-            for read, field in zip(self.reads, self.fields, strict=True)
-            if not field.ragged
-            for number, part in parts[read.view]
-            if (column := read.of(number)) is not None
-            for wanted in self.sources[number].remote_ranges(column, part)
-        ]
+        ranges: list[Wanted] = []
+        for read in self.reads:
+            if self.plan.views[read.view].align == "values":  # numbers of values, and not of rows
+                continue
+            for number, part in parts[read.view]:
+                if (column := read.of(number)) is not None:
+                    with suppress(PenstockError, OSError):
+                        ranges += self.sources[number].remote_ranges(column, part)
+        return ranges
 
     def _begin(self, view: int, source: int) -> IntArray:
         """First row of each episode in a view, computed once. A plan names no episode that was appended later."""

@@ -2,7 +2,7 @@
 PyArrow.
 """
 
-from penstock.containers.arrow.parquet import ParquetFile, identity_of, one_array
+from penstock.containers.arrow.parquet import ParquetFile, chunks_of, identity_of, one_array
 from penstock.containers.arrow.ranged import RangedArrowFile
 from penstock.containers.arrow.values import Shapes, TableColumn, array_of, arrow, leaves_of, values_of
 
@@ -13,6 +13,7 @@ __all__ = [
     "TableColumn",
     "array_of",
     "arrow",
+    "chunks_of",
     "identity_of",
     "leaves_of",
     "one_array",

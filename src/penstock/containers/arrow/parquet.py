@@ -8,15 +8,19 @@ changed since it was opened is an error: its footer would describe other bytes.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from penstock.containers.arrow.values import arrow
 from penstock.containers.cache import Cache
+from penstock.core.arrays import IntArray
 from penstock.core.boundary import parsing
 from penstock.errors import FormatError, require
-from penstock.files.remote import file_state, open_file, path_or_file
+from penstock.files.remote import Wanted, file_state, open_file, path_or_file, remote_file
 
 ENDS = 64 << 10  # bytes at the start and the end of a file that its identity has
 
@@ -83,6 +87,20 @@ class ParquetFile:
             table = file.read_row_group(group, columns=[name], use_threads=False)
         return one_array(table.column(name), self.rows[group])
 
+    def remote_ranges(self, group: int, name: str) -> list[Wanted]:
+        """Return the bytes behind a URL that `column` would fetch; none for a file on this machine.
+
+        Args:
+            group: Number of the row group.
+            name: Name of the column.
+        """
+        remote = remote_file(self.path)
+        if remote is None:
+            return []
+        metadata, schema = self._footer()
+        begin, end = chunks_of(metadata, schema, [group], name)
+        return [(remote, begin, end)]
+
     def _footer(self) -> tuple[Any, Any]:
         """Return the footer and the Arrow schema."""
 
@@ -91,6 +109,29 @@ class ParquetFile:
                 return (file.metadata, file.schema_arrow), 4 * file.metadata.serialized_size
 
         return self._footers.get(self.path, read)
+
+
+def chunks_of(metadata: Any, schema: Any, groups: Iterable[int], name: str) -> tuple[IntArray, IntArray]:
+    """Return where the stored chunks of a column begin and end in its file, one for each of its leaves and row group.
+
+    Args:
+        metadata: Footer of the file.
+        schema: Its Arrow schema.
+        groups: Numbers of row groups.
+        name: Name of the column, whose leaves are `name`, or begin with `name` and a dot.
+    """
+    longer = tuple(f"{other}." for other in schema.names if other.startswith(f"{name}."))
+    begins: list[int] = []
+    ends: list[int] = []
+    for group in groups:
+        row_group = metadata.row_group(group)
+        for leaf in map(row_group.column, range(row_group.num_columns)):
+            path = f"{leaf.path_in_schema}."
+            if path.startswith(f"{name}.") and not path.startswith(longer):
+                first = leaf.dictionary_page_offset if leaf.has_dictionary_page else leaf.data_page_offset
+                begins.append(min(first, leaf.data_page_offset))
+                ends.append(begins[-1] + leaf.total_compressed_size)
+    return np.array(begins, np.int64), np.array(ends, np.int64)
 
 
 def one_array(column: Any, rows: int) -> Any:

@@ -6,11 +6,19 @@ fetches their ranges and nothing between them.
 
 from __future__ import annotations
 
+import io
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from typing_extensions import override
+
 from penstock.containers.arrow.values import arrow
-from penstock.files.remote import open_file
+from penstock.core.arrays import IntArray
+from penstock.files.remote import Wanted, open_file, remote_file
+
+_FOOTER = 16  # reads, at most, by which PyArrow opens a file
 
 
 class RangedArrowFile:
@@ -29,16 +37,23 @@ class RangedArrowFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.schema: Any = self._reader(None).schema
-        narrowest = self._reader(min(range(len(self.schema)), key=self._width, default=None))
-        self.rows: list[int] = [narrowest.get_batch(i).num_rows for i in range(narrowest.num_record_batches)]
+        self._described: dict[tuple[int, int], bytes] = {}  # footer and descriptions of record batches, by range
+        self._named: dict[tuple[int, str], tuple[IntArray, IntArray]] = {}
+        self.schema: Any = self._reader(None)[0].schema
+        narrowest, file = self._reader(min(range(len(self.schema)), key=self._width, default=None))
+        self.rows: list[int] = []
+        for number in range(narrowest.num_record_batches):
+            file.keeping = 1
+            self.rows.append(narrowest.get_batch(number).num_rows)
 
-    def _reader(self, column: int | None) -> Any:
-        """A reader of one column. Readers are not shared by threads."""
+    def _reader(self, column: int | None) -> tuple[Any, _DescribedFile]:
+        """A reader of one column, and its file. Readers are not shared by threads."""
         pa = arrow()
         fields = [] if column is None else [column]
-        file = open_file(self._path, buffer=1)
-        return pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=fields))
+        file = _DescribedFile(self._path, self._described)
+        reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=fields))
+        file.keeping = 0
+        return reader, file
 
     def _width(self, column: int) -> int:
         """Bits of a row; types without a fixed width are wider than all others."""
@@ -47,6 +62,29 @@ class RangedArrowFile:
         except ValueError:
             return 1 << 62
 
+    def remote_ranges(self, batch: int, name: str) -> list[Wanted]:
+        """Return the bytes that `column` would fetch.
+
+        Args:
+            batch: Number of the record batch.
+            name: Name of the column.
+        """
+        remote = remote_file(self._path)
+        if remote is None:
+            return []
+        if (batch, name) not in self._named:
+            self._named[batch, name] = self._asked(batch, self.schema.names.index(name))
+        return [(remote, *self._named[batch, name])]
+
+    def _asked(self, batch: int, column: int) -> tuple[IntArray, IntArray]:
+        """Where the ranges begin and end that PyArrow reads of a column."""
+        reader, file = self._reader(column)
+        file.naming = True
+        with suppress(arrow().ArrowException, OSError, ValueError):  # zeros may be no valid buffers
+            reader.get_batch(batch)
+        begin, end = np.array(file.asked, np.int64).reshape(-1, 2).T
+        return begin, end
+
     def column(self, batch: int, name: str) -> Any:
         """Return a column of a record batch as an Arrow array.
 
@@ -54,4 +92,59 @@ class RangedArrowFile:
             batch: Number of the record batch.
             name: Name of the column.
         """
-        return self._reader(self.schema.names.index(name)).get_batch(batch).column(0)
+        return self._reader(self.schema.names.index(name))[0].get_batch(batch).column(0)
+
+
+class _DescribedFile(io.RawIOBase):
+    """A file whose footer and descriptions of record batches are read once.
+
+    Args:
+        path: The file.
+        described: What was read of them, by range; it grows.
+    """
+
+    def __init__(self, path: Path, described: dict[tuple[int, int], bytes]) -> None:
+        super().__init__()
+        self._file = open_file(path, buffer=1)
+        self._described = described
+        self.keeping = _FOOTER
+        """How many of the next reads are kept."""
+        self.naming = False
+        """Whether other reads are only noted, and give zeros."""
+        self.asked: list[tuple[int, int]] = []
+
+    @override
+    def readable(self) -> bool:
+        return True
+
+    @override
+    def seekable(self) -> bool:
+        return True
+
+    @override
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self._file.seek(offset, whence)
+
+    @override
+    def tell(self) -> int:
+        return self._file.tell()
+
+    @override
+    def read(self, size: int = -1, /) -> bytes:
+        place = self.tell(), size
+        if (raw := self._described.get(place)) is None and self.naming:
+            self.asked.append((place[0], place[0] + size))
+            raw = bytes(size)
+        if raw is not None:
+            self.seek(place[0] + size)
+            return raw
+        raw = self._file.read(size)
+        if self.keeping:
+            self.keeping -= 1
+            self._described[place] = raw
+        return raw
+
+    @override
+    def close(self) -> None:
+        self._file.close()
+        super().close()

@@ -243,6 +243,20 @@ class Dataset:
         rows = self._rows(start, stop)
         return self._as_array(self._read_raw(*rows), self._result(*rows))
 
+    @located
+    def byte_ranges(self, start: int, stop: int) -> tuple[IntArray, IntArray]:
+        """Where the stored bytes of rows `start` to `stop` begin and end in the file."""
+        if self._layout.kind == "compact" or start >= stop:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        row = self._count(self.shape[1:]) * self.datatype.size
+        if (address := self.flat()) is not None:
+            return np.array([address + start * row]), np.array([address + stop * row])
+        tiles = self.tiles()
+        first = tiles.origin[:, 0]
+        height = self._layout.chunk[0] if self._layout.chunk else self.shape[0]
+        chosen = (first < stop) & (first > start - height)
+        return tiles.offset[chosen], tiles.offset[chosen] + tiles.nbytes[chosen]
+
     def read_list(self, start: int = 0, stop: int | None = None) -> list[bytes]:
         """Elements `start` to `stop` of a variable-length dataset as `bytes`, in C order."""
         return [bytes(piece) for piece in self._pieces(start, stop)]

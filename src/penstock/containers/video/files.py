@@ -18,6 +18,7 @@ import hashlib
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,14 +34,15 @@ from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import ArgumentError, FormatError, require
 from penstock.files.descriptors import PooledFile
-from penstock.files.remote import Wanted, filled, read_at, remote_file
-from penstock.flow import OrderedMap, PrefetchLimits, cores
+from penstock.files.remote import Wanted, filled, is_mirrored, read_at, remote_file
+from penstock.flow import OrderedMap, PrefetchLimits, cores, map_on_threads
 
 Layout = Literal["hwc", "chw"]
 DecoderName = Literal["pyav", "torchcodec"]
 
 INDEX_BYTES = 64 << 20  # of the indexes in memory; others are read again from the user's cache
 PIECE = 1 << 22  # bytes, about, that are read from a file at a time
+_INDEXED = 16  # files behind URLs whose indexes are made at a time
 _SAMPLE = 1 << 16  # bytes at both ends of a file that are part of its digest
 
 
@@ -208,7 +210,11 @@ class VideoFiles:
         times = np.asarray(timestamps, np.float64)
         numbers = np.broadcast_to(np.asarray(files, np.int64), times.shape)
         frames = np.empty(times.shape, np.int64)
-        for file in np.unique(numbers).tolist():
+        different: list[int] = np.unique(numbers).tolist()
+        if self.remote:  # one answer after the other is slow
+            unknown = [file for file in different if self._indexes.peek(file) is None]
+            map_on_threads(self.index, unknown, _INDEXED, name="penstock-video-index")
+        for file in different:
             chosen = numbers == file
             frames[chosen], distance = self.index(file).nearest(times[chosen])
             if (far := distance > tolerance).any():
@@ -250,7 +256,7 @@ class VideoFiles:
             else:
                 self._decode(run, wanted, out)
 
-        remote = self._remote_ranges(runs)
+        remote = self._ranges(runs)
         with filled(remote) if remote else nullcontext():
             self._for_each(decode, runs)
 
@@ -265,7 +271,26 @@ class VideoFiles:
             for _ in decoded:
                 pass
 
-    def _remote_ranges(self, runs: list[PacketRun]) -> list[Wanted]:
+    @cached_property
+    def remote(self) -> bool:
+        """Whether any file is behind a URL."""
+        return any(map(is_mirrored, self.paths))
+
+    def remote_ranges(self, file_numbers: IntArray, frame_numbers: IntArray) -> list[Wanted]:
+        """Return the bytes of packets behind URLs that `read` fetches.
+
+        Args:
+            file_numbers: `[n]` number of each frame's file.
+            frame_numbers: `[n]` number of each frame in its file.
+
+        Raises:
+            FormatError: A file has no such frame.
+        """
+        wanted = WantedFrames.of(file_numbers, frame_numbers, np.arange(len(frame_numbers)))
+        by_file = wanted.by_file(np.arange(len(wanted.frames)))
+        return self._ranges([run for file, rows in by_file for run in self._runs(file, wanted.frames, rows)])
+
+    def _ranges(self, runs: list[PacketRun]) -> list[Wanted]:
         """Bytes of remote files that runs need. They are fetched together, before the first run."""
         wanted: list[Wanted] = []
         for run in runs:

@@ -31,6 +31,7 @@ from penstock.containers.zarr.rows import ZarrRows, as_bytes, as_void, from_void
 from penstock.containers.zarr.stores import ZarrStore
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
 from penstock.errors import FormatError
+from penstock.files.remote import Wanted
 from penstock.flow import OrderedMap, PrefetchLimits, cores
 
 Missing = Literal["fill", "refuse"]
@@ -217,6 +218,17 @@ class ZarrArray(ZarrRows):
             parts = [part for part in parts if part.start not in begun]
         for part in parts:
             copy(part)
+
+    def remote_ranges(self, start: IntArray, length: IntArray) -> list[Wanted]:
+        """Return the bytes behind a URL of the chunks that have rows `start[j] : start[j] + length[j]`."""
+        if not self.store.remote:
+            return []
+        row, *_ = _cut(self._chunk_rows, start, length, start)
+        metadata, folder = self.metadata, f"{self.name}/" if self.name else ""
+        across = [i for i, _ in tiles(metadata.shape[1:], metadata.chunks[1:])] if metadata.gridded else [()]
+        chunks: list[int] = np.unique(row // self._chunk_rows).tolist()
+        keys = (folder + metadata.key(c, *i) for c in chunks for i in across)
+        return [wanted for key in keys for wanted in self.store.remote_ranges(key)]
 
     def _is_kept(self, i: int) -> bool:
         """Whether the piece of row `i` is in the cache."""

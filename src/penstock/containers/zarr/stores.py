@@ -19,13 +19,16 @@ from penstock.containers.zarr.metadata import GROUP, LARGEST_JSON, NODE
 from penstock.core.arrays import ByteArray
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.files.mapping import check_mapped, map_file, read_mapped
-from penstock.files.remote import file_state, path_or_file
+from penstock.files.remote import Wanted, file_state, is_mirrored, path_or_file, range_of, remote_file
+
+_HEADER = 512  # bytes before the data of a member of a ZIP archive, at most as a rule
 
 
 class ZarrStore(ABC):
     """Byte strings by key, such as `agents/.zarray` or `agents/0`. Thread-safe, and travels to other processes."""
 
     name: str
+    remote = False  # whether it is behind a URL
 
     @abstractmethod
     def value(self, key: str, limit: int) -> ByteArray | None:
@@ -33,6 +36,10 @@ class ZarrStore(ABC):
 
         Raises `FormatError` for more, and for what cannot be read.
         """
+
+    def remote_ranges(self, key: str) -> list[Wanted]:
+        """The bytes behind a URL that `value` fetches; none where the store is on this machine."""
+        return []
 
     @abstractmethod
     def has(self, key: str) -> bool:
@@ -64,6 +71,7 @@ class DirectoryStore(ZarrStore):
 
     def __init__(self, root: Path) -> None:
         self.root, self.name = root, str(root)
+        self.remote = is_mirrored(root)
 
     def value(self, key: str, limit: int) -> ByteArray | None:
         """One memory map; its file may be replaced meanwhile, but must not be cut."""
@@ -77,6 +85,11 @@ class DirectoryStore(ZarrStore):
             if error.errno in (errno.EMFILE, errno.ENOMEM):
                 raise
             raise FormatError(f"expected a readable file: {error}", path=self.name, where=key) from error
+
+    @override
+    def remote_ranges(self, key: str) -> list[Wanted]:
+        remote = remote_file(self.root / checked(key, self.name))
+        return [] if remote is None else [range_of(remote, 0, remote.state.size)]
 
     @override
     def has(self, key: str) -> bool:
@@ -106,6 +119,7 @@ class ZipStore(ZarrStore):
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, str(path)
+        self.remote = is_mirrored(path)
         try:
             with zipfile.ZipFile(path_or_file(path)) as archive:
                 self._members = {m.filename: m for m in archive.infolist()}  # of one name, the last counts
@@ -155,6 +169,15 @@ class ZipStore(ZarrStore):
             message = f"expected {member.file_size} bytes of the checksum written with them"
             raise FormatError(f"{message}, got {len(data)}", **place)
         return np.frombuffer(data, np.uint8)
+
+    @override
+    def remote_ranges(self, key: str) -> list[Wanted]:
+        member = self._members.get(self._prefix + checked(key, self.name))
+        remote = remote_file(self.path)
+        if member is None or remote is None:
+            return []
+        begin = member.header_offset  # the length of the name and of other entries before the data is known there alone
+        return [range_of(remote, begin, min(begin + _HEADER + member.compress_size, remote.state.size))]
 
     @override
     def has(self, key: str) -> bool:

@@ -97,6 +97,15 @@ class BlockRows:
                 parts.append(rows.take(expand(mine.start, mine.length)))
         return spread(Ragged.concatenate(parts), selection)
 
+    def blocks(self, selection: Selection) -> list[int]:
+        """Return the blocks that have rows of a selection, in order.
+
+        Args:
+            selection: Rows to read.
+        """
+        pieces = cut(self.first, selection.start, selection.length, selection.destination)
+        return np.unique(self.block[pieces.run]).tolist()
+
     def pieces(self, selection: Selection) -> Iterator[tuple[int, RowPieces]]:
         """Yield the pieces of a selection by block, with rows of that block. Each block comes once."""
         pieces = cut(self.first, selection.start, selection.length, selection.destination)

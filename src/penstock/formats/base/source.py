@@ -121,12 +121,12 @@ class Source(ABC):
         return None
 
     def remote_ranges(self, column: str, selection: Selection) -> list[Wanted]:
-        """Return the bytes behind a URL that `read_array` would fetch, so that they are fetched ahead of it.
+        """Return the bytes behind a URL that `read_array` or `read_ragged` would fetch, so that they are fetched ahead.
 
         The default returns none, which costs speed alone.
 
         Args:
-            column: Path of an array column.
+            column: Path of a column.
             selection: Rows that will be read. They exist.
         """
         return []

@@ -163,7 +163,8 @@ class StateSource(Source, Generic[S_co]):
 
     @override
     def remote_ranges(self, column: str, selection: Selection) -> list[Wanted]:
-        reader = self.state.arrays.get(column)
+        state = self.state
+        reader = state.arrays.get(column) or state.ragged.get(column)
         return reader.remote_ranges(selection) if isinstance(reader, RemoteReader) else []
 
     @override

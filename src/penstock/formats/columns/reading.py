@@ -28,6 +28,7 @@ from penstock.core.spec import Align, Field
 from penstock.errors import FormatError, SpecError
 from penstock.files.mapping import read_mapped
 from penstock.files.remote import Wanted
+from penstock.formats.base.pieces import expand
 from penstock.formats.columns.layout import StoreLayout
 from penstock.kernels.rows import RowMap
 
@@ -149,18 +150,28 @@ class RaggedColumnReader(SegmentedColumn):
 
     def read_ragged(self, selection: Selection) -> Ragged:
         """The rows of the whole grid, those not covered empty. Cost: a search and three gathers a row."""
+        starts, lengths, segment = self._rows_of(selection)
+        out = np.empty(lengths.sum(), self.field.dtype)
+        self._values.gather(starts + self._values.first[segment], lengths, offsets_of(lengths)[:-1], as_bytes(out))
+        grid = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
+        grid[expand(selection.destination, selection.length)] = lengths
+        return Ragged(out, offsets_of(grid))
+
+    def remote_ranges(self, selection: Selection) -> list[Wanted]:
+        """Return the bytes that `read_ragged` would fetch."""
+        if not self._values.files.lazy:
+            return []
+        starts, lengths, segment = self._rows_of(selection)
+        return self._values.remote_ranges(starts + self._values.first[segment], lengths)
+
+    def _rows_of(self, selection: Selection) -> tuple[IntArray, IntArray, IntArray]:
+        """First value of each row of the spans, their number, and the segment that they are in."""
         places = offsets_of(selection.length)
         starts, ends = np.empty((2, places[-1]), np.int64)
         for rows, out in zip(self._bounds, (starts, ends), strict=True):
             rows.gather(selection.start, selection.length, places[:-1], out.view(np.uint8))
-        within = np.arange(len(starts))
-        segment = self._segment_of(within + np.repeat(selection.start - places[:-1], selection.length))
-        lengths = self._checked(starts, ends, segment)
-        out = np.empty(lengths.sum(), self.field.dtype)
-        self._values.gather(starts + self._values.first[segment], lengths, offsets_of(lengths)[:-1], as_bytes(out))
-        grid = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
-        grid[within + np.repeat(selection.destination - places[:-1], selection.length)] = lengths
-        return Ragged(out, offsets_of(grid))
+        segment = self._segment_of(expand(selection.start, selection.length))
+        return starts, self._checked(starts, ends, segment), segment
 
     def read_values(self, selection: Selection, out: AnyArray) -> None:
         """Fill the covered places of `out` with values by the numbers of `value_offsets`: one gather."""

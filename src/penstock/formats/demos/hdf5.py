@@ -24,6 +24,7 @@ from penstock.core.narrowing import is_array, is_list
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import DamageWarning, FormatError
+from penstock.files.remote import Wanted, is_mirrored, remote_file
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.infos import plain
 from penstock.formats.base.pieces import RowReader, cut, expand
@@ -209,10 +210,27 @@ class BandRows:
             row_map = RowMap.build(buffers, rows[mine], buffer, local[mine] * self.width, self.width)
             row_map.gather(row_map.first[:-1], rows[mine], place[mine], out)
 
+    def remote_ranges(self, start: IntArray, length: IntArray) -> list[Wanted]:
+        """Return the bytes behind URLs of the bands that `gather` would read, also of decoded ones."""
+        if not is_mirrored(self.datasets[0].path):
+            return []
+        bands: list[int] = np.unique(self.band[cut(self.cuts, start, length, start).run]).tolist()
+        owners: list[int] = (np.searchsorted(self._first, bands, side="right") - 1).tolist()
+        wanted: list[Wanted] = []
+        for band, owner in zip(bands, owners, strict=True):
+            dataset = self.datasets[owner]
+            if (remote := remote_file(dataset.path)) is not None:
+                wanted.append((remote, *dataset.byte_ranges(*self._rows_of(band, owner))))
+        return wanted
+
+    def _rows_of(self, band: int, owner: int) -> tuple[int, int]:
+        """First row of a band in its dataset, and the end."""
+        begin = (band - int(self._first[owner])) * self.heights[owner]
+        return begin, min(begin + self.heights[owner], self.datasets[owner].shape[0])
+
     def _decoded(self, band: int, owner: int) -> ByteArray:
-        dataset, height = self.datasets[owner], self.heights[owner]
-        begin = (band - int(self._first[owner])) * height
-        end = min(begin + height, dataset.shape[0])
+        dataset = self.datasets[owner]
+        begin, end = self._rows_of(band, owner)
 
         def decode() -> ByteArray:
             return np.asarray(dataset.read(begin, end), native(dataset), order="C").reshape(-1).view(np.uint8)

@@ -9,13 +9,15 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.containers.cache import Cache
-from penstock.containers.zarr import CACHE_BYTES, Missing, ZarrGroup, ZarrRows
+from penstock.containers.zarr import CACHE_BYTES, Missing, ZarrArray, ZarrGroup, ZarrRows
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.errors import DataError, FormatError
+from penstock.files.remote import Wanted
 from penstock.formats.base.pieces import expand
 from penstock.formats.base.source import check_values
 from penstock.formats.base.state import SourceState, StateSource
@@ -141,6 +143,15 @@ class L5KitSource(StateSource[SourceState]):
             return
         rows = expand(selection.start, selection.length)
         out[expand(selection.destination, selection.length)] = self.frames.take(rows)[column]
+
+    @override
+    def remote_ranges(self, column: str, selection: Selection) -> list[Wanted]:
+        first, last = selection.start, selection.start + selection.length
+        rows = self.frames
+        if column not in FRAME_FIELDS:
+            rows, offsets, _ = self._nested(column)
+            first, last = offsets[first], offsets[last]
+        return rows.remote_ranges(first, last - first) if isinstance(rows, ZarrArray) else []
 
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         """One read of agents, or faces, for each span of frames."""

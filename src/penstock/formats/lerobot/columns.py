@@ -23,6 +23,7 @@ from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Field
 from penstock.errors import FormatError
+from penstock.files.remote import Wanted
 from penstock.formats.base.blocks import BlockRows
 from penstock.formats.base.pieces import expand
 
@@ -65,6 +66,19 @@ class DataFiles:
             return rows, rows.nbytes
 
         return self.cache.get((number, name, dtype), decoded)
+
+    def remote_ranges(self, name: str, selection: Selection) -> list[Wanted]:
+        """Return the bytes behind a URL that reading a column fetches.
+
+        Args:
+            name: Name of the column in the files.
+            selection: Rows to read.
+        """
+        return [
+            wanted
+            for block in self.rows.blocks(selection)
+            for wanted in self.file_of(block).remote_ranges(int(self.group[block]), name)
+        ]
 
     def file_of(self, block: int) -> ParquetFile:
         """Return the file of a block."""
@@ -114,6 +128,10 @@ class StoredColumn:
     def read_ragged(self, selection: Selection) -> Ragged:
         """Gather rows."""
         return self.data.rows.read_ragged(self.load, self.field, selection)
+
+    def remote_ranges(self, selection: Selection) -> list[Wanted]:
+        """Return the bytes behind a URL that reading rows fetches."""
+        return self.data.remote_ranges(self.name, selection)
 
     def lengths(self) -> IntArray:
         """Return the length of each row."""
@@ -165,6 +183,10 @@ class ImageColumn:
             copies[first] = False
             out[places[copies]] = out[places[first][number[copies]]]
 
+    def remote_ranges(self, selection: Selection) -> list[Wanted]:
+        """Return the bytes behind a URL that reading rows fetches."""
+        return self.data.remote_ranges(self.name, selection)
+
     def lengths(self) -> IntArray:
         """Return the bytes of each image."""
         return self.data.lengths(self.load)
@@ -206,6 +228,10 @@ class TaskColumn:
             )
         return texts.take(places)
 
+    def remote_ranges(self, selection: Selection) -> list[Wanted]:
+        """Return the bytes behind a URL that reading rows fetches."""
+        return self.index.remote_ranges(selection)
+
     def lengths(self) -> IntArray:
         """Return the bytes of each text."""
         return self.index.data.lengths(self.load)
@@ -224,6 +250,10 @@ class RaggedSource(Protocol):
 
     def lengths(self) -> IntArray:
         """Return the length of each row, `[rows]`."""
+        ...
+
+    def remote_ranges(self, selection: Selection) -> list[Wanted]:
+        """Return the bytes behind a URL that reading rows fetches."""
         ...
 
 
@@ -249,6 +279,10 @@ class CountedRagged:
     def read_ragged(self, selection: Selection) -> Ragged:
         """Gather rows."""
         return self.column.read_ragged(selection)
+
+    def remote_ranges(self, selection: Selection) -> list[Wanted]:
+        """Return the bytes behind a URL that reading rows fetches."""
+        return self.column.remote_ranges(selection)
 
     def read_values(self, selection: Selection, out: AnyArray) -> None:
         """Gather values."""

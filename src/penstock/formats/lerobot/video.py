@@ -18,6 +18,7 @@ from penstock.core.arrays import AnyArray, FloatArray, IntArray
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.errors import FormatError
+from penstock.files.remote import Wanted, filled
 from penstock.formats.base.pieces import expand, spread
 from penstock.formats.lerobot.columns import StoredColumn, span
 from penstock.formats.lerobot.episodes import VideoPlace
@@ -115,6 +116,15 @@ class VideoColumn:
         episode = np.searchsorted(self.offsets, rows, side="right") - 1
         files = self.file[episode]
         return files, self.files.frame_numbers(files, self.start[episode] + seconds, self.tolerance)
+
+    def remote_ranges(self, selection: Selection) -> list[Wanted]:
+        """Return the packets behind a URL that reading rows fetches. Cost: their timestamps, and indexes of packets."""
+        if not self.files.remote:
+            return []
+        times = self.timestamp.remote_ranges(selection)
+        with filled(times):
+            files, frames = self.locate(np.unique(expand(selection.start, selection.length)))
+        return [*times, *self.files.remote_ranges(files, frames)]
 
     def read(self, selection: Selection, out: AnyArray) -> None:
         """Decode each wanted frame once, and copy it to its places."""

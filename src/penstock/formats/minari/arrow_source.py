@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
+from penstock.containers.cache import Cache
 from penstock.containers.images import decode_rows
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Array, Ragged, offsets_of
@@ -35,7 +36,8 @@ from penstock.core.spaces import Space
 from penstock.core.spec import Field, Spec
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, StateError
-from penstock.files.remote import file_state
+from penstock.files.remote import Wanted, file_state, is_mirrored
+from penstock.flow import map_on_threads
 from penstock.formats.base.pieces import RowPieces, cut, spread
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.minari import arrow_table, columns, index_cache, metadata, spaces
@@ -44,6 +46,8 @@ from penstock.formats.minari.columns import ColumnStorage, Infos, SpecColumn
 
 HELD = 256  # episodes that stay open; each keeps a file open where it is large
 HELD_BYTES = 256 << 20
+PLACES = 16 << 20  # bytes of places of columns in files behind URLs
+_AT_ONCE = 16  # files behind URLs whose footers are read at a time
 WORTH = 64  # episodes from which keeping an index is worth a file
 SUFFIXES = (".arrow", ".parquet")
 
@@ -127,6 +131,7 @@ class ArrowSource(StateSource[_FolderState]):
         self._infos: Infos = infos
         self._cache: index_cache.Where = cache
         self._held = _EpisodeCache()
+        self._places = Cache(PLACES)  # of columns in files behind URLs
         self._state = self._load()
 
     def __reduce__(self) -> tuple[type[ArrowSource], tuple[Path, Infos, index_cache.Where]]:
@@ -156,6 +161,21 @@ class ArrowSource(StateSource[_FolderState]):
         for e, start, length, destination in zip(*(a.tolist() for a in pieces), strict=True):
             begin = start - int(first[e])
             out[destination : destination + length] = self._rows(view, column, e, begin, begin + length)
+
+    @override
+    def remote_ranges(self, column: str, selection: Selection) -> list[Wanted]:
+        """The columns of the episodes. Cost: the footers of large files, which are fetched several at a time."""
+        view, field = self.state, self.spec[column]
+        name = column.partition("/")[0]
+        if name in (columns.PRESENT, columns.SHAPES) or not is_mirrored(self.folder):
+            return []
+        episodes: list[int] = np.unique(self._pieces(view, field, selection)[0].run).tolist()
+        stored = [e for e in episodes if column in view.leaves[int(view.which[e])]]
+
+        def named(e: int) -> list[Wanted]:
+            return arrow_table.remote_ranges(view.parts[e], name, self._places)
+
+        return [wanted for part in map_on_threads(named, stored, _AT_ONCE, name="penstock-footers") for wanted in part]
 
     def _pieces(self, view: _FolderState, field: Field, selection: Selection) -> tuple[RowPieces, IntArray]:
         first = self.rows(field.align)

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.containers.arrow import RangedArrowFile
-from penstock.core.arrays import ByteArray
+from penstock.containers.arrow import RangedArrowFile, chunks_of
+from penstock.containers.cache import Cache
+from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.columns import under
 from penstock.core.narrowing import is_dict, is_list
 from penstock.core.ragged import Array, Ragged
@@ -21,10 +22,11 @@ from penstock.core.spec import Align, Kind
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, PenstockError, SpecError, require
 from penstock.files.mapping import check_mapped, map_file
-from penstock.files.remote import path_or_file, read_bytes, remote_file
+from penstock.files.remote import Wanted, path_or_file, range_of, read_bytes, remote_file
 from penstock.formats.minari.spaces import FLAGS, required
 
 ALIGNS = b"penstock.align"  # schema metadata: which optional columns have not T + 1 rows, as JSON
+_ENTRY = 200  # bytes of an entry of the places of columns, about
 MAPPED = 1 << 20  # bytes from which a file is mapped instead of read
 SHAPE = b"shape"  # field metadata: the shape of a row, as "2,3"
 
@@ -59,6 +61,35 @@ def read_schema(path: Path) -> tuple[Any, int]:
         return reader.schema, sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise FormatError(f"expected a whole {path.suffix[1:]} file, got {error}", path=path) from error
+
+
+def remote_ranges(path: Path, name: str, places: Cache) -> list[Wanted]:
+    """Return the bytes behind a URL that `EpisodeFile.column` fetches; none for a file on this machine.
+
+    Args:
+        path: File of an episode.
+        name: Name of a top-level column.
+        places: Cache of the places of columns. The footer of a large file is read if it has none.
+    """
+    remote = remote_file(path)
+    if remote is None:
+        return []
+    if remote.state.size < MAPPED:
+        return [range_of(remote, 0, remote.state.size)]
+
+    def found() -> tuple[tuple[IntArray, IntArray], int]:
+        if path.suffix == ".parquet":
+            with require("pyarrow.parquet", "arrow").ParquetFile(path_or_file(path)) as file:
+                metadata = file.metadata
+                begin, end = chunks_of(metadata, file.schema_arrow, range(metadata.num_row_groups), name)
+        else:
+            ranged = RangedArrowFile(path)
+            parts = [part for i in range(len(ranged.rows)) for part in ranged.remote_ranges(i, name)]
+            begin = np.concatenate([np.zeros(0, np.int64), *(part[1] for part in parts)])
+            end = np.concatenate([np.zeros(0, np.int64), *(part[2] for part in parts)])
+        return (begin, end), begin.nbytes + end.nbytes + _ENTRY
+
+    return [(remote, *places.get((path, name), found))]
 
 
 class EpisodeFile:

@@ -24,7 +24,7 @@ from penstock.core.boundary import parsing
 from penstock.core.narrowing import is_dict
 from penstock.errors import FormatError
 from penstock.files.mapping import check_mapped, map_file
-from penstock.files.remote import open_file, remote_file
+from penstock.files.remote import Wanted, open_file, remote_file
 from penstock.formats.tables.files import Kind, kind_of
 
 LINES = 4096  # lines of JSON that become Arrow arrays at a time
@@ -44,6 +44,10 @@ class TableShard(ABC):
     def column(self, block: int, name: str) -> Any:
         """Return a column of a block as one Arrow array."""
 
+    def remote_ranges(self, block: int, name: str) -> list[Wanted]:
+        """Return the bytes behind a URL that `column` fetches. The default is none: the file is on this machine."""
+        return []
+
     def check(self) -> None:
         """Raise `FormatError` if mapped bytes are no longer there."""
 
@@ -60,6 +64,10 @@ class ParquetShard(TableShard):
     def column(self, block: int, name: str) -> Any:
         """Decode a column of a row group."""
         return self._file.column(block, name)
+
+    @override
+    def remote_ranges(self, block: int, name: str) -> list[Wanted]:
+        return self._file.remote_ranges(block, name)
 
 
 class ArrowShard(TableShard):
@@ -102,6 +110,10 @@ class RangedArrowShard(TableShard):
     @override
     def column(self, block: int, name: str) -> Any:
         return one_array(self._file.column(block, name), self.rows[block])
+
+    @override
+    def remote_ranges(self, block: int, name: str) -> list[Wanted]:
+        return self._file.remote_ranges(block, name)
 
 
 class JsonShard(TableShard):

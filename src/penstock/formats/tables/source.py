@@ -20,6 +20,7 @@ from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, FormatError, require, suggestion
+from penstock.files.remote import Wanted
 from penstock.formats.base.blocks import BlockRows
 from penstock.formats.base.format import folder_of
 from penstock.formats.base.state import SourceState, StateSource
@@ -127,6 +128,13 @@ class TableSource(StateSource[_TableState]):
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         state = self.state
         return state.rows.read_ragged(lambda block: self._rows(state, column, block), state.spec[column], selection)
+
+    @override
+    def remote_ranges(self, column: str, selection: Selection) -> list[Wanted]:
+        state = self.state
+        name = state.leaves[column].names[0]
+        blocks = (state.shards[number] for number in state.rows.blocks(selection))
+        return [wanted for block in blocks for wanted in block.shard.remote_ranges(block.number, name)]
 
     def _rows(self, state: _TableState, column: str, number: int) -> Array:
         """Return the rows of a column in a block, decoded or from the cache."""

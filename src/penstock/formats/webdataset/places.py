@@ -106,6 +106,11 @@ class PlacedRagged:
         """Values into the covered places of `out`: one gather."""
         PlacedColumn(self.rows).read(selection, out)
 
+    def remote_ranges(self, selection: Selection) -> list[Wanted]:
+        """Return the bytes that `read_ragged` would fetch."""
+        first = self.value_offsets[selection.start]
+        return self.rows.remote_ranges(first, self.value_offsets[selection.start + selection.length] - first)
+
     def read_ragged(self, selection: Selection) -> Ragged:
         """The rows of the grid, those not covered empty: one gather of values, one span a span."""
         cuts = self.value_offsets

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.containers.zarr import ZarrArray
-from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.errors import FormatError
-from penstock.formats.base.pieces import cut, expand
+from penstock.files.remote import Wanted
+from penstock.formats.base.pieces import RowPieces, cut, expand
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +24,10 @@ class RowsColumn:
     def read(self, selection: Selection, out: AnyArray) -> None:
         """Gather rows; each piece of a chunk is decoded once."""
         gather(self.rows, selection.start, selection.length, selection.destination, out)
+
+    def remote_ranges(self, selection: Selection) -> list[Wanted]:
+        """Return the bytes of the chunks that `read` would fetch."""
+        return self.rows.remote_ranges(selection.start, selection.length)
 
 
 class EmptyColumn:
@@ -48,13 +53,24 @@ class BoundaryColumn:
 
     def read(self, selection: Selection, out: AnyArray) -> None:
         """Gather rows of steps, then the last rows of episodes."""
-        pieces = cut(self.first, selection.start, selection.length, selection.destination)
-        ends = pieces.start + pieces.length == self.first[pieces.run + 1]
-        length = pieces.length - ends
+        pieces, length, ends = self._stored(selection)
         some = length > 0
         gather(self.rows, (pieces.start - pieces.run)[some], length[some], pieces.destination[some], out)
         last = pieces.run[ends]
         gather(self.final, last, np.ones_like(last), (pieces.destination + length)[ends], out)
+
+    def remote_ranges(self, selection: Selection) -> list[Wanted]:
+        """Return the bytes of the chunks that `read` would fetch."""
+        pieces, length, ends = self._stored(selection)
+        last = pieces.run[ends]
+        steps = self.rows.remote_ranges(pieces.start - pieces.run, length)
+        return [*steps, *self.final.remote_ranges(last, np.ones_like(last))]
+
+    def _stored(self, selection: Selection) -> tuple[RowPieces, IntArray, BoolArray]:
+        """Pieces of episodes, how many rows of each are rows of steps, and which end with the last row."""
+        pieces = cut(self.first, selection.start, selection.length, selection.destination)
+        ends = pieces.start + pieces.length == self.first[pieces.run + 1]
+        return pieces, pieces.length - ends, ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +97,11 @@ class RaggedArrays:
         values = np.empty(int(counts.sum()), self.values.dtype.newbyteorder("="))
         gather(self.values, first[order], counts[order], offsets_of(counts[order])[:-1], values)
         return Ragged(values, offsets_of(lengths))
+
+    def remote_ranges(self, selection: Selection) -> list[Wanted]:
+        """Return the bytes of the chunks that `read_ragged` would fetch."""
+        first = self.value_offsets[selection.start]
+        return self.values.remote_ranges(first, self.value_offsets[selection.start + selection.length] - first)
 
     def read_values(self, selection: Selection, out: AnyArray) -> None:
         """Gather values."""
