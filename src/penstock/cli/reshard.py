@@ -69,7 +69,7 @@ def reshard(
     shown = {"json": as_json}
     if work.wanted:
         if layout is not None:
-            hint = f"run in parts: penstock convert {location} {out} --to webdataset --option layout={layout}"
+            hint = f"run in parts: penstock convert IN OUT --to webdataset --option layout={layout}"
             raise DataError(f"expected no --layout in parts, which copy members unchanged, got {layout!r}; {hint}")
         arguments = {
             **ChosenDataset(location, storage_options=read_options).arguments(),

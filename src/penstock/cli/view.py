@@ -65,7 +65,7 @@ def view(
     with dataset:
         if not isinstance(dataset, L5KitSource):
             raise DataError(
-                f"expected a driving log, got {located.format} at {located}; draw it with: penstock film {location}"
+                f"expected a driving log, got {located.format} at {located}; draw it with: penstock film {located}"
             )
         one, number = scene_logs(dataset, scene), scene % len(dataset)
     film = out.suffix.lower() in (".gif", ".mp4")
