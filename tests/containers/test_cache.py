@@ -71,7 +71,7 @@ def test_a_child_does_not_wait_for_threads_of_its_parent() -> None:
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of what is tried here
         child = os.fork()
     if child == 0:
-        signal.alarm(30)  # a child that waits for ever fails
+        signal.alarm(120)  # a child that waits for ever fails
         os._exit(cache.get("a", lambda: (42, 1)))
     go.set()
     thread.join()

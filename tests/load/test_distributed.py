@@ -58,7 +58,7 @@ def processes(folder: Path, world: int, state: Any, batches: int) -> list[Any]:
         )
         for rank in range(world)
     ]
-    answers = [process.communicate(timeout=120) for process in started]
+    answers = [process.communicate(timeout=600) for process in started]
     assert [process.returncode for process in started] == [0] * world, answers
     return [json.loads(out.splitlines()[-1]) for out, _ in answers]
 

@@ -69,7 +69,7 @@ def run_hosts(folder: Path, ranks: list[int], killed: dict[int, int]) -> None:
         arguments = (folder, first, last, edges[-1], killed.get(host, -1), begin)
         hosts.append(subprocess.Popen([sys.executable, "-c", HOST, *map(str, arguments)]))
     for host, process in enumerate(hosts):
-        assert process.wait(timeout=120) == (-signal.SIGKILL if host in killed else 0)
+        assert process.wait(timeout=600) == (-signal.SIGKILL if host in killed else 0)
 
 
 def digest_of(rows: list[np.ndarray]) -> str:

@@ -123,7 +123,7 @@ def test_two_processes_make_global_arrays():
         )
         for rank in range(2)
     ]
-    answers = [process.communicate(timeout=120) for process in started]
+    answers = [process.communicate(timeout=600) for process in started]
     assert [process.returncode for process in started] == [0, 0], answers
     told = [json.loads(out.splitlines()[-1]) for out, _ in answers]
     assert told[0]["shapes"] == [[8]] * 7

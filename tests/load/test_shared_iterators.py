@@ -192,7 +192,7 @@ def test_closing_waits_for_the_batch_that_another_thread_is_waiting_for() -> Non
 
 
 def test_an_iterator_that_is_collected_does_not_wait_for_its_threads() -> None:
-    begun, go_on = threading.Event(), threading.Event()
+    begun, go_on, before = threading.Event(), threading.Event(), set(threading.enumerate())
 
     def slow(columns: Any) -> Any:
         if columns["x"][0] >= 10:
@@ -203,13 +203,13 @@ def test_an_iterator_that_is_collected_does_not_wait_for_its_threads() -> None:
     iterator = iter(Loader(samples(100).map(slow), 10, threads=1))
     next(iterator)
     begun.wait()
-    assert any(thread.name.startswith("penstock-loader") for thread in threading.enumerate())
+    threads = set(threading.enumerate()) - before
+    assert any(thread.name.startswith("penstock-loader") for thread in threads)
     del iterator
     go_on.set()
-    for thread in threading.enumerate():
-        if thread.name.startswith("penstock-loader"):
-            thread.join(60)
-            assert not thread.is_alive()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 AT_EXIT = """

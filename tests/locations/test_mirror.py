@@ -185,7 +185,7 @@ def ends(function: Callable[[], object]) -> bool:
     """Whether a function ends; it is called in a thread, which may be stuck."""
     thread = threading.Thread(target=function, daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(60)
     return not thread.is_alive()
 
 
@@ -234,13 +234,13 @@ def test_a_killed_process_leaves_whole_blocks(site: Site) -> None:
     def fault(request: Request) -> None:
         if request.end is not None and request.end >= 10 * BLOCK:
             waiting.set()
-            go_on.wait(20)
+            go_on.wait(120)
 
     site.fault = fault
     code = "from penstock.files.mapping import map_file, read_mapped\nmap_ = map_file(path / 'a.bin', lazy=True)\n"
     code += "read_mapped(map_[: 4 * 65536])\nread_mapped(map_)"
     killed = in_another_process(code, site.url + "/set")
-    assert waiting.wait(20)
+    assert waiting.wait(120)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     go_on.set()

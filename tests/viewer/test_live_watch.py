@@ -65,10 +65,10 @@ def test_what_goes_wrong_is_said_and_figures_stay_bounded() -> None:
 @pytest.mark.parametrize("threads", [0, 2])
 def test_a_consumer_that_waits_is_not_the_bottleneck(threads: int) -> None:
     """Without threads, nobody waits at a queue, and the consumer waits all the time."""
-    data = penstock.from_arrays({"x": np.zeros((20_000, 32))}, [1000] * 20).windows(16).shuffle(0)
-    loader = Loader(data, 256, threads=threads)
+    data = penstock.from_arrays({"x": np.zeros((20_000, 32))}, [1000] * 20).windows(128).shuffle(0)
+    loader = Loader(data, 256, threads=threads)  # 8 MB a batch, for a consumer that does nothing
     before = loader.metrics()
-    for _, _ in zip(range(60), loader, strict=False):
+    for _, _ in zip(range(20), loader, strict=False):
         pass
     found = bottleneck(before, loader.metrics())
     assert found is not None
