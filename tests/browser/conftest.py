@@ -74,6 +74,32 @@ def until(page: Any, condition: str) -> None:
     )
 
 
+HOLD_ANSWERS = """(() => {
+  const answered = fetch, late = [];
+  window.late = late;
+  window.fetch = async (path, ...rest) => {
+    const answer = await answered(path, ...rest);
+    if (!path.includes("%s")) return answer;
+    const held = new Response(await answer.arrayBuffer(), answer);
+    await new Promise((release) => { late.push(release); document.body.dataset.late = late.length; });
+    return held;
+  };
+})()"""
+
+
+def hold_answers(page: Any, part: str) -> Callable[[], None]:
+    """Hold answers to requests with a part in their address. Returns what waits for one and lets all of them come."""
+    page.add_init_script(HOLD_ANSWERS % part)
+
+    def release() -> None:
+        page.wait_for_selector("body[data-late]")
+        page.evaluate("late.forEach((release) => release())")
+        for _ in range(5):  # the page reads and draws them in some tasks
+            page.evaluate("new Promise((done) => setTimeout(done))")
+
+    return release
+
+
 no_wider_than_the_screen = partial(
     until, condition="document.documentElement.scrollWidth <= document.documentElement.clientWidth"
 )

@@ -14,7 +14,7 @@ import penstock
 from penstock.data.curation import Curation
 from penstock.formats.base.format import named
 from penstock.viewer.server import ViewerServer
-from tests.browser.conftest import Serve, no_wider_than_the_screen
+from tests.browser.conftest import Serve, hold_answers, no_wider_than_the_screen, until
 
 
 def opened(page: Any, viewer: ViewerServer, path: str = "") -> None:
@@ -167,3 +167,48 @@ def test_marks_by_keyboard(page: Any, serve: Serve, datasets: dict[str, Path], t
     page.goto(address + "#/kitchen?where=excluded")
     page.wait_for_selector("#count:has-text('1 of 5')")
     page.wait_for_selector("th:has-text('tags/good')")
+
+
+@pytest.mark.parametrize("page", ["light"], indirect=True)
+def test_a_zoom_whose_rows_come_late_is_not_drawn(page: Any, viewer: ViewerServer) -> None:
+    release = hold_answers(page, "first=34&last=57")
+    opened(page, viewer, "#/kitchen/1?row=45")
+    page.wait_for_selector(".curve canvas[width]")
+    page.evaluate(
+        "window.drawn = () => [...document.querySelectorAll('.curve canvas')].map((each) => each.toDataURL())"
+    )
+    page.evaluate("window.whole = drawn()")
+    page.keyboard.press("+")
+    until(page, "drawn() !== whole")
+    page.keyboard.press("+")
+    page.keyboard.press("-")
+    page.keyboard.press("-")
+    until(page, "drawn() === whole")
+    release()
+    assert page.evaluate("drawn() === whole")
+
+
+@pytest.mark.parametrize("page", ["light"], indirect=True)
+def test_marks_that_were_set_on_refused_ones_are_taken_back(
+    page: Any, serve: Serve, datasets: dict[str, Path], tmp_path: Path
+) -> None:
+    file, asked = tmp_path / "marks.json", list[Any]()
+    page.route("**/marks/3", lambda route: asked.append(route))  # noqa: PLW0108  Playwright marks it
+    page.goto(serve(datasets["kitchen"], curation=file).address + "#/kitchen/3")
+    page.wait_for_selector("#marks")
+    page.keyboard.press("x")
+    page.keyboard.press("4")
+    rate = page.locator("button[aria-label='rate 4']")
+    expect(rate).to_have_attribute("aria-pressed", "true")
+    while not asked:
+        page.wait_for_timeout(10)
+    asked[0].fulfill(status=400, json={"error": "the disk is full"})
+    page.wait_for_selector("#marks [role=alert]:has-text('disk')")
+    expect(rate).to_have_attribute("aria-pressed", "false")
+    expect(page.locator("#marks .chip.error")).to_have_count(0)
+    page.unroute("**/marks/3")
+    with page.expect_response("**/marks/3") as saved:
+        page.keyboard.press("4")
+    assert saved.value.ok
+    assert Curation.read(file)[3] == penstock.EpisodeMarks(rating=4)
+    assert len(asked) == 1

@@ -19,7 +19,7 @@ from penstock.domains.driving.map import MapAPI
 from penstock.domains.driving.map.api import load_metadata, matrix_of
 from penstock.formats.base.format import available
 from penstock.viewer.server import ViewerServer
-from tests.browser.conftest import Serve, no_wider_than_the_screen, until
+from tests.browser.conftest import Serve, hold_answers, no_wider_than_the_screen, until
 from tests.viewer.conftest import serving
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -158,31 +158,17 @@ def test_what_is_worth_a_look_comes_first(page: Any, real: ViewerServer) -> None
     expect(page.locator("#episodes tbody tr").first.locator("td").nth(2)).to_have_text("13")
 
 
-HOLD_ANSWERS = """
-const answered = fetch;
-window.late = [];
-window.fetch = async (path, ...rest) => {
-  const answer = await answered(path, ...rest);
-  if (!path.includes("sort=novelty")) return answer;
-  const body = await answer.json();
-  await new Promise((release) => { late.push(release); document.body.dataset.late = late.length; });
-  return { ok: true, json: async () => body };
-};
-"""
-
-
 @pytest.mark.parametrize("page", ["light"], indirect=True)
 def test_an_answer_that_comes_late_is_not_shown(page: Any, real: ViewerServer) -> None:
-    page.add_init_script(HOLD_ANSWERS)
+    release = hold_answers(page, "sort=novelty")
     page.goto(real.address + "#/lerobot")
     page.wait_for_selector("#looks option:has-text('jerkiest')", state="attached")
     page.select_option("#looks", label="least like the others")
-    page.wait_for_selector("body[data-late]")
     page.select_option("#looks", label="shortest")
     with penstock.open(GOLDEN / DATA["lerobot"]) as robot:
         lengths = [str(length) for length in sorted(robot.episodes.length)]
     shown = page.locator("#episodes tbody tr td:nth-child(3)")
     expect(shown).to_have_text(lengths)
-    page.evaluate("() => { late.forEach((release) => release()); return new Promise((done) => setTimeout(done)); }")
+    release()
     expect(page.locator("th[aria-sort=ascending]")).to_contain_text("total_steps")
     assert shown.all_inner_texts() == lengths

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -47,15 +49,25 @@ def names(frames: np.ndarray, path: Path, codec: str, crf: int, g: int) -> dict[
     return {f.name: f.rows for f in report.findings}
 
 
+@pytest.fixture
+def one_core() -> Iterator[None]:
+    """What libx264 writes depends on the number of cores: a machine with one is the hardest case."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    yield
+    os.sched_setaffinity(0, cores)
+
+
+@pytest.mark.usefixtures("one_core")
 @pytest.mark.parametrize(("codec", "crf", "g"), [("libx264", 23, 250), ("libx264", 32, 12), ("libsvtav1", 30, 2)])
 def test_pictures_of_lossy_video(tmp_path: Path, codec: str, crf: int, g: int) -> None:
     sound = scene(crf)
     assert names(sound, tmp_path / "sound.mp4", codec, crf, g) == {}
     frozen, black = sound.copy(), sound.copy()
-    frozen[20:80] = frozen[20]
+    frozen[20:] = frozen[20]
     found = names(frozen, tmp_path / "frozen.mp4", codec, crf, g)
     assert found.keys() == {"frozen-picture"}
-    assert 20 < found["frozen-picture"][0] < 30  # an encoder takes some pictures to get to rest
+    assert 20 < found["frozen-picture"][0] <= 30  # an encoder takes some pictures to get to rest
     black[40:50] = np.random.default_rng(1).integers(0, 6, black[40:50].shape)
     found = names(black, tmp_path / "black.mp4", codec, crf, g)
     assert found.keys() == {"blank-picture"}
