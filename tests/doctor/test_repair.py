@@ -9,6 +9,7 @@ import io
 import json
 import os
 import random
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ from penstock.data.located import locate
 from penstock.doctor.repair import repair, undo_repair
 from penstock.errors import ArgumentError, FormatError, LockedError
 from penstock.formats.base.format import named
+from penstock.formats.zarr import pack_zip
 from tests.doctor.test_planted import SPEC, clean
 from tests.formats.lerobot.files import write_new
 from tests.formats.lerobot.test_lerobot_damage import EPISODES
@@ -169,6 +171,27 @@ def grown(array: str, rows: int) -> Plant:
     return planted
 
 
+def grown_zip(array: str, rows: int) -> Plant:
+    """As `grown`, in a ZIP archive: it is unpacked and packed again."""
+
+    def planted(path: Path) -> None:
+        folder = path.with_name(f"{path.name} unpacked")
+        shutil.unpack_archive(path, folder, "zip")
+        grown(array, rows)(folder)
+        path.unlink()
+        pack_zip(folder, path)
+        shutil.rmtree(folder)
+
+    return planted
+
+
+def zipped(path: Path, folder: Path) -> Path:
+    """A dataset in a folder as one ZIP archive."""
+    pack_zip(folder, path)
+    shutil.rmtree(folder)
+    return path
+
+
 def without_total(path: Path) -> None:
     """A TFDS dataset while a writer is open, or after it was killed: no totals, and half a record."""
     entries("dataset_info.json", splits=[])(path)
@@ -188,7 +211,9 @@ MAKE: dict[str, Callable[[Path], Path]] = {
     "lerobot": lambda path: write(path, "lerobot", fps=10),
     "lerobot files": lambda path: write_new(path, EPISODES),
     "zarr": lambda path: write(path, "zarr"),
+    "buffer.zip": lambda path: zipped(path, write(path.with_name("buffer"), "zarr")),
     "l5kit": l5kit,
+    "log.zip": lambda path: zipped(path, l5kit(path.with_name("log"))),
     "npy": lambda path: l5kit(path, layout="npy"),
     "tables": tables,
 }
@@ -216,7 +241,9 @@ DAMAGE: list[tuple[str, str, Plant, int]] = [
     ("lerobot", "numbering", renumbered("index"), 0),
     ("lerobot files", "missing-footer", shorten("data/chunk-000/file-001.parquet", 9), 0),
     ("zarr", "unused-rows", grown("data/reward", 4), 0),
+    ("buffer.zip", "unused-rows", grown_zip("data/reward", 4), 0),
     ("l5kit", "unused-rows", grown("frames", 1), 0),
+    ("log.zip", "unused-rows", grown_zip("agents", 2), 0),
     ("l5kit", "unused-rows", grown("agents", 2), 0),
     ("npy", "unused-rows", more_rows("agents.npy"), 0),
     ("tables", "missing-footer", shorten("1.parquet", 9), 0),

@@ -140,9 +140,13 @@ class ZipStore(ZarrStore):
     def __reduce__(self) -> tuple[type[ZipStore], tuple[Path]]:
         return ZipStore, (self.path,)
 
+    def member_name(self, key: str) -> str:
+        """The name of a key in the archive."""
+        return self._prefix + checked(key, self.name)
+
     def value(self, key: str, limit: int) -> ByteArray | None:
         """A view of the archive, a copy where the archive is remote, or the member inflated."""
-        member = self._members.get(self._prefix + checked(key, self.name))
+        member = self._members.get(self.member_name(key))
         if member is None:
             return None
         place: Any = {"path": self.name, "where": key}
@@ -181,7 +185,7 @@ class ZipStore(ZarrStore):
 
     @override
     def has(self, key: str) -> bool:
-        return self._prefix + checked(key, self.name) in self._members
+        return self.member_name(key) in self._members
 
     def states(self, key: str) -> Iterator[tuple[object, ...]]:
         """Name, size and checksum of every member."""

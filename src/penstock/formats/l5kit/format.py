@@ -63,4 +63,6 @@ class L5KitFormat(Format):
     @override
     def writing_lock(self, path: Path) -> AbstractContextManager[object]:
         flat = path / "scenes.npy"
-        return locked(flat, os.O_RDWR) if flat.exists() else locked(path / "scenes")
+        if flat.exists():
+            return locked(flat, os.O_RDWR)
+        return locked(path / "scenes" if path.is_dir() else path)

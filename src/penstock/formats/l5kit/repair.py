@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.containers.cache import Cache
 from penstock.containers.zarr import ZarrArray
-from penstock.containers.zarr.shorter import shortened
+from penstock.containers.zarr.shorter import cut_rows
 from penstock.errors import FormatError
 from penstock.formats.base.repairs import Repair
 from penstock.formats.l5kit import npy
@@ -21,25 +21,25 @@ from penstock.formats.l5kit.tables import Tables, open_tables, stored_rows
 
 def unused_rows(path: Path) -> Iterator[Repair]:
     """Yield a repair for each array with rows of no scene: of the file that says how many rows it has, of a `.npy` file
-    as a whole. ZIP archives stay.
+    as a whole, of a ZIP archive one for all arrays.
 
     Args:
-        path: Folder of the dataset.
+        path: Folder or archive of the dataset.
     """
-    if not path.is_dir():
-        return
     tables = open_tables(path, Cache(0))
     try:
+        longer: dict[str, tuple[ZarrArray, int]] = {}
         for name, used in _used(tables, path).items():
             rows = stored_rows(tables.rows(name))
-            if len(rows) <= used:
-                continue
-            message, where = f"cut {len(rows) - used} rows of no scene off", f"{name} in {path}"
-            if isinstance(rows, ZarrArray):
-                for file, content in shortened(path, rows, used):
-                    yield Repair("unused-rows", file, message, partial(bytes, content), None, where)
-            elif (file := path / f"{name}.npy").exists():
+            if len(rows) > used and isinstance(rows, ZarrArray):
+                longer[name] = rows, used
+            elif len(rows) > used and (file := path / f"{name}.npy").exists():
+                message, where = f"cut {len(rows) - used} rows of no scene off", f"{name} in {path}"
                 yield Repair("unused-rows", file, message, partial(_first_rows, file, used), None, where)
+        for change in cut_rows(path, longer):
+            message = f"cut the rows of no scene off {', '.join(change.names)}"
+            where = None if change.keep else f"{change.names[0]} in {path}"
+            yield Repair("unused-rows", change.path, message, partial(bytes, change.content), change.keep, where)
     finally:
         tables.close()
 
