@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
+
+import imagecodecs.numcodecs
+import numpy as np
 
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.formats.base.source import Source
 from penstock.formats.zarr import FORMAT, ZarrWriter, pack_zip
-from penstock.testing.examples import FLAT, NESTED, NUMBERS, RAGGED, Example
+from penstock.testing.examples import FLAT, IMAGES, NESTED, NUMBERS, RAGGED, Example
 from penstock.testing.sources import SourceContract
 from penstock.testing.writers import WriterContract
 
@@ -51,6 +55,21 @@ class TestUncompressed(Contract):
     options: ClassVar[dict[str, Any]] = {"compressor": None, "chunk_rows": 5}
 
 
+class TestJpegXL(Contract):
+    """Pictures are JPEG-XL without loss."""
+
+    examples: ClassVar[Sequence[Example]] = (IMAGES,)
+    options: ClassVar[dict[str, Any]] = {"compressor": "jpegxl"}
+
+    def test_the_original_codec_decodes_the_pictures(self, tmp_path: Path) -> None:
+        episodes = IMAGES.episodes()
+        path = self.written(tmp_path, episodes)
+        config = json.loads((path / "data/obs/.zarray").read_text())["compressor"]
+        codec = imagecodecs.numcodecs.Jpegxl(**{name: value for name, value in config.items() if name != "id"})
+        first = codec.decode((path / "data/obs/0.0.0.0").read_bytes())
+        np.testing.assert_array_equal(first, episodes[0].columns["observations"][0])
+
+
 class TestArchive(Contract):
     examples: ClassVar[Sequence[Example]] = (RAGGED,)
 
@@ -77,3 +96,8 @@ class TestWriter(WriterContract):
 class TestWriterOfVersion3(TestWriter):
     examples: ClassVar[Sequence[Example]] = (RAGGED,)
     options: ClassVar[dict[str, Any]] = {"zarr_format": 3, "chunk_rows": 2, "compressor": None}
+
+
+class TestWriterOfJpegXL(TestWriter):
+    examples: ClassVar[Sequence[Example]] = (IMAGES,)
+    options: ClassVar[dict[str, Any]] = {"compressor": "jpegxl"}

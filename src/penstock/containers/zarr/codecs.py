@@ -98,6 +98,13 @@ class ChunkCodecs:
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
+    def one_image(self) -> bool:
+        """Whether the chunk is one image in JPEG-XL, of 1 or 3 channels of uint8, without loss."""
+        lossless = [packer["id"] == JPEGXL and packer.get("lossless") is True for packer in self.packers] == [True]
+        other = self.filters or self.axes is not None or self.shards is not None
+        return lossless and not other and is_jpegxl_image(self.dtype, self.shape[1:]) and self.shape[0] == 1
+
+    @property
     def plain(self) -> bool:
         """Whether the bytes in order are the values, once a single compressor is undone."""
         packed = all(packer["id"] not in ("crc32c", JPEGXL) for packer in self.packers)
@@ -187,6 +194,11 @@ def without_check(raw: ByteArray) -> ByteArray:
     return raw[:-_CHECK]
 
 
+def is_jpegxl_image(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
+    """Whether rows of that dtype and shape can be stored as JPEG-XL."""
+    return dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3) and 0 not in shape
+
+
 def _jpegxl(raw: ByteArray, shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
     library: Any = require("imagecodecs", "jpegxl")
     try:
@@ -198,6 +210,21 @@ def _jpegxl(raw: ByteArray, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any
     if image.dtype != dtype or image.size != math.prod(shape):
         raise FormatError(f"expected an image of {dtype}{list(shape)}, got {image.dtype}{list(image.shape)}")
     return image.reshape(shape)
+
+
+class JpegXLEncoder:
+    """Encodes chunks of one image as the codec of imagecodecs does: without loss, whatever else its configuration says.
+
+    Raises `MissingExtraError`.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._library: Any = require("imagecodecs", "jpegxl")
+        self._effort = config.get("effort")
+
+    def encode(self, chunk: AnyArray) -> bytes:
+        """Encode `[1, h, w, channels]`."""
+        return self._library.jpegxl_encode(chunk[0], lossless=True, effort=self._effort, numthreads=1)
 
 
 def _dtype(stage: Mapping[str, Any], *names: str) -> np.dtype[Any]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from penstock.containers.cache import Cache
 from penstock.containers.zarr.array import Missing, ZarrArray
+from penstock.containers.zarr.codecs import JpegXLEncoder
 from penstock.containers.zarr.metadata import (
     ATTRIBUTES,
     BLOSC_LZ4,
@@ -66,12 +67,12 @@ class ArrayWriter:
     def __init__(self, folder: Path, metadata: ArrayMetadata, length: int = 0, missing: Missing = "refuse") -> None:
         self.folder, self.metadata = folder, metadata
         self._missing: Missing = missing
-        if not metadata.codecs.plain or metadata.gridded:
-            message = "expected chunks of whole rows without filters, shards or checksums to append to, got others"
+        if not (metadata.codecs.plain or metadata.codecs.one_image) or metadata.gridded:
+            message = (
+                "expected chunks of whole rows without filters, shards, checksums and loss to append to, got others"
+            )
             raise DataError(f"{message}, in {folder}; convert the dataset")
-        config = metadata.compressor
-        codecs: Any = None if config is None else require("numcodecs", "zarr")
-        self._codec = None if config is None else codecs.get_codec(dict(config))
+        self._codec = _encoder_of(metadata)
         self._written: set[Path] = set()
         self._begin(length)
 
@@ -142,6 +143,15 @@ class ArrayWriter:
         write_atomic(place, data)
         self._written.add(place)
         self._dirty = False
+
+
+def _encoder_of(metadata: ArrayMetadata) -> Any:
+    """What encodes chunks, None where they are stored as they are. Raises `MissingExtraError`."""
+    config = metadata.compressor
+    if config is None or metadata.codecs.one_image:
+        return None if config is None else JpegXLEncoder(config)
+    codecs: Any = require("numcodecs", "zarr")
+    return codecs.get_codec(dict(config))
 
 
 class GrowingArray(Protocol):

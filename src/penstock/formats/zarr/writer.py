@@ -23,6 +23,7 @@ from penstock.containers.zarr import (
     new_array,
     write_attributes,
 )
+from penstock.containers.zarr.codecs import JPEGXL, is_jpegxl_image
 from penstock.core.arrays import AnyArray
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
@@ -36,6 +37,7 @@ from penstock.formats.zarr.source import ZarrSource
 
 _CHUNK_BYTES = 256 << 10  # of a new array, unless `chunk_rows` says otherwise
 _CHUNK_ROWS = 4096
+_JPEGXL = {"id": JPEGXL, "effort": 3, "lossless": True}  # as UMI has it, but without loss
 _COMMIT_BYTES = 64 << 20  # of rows that `write_all` appends before they are committed
 
 
@@ -50,7 +52,7 @@ class ZarrWriter(Writer):
 
     Raises:
         FormatError: The data is damaged, or no folder.
-        DataError: Chunks are stored in a way that we only read (JPEG-XL, filters, shards).
+        DataError: Chunks are stored in a way that we only read (JPEG-XL with loss, filters, shards).
         LockedError: Another writer is open.
 
     Example:
@@ -126,7 +128,8 @@ class ZarrWriter(Writer):
             spec: Columns and spaces.
             metadata: Attributes of the group. The default is none.
             compressor: None, a name (`"zstd"` and `"lz4"` are Blosc's, with shuffle), or the configuration of a codec.
-                The default is `"zstd"`.
+                `"jpegxl"` stores pictures (uint8, 1 or 3 channels) as JPEG-XL without loss, one a chunk, and other
+                columns as `"zstd"` does; it needs the extra `jpegxl` and Zarr 2. The default is `"zstd"`.
             chunk_rows: Rows of a chunk, for all columns or by column. The default is 256 KiB of rows.
             zarr_format: 2, which Diffusion Policy and UMI read, or 3. The default is 2.
 
@@ -138,7 +141,12 @@ class ZarrWriter(Writer):
         """
         if zarr_format not in (2, 3):
             raise ArgumentError(f"expected zarr_format 2 or 3, got {zarr_format!r}")
-        layout, config = BufferLayout.new(spec), compressor_of(compressor)
+        if compressor == "jpegxl" and zarr_format != 2:
+            raise ArgumentError(
+                "expected zarr_format=2 with compressor='jpegxl', got 3, whose codecs JPEG-XL is not among"
+            )
+        images = compressor == "jpegxl"
+        layout, config = BufferLayout.new(spec), compressor_of("zstd" if images else compressor)
         chunks = _chunk_rows(chunk_rows, spec)
         attributes = _attributes(metadata or {}, layout)
         with atomic_path(path) as folder:
@@ -148,11 +156,14 @@ class ZarrWriter(Writer):
             make = partial(_create, folder, zarr_format=zarr_format)
             for column, stored in layout.columns.items():
                 shape = () if stored.field.ragged else stored.field.shape
+                how: dict[str, Any] = {"compressor": config, "chunk_rows": chunks.get(column)}
+                if images and is_jpegxl_image(stored.field.dtype, shape):
+                    how = {"compressor": _JPEGXL, "chunk_rows": 1}
                 for name in stored.names():
                     if name == stored.ends:
                         make(name, np.dtype(np.int64), ())
                     else:
-                        make(name, stored.field.dtype, shape, compressor=config, chunk_rows=chunks.get(column))
+                        make(name, stored.field.dtype, shape, **how)
             make(f"{EPISODES}.values", np.dtype(np.uint8), (), compressor=config)
             make(f"{EPISODES}.ends", np.dtype(np.int64), ())
             make(ENDS, np.dtype(np.int64), ())
