@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import penstock
+from penstock.cli.main import app
 from penstock.core.spec import Field, Spec
 from penstock.errors import ArgumentError, DataError, FormatError, SpecError
 from penstock.formats.rlds import FORMAT
@@ -30,6 +32,29 @@ def test_a_dataset_is_converted_and_back(tmp_path: Path) -> None:
         assert_same_episode(found[e], data[e])
     info = json.loads((tmp_path / "toy/1.0.0/dataset_info.json").read_text())
     assert (info["name"], info["splits"][0]["shardLengths"]) == ("toy", ["3"])
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_the_alignment_is_decided_by_content_and_shown(tmp_path: Path, filled: bool) -> None:
+    """Without our own file, zeros as the last action say that the last step is an observation alone."""
+    rng = np.random.default_rng(0)
+    rows = 9 if filled else 11
+    columns = {"observations": rng.normal(size=(rows, 2)), "actions": 1 + rng.random(9), "rewards": rng.random(9)}
+    align = {"observations": "step" if filled else "boundary"}
+    data = penstock.from_arrays(columns, lengths=[4, 5], align=align)
+    penstock.convert(data, tmp_path / "toy/1.0.0", format="rlds")
+    (tmp_path / "toy/1.0.0/penstock.json").unlink()
+    found = penstock.open(tmp_path / "toy")
+    last_step = "step" if filled else "observation"
+    assert found.metadata["last_step"] == last_step
+    assert np.diff(found.source.offsets).tolist() == [4, 5]
+    assert found.spec["observations"].align == align["observations"]
+    for episode, expected in zip(found, data, strict=True):
+        for name in columns:
+            np.testing.assert_array_equal(episode.columns[name], expected.columns[name])
+    shown = CliRunner().invoke(app, ["info", str(tmp_path / "toy")])
+    assert shown.exit_code == 0
+    assert f"last_step {last_step}" in " ".join(shown.output.split())
 
 
 def test_images_are_encoded_as_asked(tmp_path: Path) -> None:

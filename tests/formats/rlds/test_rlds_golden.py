@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.core.ragged import Ragged
 from penstock.errors import FormatError
 from penstock.formats.base.format import recognise
 from penstock.formats.rlds import FORMAT
@@ -67,6 +68,35 @@ def test_jpeg_is_what_tensorflow_decodes(split: str) -> None:
     np.testing.assert_array_equal(fast.samples()[rows][wrist], EXPECTED[f"{split}/1/wrist_image"])
     assert fast.source.fingerprint != accurate.source.fingerprint
     assert pickle.loads(pickle.dumps(fast.source)).fingerprint == fast.source.fingerprint
+
+
+LISTS: Any = np.load(GOLDEN / "lists_expected.npz")
+
+
+@pytest.mark.parametrize("config", ["few", "more"])
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_lists_within_steps_are_what_tensorflow_reads(config: str, split: str) -> None:
+    expected = {name.split("/", 2)[2]: LISTS[name] for name in LISTS if name.startswith(f"{config}/{split}/")}
+    data = penstock.open(f"{GOLDEN / 'lists'}:{split}", config=config)
+    assert np.diff(data.source.offsets).tolist() == expected.pop("T").tolist()
+    for name, entry in (("who", "episode_metadata/who"), ("run", "episode_metadata/run")):
+        assert [e.metadata[name] for e in data.source.episodes()] == expected.pop(entry).tolist()
+    is_first, is_last = expected.pop("steps/is_first"), expected["steps/is_last"]
+    np.testing.assert_array_equal(np.flatnonzero(is_first), data.source.offsets[:-1])
+    expected["steps/is_last"] = is_last & ~expected["steps/is_terminal"]  # truncations
+    for column, name in data.metadata["names"].items():
+        parts = [episode.columns[column] for episode in data.source.episodes()]
+        if f"{name}:lengths" in expected:
+            rows = Ragged.concatenate([part for part in parts if isinstance(part, Ragged)])
+            values = expected.pop(f"{name}:values")
+            assert rows.lengths.tolist() == expected.pop(f"{name}:lengths").tolist()
+            assert rows.dtype == values.dtype
+            np.testing.assert_array_equal(rows.values, values, column)
+        else:
+            assert parts[0].dtype == expected[name].dtype
+            np.testing.assert_array_equal(np.concatenate(parts), expected.pop(name), column)
+    assert not expected
+    assert data.metadata["left_out"] == {"steps/words": "several values of this kind in a step"}
 
 
 def test_both_containers_of_the_same_data_are_equal() -> None:
