@@ -97,7 +97,7 @@ def summarise(located: LocatedData, source: Source, lengths: IntArray, returns: 
         "layout": layout(located, source),
         "episodes": len(source),
         "steps": source.steps,
-        "bytes": sum(map(bytes_at, located.paths)),
+        "bytes": _bytes_of(located, source),
         "lengths": spread(lengths),
         "returns": None if returns is None else spread(returns),
         "observation_space": spec["observation_space"],
@@ -144,6 +144,14 @@ def _reward_blocks(source: Source) -> Iterator[tuple[int, FloatArray]]:
         n = min(BLOCK, end - lo)
         selection = Selection(one * 0, one * lo, one * n, one * 0, (1, n))
         yield lo, np.asarray(source.read(["rewards"], selection)["rewards"], np.float64).ravel()
+
+
+def _bytes_of(located: LocatedData, source: Source) -> int:
+    """Bytes of a dataset; of a part that a location names, as `folder:train`, those of the folder."""
+    place = source.location
+    if isinstance(place, Path) and not all(path.exists() for path in located.paths):
+        return bytes_at(place)
+    return sum(map(bytes_at, located.paths))
 
 
 def bytes_at(path: Path) -> int:

@@ -55,6 +55,8 @@ def test_the_alignment_is_decided_by_content_and_shown(tmp_path: Path, filled: b
     shown = CliRunner().invoke(app, ["info", str(tmp_path / "toy")])
     assert shown.exit_code == 0
     assert f"last_step {last_step}" in " ".join(shown.output.split())
+    split = CliRunner().invoke(app, ["info", str(tmp_path / "toy:train"), "--json"])
+    assert json.loads(split.output)["bytes"] > 500
 
 
 def test_images_are_encoded_as_asked(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ class RLDSSource(StateSource[_RLDSState]):
                 **{"jpeg": jpeg, "verify": verify, "cache": cache, "cache_bytes": cache_bytes},
             },
         )
-        folder = self.folder = version_folder(Path(path).absolute(), config, version)
+        folder = self.folder = self.location = version_folder(Path(path).absolute(), config, version)
         info, own = read_info(folder), read_own(folder)
         splits = splits_of(folder, info)
         chosen = chosen_splits(splits, split, folder)
