@@ -1,32 +1,35 @@
 """Frames of videos a second: penstock, the decoder alone, and LeRobot's own loading, on the same files in one run.
 
-    python benchmarks/video.py [--peer PYTHON] [--rounds 2] [--batches 16]
+    python benchmarks/video.py [--peer PYTHON] [--rounds 2] [--cpu] [--batches 16]
 
 First table: random windows of frames of 480 x 640 from files that `VideoWriter` encoded, in batches of 128 frames.
 *Decoder* is PyAV alone, on the same packets of the same groups of pictures, with as many threads: it decodes and
-converts to RGB (`to_ndarray`), and does not look for packets or fill a batch. Claim: penstock takes at most 1.3 times
-as long.
+converts to RGB (`to_ndarray`), and does not look for packets or fill a batch. The table compares the CPU time of all
+threads. Claim: penstock takes at most 1.3 times as much.
 
 Second table, with `--peer`: a dataset of two cameras that LeRobot 0.4.4 writes (AV1, a key frame every 2 frames), and
 random windows of 4 frames of each camera in batches of 32. LeRobot loads with its `delta_timestamps`, by torchcodec and
-by PyAV, in a `DataLoader` with a worker for each core; penstock loads with a `Loader` with a thread for each core. Both
-are timed from the start of an iterator to the last batch, after a first batch that fills caches. LeRobot's frames are
-floats, penstock's bytes. Claim: penstock loads more frames a second. The goal, 3 times as many, is missed: most of the
-CPU time of penstock is the decoder's, which all ways share. *Decoder alone* is PyAV on the packets of the same
-batches of both cameras, with a thread for each core: no loader that decodes each batch by itself is faster. With
+by PyAV, in a `DataLoader` with a worker for each core; penstock loads with a `Loader` with a thread for each core.
+*Drop-in* is `penstock.compat.lerobot` in the same `DataLoader` as LeRobot. Each loads one epoch, after a first batch
+that fills caches. Other work on the machine changes the rates, so the table also has the CPU time of a frame, of all
+threads and worker processes. Frames of LeRobot and of the drop-in are floats, those of penstock bytes. Claim: penstock
+loads at least 3 times as many frames a second. *Decoder alone* is PyAV on the packets of the same batches of both
+cameras, with a thread for each core: no loader that decodes each batch by itself needs less CPU time. With
 `frame_cache_bytes`, decoded frames stay in memory, and a small dataset is decoded once.
 
-Third table, with `--cpu` alone: CPU time of one frame of the same batches, loaded in one thread, which other work on
-the machine hardly changes. *Decoding* is libdav1d on the packets that the wanted frames need, each once, without
-converting them: the part that no loader without a cache can save. The peer needs
-`lerobot==0.4.4`, `torchvision<0.26` (which has the PyAV reader) and, for torchcodec, an FFmpeg that it finds.
+Third table, with `--cpu` alone: CPU time of one frame of the same batches, loaded on one core. *Decoding* is libdav1d
+on the packets that the wanted frames need, each once, without converting them: the part that no loader without a cache
+can save. The peer needs `lerobot==0.4.4`, `torchvision<0.26` (which has the PyAV reader) and, for torchcodec, an FFmpeg
+that it finds.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -41,7 +44,7 @@ import numpy as np
 
 HEIGHT, WIDTH, FPS, WINDOW, BATCH = 480, 640, 30, 4, 32
 EPISODES, STEPS, CAMERAS = 6, 100, ("front", "wrist")
-OURS = {"decoder": "decoder alone", "cached": "penstock, frames in memory"}
+OURS = {"dropin": "penstock, drop-in", "decoder": "decoder alone", "cached": "penstock, frames in memory"}
 KINDS = {"av1_g2": ("libsvtav1", 2, {"preset": "10"}), "h264_g2": ("libx264", 2, {}), "h264_g50": ("libx264", 50, {})}
 
 
@@ -56,14 +59,11 @@ def picture(i: int, seed: int = 0) -> np.ndarray:
     return image
 
 
-def best(work: Callable[[], object], rounds: int) -> float:
-    """Seconds of the fastest round."""
-    times: list[float] = []
-    for _ in range(rounds):
-        begin = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - begin)
-    return min(times)
+def cpu_of(work: Callable[[], object]) -> float:
+    """Seconds of CPU that all threads take."""
+    begin = time.process_time()
+    work()
+    return time.process_time() - begin
 
 
 def decoder_alone(files: Any, numbers: np.ndarray, frames: np.ndarray, threads: int) -> Callable[[], None]:
@@ -129,7 +129,7 @@ def against_the_decoder(folder: Path, rounds: int) -> None:
     from penstock.containers.video import VideoFiles, VideoWriter
     from penstock.flow import cores
 
-    print(f"{'frames/s':10} {'window':>7} {'penstock':>10} {'decoder':>10} {'time of penstock':>17}")
+    print(f"{'CPU ms':10} {'window':>7} {'penstock':>10} {'decoder':>10} {'of the decoder':>17}")
     worst = 0.0
     for kind, (codec, g, options) in KINDS.items():
         paths = [folder / f"{kind}_{number}.mp4" for number in range(3)]
@@ -148,12 +148,12 @@ def against_the_decoder(folder: Path, rounds: int) -> None:
             alone = decoder_alone(files, numbers, frames, cores())
             seconds, bare = np.inf, np.inf
             for _ in range(rounds):
-                seconds = min(seconds, best(lambda: files.read(numbers, frames, places, out), 1))  # noqa: B023
-                bare = min(bare, best(alone, 1))
+                seconds = min(seconds, cpu_of(lambda: files.read(numbers, frames, places, out)))  # noqa: B023
+                bare = min(bare, cpu_of(alone))
             worst = max(worst, seconds / bare)
-            rates = len(frames) / seconds, len(frames) / bare
-            print(f"{kind:10} {window:7} {rates[0]:10,.0f} {rates[1]:10,.0f} {seconds / bare:16.2f}x")
-            figures.record(f"{kind}.window{window}", rates[0], "/s")
+            frame = 1000 * seconds / len(frames), 1000 * bare / len(frames)
+            print(f"{kind:10} {window:7} {frame[0]:10.2f} {frame[1]:10.2f} {seconds / bare:16.2f}x")
+            figures.record(f"{kind}.window{window}", seconds / len(frames), "s")
     figures.record("time_of_decoder", worst, "x")
 
 
@@ -197,20 +197,41 @@ def write(root: Path) -> None:
     data.finalize()
 
 
-def load_with_lerobot(root: Path, backend: str, batches: int) -> float:
-    """Frames a second of LeRobot's loading."""
+def epoch_of(make: Callable[[], Any]) -> tuple[float, float]:
+    """Frames a second, and seconds of CPU for a frame, of all batches of an iterator, after one batch of another."""
+    next(iter(make()))
+    gc.collect()  # worker processes of the first iterator end, so that their time is not counted
+    before, begin = _cpu_seconds(), time.perf_counter()
+    samples = sum(1 for batch in make() for _ in batch["index"])
+    seconds = time.perf_counter() - begin
+    gc.collect()  # worker processes have ended, so that their time is counted
+    frames = samples * WINDOW * len(CAMERAS)
+    return frames / seconds, (_cpu_seconds() - before) / frames
+
+
+def _cpu_seconds() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def load_with_lerobot(root: Path, backend: str) -> tuple[float, float]:
+    """Frames a second, and seconds of CPU for a frame, of a `DataLoader` over LeRobot's dataset or the drop-in."""
     import torch
 
+    if backend == "dropin":
+        from penstock.compat.lerobot import LeRobotDataset as Dataset
+    else:
+        Dataset = lerobot()
     offsets = [i / FPS for i in range(WINDOW)]
     windows = {f"observation.images.{name}": offsets for name in CAMERAS}
-    data = lerobot()("penstock/video", root=root, delta_timestamps=windows, video_backend=backend)
+    chosen = None if backend == "dropin" else backend
+    data = Dataset("penstock/video", root=root, delta_timestamps=windows, video_backend=chosen)
     cores = len(os.sched_getaffinity(0))
-    loader = torch.utils.data.DataLoader(data, BATCH, shuffle=True, num_workers=cores, persistent_workers=False)
-    return rate(lambda: iter(loader), batches)
+    return epoch_of(lambda: iter(torch.utils.data.DataLoader(data, BATCH, shuffle=True, num_workers=cores)))
 
 
-def load_with_penstock(root: Path, batches: int, *, cache_bytes: int = 0) -> float:
-    """Frames a second of penstock's loading. With a cache, one pass over all windows fills it."""
+def load_with_penstock(root: Path, *, cache_bytes: int = 0) -> tuple[float, float]:
+    """Frames a second, and seconds of CPU for a frame, of a `Loader`. With a cache, all frames are in it before."""
     import penstock
 
     data = penstock.open(root, frame_cache_bytes=cache_bytes)
@@ -218,11 +239,11 @@ def load_with_penstock(root: Path, batches: int, *, cache_bytes: int = 0) -> flo
         for episode in data:
             assert len(episode)
     windows = data.windows(WINDOW, pad="repeat").shuffle(seed=0)
-    return rate(lambda: iter(penstock.Loader(windows, batch_size=BATCH)), batches)
+    return epoch_of(lambda: iter(penstock.Loader(windows, batch_size=BATCH)))
 
 
-def decode_alone(root: Path, batches: int) -> float:
-    """Frames a second of the decoder alone, on the frames of the same batches."""
+def decode_alone(root: Path, batches: int) -> tuple[float, float]:
+    """Frames a second, and seconds of CPU for a frame, of the decoder alone, on the frames of the same batches."""
     import penstock
     from penstock.flow import cores
 
@@ -230,30 +251,22 @@ def decode_alone(root: Path, batches: int) -> float:
     cameras = [source.state.arrays[f"observations/images/{name}"] for name in CAMERAS]
     windows = penstock.open(root, columns=["frame_index", "episode_index"]).windows(WINDOW, pad="repeat")
     windows = windows.shuffle(seed=0)
-    seconds = 0.0
+    seconds = used = 0.0
     for number in range(batches):
         batch = windows[number * BATCH : (number + 1) * BATCH]
         rows = (source.offsets[batch["episode_index"]] + batch["frame_index"]).ravel()
         for camera in cameras:
             work = decoder_alone(camera.files, *camera.locate(rows), cores())
             begin = time.perf_counter()
-            work()
+            used += cpu_of(work)
             seconds += time.perf_counter() - begin
-    return batches * BATCH * WINDOW * len(CAMERAS) / seconds
-
-
-def rate(iterator: Callable[[], Any], batches: int) -> float:
-    """Frames a second from the start of an iterator to its last batch, after a first batch of another iterator."""
-    next(iterator())
-    begin = time.perf_counter()
-    each = iterator()
-    for _ in range(batches):
-        next(each)
-    return batches * BATCH * WINDOW * len(CAMERAS) / (time.perf_counter() - begin)
+    frames = batches * BATCH * WINDOW * len(CAMERAS)
+    return frames / seconds, used / frames
 
 
 def cpu_of_loading(root: Path, way: str, batches: int) -> float:
-    """Seconds of CPU for a frame, of loading in one thread, after a first batch."""
+    """Seconds of CPU for a frame, of loading on one core, after a first batch."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     if way == "penstock":
         import penstock
 
@@ -328,7 +341,7 @@ def cpu_against_lerobot(peer: str, folder: Path, rounds: int, batches: int) -> N
             figures.record(f"less_than.{way}", found / seconds["penstock"], "x")
 
 
-def called(python: str, *words: str) -> float | None:
+def called(python: str, *words: str) -> Any:
     """What this script prints last in another process, None if that fails."""
     done = subprocess.run([python, __file__, *words], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -343,20 +356,24 @@ def against_lerobot(peer: str, folder: Path, rounds: int, batches: int) -> None:
     if called(peer, "--write", root) is None:
         raise SystemExit("LeRobot wrote no dataset")
     rates: dict[str, float] = {}
+    cpu: dict[str, float] = {}
     for _ in range(rounds):
         for way in ("penstock", "torchcodec", "pyav", *OURS):
             python = peer if way in ("torchcodec", "pyav") else sys.executable
-            found = called(python, "--load", way, "--root", root, "--batches", str(batches))
-            if found is not None:
-                rates[way] = max(rates.get(way, 0.0), found)
-    print(f"\n{'loading':28} {'frames/s':>10} {'penstock is faster':>20}")
-    for way, found in rates.items():
+            measured = called(python, "--load", way, "--root", root, "--batches", str(batches))
+            if measured is not None:
+                rates[way] = max(rates.get(way, 0.0), measured[0])
+                cpu[way] = min(cpu.get(way, np.inf), measured[1])
+    print(f"\n{'loading':28} {'frames/s':>10} {'penstock is faster':>20} {'CPU of a frame':>16} {'of penstock':>12}")
+    for way, rate in rates.items():
         name = OURS.get(way, way if way == "penstock" else f"LeRobot, {way}")
-        ratio = "" if way == "penstock" else f"{rates['penstock'] / found:18.2f} x"
-        print(f"{name:28} {found:10,.0f} {ratio:>20}")
-        figures.record(f"load.{way}", found, "/s")
+        faster, more = rates["penstock"] / rate, cpu[way] / cpu["penstock"]
+        print(f"{name:28} {rate:10,.0f} {faster:18.2f} x {1000 * cpu[way]:13.2f} ms {more:10.2f} x")
+        figures.record(f"load.{way}", rate, "/s")
+        figures.record(f"cpu.{way}", cpu[way], "s")
         if way != "penstock":
-            figures.record(f"faster_than.{way}", rates["penstock"] / found, "x")
+            figures.record(f"faster_than.{way}", faster, "x")
+            figures.record(f"less_than.{way}", more, "x")
 
 
 def main() -> None:
@@ -378,13 +395,13 @@ def main() -> None:
     elif options.load and options.cpu:
         print(cpu_of_loading(Path(options.root), options.load, options.batches))
     elif options.load == "penstock":
-        print(load_with_penstock(Path(options.root), options.batches))
+        print(json.dumps(load_with_penstock(Path(options.root))))
     elif options.load == "cached":
-        print(load_with_penstock(Path(options.root), options.batches, cache_bytes=2 << 30))
+        print(json.dumps(load_with_penstock(Path(options.root), cache_bytes=2 << 30)))
     elif options.load == "decoder":
-        print(decode_alone(Path(options.root), options.batches))
+        print(json.dumps(decode_alone(Path(options.root), options.batches)))
     elif options.load:
-        print(load_with_lerobot(Path(options.root), options.load, options.batches))
+        print(json.dumps(load_with_lerobot(Path(options.root), options.load)))
     else:
         with tempfile.TemporaryDirectory() as folder:
             os.environ["PENSTOCK_CACHE"] = str(Path(folder) / "cache")

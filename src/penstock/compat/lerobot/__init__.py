@@ -7,5 +7,6 @@ honoured are refused by name. `docs/compat/lerobot.md` lists what is mirrored an
 from penstock.compat.lerobot.dataset import LeRobotDataset
 from penstock.compat.lerobot.metadata import LeRobotDatasetMetadata
 from penstock.compat.lerobot.multi import MultiLeRobotDataset
+from penstock.compat.lerobot.streaming import StreamingLeRobotDataset
 
-__all__ = ["LeRobotDataset", "LeRobotDatasetMetadata", "MultiLeRobotDataset"]
+__all__ = ["LeRobotDataset", "LeRobotDatasetMetadata", "MultiLeRobotDataset", "StreamingLeRobotDataset"]

@@ -10,7 +10,6 @@ from penstock.formats.lerobot.info import INFO
 
 HOME = "HF_LEROBOT_HOME"
 NOT_DOWNLOADED = "nothing is downloaded; fetch the wanted revision into root before"
-FRAMES_IN_MEMORY = "frames stay in memory until save_episode, so there is no image writer"
 
 
 def only(name: str, value: object, known: object, why: str) -> None:
@@ -26,7 +25,7 @@ def only(name: str, value: object, known: object, why: str) -> None:
         ArgumentError: The value is another one.
 
     Example:
-        >>> only("batch_encoding_size", 1, 1, "each episode is encoded when it is saved")
+        >>> only("revision", None, None, "nothing is downloaded")
     """
     if value != known:
         raise ArgumentError(f"expected {name}={known!r}, got {value!r}: {why}")

@@ -1,8 +1,7 @@
 """`LeRobotDataset`: items of frames as LeRobot returns them, and recording.
 
-Reading is a plan of `delta_timestamps` over the opened dataset; this module only gives its columns LeRobot's names and
-tensors. Floats are float32 and integers int64, because LeRobot makes tensors of Python numbers. Recording keeps the
-frames of one episode in memory; `save_episode` hands them to the writer of the format, from which on they last.
+Reading is a plan of `delta_timestamps` over the opened dataset (`reading`). Recording keeps the frames of one episode
+in memory; `save_episode` hands them to the writer of the format, from which on they last.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from penstock.compat.lerobot.arguments import FRAMES_IN_MEMORY, NOT_DOWNLOADED, only
+from penstock.compat.lerobot.arguments import NOT_DOWNLOADED, only
+from penstock.compat.lerobot.frame_table import FrameTable
 from penstock.compat.lerobot.frames import TASK, checked_frame
+from penstock.compat.lerobot.hub import refuse_to_pull, refuse_to_push
 from penstock.compat.lerobot.metadata import LeRobotDatasetMetadata
+from penstock.compat.lerobot.reading import Frames, items_of, open_frames
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
-from penstock.data.dataset import EpisodeDataset
-from penstock.data.map_dataset import MapDataset
 from penstock.errors import ArgumentError, DataError, require
 from penstock.formats.lerobot.creation import features_spec
-from penstock.formats.lerobot.info import CAMERAS, Feature
-from penstock.formats.lerobot.source import LeRobotSource
+from penstock.formats.lerobot.recording import CameraStream
 from penstock.formats.lerobot.writer import LeRobotWriter
 
 if TYPE_CHECKING:
@@ -53,7 +52,13 @@ class LeRobotDataset(_Dataset):
         force_cache_sync: Must be False, because nothing is downloaded.
         download_videos: Nothing is downloaded either way. The default is True.
         video_backend: None or `"pyav"`, which decodes video here.
-        batch_encoding_size: Must be 1: each episode is encoded when it is saved.
+        batch_encoding_size: Without effect: each episode is encoded when it is saved, or before.
+        vcodec: Encoder of episodes that are recorded: `"libsvtav1"`, `"auto"`, which is the same, `"h264"` or `"hevc"`.
+            A dataset with video has one encoder. The default is `"libsvtav1"`: the encoder of the dataset.
+        streaming_encoding: Whether frames are encoded while they are added, so that saving an episode waits for the
+            last frames only. The default is False.
+        encoder_queue_maxsize: Without effect: frames that wait have at most 64 MiB for each camera.
+        encoder_threads: Without effect: an encoder chooses its threads.
 
     Raises:
         FileNotFoundError: There is no dataset at the place.
@@ -75,11 +80,14 @@ class LeRobotDataset(_Dataset):
         download_videos: bool = True,
         video_backend: str | None = None,
         batch_encoding_size: int = 1,
+        vcodec: str = "libsvtav1",
+        streaming_encoding: bool = False,
+        encoder_queue_maxsize: int = 30,
+        encoder_threads: int | None = None,
     ) -> None:
         super().__init__()
         only("revision", revision, None, NOT_DOWNLOADED)
         only("force_cache_sync", force_cache_sync, False, NOT_DOWNLOADED)
-        only("batch_encoding_size", batch_encoding_size, 1, "each episode is encoded when it is saved")
         if video_backend not in _BACKENDS:
             raise ArgumentError(f"expected video_backend None or 'pyav', got {video_backend!r}")
         self.meta = LeRobotDatasetMetadata(repo_id, root)
@@ -91,9 +99,14 @@ class LeRobotDataset(_Dataset):
         self.delta_timestamps = delta_timestamps
         self.tolerance_s = tolerance_s
         self.video_backend = video_backend
+        self.batch_encoding_size = batch_encoding_size
+        self.vcodec = vcodec
+        self.meta.require_encoder(vcodec)
+        self._streaming_encoding = streaming_encoding
+        self._cameras: CameraStream | None = None  # encodes the frames of `episode_buffer`
         self.episode_buffer: dict[str, Any] | None = None
         self._writer: LeRobotWriter | None = None
-        self._opened: tuple[EpisodeDataset, MapDataset] | None = None
+        self._opened: Frames | None = None
         self._open()  # so that wrong arguments are known at once
 
     @classmethod
@@ -111,6 +124,10 @@ class LeRobotDataset(_Dataset):
         video_backend: str | None = None,
         batch_encoding_size: int = 1,
         vcodec: str = "libsvtav1",
+        metadata_buffer_size: int = 10,
+        streaming_encoding: bool = False,
+        encoder_queue_maxsize: int = 30,
+        encoder_threads: int | None = None,
     ) -> Self:
         """Create a dataset to record.
 
@@ -122,32 +139,41 @@ class LeRobotDataset(_Dataset):
             robot_type: Name of the robot. The default is None.
             use_videos: Whether features may be video. The default is True.
             tolerance_s: As for reading.
-            image_writer_processes: Must be 0, because frames stay in memory until the episode is saved.
-            image_writer_threads: Must be 0.
+            image_writer_processes: Without effect: frames stay in memory until the episode is saved.
+            image_writer_threads: Without effect, as `image_writer_processes`.
             video_backend: As for reading.
-            batch_encoding_size: Must be 1.
-            vcodec: `"libsvtav1"`, `"h264"` or `"hevc"`. The default is `"libsvtav1"`.
+            batch_encoding_size: Without effect: each episode is encoded when it is saved, or before.
+            vcodec: `"libsvtav1"`, `"auto"`, which is the same, `"h264"` or `"hevc"`. The default is `"libsvtav1"`.
+            metadata_buffer_size: Without effect: metadata are written when the dataset is finalised.
+            streaming_encoding: Whether frames are encoded while they are added. The default is False.
+            encoder_queue_maxsize: Without effect, as for reading.
+            encoder_threads: Without effect, as for reading.
 
         Raises:
             FileExistsError: The folder exists.
             SpecError: A feature cannot be stored.
             ArgumentError: An argument cannot be honoured.
         """
-        only("image_writer_processes", image_writer_processes, 0, FRAMES_IN_MEMORY)
-        only("image_writer_threads", image_writer_threads, 0, FRAMES_IN_MEMORY)
-        only("batch_encoding_size", batch_encoding_size, 1, "each episode is encoded when it is saved")
         if video_backend not in _BACKENDS:
             raise ArgumentError(f"expected video_backend None or 'pyav', got {video_backend!r}")
         LeRobotDatasetMetadata.create(
             repo_id, fps, features, robot_type=robot_type, root=root, use_videos=use_videos, vcodec=vcodec
         )
-        dataset = cls(repo_id, root, tolerance_s=tolerance_s, video_backend=video_backend)
+        dataset = cls(
+            repo_id,
+            root,
+            tolerance_s=tolerance_s,
+            video_backend=video_backend,
+            batch_encoding_size=batch_encoding_size,
+            vcodec=vcodec if use_videos else "libsvtav1",
+            streaming_encoding=streaming_encoding,
+        )
         dataset.episode_buffer = dataset.create_episode_buffer()
         return dataset
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies read. The writer and unsaved frames stay with the original."""
-        return {**self.__dict__, "_writer": None, "episode_buffer": None}
+        return {**self.__dict__, "_writer": None, "_cameras": None, "episode_buffer": None}
 
     def __len__(self) -> int:
         return self.num_frames
@@ -169,68 +195,106 @@ class LeRobotDataset(_Dataset):
         Args:
             indices: Numbers of frames.
         """
-        columns = self._open()[1][[operator.index(i) for i in indices]].flat
-        features = {name: each for name, each in self.meta.stored.features.items() if each.path in columns}
-        ordered = sorted(features, key=lambda name: features[name].dtype != "video")  # LeRobot has video first
-        by_feature = {name: self._values(features[name], columns[features[name].path]) for name in ordered}
-        for name in self.delta_timestamps or {}:
-            mask = columns[f"{features[name].path}_mask"]
-            by_feature[f"{name}_is_pad"] = torch.as_tensor(~np.asarray(mask))
-        texts = columns.get(TASK)
-        if isinstance(texts, Ragged):
-            by_feature[TASK] = texts.strings()
-        if (subtasks := self.meta.subtasks) is not None and "subtask_index" in by_feature:
-            by_feature["subtask"] = [subtasks[int(number)] for number in by_feature["subtask_index"]]
-        items = [{name: values[i] for name, values in by_feature.items()} for i in range(len(indices))]
-        if self.image_transforms is not None:
-            for item in items:
-                for name in self.meta.camera_keys:
-                    item[name] = self.image_transforms(item[name])
-        return items
+        batch = self._open().samples[[operator.index(i) for i in indices]]
+        return items_of(batch, self.meta, self.delta_timestamps, self.image_transforms)
 
-    def _values(self, feature: Feature, rows: Array) -> Any:
-        """Return the values of a feature: tensors, or a list of text."""
-        if isinstance(rows, Ragged):
-            return rows.strings()
-        if feature.shape == (1,):
-            rows = rows[..., 0]
-        if feature.dtype == "video" and len((self.delta_timestamps or {}).get(feature.name, ())) == 1:
-            rows = rows[:, 0]  # LeRobot has no axis of one frame of a video, and one of a single image
-        if feature.dtype in CAMERAS:
-            return torch.as_tensor(rows).movedim(-1, -3).contiguous().float().div(255)
-        if rows.dtype.kind == "f":
-            return torch.as_tensor(rows.astype(np.float32, copy=False))
-        return torch.as_tensor(rows if rows.dtype == np.bool_ else rows.astype(np.int64, copy=False))
-
-    def _open(self) -> tuple[EpisodeDataset, MapDataset]:
+    def _open(self) -> Frames:
         """Return the chosen episodes, and the items. Opens the dataset, again after episodes were saved."""
         if self._opened is None:
-            source = LeRobotSource(self.root, tolerance_s=self.tolerance_s)
-            data = EpisodeDataset(source)
-            if self.episodes is not None:
-                numbers = {entry.index: number for number, entry in enumerate(source.state.episodes)}
-                if unknown := [index for index in self.episodes if index not in numbers]:
-                    raise ArgumentError(f"no episodes {unknown}; there are {len(numbers)} that can be read")
-                data = data.take(sorted({numbers[index] for index in self.episodes}))
-            times = self.delta_timestamps or {}
-            readable = {name for name, each in source.state.info.features.items() if each.path in data.spec}
-            if unknown := [name for name in times if name not in readable]:
-                raise ArgumentError(f"no features {unknown} for delta_timestamps; there are {sorted(readable)}")
-            if texts := [name for name in times if source.state.info.features[name].dtype == "string"]:
-                raise ArgumentError(f"expected numbers or cameras for delta_timestamps, got text: {texts}")
-            items = data.delta_timestamps(times, tolerance=self.tolerance_s) if times else data.samples()
-            self._opened = data, items
+            self._opened = open_frames(self.meta, self.episodes, self.delta_timestamps, self.tolerance_s)
         return self._opened
+
+    @property
+    def hf_dataset(self) -> FrameTable:
+        """Table of the frames of the chosen episodes, without video; LeRobot has a `datasets.Dataset` here."""
+        episodes = self._open().episodes
+        stored = self.meta.stored.features
+        features = {name: each for name, each in stored.items() if each.path in episodes.spec and each.dtype != "video"}
+        return FrameTable(episodes.samples(), features)
+
+    @property
+    def hf_features(self) -> dict[str, dict[str, Any]]:
+        """Features of `hf_dataset`: `dtype` and `shape` by name, where LeRobot has `datasets.Features`."""
+        return self.hf_dataset.features
+
+    def load_hf_dataset(self) -> FrameTable:
+        """Return `hf_dataset`."""
+        return self.hf_dataset
+
+    def get_episodes_file_paths(self) -> list[Path]:
+        """Return the data and video files of the chosen episodes, below the folder of the dataset."""
+        episodes = range(self.meta.total_episodes) if self.episodes is None else self.episodes
+        data = [self.meta.get_data_file_path(episode) for episode in episodes]
+        videos = [self.meta.get_video_file_path(each, name) for name in self.meta.video_keys for each in episodes]
+        return list(dict.fromkeys(data + videos))
+
+    def push_to_hub(
+        self,
+        branch: str | None = None,
+        tags: Sequence[str] | None = None,
+        license: str | None = "apache-2.0",
+        tag_version: bool = True,
+        push_videos: bool = True,
+        private: bool = False,
+        allow_patterns: Sequence[str] | str | None = None,
+        upload_large_folder: bool = False,
+        **card_kwargs: Any,
+    ) -> None:
+        """Refuse to upload. The error names the command of the Hub's tools that does.
+
+        Args:
+            branch: Not used.
+            tags: Not used.
+            license: Not used.
+            tag_version: Not used.
+            push_videos: Not used.
+            private: Not used.
+            allow_patterns: Not used.
+            upload_large_folder: Not used.
+            card_kwargs: Not used.
+
+        Raises:
+            ArgumentError: Always.
+        """
+        refuse_to_push(self.repo_id, self.root)
+
+    def pull_from_repo(
+        self,
+        allow_patterns: Sequence[str] | str | None = None,
+        ignore_patterns: Sequence[str] | str | None = None,
+    ) -> None:
+        """Refuse to download. The error names the command of the Hub's tools that does.
+
+        Args:
+            allow_patterns: Files to fetch.
+            ignore_patterns: Files that are not fetched.
+
+        Raises:
+            ArgumentError: Always.
+        """
+        refuse_to_pull(self.repo_id, self.root, allow_patterns, ignore_patterns)
+
+    def download(self, download_videos: bool = True) -> None:
+        """Refuse to download. The error names the command of the Hub's tools that does.
+
+        Args:
+            download_videos: Whether videos are fetched, too.
+
+        Raises:
+            ArgumentError: Always.
+        """
+        chosen = None if self.episodes is None else [str(path) for path in self.get_episodes_file_paths()]
+        refuse_to_pull(self.repo_id, self.root, chosen, None if download_videos else "videos/*")
 
     @property
     def num_frames(self) -> int:
         """Number of frames in the chosen episodes."""
-        return len(self._open()[1])
+        return len(self._open().samples)
 
     @property
     def num_episodes(self) -> int:
         """Number of chosen episodes."""
-        return len(self._open()[0])
+        return len(self._open().episodes)
 
     @property
     def fps(self) -> float:
@@ -275,16 +339,27 @@ class LeRobotDataset(_Dataset):
         buffer = self.episode_buffer
         for name, value in values.items():
             buffer[name].append(value)
+        self._encode(values)
         buffer["frame_index"].append(buffer["size"])
         buffer["timestamp"].append(buffer["size"] / self.fps)
         buffer["size"] += 1
 
-    def save_episode(self, episode_data: Mapping[str, Any] | None = None) -> None:
+    def _encode(self, values: Mapping[str, Any]) -> None:
+        """Encode the pictures of a frame while the episode goes on, if `streaming_encoding` says so."""
+        paths = {name: self.meta.stored.features[name].path for name in self.meta.video_keys}
+        if not self._streaming_encoding or not paths:
+            return
+        if self._cameras is None:
+            self._cameras = CameraStream(self.root, list(paths.values()), self.fps, self.meta.encoder_settings)
+        self._cameras.append({path: values[name] for name, path in paths.items()})
+
+    def save_episode(self, episode_data: Mapping[str, Any] | None = None, parallel_encoding: bool = True) -> None:
         """Save the episode. From then on it lasts, and can be read.
 
         Args:
             episode_data: A buffer with frames, as `create_episode_buffer` has them. The default is None: the frames
                 that were added.
+            parallel_encoding: Without effect: cameras are encoded at the same time.
 
         Raises:
             DataError: There are no frames, or `episode_index` is not the next one.
@@ -303,14 +378,22 @@ class LeRobotDataset(_Dataset):
             if feature.path in spec and name != TASK:
                 rows = buffer[name]
                 columns[feature.path] = Ragged.from_strings(rows) if feature.dtype == "string" else np.stack(rows)
-        self._writer.write(Episode(spec, columns, len(self._writer), {}))
+        encoded = self._cameras.finish() if self._cameras is not None and episode_data is None else None
+        self._writer.write(Episode(spec, columns, len(self._writer), {}), videos=encoded)
         self.meta.reload()
         self._opened = None
         if episode_data is None:
-            self.episode_buffer = self.create_episode_buffer()
+            self.clear_episode_buffer()
 
-    def clear_episode_buffer(self) -> None:
-        """Drop the frames that were added since the last saved episode."""
+    def clear_episode_buffer(self, delete_images: bool = True) -> None:
+        """Drop the frames that were added since the last saved episode.
+
+        Args:
+            delete_images: Without effect: there are no files of pictures.
+        """
+        if self._cameras is not None:
+            self._cameras.discard()
+            self._cameras = None
         self.episode_buffer = self.create_episode_buffer()
 
     def finalize(self) -> None:
@@ -321,15 +404,13 @@ class LeRobotDataset(_Dataset):
             self.meta.reload()
             self._opened = None
 
-    def start_image_writer(self, num_processes: int = 0, num_threads: int = 0) -> None:
-        """Refuse threads and processes, because there is no image writer.
+    def start_image_writer(self, num_processes: int = 0, num_threads: int = 4) -> None:
+        """Do nothing: frames stay in memory until `save_episode`, so there is no image writer.
 
         Args:
-            num_processes: Must be 0.
-            num_threads: Must be 0.
+            num_processes: Without effect.
+            num_threads: Without effect.
         """
-        only("num_processes", num_processes, 0, FRAMES_IN_MEMORY)
-        only("num_threads", num_threads, 0, FRAMES_IN_MEMORY)
 
     def stop_image_writer(self) -> None:
         """Do nothing: no image writer runs."""

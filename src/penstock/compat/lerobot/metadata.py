@@ -10,9 +10,12 @@ from typing import Any, Self
 import numpy as np
 
 from penstock.compat.lerobot.arguments import NOT_DOWNLOADED, existing_root, only, root_of
+from penstock.compat.lerobot.hub import refuse_to_pull
 from penstock.core.arrays import AnyArray
+from penstock.core.narrowing import is_dict
 from penstock.errors import ArgumentError
 from penstock.formats.lerobot.creation import CHUNKS_SIZE, DATA_MB, VIDEO_MB, WriteOptions, create_features
+from penstock.formats.lerobot.encoders import EncoderSettings
 from penstock.formats.lerobot.episodes import (
     EpisodeEntry,
     read_entries,
@@ -21,15 +24,16 @@ from penstock.formats.lerobot.episodes import (
     read_tasks,
     stored_rows,
 )
-from penstock.formats.lerobot.info import CAMERAS, STATS, Info, read_info, read_json
+from penstock.formats.lerobot.info import CAMERAS, INTERNAL, STATS, Info, read_info, read_json
+from penstock.formats.lerobot.joining import video_info
 from penstock.formats.lerobot.pending import PendingEpisode, read_pending
 from penstock.formats.lerobot.stats import merged
 from penstock.formats.lerobot.writer import change_sizes
 
 Statistics = dict[str, dict[str, AnyArray]]
 
-VIDEO_CODECS = {"libsvtav1": "libsvtav1", "h264": "libx264", "hevc": "libx265"}  # names of encoders in PyAV
-_BUFFERED = 10  # rows of metadata that LeRobot buffers
+VIDEO_CODECS = {"libsvtav1": "libsvtav1", "auto": "libsvtav1", "h264": "libx264", "hevc": "libx265"}
+"""Names of encoders in PyAV."""
 
 
 class EpisodeRows:
@@ -74,7 +78,7 @@ class LeRobotDatasetMetadata:
         root: Folder of the dataset. The default is None: `repo_id` in `HF_LEROBOT_HOME`.
         revision: Must be None, because nothing is downloaded.
         force_cache_sync: Must be False, because nothing is downloaded.
-        metadata_buffer_size: Must be 10: rows are written when the dataset is finalised.
+        metadata_buffer_size: Without effect: rows are written when the dataset is finalised.
 
     Raises:
         FileNotFoundError: There is no dataset at the place.
@@ -88,11 +92,10 @@ class LeRobotDatasetMetadata:
         root: str | Path | None = None,
         revision: str | None = None,
         force_cache_sync: bool = False,
-        metadata_buffer_size: int = _BUFFERED,
+        metadata_buffer_size: int = 10,
     ) -> None:
         only("revision", revision, None, NOT_DOWNLOADED)
         only("force_cache_sync", force_cache_sync, False, NOT_DOWNLOADED)
-        _only_buffer(metadata_buffer_size)
         self.repo_id = repo_id
         self.revision = revision
         self.root = existing_root(repo_id, root)
@@ -107,7 +110,7 @@ class LeRobotDatasetMetadata:
         robot_type: str | None = None,
         root: str | Path | None = None,
         use_videos: bool = True,
-        metadata_buffer_size: int = _BUFFERED,
+        metadata_buffer_size: int = 10,
         chunks_size: int | None = None,
         data_files_size_in_mb: int | None = None,
         video_files_size_in_mb: int | None = None,
@@ -120,22 +123,79 @@ class LeRobotDatasetMetadata:
             SpecError: A feature cannot be stored.
             ArgumentError: An argument cannot be honoured.
         """
-        _only_buffer(metadata_buffer_size)
-        if vcodec not in VIDEO_CODECS:
-            raise ArgumentError(f"expected vcodec among {list(VIDEO_CODECS)}, got {vcodec!r}")
+        encoder = _encoder(vcodec)
         if not use_videos:
             only("vcodec", vcodec, "libsvtav1", "without videos nothing is encoded")
         options = WriteOptions(
             fps=fps,
             robot_type=robot_type,
             cameras="video" if use_videos else "image",
-            codec=VIDEO_CODECS[vcodec],
+            codec=encoder,
             chunks_size=CHUNKS_SIZE if chunks_size is None else chunks_size,
             data_files_size_in_mb=DATA_MB if data_files_size_in_mb is None else data_files_size_in_mb,
             video_files_size_in_mb=VIDEO_MB if video_files_size_in_mb is None else video_files_size_in_mb,
         )
         create_features(root_of(repo_id, root), features, options, videos=use_videos)
         return cls(repo_id, root)
+
+    def load_metadata(self) -> None:
+        """Read the metadata again."""
+        self.reload()
+
+    def pull_from_repo(
+        self,
+        allow_patterns: Sequence[str] | str | None = None,
+        ignore_patterns: Sequence[str] | str | None = None,
+    ) -> None:
+        """Refuse to download. The error names the command of the Hub's tools that does.
+
+        Args:
+            allow_patterns: Files to fetch.
+            ignore_patterns: Files that are not fetched.
+
+        Raises:
+            ArgumentError: Always.
+        """
+        refuse_to_pull(self.repo_id, self.root, allow_patterns, ignore_patterns)
+
+    @property
+    def url_root(self) -> str:
+        """URL of the dataset on the Hub, which `penstock.open` reads."""
+        return f"hf://datasets/{self.repo_id}"
+
+    @property
+    def encoder_settings(self) -> EncoderSettings:
+        """Settings of the encoders of cameras."""
+        own = self.stored.entries.get(INTERNAL)
+        return EncoderSettings.of(own if is_dict(own) else {})
+
+    def require_encoder(self, vcodec: str) -> None:
+        """Check the encoder for episodes to record.
+
+        Args:
+            vcodec: Name of an encoder.
+
+        Raises:
+            ArgumentError: There is no such encoder, or the dataset has video of another one.
+        """
+        encoder, own = _encoder(vcodec), self.encoder_settings.codec
+        if vcodec != "libsvtav1" and self.video_keys and encoder != own:
+            raise ArgumentError(f"expected the encoder {own!r} of the dataset, got vcodec={vcodec!r}; leave it out")
+
+    def update_video_info(self, video_key: str | None = None) -> None:
+        """Note the encoding of cameras in `features`, where it is missing; `finalize` stores it in the dataset.
+
+        Args:
+            video_key: Name of a camera. The default is None: all.
+
+        Raises:
+            ArgumentError: There is no such camera in video.
+        """
+        if video_key is not None and video_key not in self.video_keys:
+            raise ArgumentError(f"no camera {video_key!r} in video; there are {self.video_keys}")
+        for name in self.video_keys if video_key is None else [video_key]:
+            if not self.features[name].get("info"):
+                self.features[name]["info"] = video_info(self._entry(0).videos[name].file, self.fps)
 
     def reload(self) -> None:
         """Read the metadata again, because episodes were saved."""
@@ -352,8 +412,11 @@ class LeRobotDatasetMetadata:
         )
 
 
-def _only_buffer(size: int) -> None:
-    only("metadata_buffer_size", size, _BUFFERED, "rows of metadata are written when the dataset is finalised")
+def _encoder(vcodec: str) -> str:
+    """Return the encoder of PyAV."""
+    if vcodec not in VIDEO_CODECS:
+        raise ArgumentError(f"expected vcodec among {list(VIDEO_CODECS)}, got {vcodec!r}")
+    return VIDEO_CODECS[vcodec]
 
 
 def _arrays(figures: Mapping[str, Any]) -> dict[str, AnyArray]:

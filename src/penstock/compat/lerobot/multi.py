@@ -153,6 +153,21 @@ class MultiLeRobotDataset(_Dataset):
         """Names of the common cameras."""
         return [name for name, each in self.features.items() if each["dtype"] in CAMERAS]
 
+    @property
+    def video(self) -> bool:
+        """Whether a common camera is stored as video."""
+        return bool(self.video_frame_keys)
+
+    @property
+    def video_frame_keys(self) -> list[str]:
+        """Names of the common cameras that are stored as video."""
+        return [name for name, each in self.features.items() if each["dtype"] == "video"]
+
+    @property
+    def tolerance_s(self) -> float:
+        """Seconds between two frames of the first dataset less 1e-4, as in LeRobot; `tolerances_s` are used."""
+        return 1 / self.fps - 1e-4
+
     @cached_property
     def stats(self) -> Statistics:
         """Figures of all datasets together by feature, weighted by their frames."""
