@@ -173,3 +173,11 @@ def test_packets_are_those_of_the_file(videos: dict[str, Path]) -> None:
         raw = [bytes(packet) for packet in packets]
     rows = files.packets([0, 0], [3, 17])
     assert [row.tobytes() for row in rows] == [raw[3], raw[17]]
+
+
+def test_an_old_pyav_is_named(videos: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    import av
+
+    monkeypatch.setattr(av, "__version__", "15.1.0")  # the newest one that lerobot 0.4.4 accepts
+    with pytest.raises(MissingExtraError, match=r"PyAV 17 or newer for video, got 15\.1\.0"):
+        VideoFiles([videos["h264.mp4"]])

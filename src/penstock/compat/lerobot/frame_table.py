@@ -219,7 +219,9 @@ class _LazyRow(Mapping[str, Any]):
     """One row of a table, whose columns are read when they are asked for: numbers for all rows at once."""
 
     def __init__(self, table: FrameTable, number: int, cached: dict[str, Any]) -> None:
-        self._table, self._number, self._cached = table, number, cached
+        self._table = table
+        self._number = number
+        self._cached = cached
 
     def __getitem__(self, name: str) -> Any:
         if name in self._table.features and self._table.features[name]["dtype"] in CAMERAS:

@@ -1,4 +1,4 @@
-"""`StreamingLeRobotDataset`: items of a dataset one after the other, in a shuffled order, from disk or behind a URL."""
+"""`StreamingLeRobotDataset`: items of a dataset in a shuffled order, from disk or behind a URL."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BATCH = 32  # items that are loaded at a time
 class StreamingLeRobotDataset(_Iterable):
     """Items of a LeRobot dataset of version 2.0, 2.1 or 3.0, each once an epoch, loaded ahead by threads.
 
-    Blocks of frames that are next to each other are shuffled, and then the frames of as many blocks as `buffer_size`
+    Blocks of frames that are next to each other are shuffled, and then the frames of the blocks that `buffer_size`
     holds. So each part of a file is read once. In a `DataLoader`, worker processes share the items of an epoch.
 
     Args:

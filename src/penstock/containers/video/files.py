@@ -26,7 +26,7 @@ import numpy as np
 
 from penstock.containers.cache import Cache
 from penstock.containers.video.decoders import POOL, Decoder
-from penstock.containers.video.index import EXTRA, FileIdentity, PacketIndex, demuxer, open_video, packet_index
+from penstock.containers.video.index import EXTRA, FileIdentity, PacketIndex, demuxer, open_video, packet_index, pyav
 from penstock.containers.video.runs import PacketRun, WantedFrames, divided
 from penstock.containers.video.torchcodec import TorchcodecDecoder, torchcodec_decoders
 from penstock.core.arrays import AnyArray, ByteArray, IntArray
@@ -102,7 +102,7 @@ class VideoFiles:
     ) -> None:
         if not paths:
             raise ArgumentError("expected at least one video file, got none")
-        require("av", EXTRA)
+        pyav()
         if layout not in ("hwc", "chw"):
             raise ArgumentError(f"expected layout 'hwc' or 'chw', got {layout!r}")
         if size is not None and (len(size) != 2 or min(size) < 1):

@@ -36,13 +36,14 @@ import numpy as np
 
 from penstock.containers.video.boxes import check_boxes
 from penstock.core.arrays import AnyArray, IntArray
-from penstock.errors import FormatError, UnsafeDataError, require
+from penstock.errors import FormatError, MissingExtraError, UnsafeDataError, require
 from penstock.files.arrays import read_arrays, write_arrays
 from penstock.files.descriptors import open_regular
 from penstock.files.remote import open_file, read_at, remote_file
 from penstock.files.user_cache import make_room, user_cache
 
 EXTRA = "video"
+LEAST_PYAV = 17
 SIDE = 1 << 13  # most pixels of a side of a frame
 MAGIC = b"penstock video index 2\n"
 CACHE_BYTES = 1 << 30  # of the indexes of all files together
@@ -209,6 +210,21 @@ def packet_index(path: Path, stream: int = 0, *, keep: bool = True) -> PacketInd
         return _index(identity, header, arrays)
 
 
+def pyav() -> Any:
+    """Return PyAV.
+
+    Raises:
+        MissingExtraError: It is not installed, or too old: version 17 tells of parameters that change in a stream, and
+            converts colours in the calling thread.
+    """
+    av = require("av", EXTRA)
+    if int(av.__version__.split(".")[0]) < LEAST_PYAV:
+        raise MissingExtraError(
+            f"expected PyAV {LEAST_PYAV} or newer for video, got {av.__version__}; run pip install 'penstock[video]'"
+        )
+    return av
+
+
 def open_video(path: Path) -> IO[bytes]:
     """Open a regular file. A remote file fetches what is read through the object.
 
@@ -225,7 +241,7 @@ def open_video(path: Path) -> IO[bytes]:
 @contextmanager
 def demuxer(file: IO[bytes], path: Path, stream: int) -> Generator[tuple[Any, Any]]:
     """Open the container in a file, and one of its video streams. Errors of PyAV become `FormatError`."""
-    av = require("av", EXTRA)
+    av = pyav()
     try:
         # The demuxer is named, and reads an open file: FFmpeg gets no address or playlist to follow.
         with av.open(file, format=_container(file, path), metadata_errors="replace") as container:
