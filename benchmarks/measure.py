@@ -55,6 +55,7 @@ COMMANDS = (
     Command("gather", "gather.py"),
     Command("plan", "plan.py"),
     Command("remote", "remote.py"),
+    Command("simulation", "simulation.py --latency 0.05 --bandwidth 50 --step 0.1"),
     Command("check", "check.py"),
     Command("goals", "goals.py"),
     Command("derived", "derived.py"),

@@ -38,17 +38,17 @@ STEPS = 250  # of an episode
 
 def serve(folder: str, latency: float, bandwidth: float, pipe: Connection) -> None:
     """Serve the files below a folder; every answer waits, and all together have `bandwidth` bytes a second."""
-    fetched, free = 0, 0.0  # bytes, and when the line is free
+    fetched, requests, free = 0, 0, 0.0  # bytes, their requests, and when the line is free
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal fetched, free
+        nonlocal fetched, requests, free
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 await asyncio.sleep(latency)
                 method, target = head.split(" ", 2)[:2]
-                if target == "/fetched":
-                    body = str(fetched).encode()
+                if target in ("/fetched", "/requests"):
+                    body = str(fetched if target == "/fetched" else requests).encode()
                     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
                     continue
                 place = Path(folder) / unquote(target).lstrip("/")
@@ -69,6 +69,7 @@ def serve(folder: str, latency: float, bandwidth: float, pipe: Connection) -> No
                         file.seek(begin)
                         body = file.read(end - begin)
                     fetched += len(body)
+                    requests += 1
                     free = max(free, time.monotonic()) + len(body) / bandwidth
                     await asyncio.sleep(free - time.monotonic())
                 status = "206 Partial Content" if told else "200 OK"

@@ -254,21 +254,34 @@ def _own_requests(cached: CachedObject, absent: IntArray, *, ahead: bool = False
     own = absent[~cached.fetching[absent]]
     if len(own) == 0:
         return []
-    own = _with_regions(own, cached, SOON, SOON) if ahead else _with_regions(own, cached, REGION, 3)
+    size, part = (SOON, SOON) if ahead else (REGION, 3)
+    own = with_regions(own, cached.blocks, size, part, cached.missing)
     requests = requests_of(own, GAPS * len(own), cached.missing)
     for lo, hi in requests:
         cached.fetching[lo:hi] = True
     return requests
 
 
-def _with_regions(blocks: IntArray, cached: CachedObject, size: int, part: int) -> IntArray:
-    """Add the blocks of regions of `size` blocks of which one `part`-th is wanted, without blocks that are present
-    or under way."""
+def with_regions(
+    blocks: IntArray, count: int, size: int, part: int, missing: Callable[[IntArray], BoolArray] | None = None
+) -> IntArray:
+    """Add the blocks of regions of `size` blocks of which one `part`-th is wanted.
+
+    Args:
+        blocks: Sorted numbers of wanted blocks.
+        count: Number of blocks of the object.
+        size: Blocks of a region.
+        part: A region is fetched whole if one `part`-th of it is wanted.
+        missing: Which blocks are neither present nor under way; others are not added. The default is None: all are.
+
+    >>> with_regions(np.array([0, 1, 9]), 12, 4, 2).tolist()
+    [0, 1, 2, 3, 9]
+    """
     regions, counts = np.unique(blocks // size, return_counts=True)
-    dense = regions[part * counts >= np.minimum(size, cached.blocks - regions * size)]
+    dense = regions[part * counts >= np.minimum(size, count - regions * size)]
     every = (dense[:, None] * size + np.arange(size)).ravel()
-    every = every[every < cached.blocks]
-    return np.union1d(blocks, every[cached.missing(every)])
+    every = every[every < count]
+    return np.union1d(blocks, every if missing is None else every[missing(every)])
 
 
 def _request(

@@ -1,0 +1,183 @@
+"""`ReadMap`: which blocks of storage samples read, and the requests that fetch them.
+
+If the dataset was opened by URL, its format says which bytes of which object a read fetches (`Source.remote_ranges`).
+Otherwise each column is taken to be stored row after row, uncompressed, as a column store has it. Blocks, regions and
+merged requests follow the client that reads remote data (`locations.fetching`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.core.arrays import FloatArray, IntArray
+from penstock.core.spec import Align
+from penstock.data.map_dataset import MapDataset
+from penstock.locations.blocks import BLOCK
+from penstock.locations.fetching import GAPS, REGION, SOON, MirroredFile, blocks_of, requests_of, with_regions
+
+FIRST_SAMPLES = 4096  # that show which objects of a remote dataset are read
+
+
+class ReadMap:
+    """Blocks of storage, numbered through all files, and the samples that read them.
+
+    Args:
+        dataset: The samples, in the order in which they are stored.
+        cache_bytes: Bytes of the cache of a host. Data that fits in half of it is fetched in larger units, as the
+            client does.
+
+    Example:
+        >>> import penstock
+        >>> data = penstock.from_arrays({"x": np.zeros((4096, 64))}, lengths=[4096]).windows(128)
+        >>> reads = ReadMap(data, 1 << 30)
+        >>> reads.total, reads.blocks(np.array([0, 128])).tolist()
+        (32, [0, 1])
+    """
+
+    def __init__(self, dataset: MapDataset, cache_bytes: int) -> None:
+        self.dataset = dataset
+        self._files: dict[object, int] = {}  # number of each file
+        self._bases = np.zeros(1, np.int64)  # first block of each file, and the end
+        self._counts = np.zeros(0, np.int64)  # blocks of each file
+        self._rows = _row_bytes(dataset)
+        n = len(dataset)
+        some = np.unique(np.random.default_rng(0).integers(0, n, FIRST_SAMPLES))
+        self.remote = bool(dataset.remote_ranges(dataset.resolve(some[:1])))
+        if self.remote:
+            for first in range(0, len(some), 64):
+                self.blocks(some[first : first + 64])
+        else:
+            self._add_columns()
+        steps = sum(int(source.offsets[-1] - source.offsets[0]) for source in dataset.sources)
+        dense = 2 * n >= steps and self.total * BLOCK <= cache_bytes // 2
+        self.unit = SOON if dense else 1
+        """Blocks that are fetched where one of them is needed."""
+
+    @property
+    def total(self) -> int:
+        """Blocks of all files."""
+        return int(self._counts.sum())
+
+    @property
+    def file_blocks(self) -> IntArray:
+        """`[files]` blocks of each file."""
+        return self._counts
+
+    def file_of(self, blocks: IntArray) -> IntArray:
+        """Return the number of the file of each block, `[n]`."""
+        return np.searchsorted(self._bases, blocks, side="right") - 1
+
+    def blocks(self, positions: IntArray) -> IntArray:
+        """Return the blocks that samples read, each once, ascending.
+
+        Args:
+            positions: `[n]` positions of samples in the order in which they are stored.
+        """
+        return self.blocks_of(self.dataset, positions)
+
+    def blocks_of(self, dataset: MapDataset, positions: IntArray) -> IntArray:
+        """Return the blocks that samples of the same data in another order read, each once, ascending.
+
+        Args:
+            dataset: The samples in that order.
+            positions: `[n]` positions of samples in that order.
+        """
+        selections = dataset.resolve(positions)
+        parts: list[IntArray] = []
+        if self.remote:
+            for file, begin, end in dataset.remote_ranges(selections):
+                if isinstance(file, MirroredFile):
+                    number = self._number(file, file.cached.blocks)
+                    parts.append(self._bases[number] + blocks_of(begin, end, file.cached.blocks))
+            return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+        for read in dataset.plan.reads:
+            for source, spans in selections[read.view].by_source():
+                column = read.of(source)
+                if column is not None:
+                    nbytes = self._rows[source, column]
+                    number = self._files[source, column]
+                    begin = (spans.start * nbytes).astype(np.int64)
+                    end = np.ceil((spans.start + spans.length) * nbytes).astype(np.int64)
+                    parts.append(self._bases[number] + blocks_of(begin, end, int(self._counts[number])))
+        return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+
+    def requests(self, blocks: IntArray, need: IntArray) -> tuple[FloatArray, IntArray]:
+        """Return the requests that fetch blocks, in the order in which they are needed.
+
+        Args:
+            blocks: `[n]` blocks, ascending.
+            need: `[n]` number of the batch that needs each block first.
+
+        Returns:
+            `[r]` bytes of each request, and `[r]` number of the batch that needs it first, ascending.
+        """
+        nbytes: list[IntArray] = []
+        needed: list[IntArray] = []
+        file = self.file_of(blocks)
+        for number in np.unique(file).tolist():
+            mine = file == number
+            own, need_of = blocks[mine] - self._bases[number], need[mine]
+            size, part = (SOON, SOON) if self.unit == SOON else (REGION, 3)
+            wanted = with_regions(own, int(self._counts[number]), size, part)
+            ranges = np.array(requests_of(wanted, GAPS * len(wanted)))
+            first, last = np.searchsorted(own, ranges.T)
+            least = np.minimum.reduceat(np.append(need_of, need_of.max()), first)
+            nbytes.append((ranges[:, 1] - ranges[:, 0]) * BLOCK)
+            needed.append(np.where(first < last, least, need_of.max()))  # some have blocks of a region alone
+        every = np.concatenate(needed) if needed else np.zeros(0, np.int64)
+        order = np.argsort(every, kind="stable")
+        sizes = np.concatenate(nbytes) if nbytes else np.zeros(0, np.int64)
+        return sizes[order].astype(np.float64), every[order]
+
+    def touches(self, samples: int, seed: int) -> FloatArray:
+        """Return how many units of each file a sample reads, the mean of some samples, `[files]` float64."""
+        positions = np.random.default_rng(seed).integers(0, len(self.dataset), samples)
+        counts = np.zeros(len(self._counts))
+        for position in positions.tolist():
+            units = self.units(self.blocks(np.array([position])))
+            counts += np.bincount(self.file_of(units * self.unit), minlength=len(counts))[: len(counts)]
+        return counts / samples
+
+    def units(self, blocks: IntArray) -> IntArray:
+        """Return the units of blocks, each once. Files begin at whole units."""
+        return np.unique(blocks // self.unit)
+
+    def _add_columns(self) -> None:
+        for (source, column), nbytes in self._rows.items():
+            field = self.dataset.sources[source].spec[column]
+            rows = _rows_of(self.dataset, source, column, field.align)
+            self._number((source, column), max(-(-int(rows * nbytes) // BLOCK), 1))
+
+    def _number(self, file: object, blocks: int) -> int:
+        if file not in self._files:
+            self._files[file] = len(self._counts)
+            self._counts = np.append(self._counts, blocks)
+            end = self._bases[-1] + -(-blocks // REGION) * REGION
+            self._bases = np.append(self._bases, end)
+        return self._files[file]
+
+
+def _row_bytes(dataset: MapDataset) -> dict[tuple[int, str], float]:
+    """Bytes of a row of each column that is read: of a value for views of values, the mean for ragged rows."""
+    sizes: dict[tuple[int, str], float] = {}
+    for read in dataset.plan.reads:
+        for number, source in enumerate(dataset.sources):
+            column = read.of(number)
+            if column is None:
+                continue
+            field = source.spec[column]
+            nbytes = float(field.row_bytes)
+            if field.ragged and dataset.plan.views[read.view].align != "values":
+                rows = int(source.rows(field.align)[-1])
+                nbytes *= int(source.value_offsets(column)[-1]) / max(rows, 1)
+            sizes[number, column] = nbytes
+    return sizes
+
+
+def _rows_of(dataset: MapDataset, source: int, column: str, align: Align) -> int:
+    """Rows of a column, or its values where it is read by values."""
+    opened = dataset.sources[source]
+    for read in dataset.plan.reads:
+        if read.of(source) == column and dataset.plan.views[read.view].align == "values":
+            return int(opened.value_offsets(column)[-1])
+    return opened.episode_rows(align, len(opened))[0]

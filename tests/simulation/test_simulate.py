@@ -1,0 +1,157 @@
+"""The simulation against enumerated epochs: bytes, requests and times that can be computed otherwise."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import penstock
+from penstock.errors import DataError, FormatError, PlanError
+from penstock.locations.blocks import BLOCK
+from penstock.simulation import OBJECT_STORE, StorageConstants, measure_storage, simulate
+from penstock.simulation.queueing import CONNECTIONS, GroupRequests, waiting
+from penstock.simulation.reads import ReadMap
+from penstock.simulation.simulate import CACHE, GIVEN, Order, order_name
+
+MODULE = importlib.import_module("penstock.simulation.simulate")  # the package has a function of that name
+FAST = StorageConstants(latency=1e-6, spread=0, connection=1e12, host=1e12)
+
+
+def stored(steps: int, row: int, episodes: int = 10) -> penstock.EpisodeDataset:
+    lengths = [steps // episodes] * episodes
+    return penstock.from_arrays({"x": np.zeros((steps, row), np.uint8)}, lengths, align={"x": "step"})
+
+
+def enumerated(data: penstock.MapDataset, order: Order, hosts: int, batch: int, unit: int) -> float:
+    """Units that a host reads in an epoch, the mean of all hosts, by looking at every sample."""
+    ordered = (
+        data if order == GIVEN else data.shuffle(0) if order is None else data.shuffle(0, block=order[0], pool=order[1])
+    )
+    reads = ReadMap(data, 1 << 40)
+    counts = []
+    for host in range(hosts):
+        positions = np.arange(len(data))
+        place = positions % batch
+        mine = positions[(place >= host * batch // hosts) & (place < (host + 1) * batch // hosts)]
+        counts.append(len(np.unique(reads.blocks_of(ordered, mine) // unit)))
+    return float(np.mean(counts))
+
+
+@pytest.mark.parametrize("order", [None, (64, 4), (256, 2), (16, 1)], ids=order_name)
+@pytest.mark.parametrize("hosts", [1, 16])
+@pytest.mark.parametrize("phases", [16, 2])
+def test_bytes_of_an_epoch_are_those_of_all_samples(
+    order: Order, hosts: int, phases: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = stored(20_000, 3000).windows(4)
+    monkeypatch.setattr(MODULE, "AHEAD_BYTES", 1 << 22)  # groups of few samples: an epoch has many
+    monkeypatch.setattr(MODULE, "PHASES", phases)  # an epoch of more groups is estimated
+    result = simulate(data, [hosts], batch_size=64, storage=FAST, orders=[order])
+    unit = ReadMap(data, CACHE).unit
+    wanted = enumerated(data, order, hosts, 64, unit) * unit * BLOCK
+    fetched = result.figures[0].fetched
+    assert 0.85 * wanted <= fetched <= 1.25 * wanted, "merged requests bring up to a quarter more"
+    assert result.figures[0].reads == pytest.approx(hosts * fetched / result.nbytes)
+
+
+def test_a_small_cache_fetches_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "AHEAD_BYTES", 1 << 20)  # a group is small next to the cache
+    data = stored(40_000, 3000).windows(4)
+    plenty, little = (
+        simulate(data, [1], batch_size=64, storage=FAST, orders=[None], cache_bytes=size).figures[0]
+        for size in (1 << 40, 20 << 20)
+    )
+    assert plenty.reads == pytest.approx(1, rel=0.1)
+    touches = ReadMap(data, 20 << 20).touches(500, 1).sum() * len(data) * BLOCK
+    part = 1 - (20 << 20) / (ReadMap(data, 0).total * BLOCK)
+    assert little.fetched == pytest.approx(touches * part, rel=0.15)
+
+
+def test_blocks_are_those_that_the_rows_are_in() -> None:
+    data = stored(10_000, 1000).windows(3)
+    reads = ReadMap(data, 0)
+    rng = np.random.default_rng(0)
+    for position in rng.integers(0, len(data), 50).tolist():
+        start = int(data.resolve(np.array([position]))[0].start[0]) * 1000
+        wanted = np.arange(start // BLOCK, (start + 2999) // BLOCK + 1)
+        np.testing.assert_array_equal(reads.blocks(np.array([position])), wanted)
+
+
+def test_ragged_columns_mixes_and_packs_are_simulated() -> None:
+    words = penstock.Ragged(np.zeros(60_000, np.int32), np.arange(0, 60_001, 20))
+    texts = penstock.from_arrays({"words": words}, [1] * 3000, align={"words": "episode"})
+    packed = texts.sequences().pack(64)
+    mixed = penstock.mix([stored(9000, 100).windows(2), stored(3000, 100).windows(2)], [3, 1], union=True)
+    for data in (packed, mixed):
+        result = simulate(data, [1, 4], batch_size=16, storage=FAST, orders=[None, (16, 4), GIVEN])
+        assert all(0 < each.fetched <= result.nbytes for each in result.figures)
+        assert all(each.waiting < 0.01 for each in result.figures)
+        assert len(result.advice()) == 2
+
+
+def test_waiting_follows_from_bandwidth_latency_and_requests() -> None:
+    hosts, many, ticks = 3, 64, 4
+    one = GroupRequests(np.full((hosts, many), 1e6), np.tile(np.repeat(np.arange(ticks), many // ticks), (hosts, 1)))
+    slow = [
+        StorageConstants(latency=0, spread=0, connection=1e12, host=1e6),
+        StorageConstants(latency=CONNECTIONS, spread=0, connection=1e12, host=1e12),
+        StorageConstants(latency=0, spread=0, connection=1e12, host=1e12, requests=3),
+        StorageConstants(latency=0, spread=0, connection=1e12, host=1e12, total=3e6),
+        StorageConstants(latency=0, spread=0, connection=1e6 / CONNECTIONS, host=1e12),
+    ]
+    for storage in slow:  # each allows a host one request a second, and a tick needs 16
+        waits = waiting([one] * 4, ticks, 1.0, storage, np.random.default_rng(0))
+        assert waits[ticks:].mean() == pytest.approx(many / ticks - 1, rel=0.1)
+    assert waiting([one] * 4, ticks, 1.0, FAST, np.random.default_rng(0))[1:].max() < 1e-3
+
+
+def test_stragglers_count_more_with_more_hosts() -> None:
+    storage = StorageConstants(latency=0.01, spread=0, connection=1e9, host=1e9, stragglers=0.01, straggle=200)
+    waits = []
+    for hosts in (1, 100):
+        one = GroupRequests(np.full((hosts, 8), 1e3), np.tile(np.arange(8), (hosts, 1)))
+        waits.append(waiting([one] * 20, 8, 0.1, storage, np.random.default_rng(0)).sum())
+    assert waits[1] > 4 * waits[0]
+
+
+def test_equal_seeds_give_equal_figures() -> None:
+    data = stored(20_000, 300).windows(4)
+    options = {"batch_size": 64, "storage": OBJECT_STORE, "orders": [None, (64, 4)]}
+    assert simulate(data, [1, 8], seed=3, **options) == simulate(data, [1, 8], seed=3, **options)
+
+
+def test_wrong_numbers_are_refused() -> None:
+    data = stored(1000, 10).windows(4)
+    for hosts, batch in (([], 8), ([0], 8), ([9], 8), ([1], 2000)):
+        with pytest.raises(PlanError, match="expected"):
+            simulate(data, hosts, batch_size=batch, storage=FAST)
+    with pytest.raises(PlanError, match="step"):
+        simulate(data, [1], batch_size=8, storage=FAST, step_seconds=-1)
+    with pytest.raises(PlanError, match="speeds"):
+        replace(FAST, host=0)
+    with pytest.raises(PlanError, match="stragglers"):
+        replace(FAST, stragglers=2)
+
+
+def test_constants_are_kept_in_files(tmp_path: Path) -> None:
+    OBJECT_STORE.write(tmp_path / "storage.json")
+    assert StorageConstants.read(tmp_path / "storage.json") == OBJECT_STORE
+    for text in (b"", b"[]", b'{"penstock_storage": 1}', b'{"penstock_storage": 2}', b'{"latency": 1}'):
+        with pytest.raises(FormatError, match="expected storage constants"):
+            StorageConstants.decode(text)
+
+
+def test_a_folder_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(bytes(3 << 20))
+    measured = measure_storage(tmp_path, reads=16)
+    assert measured.latency > 0
+    assert measured.host >= BLOCK / measured.latency / 100
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="expected files of at least"):
+        measure_storage(tmp_path / "empty")
