@@ -313,9 +313,9 @@ class SourceEpisodes(Episodes):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what the source has too: a process that opens the same data maps the same offsets."""
-        made = ("offsets", "source", "index", "start", "length")
+        shared = ("offsets", "source", "index", "start", "length")
         ends = len(self), int(self.offsets[0]), int(self.offsets[-1])
-        return {name: value for name, value in vars(self).items() if name not in made} | {"ends": ends}
+        return {name: value for name, value in vars(self).items() if name not in shared} | {"ends": ends}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         n, first, last = state.pop("ends")

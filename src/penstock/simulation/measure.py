@@ -124,8 +124,8 @@ def _places(files: _MeasuredFiles, nbytes: int, reads: int, rng: np.random.Gener
 
 def _remote_files(url: str, options: Mapping[str, Any] | None) -> _MeasuredFiles:
     store = object_store(url, options)
-    found = _large(sorted(store.list(), key=lambda info: -info.size), lambda info: info.size, url)
-    infos: list[ObjectInfo] = found
+    by_size = sorted(store.list(), key=lambda info: -info.size)
+    infos: list[ObjectInfo] = _large(by_size, lambda info: info.size, url)
 
     def read(number: int, begin: int, end: int) -> int:
         return len(store.read(infos[number].name, [(begin, end)], infos[number].version)[0])
