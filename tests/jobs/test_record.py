@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -224,7 +225,7 @@ def test_a_full_disk(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_publishing_that_is_interrupted_goes_on(whole: Path, tmp_path: Path) -> None:
-    """After the move of the segment, and after each part of the entries."""
+    """After some files, after all, and after some entries."""
     data = penstock.open(whole)
     episodes, spec, metadata = list(data), data.spec, dict(data.metadata)
 
@@ -233,22 +234,26 @@ def test_publishing_that_is_interrupted_goes_on(whole: Path, tmp_path: Path) -> 
             writer.write_all(episodes[begin : begin + 3])
         return tmp_path / name
 
-    for entries in range(-1, 4):
-        place = tmp_path / f"store-{entries}"
+    for state in ["begin", "linked", "0", "1", "3", "removed"]:
+        place = tmp_path / f"store-{state}"
         create_store(place, spec, metadata)
-        part = part_of(f"part-{entries}", 0)
-        publish_segment(part_of(f"other-{entries}", 3), place, 5)
-        if entries >= 0:
-            (part / "segments/0").rename(place / "segments/7")
-            table = (part / "episodes").read_bytes()[: 48 * entries]
-            raw = b"".join(tables.pack(7, *tables.unpack(table, e)[1:]) for e in range(entries))
-            with (place / "episodes").open("ab") as file:
-                file.write(raw + b"torn")
+        part = part_of(f"part-{state}", 0)
+        publish_segment(part_of(f"other-{state}", 3), place, 5)
+        if state not in ("begin", "removed"):
+            shutil.copytree(part / "segments/0", place / "segments/7", copy_function=os.link)
+        if state == "linked":
+            (place / "segments/7/actions.values").unlink()
+        entries = int(state) if state.isdigit() else 0
+        table = (part / "episodes").read_bytes()
+        raw = b"".join(tables.pack(7, *tables.unpack(table, e)[1:]) for e in range(entries))
+        with (place / "episodes").open("ab") as file:
+            file.write(raw + b"torn")
         for _ in range(2):
             publish_segment(part, place, 7)
             found = list(penstock.open(place))
             assert [episode.metadata["number"] for episode in found] == [3, 4, 5, 0, 1, 2]
             assert penstock.check(place, deep=True).sound
+            assert not (part / "segments/0").exists()
     with pytest.raises(StateError, match="expected no other segment 5"):
         publish_segment(part, place, 5)
 
@@ -320,6 +325,22 @@ def test_a_learner_follows_and_publishes_weights(tmp_path: Path) -> None:
             range(number, number + 1), writer := MemoryWriter()
         )
         np.testing.assert_array_equal(writer.episodes[0].observations, data[number].observations)
+
+
+def test_a_replay_that_removes_old_files(tmp_path: Path) -> None:
+    work = plan(tmp_path / "out", replace(WALK, infos=False), grow=True)
+    replay = penstock.Replay(tmp_path / "out", capacity=50, keep_steps=60)
+
+    def look(done: int, _: int) -> None:
+        if done:
+            replay.sample(4)
+
+    run_work(work, tmp_path / "results", on_job=look)
+    assert finish_work(work, tmp_path / "results").episodes == EPISODES
+    numbers = [episode.metadata["number"] for episode in penstock.open(tmp_path / "out")]
+    assert 0 < len(numbers) < EPISODES
+    assert numbers == list(range(EPISODES - len(numbers), EPISODES))
+    assert len(list((tmp_path / "out/segments").iterdir())) < len(work)
 
 
 def test_a_version_that_comes_while_episodes_are_open(tmp_path: Path) -> None:

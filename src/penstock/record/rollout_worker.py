@@ -251,13 +251,13 @@ class _Lane:
             self.actions.seed(int(draws.generate_state(1)[0] >> 1))  # many spaces take 31 bits
         else:
             self.rng = np.random.default_rng(draws)
+        version = {} if policy.version is None else {"policy_version": policy.version}
         try:
             with self._limited():
                 self.observation, info = self._env.reset(seed=seed)
+            self._recorder.begin(self.observation, info, metadata={"number": number, "seed": seed, **version})
         except Exception as error:
             raise self.failure(error) from error
-        version = {} if policy.version is None else {"policy_version": policy.version}
-        self._recorder.begin(self.observation, info, metadata={"number": number, "seed": seed, **version})
         self.is_open = True
 
     def step(self) -> ClosedEpisode | None:

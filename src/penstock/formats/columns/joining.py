@@ -9,12 +9,14 @@ done before, so it can be repeated.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.errors import FormatError, StateError
 from penstock.files import locked, move, sync, write_atomic
 from penstock.files.descriptors import opened
+from penstock.files.sparse import link_file
 from penstock.formats.columns import table
 from penstock.formats.columns.files import read_json, write_at, write_json
 from penstock.formats.columns.layout import METADATA, SEGMENTS, StoreLayout
@@ -46,9 +48,10 @@ def join_stores(parts: Sequence[Path], out: Path) -> None:
 
 
 def publish_segment(part: Path, store: Path, number: int) -> None:
-    """Move the segment of a part into a store, and append its episodes to the table.
+    """Give the files of a part a second name in a store, append its episodes to the table, and remove the first names.
 
-    A second call does nothing, also at the same time. After a kill, it appends what is missing.
+    A second call does nothing, also at the same time. After a kill, it does what is missing. The part keeps its files
+    until the table has all episodes, because a segment without episodes may be removed by a replay.
 
     Args:
         part: A store that one writer wrote.
@@ -66,14 +69,20 @@ def publish_segment(part: Path, store: Path, number: int) -> None:
         published = entries[entries["segment"] == number].tobytes()
         if not added.startswith(published):
             raise StateError(f"expected no other segment {number} in {store}; nothing else may write to this store")
-        if len(published) == len(added):
-            return
-        if source.segment(0).exists():  # else a kill came after the move
-            move(source.segment(0), target.segment(number))
-            sync(store / SEGMENTS)
-        os.ftruncate(fd, entries.nbytes)  # what a killed writer left
-        write_at(fd, added[len(published) :], entries.nbytes)
-        os.fsync(fd)
+        if len(published) < len(added):
+            _link_segment(source.segment(0), target.segment(number))
+            os.ftruncate(fd, entries.nbytes)  # what a killed writer left
+            write_at(fd, added[len(published) :], entries.nbytes)
+            os.fsync(fd)
+        shutil.rmtree(source.segment(0), ignore_errors=True)  # what is left is removed with the part
+
+
+def _link_segment(source: Path, target: Path) -> None:
+    """Give all files of a segment a second name."""
+    target.mkdir(exist_ok=True)
+    for path in sorted(source.iterdir()):
+        link_file(path, target / path.name)
+    sync(target, target.parent)
 
 
 def segments_of(store: Path) -> set[int]:
