@@ -46,7 +46,7 @@ StepTimeout = Annotated[
 ]
 JobEpisodes = Annotated[
     int | None,
-    typer.Option("--job-episodes", min=1, help="Episodes of a part; by default a 256th of all, from 8 to 1000."),
+    typer.Option("--job-episodes", min=1, help="Episodes of a part; by default a 64th of all, from 8 to 1000."),
 ]
 Grow = Annotated[
     bool, typer.Option("--grow", help="In parts: add each part when it is done, for a Replay that follows.")

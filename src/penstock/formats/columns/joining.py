@@ -71,10 +71,10 @@ def publish_segment(part: Path, store: Path, number: int) -> None:
             raise StateError(f"expected no other segment {number} in {store}; nothing else may write to this store")
         if len(published) < len(added):
             _link_segment(source.segment(0), target.segment(number))
-            os.ftruncate(fd, entries.nbytes)  # what a killed writer left
+            os.ftruncate(fd, entries.nbytes)  # bytes of a killed writer
             write_at(fd, added[len(published) :], entries.nbytes)
             os.fsync(fd)
-        shutil.rmtree(source.segment(0), ignore_errors=True)  # what is left is removed with the part
+        shutil.rmtree(source.segment(0), ignore_errors=True)  # or later, with the part
 
 
 def _link_segment(source: Path, target: Path) -> None:

@@ -37,7 +37,7 @@ from penstock.record.rollout import Rollout
 from penstock.record.rollout_spec import RolloutSpec
 from penstock.record.rollout_worker import RolloutWorker
 
-JOBS = 256
+JOBS = 64
 LEAST_EPISODES, MOST_EPISODES = 8, 1000
 PARTS = ".parts"
 SUMMARY = "summary"
@@ -180,7 +180,7 @@ def record_arguments(
         out: Folder of the new column store, which all workers reach.
         episodes: Number of episodes.
         first: Number of the first episode. The default is 0.
-        job_episodes: Episodes of a job. The default is None: a 256th of all, from 8 to 1000.
+        job_episodes: Episodes of a job. The default is None: a 64th of all, from 8 to 1000.
         writer: Options of the column store. The default is none.
         grow: Whether episodes appear in the dataset when their job ends, for a `Replay` that follows. The order of the
             jobs then depends on the workers. The default is False: the dataset appears at the end.
