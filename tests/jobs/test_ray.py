@@ -33,7 +33,7 @@ from tests.ray_cluster import LocalCluster, local_cluster, time_limit
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray
 RANGE = 1_000_000
 COLLECTED = penstock.RolloutSpec("CartPole-v1", seed=9, n_envs=2)
-SECONDS = 300
+SECONDS = 600
 
 
 @pytest.fixture(autouse=True)

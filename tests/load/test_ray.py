@@ -26,7 +26,7 @@ BLOCKS = 7
 
 @pytest.fixture(autouse=True)
 def limit() -> Generator[None]:
-    with time_limit(300):
+    with time_limit(600):
         yield
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,7 +14,7 @@ import pytest
 
 from penstock.data.curation import Curation, default_path
 from penstock.errors import ArgumentError, StateError
-from penstock.viewer.server import ViewerServer
+from penstock.viewer.server import TURN, ViewerServer, _ShortTurns
 
 
 def ask(viewer: ViewerServer, path: str, *, token: str | None = "", host: str | None = None, cookie: str = ""):
@@ -190,6 +192,15 @@ def test_where_marks_go(datasets, tmp_path: Path) -> None:
     Curation("other", 1).save(tmp_path / "copy.curation.json")
     with ViewerServer([str(copy)]) as server:
         assert "read-only" in server.datasets[0].info()["curation"]["message"]
+
+
+def test_threads_take_longer_turns_again_when_the_last_of_several_servers_ended() -> None:
+    turns, other, before = _ShortTurns(), ExitStack(), sys.getswitchinterval()
+    other.enter_context(turns)
+    with turns:
+        other.close()
+        assert sys.getswitchinterval() == pytest.approx(TURN)
+    assert sys.getswitchinterval() == pytest.approx(before)
 
 
 def test_handlers_of_other_loggers_stay_open(datasets: dict[str, Path]) -> None:

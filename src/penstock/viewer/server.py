@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import socket
 import sys
+import threading
 from collections.abc import Container, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -31,6 +32,31 @@ from penstock.viewer.viewed_loader import SourcePage, ViewedLoader
 
 HOST = "127.0.0.1"
 TURN = 0.0005  # seconds; with Python's 0.005, a request waits ten times as long for the threads of a check
+
+
+class _ShortTurns:
+    """Threads of this process take turns every `TURN` seconds while a server runs, whichever of several ends first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._servers = 0
+        self._before = 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._servers:
+                self._before = sys.getswitchinterval()
+                sys.setswitchinterval(TURN)
+            self._servers += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._servers -= 1
+            if not self._servers:
+                sys.setswitchinterval(self._before)
+
+
+_SHORT_TURNS = _ShortTurns()
 
 
 class ViewerServer:
@@ -157,12 +183,8 @@ class ViewerServer:
 
         Meanwhile threads of this process take turns every half millisecond, so that answers do not wait for a check.
         """
-        before = sys.getswitchinterval()
-        sys.setswitchinterval(TURN)
-        try:
+        with _SHORT_TURNS:
             self._server.run(sockets=[self._listener])
-        finally:
-            sys.setswitchinterval(before)
 
     def stop(self) -> None:
         """Let `run` return, from any thread."""
