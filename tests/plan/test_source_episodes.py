@@ -60,7 +60,7 @@ def test_plans_over_offsets_equal_plans_over_tables(transform: SampleTransform) 
 
 
 def test_a_plan_of_a_stored_dataset_is_small_when_sent(tmp_path: Path) -> None:
-    data = penstock.open(penstock.convert(stored([3] * 20_000), tmp_path / "data").out)
+    data = penstock.open(penstock.convert(stored([3] * 4000), tmp_path / "data").out)
     plan = data.windows(2).shuffle(seed=1).plan
     assert len(pickle.dumps(plan)) < 10_000
     assert_equal(pickle.loads(pickle.dumps(plan)), plan, np.arange(0, len(plan), 77))
