@@ -18,7 +18,7 @@ import io
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -175,6 +175,14 @@ def whole_file(path: StrPath) -> Path:
     if (file := remote_file(path)) is not None:
         fill([range_of(file, 0, file.state.size)])
     return Path(path)
+
+
+@contextmanager
+def whole_for_block(path: StrPath) -> Generator[None]:
+    """Have all bytes of a file on this machine for the block."""
+    file = remote_file(path)
+    with nullcontext() if file is None else filled([range_of(file, 0, file.state.size)]):
+        yield
 
 
 def path_or_file(path: StrPath) -> StrPath | IO[bytes]:

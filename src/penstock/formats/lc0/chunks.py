@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +22,13 @@ from penstock.containers.gunzip import (
     told_size,
 )
 from penstock.core.arrays import ByteArray, IntArray
+from penstock.errors import RemoteError
+from penstock.files.remote import RemoteFile, filled, read_at, remote_file
 from penstock.formats.base.chunks import ChunkSource, Wanted, WantedOfEach, chosen
 from penstock.formats.lc0.descriptors import DESCRIPTORS
 from penstock.formats.lc0.errors import ChunkError, Reason
-from penstock.formats.lc0.index import ChunkTable, indexed
+from penstock.formats.lc0.index import indexed
+from penstock.formats.lc0.remote_index import ChunkTable, save
 from penstock.formats.lc0.upgrade import (
     WIDTH,
     Missing,
@@ -39,6 +43,7 @@ from penstock.formats.lc0.upgrade import (
 )
 
 LIMIT = 64 << 20  # bytes of a chunk, unpacked: 8000 frames
+_HEAD = 64  # bytes of a chunk by which records are recognised
 SOME = 1 << 20  # bytes of frames of several chunks that are read in one go: 125 frames
 
 
@@ -70,7 +75,7 @@ class ChunkFile(ChunkSource):
         self._as_stored = as_stored
         self._missing: Missing = missing
         self._lost = index.lost
-        self._kept: IntArray | None = None
+        self._kept: IntArray | None = index.counted
         self._closed = False
 
     def __len__(self) -> int:
@@ -146,7 +151,7 @@ class ChunkFile(ChunkSource):
     def _piece(self, fd: int, i: int, width: int, places: list[int]) -> bytes | None:
         """Records of a chunk end to end."""
         size = int(self._index.size[i])
-        stored = os.pread(fd, size, int(self._index.payload[i]))
+        stored = read_at(self.path, fd, size, int(self._index.payload[i]))
         if len(stored) < size:
             return None
         raw = gunzip_start(stored, (places[-1] + 1) * width) if stored.startswith(MAGIC) else stored
@@ -206,8 +211,12 @@ class ChunkFile(ChunkSource):
         """Frames and version of chunk `i`, by what its gzip says at its ends. Raises as `load`.
 
         Only what is odd is unpacked: several members, something behind the last one, sizes that cannot be. Damage
-        inside is not seen. Cost: a read of the compressed bytes.
+        inside is not seen. Cost: a read of the compressed bytes, once; of records behind a URL, of the first ones.
         """
+        if (known := self._known(i)) is not None:
+            return known
+        if self.remote is not None and (plain := self._plain_count(i)) is not None:
+            return plain
         stored = self.stored(i)
         counted = self._counted(stored, i)
         if counted is not None:
@@ -223,15 +232,79 @@ class ChunkFile(ChunkSource):
         is unchanged since it was indexed."""
         counted = self._known(i)
         if counted is None and (counted := self._looked_at(stored)) is not None:
-            if self._kept is None:
-                self._kept = np.zeros(len(self), np.int64)
-            self._kept[i] = counted.frames << 4 | counted.version
+            self._note(i, counted, plain=not stored.startswith(MAGIC))
         return counted
+
+    def _note(self, i: int, counted: Counted, *, plain: bool) -> None:
+        if self._kept is None:
+            self._kept = np.zeros(len(self), np.int64)
+        self._kept[i] = counted.frames << 5 | plain << 4 | counted.version
 
     def _known(self, i: int) -> Counted | None:
         """Properties of chunk `i` from an earlier read of its ends."""
         known = 0 if self._kept is None or i < 0 else int(self._kept[i])
-        return Counted(known >> 4, known & 15) if known else None
+        return Counted(known >> 5, known & 15) if known else None
+
+    @cached_property
+    def remote(self) -> RemoteFile | None:
+        """The file behind a URL, None for a file on this machine."""
+        return remote_file(self.path)
+
+    @property
+    def has_counts(self) -> bool:
+        """Whether counting needs few bytes: a table was kept, or the file is one chunk of plain records, or local."""
+        if self.remote is None or self._index.counted is not None:
+            return True
+        return not len(self._index.names) and self._plain_count(0) is not None
+
+    def keep_table(self) -> None:
+        """Keep the places and counts of an archive behind a URL, so that it need not be fetched whole again."""
+        if self.remote is not None and len(self._index.names) and self._index.counted is None:
+            kept = np.zeros(len(self), np.int64) if self._kept is None else self._kept
+            save(self.path, self._index, kept)
+
+    def _plain_count(self, i: int) -> Counted | None:
+        """Properties of a chunk of records that are not compressed, from its first bytes; None for others."""
+        size = int(self._index.size[i])
+        with DESCRIPTORS.borrow(self.path, self._index.identity) as fd:
+            head = read_at(self.path, fd, min(size, _HEAD), int(self._index.payload[i]))
+        if size > self._limit or not plausible(head):
+            return None
+        try:
+            counted = Counted(frames_in(version_of(head), size), version_of(head))
+        except ChunkError:
+            return None
+        self._note(i, counted, plain=True)
+        return counted
+
+    def is_plain(self, i: int) -> bool:
+        """Whether chunk `i` was counted, and has records that are not compressed."""
+        return self._kept is not None and bool(int(self._kept[i]) & 16)
+
+    def byte_ranges(self, i: int, places: IntArray) -> tuple[IntArray, IntArray]:
+        """Where the bytes begin and end that the frames at rising places of chunk `i` need: all of them, compressed."""
+        begin, size = int(self._index.payload[i]), int(self._index.size[i])
+        if not self.is_plain(i):
+            return np.array([begin]), np.array([begin + size])
+        width = WIDTH[self.count(i).version]
+        cuts = np.flatnonzero(np.diff(places) > 1)
+        first, last = places[np.append(0, cuts + 1)], places[np.append(cuts, len(places) - 1)]
+        return begin + first * width, begin + (last + 1) * width
+
+    def plain_frames(self, i: int, places: IntArray) -> ByteArray:
+        """`[n, 8396]` frames of a plain chunk, at rising places, of which no others are read. Raises as `load`."""
+        version = self.count(i).version
+        width = WIDTH[version]
+        begin, end = self.byte_ranges(i, places)
+        with (
+            filled([] if self.remote is None else [(self.remote, begin, end)]),
+            DESCRIPTORS.borrow(self.path, self._index.identity) as fd,
+        ):
+            raw = b"".join(os.pread(fd, b - a, a) for a, b in zip(begin.tolist(), end.tolist(), strict=True))
+        rows = np.frombuffer(raw, np.uint8).reshape(-1, width)
+        if len(rows) != len(places) or np.any(versions(raw, width) != version):
+            raise self._named(several_versions(), Reason.MIXED, i)
+        return self._given(rows, version)
 
     def _looked_at(self, stored: bytes) -> Counted | None:
         version, size = version_of(stored), len(stored)
@@ -257,7 +330,9 @@ class ChunkFile(ChunkSource):
             raise self._named(f"expected at most {self._limit} bytes, got {size}", Reason.TOO_LARGE, i)
         try:
             with DESCRIPTORS.borrow(self.path, self._index.identity) as fd:
-                raw = os.pread(fd, size, offset)
+                raw = read_at(self.path, fd, size, offset)
+        except RemoteError:
+            raise
         except OSError as error:
             raise self._named(f"cannot read: {error.strerror}", Reason.IO, i) from error
         if len(raw) < size:

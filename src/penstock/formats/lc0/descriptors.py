@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.files.descriptors import open_descriptor
+from penstock.files.remote import remote_file
 from penstock.formats.lc0.errors import ChunkError, Reason
 
 LIMIT = 64
@@ -26,8 +27,11 @@ class Identity(NamedTuple):
     time: int
 
     @classmethod
-    def of(cls, fd: int) -> Identity:
-        """Of an open file, as it is now."""
+    def of(cls, fd: int, path: Path) -> Identity:
+        """Of an open file, as it is now. A file behind a URL stays as it was listed."""
+        if (remote := remote_file(path)) is not None:
+            remote.check_opened(fd)
+            return cls(*remote.identity, remote.state.size, remote.state.mtime_ns)
         status = os.fstat(fd)
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
@@ -68,7 +72,7 @@ class Descriptors:
         key = (path, identity)
         descriptor = self._taken(key) or self._opened(key)
         try:
-            if not identity.holds(Identity.of(descriptor.fd)):
+            if not identity.holds(Identity.of(descriptor.fd, path)):
                 message = "expected the file that was indexed, got another: it was replaced or written again"
                 raise ChunkError(message, Reason.IO, path=path)
             yield descriptor.fd
@@ -87,7 +91,7 @@ class Descriptors:
 
     def _opened(self, key: tuple[Path, Identity]) -> _OpenDescriptor:
         """Opened while others read; if another thread was quicker, its descriptor."""
-        fd = open_descriptor(key[0], os.O_RDONLY | os.O_NONBLOCK)
+        fd = open_descriptor(key[0], os.O_RDONLY | os.O_NONBLOCK, fetch=False)
         with self._lock:
             descriptor = self._open.setdefault(key, _OpenDescriptor(fd))
             descriptor.users += 1

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -20,9 +19,11 @@ from penstock.containers.tar.walk import TarMember, TornError, entry
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.errors import FormatError
 from penstock.files.descriptors import open_descriptor
-from penstock.files.remote import read_at
+from penstock.files.remote import read_at, whole_for_block
+from penstock.formats.lc0 import remote_index
 from penstock.formats.lc0.descriptors import Identity
 from penstock.formats.lc0.errors import ChunkError, Reason
+from penstock.formats.lc0.remote_index import ChunkTable
 from penstock.formats.lc0.upgrade import plausible
 from penstock.kernels.members import plain_members
 
@@ -34,32 +35,20 @@ PIECE = 1 << 22  # bytes of a damaged part that are searched at a time
 _PLAIN = tuple(REGULAR[i : i + 1] for i in range(len(REGULAR)))
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkTable:
-    """Places of the chunks of a file: byte positions `payload` `[n]` and `size` `[n]`, and `names` of members, none
-    where the file is one chunk. `torn` says what of a damaged archive cannot be read, and `lost` how many members, at
-    least, these are."""
-
-    identity: Identity
-    payload: Sequence[int]
-    size: Sequence[int]
-    names: Sequence[bytes] = ()
-    torn: str | None = None
-    lost: int = 0
-
-
 def indexed(path: Path) -> ChunkTable | None:
     """Index the file at `path`; None for what is no file of chunks.
 
     A file whose name ends with `.gz` or `.tar` and that is neither gzip, records nor tar is damaged. Raises
     `ChunkError` for one (`empty`, `not_gzip`, `archive`), and `OSError`. Cost: one small read, and one a member, 1 µs.
     """
-    fd = open_descriptor(path, os.O_RDONLY | os.O_NONBLOCK)
+    fd = open_descriptor(path, os.O_RDONLY | os.O_NONBLOCK, fetch=False)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return None
-        identity = Identity.of(fd)
-        head = os.pread(fd, HEAD, 0)
+        identity = Identity.of(fd, path)
+        if (cached := remote_index.load(path, identity)) is not None:
+            return cached
+        head = read_at(path, fd, HEAD, 0)
         if head.startswith(MAGIC) or plausible(head):
             return ChunkTable(identity, (0,), (identity.size,))
         if is_tar(head):
@@ -120,7 +109,8 @@ def members(fd: int, path: Path) -> Iterator[TarMember]:
 def _archive(fd: int, path: Path, identity: Identity) -> ChunkTable:
     """Every member that can be read, and how many could not."""
     walk = _Salvage(fd, path, identity.size)
-    walk.run()
+    with whole_for_block(path):  # its headers are everywhere
+        walk.run()
     payload, size = np.concatenate(walk.places, axis=1)
     torn = None if walk.damage is None else f"{walk.damage}; at least {walk.lost} members cannot be read"
     return ChunkTable(identity, payload, size, walk.names, torn, walk.lost)  # pyright: ignore[reportArgumentType]  arrays of integers

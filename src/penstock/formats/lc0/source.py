@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.containers.cache import Cache
-from penstock.core.arrays import AnyArray, ByteArray
+from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.narrowing import is_path
 from penstock.core.ragged import offsets_of
 from penstock.core.selection import Selection
 from penstock.errors import DataError, FormatError
-from penstock.files.remote import file_state
+from penstock.files.remote import Wanted, begin_fetch, file_state, range_of, remote_file, whole_for_block
 from penstock.formats.base.pieces import expand
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.lc0.chunks import LIMIT, ChunkFile, Counted
@@ -27,6 +29,8 @@ from penstock.formats.lc0.files import files_at, opened
 from penstock.formats.lc0.upgrade import Missing, check_missing
 
 CACHE_BYTES = 256 << 20
+FETCHED = 64  # files behind URLs that are asked for at a time
+SMALL = 1 << 18  # bytes of a file that are asked for before it is opened
 
 Damaged = Literal["drop", "refuse"]
 
@@ -78,7 +82,10 @@ class Lc0Source(StateSource[SourceState]):
         self._counted: list[Counted] = []
         self._left_out: list[dict[str, Any]] = []
         states: list[object] = [missing_st]
-        for file in files_at(files, order):
+        places = files_at(files, order)
+        for number, file in enumerate(places):
+            if number % FETCHED == 0 and len(places) > 1:
+                _begin_fetch(places[number : number + 2 * FETCHED])
             state = file_state(file)
             states.append((file.name, state.size, state.mtime_ns))
             self._take(opened(file, missing_st, limit), file)
@@ -101,14 +108,19 @@ class Lc0Source(StateSource[SourceState]):
             self._leave_out(path, None, file)
         elif file is not None:
             self._files.append(file)
-            for i in range(len(file)):
-                try:
-                    self._counted.append(file.count(i))
-                    self._chunks.append((len(self._files) - 1, i))
-                except ChunkError as error:
-                    self._leave_out(path, file.name(i), error)
+            with nullcontext() if file.has_counts else whole_for_block(path):
+                self._count(file, path)
+            file.keep_table()
             if file.torn is not None:
                 self._leave_out(path, None, ChunkError(file.torn, Reason.TRUNCATED))
+
+    def _count(self, file: ChunkFile, path: Path) -> None:
+        for i in range(len(file)):
+            try:
+                self._counted.append(file.count(i))
+                self._chunks.append((len(self._files) - 1, i))
+            except ChunkError as error:
+                self._leave_out(path, file.name(i), error)
 
     def _leave_out(self, path: Path, member: str | None, error: ChunkError) -> None:
         self._left_out.append(
@@ -139,8 +151,28 @@ class Lc0Source(StateSource[SourceState]):
         """Each game that is touched is inflated once, if it is not kept; its rows are then one gather."""
         if column not in SPEC:
             raise KeyError(f"expected a column among {list(SPEC)}, got {column!r}")
-        rows = expand(selection.start, selection.length)
         places = expand(selection.destination, selection.length)
+        for e, chosen, rows in self._by_game(selection):
+            number, i = self._chunks[e]
+            file = self._files[number]
+            if file.remote is not None and file.is_plain(i):
+                needed, which = np.unique(rows, return_inverse=True)
+                out[places[chosen]] = values(file.plain_frames(i, needed), column)[which]
+            else:
+                out[places[chosen]] = values(self.frames(e), column)[rows]
+
+    @override
+    def remote_ranges(self, column: str, selection: Selection) -> list[Wanted]:
+        wanted: list[Wanted] = []
+        for e, _, rows in self._by_game(selection) if any(file.remote for file in self._files) else ():
+            number, i = self._chunks[e]
+            if (remote := self._files[number].remote) is not None:
+                wanted.append((remote, *self._files[number].byte_ranges(i, np.unique(rows))))
+        return wanted
+
+    def _by_game(self, selection: Selection) -> Iterator[tuple[int, IntArray, IntArray]]:
+        """Each game that has rows of a selection, which of all rows these are, and their places in the game."""
+        rows = expand(selection.start, selection.length)
         offsets = self.offsets
         game = np.searchsorted(offsets, rows, side="right") - 1
         order = np.argsort(game, kind="stable")
@@ -148,7 +180,7 @@ class Lc0Source(StateSource[SourceState]):
         for a, b in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
             chosen = order[a:b]
             e = int(game[chosen[0]])
-            out[places[chosen]] = values(self.frames(e), column)[rows[chosen] - offsets[e]]
+            yield e, chosen, rows[chosen] - offsets[e]
 
     def _load(self, e: int) -> ByteArray:
         number, i = self._chunks[e]
@@ -165,3 +197,9 @@ class Lc0Source(StateSource[SourceState]):
         self._closed = True
         for file in self._files:
             file.close()
+
+
+def _begin_fetch(files: Sequence[Path]) -> None:
+    """Ask for small files behind URLs, which are opened one after the other."""
+    remote = [file for file in map(remote_file, files) if file is not None]
+    begin_fetch([range_of(file, 0, min(file.state.size, SMALL)) for file in remote], most=False)
