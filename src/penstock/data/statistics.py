@@ -184,12 +184,18 @@ class ColumnStatistics:
             "buckets": [[values.tolist(), counts.tolist()] for values, counts in self.buckets],
         }
 
+    def to_arrays(self) -> dict[str, Any]:
+        """Return what `from_json` needs, as plain values and arrays: a fraction of the time of `to_json`."""
+        figures = {name: getattr(self, name) for name in ("count", "nans", "infinities", "min", "max")}
+        totals = {name: [hex(total) for total in getattr(self, name)] for name in ("sums", "squares")}
+        return {"shape": list(self.shape), **figures, **totals, "buckets": [list(each) for each in self.buckets]}
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ColumnStatistics:
-        """Return the statistics of `to_json`.
+        """Return the statistics of `to_json` or `to_arrays`.
 
         Args:
-            data: Mapping with the entries that `to_json` writes.
+            data: Mapping with the entries that these write.
 
         Raises:
             FormatError: An entry is missing or has another type or shape.
@@ -290,12 +296,21 @@ class Statistics(Mapping[str, ColumnStatistics]):
             "skipped": self.skipped,
         }
 
+    def to_arrays(self) -> dict[str, Any]:
+        """Return plain values and arrays, for processes of one machine or cluster."""
+        return {
+            "penstock_statistics": _VERSION,
+            "columns": {path: column.to_arrays() for path, column in self.items()},
+            "groups": [[label, group.to_arrays()] for label, group in self.groups.items()],
+            "skipped": self.skipped,
+        }
+
     @classmethod
     def from_json(cls, data: Any) -> Statistics:
-        """Return the statistics of `to_json`.
+        """Return the statistics of `to_json` or `to_arrays`.
 
         Args:
-            data: The plain values.
+            data: The values.
 
         Raises:
             FormatError: They are something else, or of another version.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,6 +15,7 @@ from penstock.data.statistics import Statistics
 from penstock.data.summarize import MOST_HISTOGRAMS, count_blocks, episode_blocks
 from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.operation import LEAST_BYTES, Operation
+from penstock.jobs.packed import pack, unpack
 from penstock.kernels.histograms import BUCKETS
 
 
@@ -49,13 +49,13 @@ class StatisticsOperation(Operation):
 
     @override
     def run(self, first: int, last: int, *, threads: int) -> bytes:
-        return json.dumps(count_blocks(self._blocks, range(first, last), threads).to_json()).encode()
+        return pack(count_blocks(self._blocks, range(first, last), threads).to_arrays())
 
     @override
     def finish(self, results: Iterable[bytes]) -> Statistics:
         merged = Statistics({}, skipped=self._blocks.skipped)
         for result in results:
-            merged |= Statistics.from_json(json.loads(result))
+            merged |= Statistics.from_json(unpack(result))
         return merged
 
     @override

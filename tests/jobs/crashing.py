@@ -1,0 +1,85 @@
+"""Runs work in processes that are killed at a chosen moment: `python -m tests.jobs.crashing`.
+
+Each line of the standard input is a JSON object: `plan`, `results`, and `die`, the number of the change below `root`
+before which the process is killed, or 0. A change is an opening for writing, or a file or folder that is made, moved or
+removed. A line is answered by the exit code of a process that was forked off for it.
+"""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import penstock
+from penstock.jobs.coordinator import finish_work, run_work
+from penstock.jobs.work_plan import WorkPlan
+
+CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.link"}
+
+
+def die_at(number: int, root: str) -> None:
+    """Kill this process before a change below `root`."""
+    left = number
+
+    def hear(event: str, details: tuple[Any, ...]) -> None:
+        nonlocal left
+        path = details[0] if details else None
+        if event == "open":
+            if not isinstance(details[2], int) or not details[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+                return
+        elif event not in CHANGES:
+            return
+        if isinstance(path, (str, os.PathLike)) and os.fspath(path).startswith(root):
+            left -= 1
+            if not left:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hear)
+
+
+def work(task: dict[str, Any]) -> None:
+    """Run all jobs, and merge their results."""
+    plan = WorkPlan.read(task["plan"])
+    results = Path(task["results"])
+    if task["die"]:
+        die_at(task["die"], task["root"])
+    run_work(plan, results)
+    finish_work(plan, results)
+
+
+def warm_up() -> None:
+    """Load what all processes need before they are forked off: kernels, and modules of formats."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "data"
+        flags = {"terminations": [False], "truncations": [True]}
+        columns = {"observations": np.zeros((2, 2)), "actions": np.zeros((1, 1)), "rewards": [1.0], **flags}
+        penstock.convert(penstock.from_arrays(columns, lengths=[1]), place)
+        penstock.check(place, deep=True)
+
+
+def main() -> None:
+    warm_up()
+    for line in sys.stdin:
+        pid = os.fork()
+        if not pid:
+            code = 1
+            try:
+                work(json.loads(line))
+                code = 0
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(pid, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    main()

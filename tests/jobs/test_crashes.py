@@ -1,0 +1,131 @@
+"""Work in parts whose process is killed at any change of a file, or whose disk is full, goes on to the same bytes."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import WorkerError
+from penstock.jobs.coordinator import finish_work, missing_jobs, run_work
+from penstock.jobs.opened import OPENED
+from penstock.jobs.runners import ThreadRunner
+from tests.jobs.cases import CASES, Inputs, make_inputs
+
+WRITING = [name for name in CASES if name.split()[0] in ("convert", "reshard", "cache", "check")]
+ROOT = Path(__file__).parents[2]
+PLACES = "episodes|archives|front of|wrist of|hand of"
+MOST_KILLS = 5
+MOST_CHANGES = {"check --deep": 4, "cache": 30}
+SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    return make_inputs(tmp_path_factory.mktemp("inputs"))
+
+
+@pytest.fixture(scope="module")
+def expected(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[str, bytes]]:
+    """The result of each command without jobs."""
+    return {name: CASES[name].plain(inputs, tmp_path_factory.mktemp("plain")) for name in WRITING}
+
+
+class Forks:
+    """A process without threads that forks off one process for each piece of work."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "tests.jobs.crashing"]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True, cwd=ROOT
+        )
+
+    def run(self, folder: Path, die: int) -> int:
+        """Work on the plan in a folder; return the exit code."""
+        task = {"plan": str(folder / "plan"), "results": str(folder / "results"), "root": str(folder), "die": die}
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(task) + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+
+@pytest.fixture(scope="module")
+def forks() -> Generator[Forks]:
+    forks = Forks()
+    yield forks
+    assert forks.process.stdin is not None
+    forks.process.stdin.close()
+    assert forks.process.stdout is not None
+    forks.process.stdout.close()
+    assert forks.process.wait(SECONDS) == 0
+
+
+class FullDisk:
+    """Refuses to make files and folders below `root`, and to write to them, after some calls. `results` has space."""
+
+    def __init__(self, root: Path, results: Path, calls: int, patch: pytest.MonkeyPatch) -> None:
+        self.root, self.results, self.calls = str(root), str(results), calls
+        for name in ("open", "mkdir", "pwrite", "pwritev"):
+            patch.setattr(os, name, self.guarded(getattr(os, name)))
+
+    def guarded(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(place: Any, *args: Any, **options: Any) -> Any:
+            path = os.readlink(f"/proc/self/fd/{place}") if isinstance(place, int) else os.fspath(place)
+            makes = real.__name__ != "open" or args[0] & os.O_CREAT
+            if makes and path.startswith(self.root) and not path.startswith(self.results):
+                self.calls -= 1
+                if self.calls < 0:
+                    raise OSError(errno.ENOSPC, "No space left on device", path)
+            return real(place, *args, **options)
+
+        return call
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_a_process_that_is_killed_at_any_change_goes_on(
+    name: str, forks: Forks, inputs: Inputs, expected: Mapping[str, Any], tmp_path: Path
+) -> None:
+    work = CASES[name].plan(inputs, tmp_path)
+    work.write(tmp_path / "plan")
+    chosen = random.Random(name)
+    kills = 0
+    while (code := forks.run(tmp_path, chosen.randint(1, MOST_CHANGES.get(name, 60)) if kills < MOST_KILLS else 0)) < 0:
+        assert code == -signal.SIGKILL
+        kills += 1
+    assert kills > 1
+    assert missing_jobs(work, tmp_path / "results") == []
+    targeted = (tmp_path / "out").exists()
+    assert code == 0 or targeted  # killed after the target was there whole: the next process refuses to replace it
+    result = None if targeted else finish_work(work, tmp_path / "results")
+    assert CASES[name].outcome(result, tmp_path) == expected[name]
+
+
+@pytest.mark.parametrize("name", [name for name in WRITING if name != "check --deep"])
+def test_a_full_disk_fails_jobs_and_the_next_run_goes_on(
+    name: str, inputs: Inputs, expected: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = CASES[name].plan(inputs, tmp_path)
+    results = tmp_path / "results"
+    OPENED.close()
+    with monkeypatch.context() as patch:
+        FullDisk(tmp_path, results, random.Random(name).randint(3, 12), patch)
+        with pytest.raises(WorkerError, match=rf"failed job: job \d+ \(({PLACES}) .*[Nn]o space") as caught:
+            run_work(work, results, ThreadRunner(0))
+    assert not (tmp_path / "out").exists()
+    failed = int(str(caught.value).partition(": job ")[2].split()[0])
+    assert missing_jobs(work, results) == list(range(failed, len(work)))
+    assert run_work(work, results, ThreadRunner(0)).done == len(work) - failed
+    assert CASES[name].outcome(finish_work(work, results), tmp_path) == expected[name]
