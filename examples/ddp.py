@@ -73,6 +73,7 @@ def train(rank: int, world: int, folder: Path, run: str, updates: int, reports: 
             os.replace(f"{checkpoint}.new", checkpoint)
         if reports is not None:
             reports.send(len(losses))
+            reports.recv()  # an answer, or the end of this process
     distributed.destroy_process_group()
 
 
@@ -87,9 +88,9 @@ def launch(world: int, folder: Path, run: str, updates: int, kill_at: int | None
     """Train with `world` processes, and return the last checkpoint. Kill them after update `kill_at`."""
     context = mp.get_context("forkserver")
     context.set_forkserver_preload(["gymnasium", "penstock.load.torch", "torch._dynamo"])  # imported once for all
-    here, there = context.Pipe(duplex=False)
+    here, there = context.Pipe()
     processes = [
-        context.Process(target=train, args=(rank, world, folder, run, updates, None if rank else there))
+        context.Process(target=train, args=(rank, world, folder, run, updates, None if rank or not kill_at else there))
         for rank in range(world)
     ]
     for process in processes:
@@ -97,7 +98,7 @@ def launch(world: int, folder: Path, run: str, updates: int, kill_at: int | None
     there.close()
     if kill_at is not None:
         while here.recv() < kill_at:
-            pass
+            here.send("go on")
         for process in processes:
             process.kill()  # as kill -9 does
     for process in processes:

@@ -247,7 +247,7 @@ def test_two_processes_are_killed_and_one_goes_on(tmp_path: Path, monkeypatch: p
     ddp.record(tmp_path / "pendulum", 2)
     killed = ddp.launch(2, tmp_path, "killed", 25, kill_at=13)
     done = len(killed["losses"])
-    assert 10 <= done < 25
+    assert done == 10  # its last checkpoint
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     ddp.train(0, 1, tmp_path, "killed", 25)
     resumed = torch.load(tmp_path / "killed.pt")
