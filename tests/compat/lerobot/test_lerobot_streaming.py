@@ -17,8 +17,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+import penstock
 from penstock.compat.lerobot import LeRobotDataset, LeRobotDatasetMetadata, MultiLeRobotDataset, StreamingLeRobotDataset
 from penstock.errors import ArgumentError
+from penstock.formats.lerobot.info import INDICES
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "lerobot"
 TABLE = np.load(GOLDEN / "v3_image_table.npz")
@@ -216,3 +218,40 @@ def test_frames_are_encoded_while_they_are_added(tmp_path: Path, streaming: bool
     assert continued.meta.encoder_settings.codec == "libx264"
     with pytest.raises(ArgumentError, match="encoder 'libx264' of the dataset"):
         LeRobotDataset("me/set", tmp_path / "set", vcodec="hevc")
+
+
+def test_every_type_of_features_is_read_and_recorded_as_by_lerobot(tmp_path: Path) -> None:
+    """Twelve dtypes, one to five axes, text, images by both orders of axes, and names as lists and dicts."""
+    expected = np.load(GOLDEN / "v3_types_expected.npz")
+    data = dataset("v3_types")
+    described = {name: {**each, "info": None} for name, each in data.features.items() if name not in INDICES}
+    copied = LeRobotDataset.create("me/set", data.fps, described, root=tmp_path / "set", use_videos=False)
+    stored = penstock.open(GOLDEN / "v3_types").samples()[:].flat
+    paths = {name: feature.path for name, feature in data.meta.stored.features.items()}
+    for i, item in enumerate(data.__getitems__(range(5))):
+        frame: dict[str, Any] = {"task": item["task"]}
+        for name, value in item.items():
+            wanted = expected[f"{i}/{name}"]
+            if isinstance(value, str):
+                assert value == str(wanted)
+            else:
+                found = (value * 255).round().to(torch.uint8) if ".images." in name else value
+                assert (found.numpy().dtype, tuple(found.shape)) == (wanted.dtype, wanted.shape), name
+                assert np.array_equal(found.numpy(), wanted), name
+            if name in described:
+                rows = stored[paths[name]]
+                frame[name] = value if isinstance(value, str) else np.asarray(rows[i]).reshape(rows.shape[1:] or 1)
+        copied.add_frame(frame)
+        if i in (2, 4):
+            copied.save_episode()
+    copied.finalize()
+    for item, other in zip(data.__getitems__(range(5)), copied.__getitems__(range(5)), strict=True):
+        for name, value in item.items():
+            if name != "task_index":  # LeRobot numbers the tasks of an episode in the order of a set
+                assert value == other[name] if isinstance(value, str) else torch.equal(value, other[name]), name
+    for name, figures in (data.meta.stats or {}).items():
+        for figure, value in figures.items():
+            if (
+                figure != "std" and name != "task_index"
+            ):  # LeRobot squares small integers in their own dtype, which overflows
+                np.testing.assert_allclose((copied.meta.stats or {})[name][figure], value, rtol=1e-6, err_msg=name)
