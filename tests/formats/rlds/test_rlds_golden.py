@@ -33,7 +33,13 @@ TRAIN, VAL = ("train", (9, 4, 8, 4, 6, 10, 3, 5, 3)), ("val", (6, 5, 9))
 
 @pytest.mark.parametrize(
     ("folder", "split", "lengths"),
-    [(FOLDERS[0], *TRAIN), (FOLDERS[0], *VAL), (FOLDERS[1], *TRAIN), ("array_record/toy_arm", *VAL)],
+    [
+        (FOLDERS[0], *TRAIN),
+        (FOLDERS[0], *VAL),
+        (FOLDERS[1], *TRAIN),
+        ("array_record/toy_arm", *TRAIN),
+        ("array_record/toy_arm", *VAL),
+    ],
 )
 def test_every_value_is_what_tensorflow_reads(folder: str, split: str, lengths: tuple[int, ...]) -> None:
     assert recognise(GOLDEN / folder)[0].name == "rlds"
