@@ -17,11 +17,13 @@ functions use `parsing`, `loading_state` or `parsing_state`. Do not guard functi
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from penstock.core.narrowing import is_dict
 from penstock.errors import FormatError, PenstockError, StateError
 
 P = ParamSpec("P")
@@ -30,6 +32,30 @@ R = TypeVar("R")
 
 # Errors of the system for arguments that came out of data: a negative offset, a name too long, a loop of links.
 _OF_DATA = {errno.EINVAL, errno.ENAMETOOLONG, errno.ELOOP, errno.EOVERFLOW, errno.EISDIR, errno.ENOTDIR}
+
+
+def json_object(raw: bytes | str, path: object = None, where: str | None = None) -> dict[str, Any]:
+    """Return the JSON object that is all of a text.
+
+    Args:
+        raw: The text.
+        path: Its file, for messages. The default is None: unknown.
+        where: Its place in the file. The default is None: the whole file.
+
+    Raises:
+        FormatError: The text is no JSON, or no object.
+
+    Example:
+        >>> json_object('{"version": 1}')
+        {'version': 1}
+    """
+    try:
+        value: Any = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"expected a JSON object, got {raw[:40]!r}: {error}", path=path, where=where) from error
+    if not is_dict(value):
+        raise FormatError(f"expected a JSON object, got {raw[:40]!r}", path=path, where=where)
+    return value
 
 
 def is_of_data(error: Exception) -> bool:

@@ -256,7 +256,7 @@ def test_metadata_that_does_not_fit_is_named(tmp_path, config) -> None:
     with pytest.raises(FileNotFoundError, match=r"meta\.json"):
         MapAPI.from_cfg(tmp_path, cfg)
     for text, says in (
-        ("{", r"expected JSON.*meta\.json"),
+        ("{", r"JSON object.*meta\.json"),
         ("[]", "JSON object"),
         ("{}", "world_to_ecef"),
         ('{"world_to_ecef": [[1]]}', "4 by 4"),

@@ -35,7 +35,7 @@ def test_a_missing_or_empty_file_is_none(tmp_path):
 def test_anything_but_one_object_is_a_format_error(text, tmp_path):
     path = tmp_path / "metadata.json"
     path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(FormatError, match="expected one JSON object"):
+    with pytest.raises(FormatError, match="expected a JSON object"):
         metadata.read_json(path)
 
 

@@ -460,7 +460,7 @@ def test_a_space_of_ones_own_is_left_to_who_knows_it(tmp_path):
 def test_hostile_metadata_is_a_format_error(tmp_path, text):
     folder = write_h5(tmp_path / "x-v0", [raw_episode(3)])
     (folder / "data" / "metadata.json").write_text(text)
-    with pytest.raises(FormatError, match="one JSON object"):
+    with pytest.raises(FormatError, match="a JSON object"):
         FORMAT.open(folder)
     assert [f.level for f in FORMAT.check(folder)] == ["error"]
 

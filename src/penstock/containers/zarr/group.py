@@ -17,10 +17,10 @@ from penstock.containers.zarr.metadata import (
     LARGEST_JSON,
     NODE,
     array_metadata,
-    loaded,
 )
 from penstock.containers.zarr.stores import ZarrStore, open_store
 from penstock.containers.zarr.version3 import array_of_version3
+from penstock.core.boundary import json_object
 from penstock.core.narrowing import is_dict
 from penstock.errors import FormatError
 
@@ -59,7 +59,7 @@ class ZarrGroup:
     def _entries(self) -> Mapping[str, Any]:
         raw = self.store.text(CONSOLIDATED)
         if raw is not None:
-            entries: Any = loaded(raw, self.store.name, CONSOLIDATED).get("metadata", {})
+            entries: Any = json_object(raw, self.store.name, CONSOLIDATED).get("metadata", {})
         else:
             node = self._json(NODE) or {}
             consolidated: Any = node.get("consolidated_metadata") or {}
@@ -72,7 +72,7 @@ class ZarrGroup:
     def _json(self, key: str) -> dict[str, Any] | None:
         raw = self.store.value(key, LARGEST_JSON)
         if raw is not None:
-            return loaded(raw.tobytes(), self.store.name, key)
+            return json_object(raw.tobytes(), self.store.name, key)
         entry: Any = self._consolidated.get(key)
         if entry is not None and not isinstance(entry, dict):
             raise FormatError("expected a JSON object", path=self.store.name, where=f"{CONSOLIDATED}: {key}")

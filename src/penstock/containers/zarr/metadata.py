@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -145,21 +145,6 @@ def dumped(entries: Mapping[str, Any]) -> bytes:
     b'{\\n    "zarr_format": 2\\n}'
     """
     return json.dumps(entries, indent=4, sort_keys=True, ensure_ascii=True, separators=(",", ": ")).encode("ascii")
-
-
-def loaded(raw: bytes, path: object, where: str) -> dict[str, Any]:
-    """A JSON object. Raises `FormatError` for anything else.
-
-    >>> loaded(b'{"zarr_format": 2}', None, ".zgroup")
-    {'zarr_format': 2}
-    """
-    try:
-        value: object = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"expected JSON, got {raw[:40]!r}: {error}", path=path, where=where) from error
-    if not isinstance(value, dict):
-        raise FormatError(f"expected a JSON object, got {raw[:40]!r}", path=path, where=where)
-    return cast("dict[str, Any]", value)
 
 
 def array_metadata(entries: Mapping[str, Any], path: object = None, where: str = ARRAY) -> ArrayMetadata:

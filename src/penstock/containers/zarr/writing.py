@@ -21,12 +21,12 @@ from penstock.containers.zarr.metadata import (
     NODE,
     ArrayMetadata,
     dumped,
-    loaded,
 )
 from penstock.containers.zarr.rows import as_bytes
 from penstock.containers.zarr.stores import DirectoryStore
 from penstock.containers.zarr.version3 import array_of_version3, described_in_version3
 from penstock.core.arrays import AnyArray
+from penstock.core.boundary import json_object
 from penstock.errors import DataError, SpecError, require
 from penstock.files import sync, write_atomic
 from penstock.files.remote import read_bytes
@@ -217,7 +217,7 @@ def write_attributes(folder: Path, attributes: Mapping[str, Any]) -> None:
     Consolidated metadata, which would say what was, are removed.
     """
     node = folder / NODE
-    entries = loaded(read_bytes(node), folder, NODE) if node.is_file() else None
+    entries = json_object(read_bytes(node), folder, NODE) if node.is_file() else None
     if entries is not None:
         entries = {name: value for name, value in entries.items() if name != "consolidated_metadata"}
     try:

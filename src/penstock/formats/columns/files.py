@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.core.narrowing import is_dict
-from penstock.errors import FormatError, UnsafeDataError
+from penstock.core.boundary import json_object
+from penstock.errors import UnsafeDataError
 from penstock.files import write_atomic
 from penstock.files.descriptors import opened
 
@@ -32,13 +32,7 @@ def read_json(path: Path) -> dict[str, Any]:
         if (size := os.fstat(fd).st_size) > _LARGEST_JSON:
             raise UnsafeDataError(f"expected at most {_LARGEST_JSON} bytes of JSON, got {size}", path=path)
         text = file.read(size)
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"expected JSON, got {error}", path=path) from error
-    if not is_dict(data):
-        raise FormatError(f"expected a JSON object, got {type(data).__name__}", path=path)
-    return data
+    return json_object(text, path)
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock.containers.pickle import load
 from penstock.core.arrays import AnyArray
+from penstock.core.boundary import json_object
 from penstock.core.narrowing import is_dict, is_list, is_listed
 from penstock.errors import FormatError, UnsafeDataError, require
 from penstock.files.mapping import map_file
@@ -130,13 +131,9 @@ def _from_npz(path: Path, archive: NpzArchive) -> list[Track]:
 def _json(path: Path) -> dict[str, Any]:
     with open_file(path) as file:
         raw = file.read(LONGEST + 1)
-    try:
-        value = json.loads(raw) if len(raw) <= LONGEST else None
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"expected JSON, got {raw[:80]!r}", path=path) from error
-    if not is_dict(value):
-        raise FormatError(f"expected a JSON object of at most {LONGEST} bytes, got {raw[:80]!r}", path=path)
-    return value
+    if len(raw) > LONGEST:
+        raise FormatError(f"expected a JSON object of at most {LONGEST} bytes, got more", path=path)
+    return json_object(raw, path)
 
 
 def _files(path: Path) -> list[Path]:

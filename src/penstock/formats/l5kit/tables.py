@@ -12,7 +12,8 @@ import numpy as np
 
 from penstock.containers.cache import Cache
 from penstock.containers.zarr import MemoryRows, Missing, ZarrGroup, ZarrRows, ZarrStore, open_store
-from penstock.containers.zarr.metadata import ARRAY, GROUP, loaded
+from penstock.containers.zarr.metadata import ARRAY, GROUP
+from penstock.core.boundary import json_object
 from penstock.errors import FormatError
 from penstock.files.remote import open_file, read_bytes
 from penstock.formats.l5kit import npy
@@ -84,7 +85,7 @@ def _zarr_tables(store: ZarrStore, cache: Cache, missing: Missing) -> Tables:
 
 def _npy_tables(path: Path) -> Tables:
     attributes_file = path / npy.ATTRIBUTES
-    attributes = loaded(read_bytes(attributes_file), path, npy.ATTRIBUTES) if attributes_file.is_file() else {}
+    attributes = json_object(read_bytes(attributes_file), path, npy.ATTRIBUTES) if attributes_file.is_file() else {}
     version_of(attributes, path)
     tables = {n: current(MemoryRows(npy.mapped(path / f"{n}.npy")), dtype, n, path) for n, dtype in DTYPES.items()}
     return _named(path, tables, attributes, None)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.containers.arrow import arrow
-from penstock.core.boundary import parsing
+from penstock.core.boundary import json_object, parsing
 from penstock.core.narrowing import is_dict, is_list
 from penstock.core.order import natural
 from penstock.errors import FormatError, require
@@ -134,15 +134,8 @@ def _json_rows(path: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     with open_file(path) as file:
         for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                row: Any = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise FormatError(f"expected a JSON object, got {error}", path=f"{path}:{number}") from error
-            if not is_dict(row):
-                raise FormatError(f"expected a JSON object, got {str(row)[:80]}", path=f"{path}:{number}")
-            rows.append(row)
+            if line.strip():
+                rows.append(json_object(line, f"{path}:{number}"))
     return rows
 
 

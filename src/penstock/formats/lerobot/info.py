@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.boundary import json_object
 from penstock.core.narrowing import is_dict, is_list
 from penstock.core.spaces import Space
 from penstock.core.spec import Field
@@ -175,13 +175,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raw = file.read(LIMIT + 1)
     if len(raw) > LIMIT:
         raise FormatError(f"expected at most {LIMIT} bytes, got more", path=path)
-    try:
-        value = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"expected a JSON object, got text that is not JSON: {error}", path=path) from error
-    if not is_dict(value):
-        raise FormatError(f"expected a JSON object, got {type(value).__name__}", path=path)
-    return value
+    return json_object(raw, path)
 
 
 def has_info(root: Path) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from penstock.core.boundary import json_object
 from penstock.core.narrowing import is_array, is_dict, is_integer, is_list, is_mapping, is_path, is_scalar
 from penstock.core.spaces import Space
 from penstock.errors import DataError, FormatError, SpecError
@@ -43,18 +44,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
         raise FormatError(f"expected metadata of at most {LIMIT} bytes, got more", path=path)
     if not raw.strip(b" \t\r\n\0"):
         return None
-    return parse_object(raw, path)
-
-
-def parse_object(raw: bytes, path: Path | str) -> dict[str, Any]:
-    """Return the JSON object in some bytes. Raises `FormatError`, with the path, for anything else."""
-    try:
-        value = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"expected one JSON object, got text that is not JSON: {error}", path=path) from error
-    if not is_dict(value):
-        raise FormatError(f"expected one JSON object, got a {type(value).__name__}", path=path)
-    return value
+    return json_object(raw, path)
 
 
 def write_json(path: Path, data: Mapping[str, Any], *, durable: bool = True) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.core.boundary import json_object
 from penstock.core.narrowing import is_dict, is_list
 from penstock.errors import ArgumentError, FormatError, suggestion
 from penstock.files.remote import read_bytes
@@ -94,10 +94,7 @@ def read_info(folder: Path) -> dict[str, Any]:
     path = folder / INFO
     if not path.is_file():
         return {}
-    entries: Any = json.loads(read_bytes(path))
-    if not is_dict(entries):
-        raise FormatError(f"expected a JSON object, got {type(entries).__name__}", path=path)
-    return entries
+    return json_object(read_bytes(path), path)
 
 
 def splits_of(folder: Path, info: Mapping[str, Any]) -> dict[str, SplitFiles]:

@@ -12,13 +12,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from penstock.core.narrowing import is_dict
+from penstock.core.boundary import json_object
 from penstock.core.spec import Spec
 from penstock.errors import FormatError
 from penstock.files.remote import read_bytes
@@ -109,8 +108,8 @@ def read_own(folder: Path) -> OwnFile | None:
     path = folder / FILE
     if not path.is_file():
         return None
-    entries: Any = json.loads(read_bytes(path))
-    if not is_dict(entries) or entries.get("last_step") not in ("observation", "step"):
+    entries = json_object(read_bytes(path), path)
+    if entries.get("last_step") not in ("observation", "step"):
         raise FormatError("expected an object with spec, columns and last_step", path=path)
     if entries.get("images") not in ("png", "jpeg", "raw"):
         raise FormatError(f"expected images as 'png', 'jpeg' or 'raw', got {entries.get('images')!r}", path=path)

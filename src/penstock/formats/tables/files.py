@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from penstock.core.boundary import json_object
 from penstock.core.narrowing import is_dict, is_list
 from penstock.core.order import natural
 from penstock.errors import FormatError
@@ -71,10 +71,7 @@ def files_at(path: Path | Sequence[Path]) -> list[Path]:
 
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a small file. Raises `FormatError` for other content."""
-    value = json.loads(read_bytes(path))
-    if not is_dict(value):
-        raise FormatError(f"expected a JSON object, got {type(value).__name__}", path=path)
-    return value
+    return json_object(read_bytes(path), path)
 
 
 def has_table(path: Path) -> bool:

@@ -7,7 +7,6 @@ block (`containers/arrow`). JSON lines are parsed once, when the table is opened
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import islice
@@ -20,8 +19,7 @@ from typing_extensions import override
 from penstock.containers.arrow import ParquetFile, RangedArrowFile, arrow, identity_of, one_array
 from penstock.containers.cache import Cache
 from penstock.core.arrays import ByteArray
-from penstock.core.boundary import parsing
-from penstock.core.narrowing import is_dict
+from penstock.core.boundary import json_object, parsing
 from penstock.errors import FormatError
 from penstock.files.mapping import check_mapped, map_file
 from penstock.files.remote import Wanted, open_file, remote_file
@@ -152,7 +150,7 @@ def _json_tables(path: Path) -> list[Any]:
     with open_file(path) as file:
         lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
         while block := list(islice(lines, LINES)):
-            rows = [_object(line, path, number) for number, line in block]
+            rows = [json_object(line, f"{path}:{number}") for number, line in block]
             names = dict.fromkeys(name for row in rows for name in row)
             with parsing(path, f"lines {block[0][0]} to {block[-1][0]}"):
                 tables.append(pa.table({name: pa.array([row.get(name) for row in rows]) for name in names}))
@@ -176,16 +174,6 @@ def _regular(array: Any) -> Any:
     if lengths[0] > 0 and (lengths == lengths[0]).all():
         return pa.FixedSizeListArray.from_arrays(values, int(lengths[0]))
     return pa.ListArray.from_arrays(pa.array(np.cumsum([0, *lengths]), pa.int32()), values)
-
-
-def _object(line: bytes, path: Path, number: int) -> dict[str, Any]:
-    try:
-        row: Any = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"expected a JSON object in each line, got {error}", path=f"{path}:{number}") from error
-    if not is_dict(row):
-        raise FormatError(f"expected a JSON object in each line, got {str(row)[:80]}", path=f"{path}:{number}")
-    return row
 
 
 def open_shards(paths: Sequence[Path], footers: Cache) -> list[TableShard]:

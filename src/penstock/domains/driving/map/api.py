@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from functools import cache
@@ -13,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.arrays import AnyArray, FloatArray, Int32Array
-from penstock.core.boundary import parsing
-from penstock.core.narrowing import is_dict
+from penstock.core.boundary import json_object
 from penstock.core.ragged import Ragged
 from penstock.domains.driving.geometry import enu_to_ecef, transform_points
 from penstock.domains.driving.map.resample import every_metres, resampled
@@ -234,14 +232,7 @@ def required(data_manager: DataManager | str | Path, key: str) -> Path:
 
 def load_metadata(path: str | Path) -> dict[str, Any]:
     """The dataset's `meta.json`. Raises `FormatError` for what is no JSON object."""
-    with parsing(path):
-        try:
-            meta = json.loads(Path(path).read_bytes())
-        except ValueError as error:
-            raise FormatError(f"expected JSON, got {error}") from error
-    if not is_dict(meta):
-        raise FormatError(f"expected a JSON object, got {type(meta).__name__}", path=path)
-    return meta
+    return json_object(Path(path).read_bytes(), path)
 
 
 def matrix_of(meta: Mapping[str, Any], name: str) -> FloatArray:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.compat.minari.storage.datasets_root_dir import get_dataset_path
+from penstock.core.boundary import json_object
 from penstock.errors import FormatError, PenstockError, UnsafeDataError, require
 from penstock.files import atomic_path, move, scratch_folder
 from penstock.formats.minari import ids, metadata, root
@@ -135,7 +136,7 @@ class CloudStorage:
         place = joined(self.store.url, name)
         if info.size > metadata.LIMIT:
             raise FormatError(f"expected metadata of at most {metadata.LIMIT} bytes, got {info.size}", path=place)
-        return metadata.parse_object(self._read(info, 0, info.size), place)
+        return json_object(self._read(info, 0, info.size), place)
 
     def _put(self, file: Path, name: str) -> None:
         self._retry(partial(self.store.put, name, file))
