@@ -54,6 +54,7 @@ COMMANDS = (
     Command("first_use", "first_use.py"),
     Command("gather", "gather.py"),
     Command("plan", "plan.py"),
+    Command("scale", "scale.py"),
     Command("remote", "remote.py"),
     Command("simulation", "simulation.py --latency 0.05 --bandwidth 50 --step 0.1"),
     Command("check", "check.py"),

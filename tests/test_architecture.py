@@ -85,6 +85,7 @@ SEES: dict[str, tuple[str, ...]] = {
         "formats.webdataset",
         "envs",
         "record",
+        "plan",
         "data",
         "conversion",
         "doctor",

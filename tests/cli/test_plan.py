@@ -35,6 +35,11 @@ def test_a_plan_is_shown_measured_and_simulated(call: Call, tmp_path: Path, monk
         "amplification" in call("plan", "data", "--pack", "500", "--batch-size", "8", "--simulate", "--hosts", "1").out
     )
     assert "sample" in call("plan", "data", "data", "--shares", "3,1", "--windows", "2").out
+    packed = call("plan", "data", "--pack", "500", "--cache", "plans", "--jobs", "1", "--json").json
+    assert Path(packed["file"]).parent == tmp_path / "plans"
+    again = data.sequences().pack(500, overlong="split", cache=tmp_path / "plans")
+    assert packed["packs"] == len(again)
+    assert call("plan", "data", "--cache", "plans").code == 2
     for wrong in (["--hosts", "a"], ["--block", "3"], ["--shares", "1,2"], ["--windows", "2", "--pack", "3"]):
         assert call("plan", "data", "--simulate", "--batch-size", "8", *wrong).code == 2
     assert call("plan").code == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +13,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.cli.options import Opening, Storage, Where, chosen, nbytes, opened, pairs
+from penstock.cli.jobs import WorkOptions, run_in_parts, works_in_parts
+from penstock.cli.options import Opening, Storage, Where, chosen, chosen_dataset, nbytes, opened, pairs
 from penstock.cli.show import Json, print_json, size
 from penstock.core.text import counted
 from penstock.data.map_dataset import MapDataset
@@ -27,6 +29,7 @@ from penstock.simulation.storage import OBJECT_STORE, StorageConstants
 HOSTS = "1,4,16,64,256,1024,4096"
 
 
+@works_in_parts
 def plan(
     locations: Annotated[
         list[str] | None,
@@ -51,6 +54,9 @@ def plan(
         Path | None, typer.Option("--constants", help="A file of --measure. Default: Amazon S3 as documented.")
     ] = None,
     cache_bytes: Annotated[str | None, typer.Option("--cache-bytes", help="Cache of a host. Default: 64GiB.")] = None,
+    cache: Annotated[
+        Path | None, typer.Option("--cache", help="With --pack: a folder for the plan, where pack(cache=...) finds it.")
+    ] = None,
     picture: Annotated[Path | None, typer.Option("--picture", help="Draw the curves to this SVG file.")] = None,
     measure: Annotated[
         str | None, typer.Option("--measure", metavar="URL|PATH", help="Measure a storage by reading some hundred MB.")
@@ -61,11 +67,13 @@ def plan(
     storage: Storage = None,
     where: Where = None,
     as_json: Json = False,
+    *,
+    work: WorkOptions,
 ) -> None:
     """Show the size of a plan, or simulate what many hosts ask of a storage.
 
     No values are read. --measure measures your storage. --simulate says how many bytes and requests hosts need, how
-    long steps wait, and up to how many hosts a full shuffle is wise.
+    long steps wait, and up to how many hosts a full shuffle is wise. --pack with --cache plans packs in parts.
 
     Example: penstock plan ./demos --windows 32 --simulate --hosts 1,4,16
     """
@@ -74,6 +82,9 @@ def plan(
         return
     if not locations:
         raise ArgumentError("expected a dataset to plan, or --measure, got neither")
+    if work.wanted or cache is not None:
+        _pack_in_parts(locations, pack, cache, options, pairs(storage, "--storage"), where, work, as_json)
+        return
     begin = time.perf_counter()
     dataset = _dataset(locations, windows, pack, shares, options, pairs(storage, "--storage"), where)
     if not run:
@@ -122,6 +133,40 @@ def _dataset(
         return parts[0]
     weights = None if shares is None else [float(each) for each in _texts(shares)]
     return mix(parts, weights, union=True)
+
+
+def _pack_in_parts(
+    locations: list[str],
+    pack: int | None,
+    cache: Path | None,
+    options: list[str] | None,
+    storage: dict[str, Any],
+    where: str | None,
+    work: WorkOptions,
+    as_json: bool,
+) -> None:
+    """Plan the packs of one dataset in parts, and write the plan to the folder."""
+    if pack is None or cache is None or len(locations) != 1:
+        raise ArgumentError(f"expected one dataset with --pack and --cache to plan in parts, got {locations}")
+    chosen = chosen_dataset(locations[0], options, storage=storage, where=where)
+    arguments = {
+        **chosen.arguments(),
+        "pack": {"length": pack, "overlong": "split"},
+        "folder": str(cache.absolute()),
+        "show": {"json": as_json},
+    }
+    present(run_in_parts("pack", arguments, work, quiet=as_json), arguments)
+
+
+def present(summary: dict[str, Any], arguments: Mapping[str, Any]) -> None:
+    """Print what was packed and where the plan is, or its summary as JSON."""
+    if arguments["show"]["json"]:
+        print_json(summary)
+        return
+    packed = f"{counted(summary['sequences'], 'sequence')} in {counted(summary['packs'], 'pack')}"
+    typer.echo(f"{packed}; plan of {size(summary['bytes'])}: {summary['file']}")
+    call = ", ".join(f"{name}={value!r}" for name, value in arguments["pack"].items() if name != "length")
+    typer.echo(f"open it with sequences().pack({arguments['pack']['length']}, {call}, cache=...)")
 
 
 def _texts(text: str) -> list[str]:

@@ -25,6 +25,7 @@ PRESENT = {
     "reshard": "penstock.cli.reshard:present",
     "index": "penstock.cli.index:present",
     "cache": "penstock.cli.cache:present",
+    "pack": "penstock.cli.plan:present",
     "record": "penstock.cli.record:present",
 }
 """By operation, the function that shows its result, with the arguments of the work plan."""

@@ -23,6 +23,7 @@ OPERATIONS = {
     "reshard": "penstock.jobs.operations.reshard:ReshardOperation",
     "index": "penstock.jobs.operations.index:IndexOperation",
     "cache": "penstock.jobs.operations.cache:CacheOperation",
+    "pack": "penstock.jobs.operations.pack:PackOperation",
     "record": "penstock.jobs.operations.record:RecordOperation",
 }
 

@@ -303,8 +303,34 @@ class PackedPlan(Plan):
             [self._part(lo, hi, rule, f"{name}-{lo}") for (lo, hi), rule in zip(pairwise(bounds), rules, strict=True)]
         )
 
-    def _part(self, first: int, end: int, rule: Rule, name: str) -> PackIndex | EvenIndex:
-        """The index of a range of samples of the plan below."""
+    def unplanned(self) -> PackIndex:
+        """Return the index of all epochs, of which no window is planned yet, so that it may be planned in parts.
+
+        Raises:
+            PlanError: Each epoch has its own packs, or samples of one length need no planning.
+        """
+        if not self._single:
+            raise PlanError(f"expected packs that are the same in every epoch to plan in parts, got {self._pack!r}")
+        check_ends(self.upstream, "packing it")
+        index = self._part(0, len(self.upstream), self._rule, None)
+        if isinstance(index, EvenIndex):
+            raise PlanError("expected samples of several lengths to plan packs of, got one length, which needs no plan")
+        return index
+
+    def store(self, index: PackIndex, folder: Path) -> Path:
+        """Write the index of all epochs where `pack(cache=folder)` finds it, and return the file.
+
+        Args:
+            index: The index, with all its windows.
+            folder: The folder, which is made.
+        """
+        name = f"{self.fingerprint}-0"
+        folder.mkdir(parents=True, exist_ok=True)
+        write_checked(folder / f"{name}.pack", _CACHED, name, index.to_bytes())
+        return folder / f"{name}.pack"
+
+    def _part(self, first: int, end: int, rule: Rule, name: str | None) -> PackIndex | EvenIndex:
+        """The index of a range of samples of the plan below; without a name, nothing is planned or looked up."""
         n = end - first
         views = [axis.views[0] for axis in self._axes]
 
@@ -318,10 +344,10 @@ class PackedPlan(Plan):
         table = self.upstream.length_table(views[0]) if first == 0 and len(views) == 1 else None
         return self._kept(lengths if table is None else table[:n], n, rule, name)
 
-    def _kept(self, lengths: Lengths, n: int, rule: Rule, name: str) -> PackIndex:
+    def _kept(self, lengths: Lengths, n: int, rule: Rule, name: str | None) -> PackIndex:
         """An index: from the folder of plans if it has a sound one, else planned and written to it."""
-        path = None if self._pack.cache is None else Path(self._pack.cache) / f"{name}.pack"
-        if path is not None and (raw := read_checked(path, _CACHED, name)) is not None:
+        path = None if self._pack.cache is None or name is None else Path(self._pack.cache) / f"{name}.pack"
+        if name is not None and path is not None and (raw := read_checked(path, _CACHED, name)) is not None:
             with suppress(FormatError, StateError):  # of another version, for instance
                 return PackIndex.from_bytes(bytes(raw), lengths, rule, n=n)
         threads = cores()
@@ -334,6 +360,8 @@ class PackedPlan(Plan):
             keep=self._pack.keep,
             threads=threads,
         )
+        if name is None:
+            return index
         if path is not None:
             write_checked(path, _CACHED, name, index.to_bytes())
         len(index)  # plans it

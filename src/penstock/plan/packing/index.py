@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -285,6 +285,43 @@ class PackIndex:
             return tally_of(self.rule, lengths, parts, counted), None
         window = plan_window(self.rule, parts, w)
         return tally_of(self.rule, lengths, parts, window), window if self._stored else None
+
+    @property
+    def window_items(self) -> IntArray:
+        """`[w]` items of each window."""
+        return np.diff(self._layout.first)
+
+    def count_windows(self, first: int, last: int, threads: int = 1) -> tuple[IntArray, PackingStats]:
+        """Packs of the windows `first` to `last - 1`, `[last - first]`, and what packing did with their items.
+
+        No other window is planned, so that several processes may plan windows, which `with_windows` joins.
+
+        Raises `PlanError` where plans are kept in memory: joining them would copy all of them.
+        """
+        if self._stored:
+            raise PlanError("expected keep='recompute' for packs that are planned in parts, got plans in memory")
+        done = map_on_threads(self._counted, range(first, last), threads, name="penstock-pack")
+        none = PackingStats.none(len(self.rule.capacity))
+        return np.array([each.packs for each, _ in done], np.int64), PackingStats.sum(
+            [none, *(each for each, _ in done)]
+        )
+
+    def with_windows(self, parts: Iterable[tuple[IntArray, PackingStats]]) -> PackIndex:
+        """This index with the packs that `count_windows` found, of consecutive ranges of all windows.
+
+        >>> index = PackIndex(np.arange(1, 9).repeat(99), Rule(8), window=64, keep="recompute")
+        >>> other = PackIndex(np.arange(1, 9).repeat(99), Rule(8), window=64, keep="recompute")
+        >>> whole = other.with_windows([other.count_windows(0, 5), other.count_windows(5, 13)])
+        >>> whole.to_bytes() == index.to_bytes()
+        True
+        """
+        known = list(parts)
+        counts = np.concatenate([np.zeros(1, np.int64), *(each for each, _ in known)])
+        if len(counts) != len(self._layout) + 1:
+            raise PlanError(f"expected the packs of {len(self._layout)} windows, got {len(counts) - 1}")
+        self._tally = PackingStats.sum([self._tally, *(tally for _, tally in known)])
+        self._first = np.cumsum(counts)
+        return self
 
     def report(self) -> PackReport:
         """What packing did with the items. Cost: reads all lengths once more, for the bound."""
