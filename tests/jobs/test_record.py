@@ -276,6 +276,7 @@ def test_an_environment_that_fails_names_the_episode(tmp_path: Path) -> None:
 
 
 def test_an_environment_that_hangs(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGALRM)
     spec = RolloutSpec(f"{HERE}:Hanging-v0", step_timeout=0.05)
     with pytest.raises((WorkerError, TimeoutError), match=r"within 0.05 s, got none"):
         RolloutWorker(spec).record(range(1), MemoryWriter())
@@ -284,7 +285,7 @@ def test_an_environment_that_hangs(tmp_path: Path) -> None:
     work = plan(tmp_path / "out", replace(WALK, step_timeout=3600))
     with pytest.raises(WorkerError, match="expected --step-timeout with --runner processes or ray"):
         run_work(work, tmp_path / "results", ThreadRunner(2))
-    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGALRM) is before
 
 
 def test_an_environment_without_seeds(tmp_path: Path) -> None:
