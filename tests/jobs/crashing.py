@@ -22,6 +22,7 @@ import numpy as np
 import penstock
 from penstock.jobs.coordinator import finish_work, run_work
 from penstock.jobs.work_plan import WorkPlan
+from tests.jobs.cases import ROLLOUT
 
 CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.link"}
 
@@ -64,6 +65,7 @@ def warm_up() -> None:
         columns = {"observations": np.zeros((2, 2)), "actions": np.zeros((1, 1)), "rewards": [1.0], **flags}
         penstock.convert(penstock.from_arrays(columns, lengths=[1]), place)
         penstock.check(place, deep=True)
+        penstock.RolloutWorker(ROLLOUT).record(range(1), Path(folder) / "recorded")
 
 
 def main() -> None:
