@@ -14,7 +14,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,19 +25,23 @@ CLUSTER, NODE = "PENSTOCK_TEST_CLUSTER", "PENSTOCK_TEST_NODE"
 SETTINGS = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_AUTH_MODE": "disabled",  # else Ray writes a token to the home folder
+    "GLOO_SOCKET_IFNAME": "lo",
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     "RAY_TRAIN_ENABLE_STATE_TRACKING": "0",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",  # a report waits for the next one; 2 seconds by default
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",  # a minute by default, which a busy machine may need
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "2",  # a minute by default
 }
 
 
 class LocalCluster:
-    """Nodes with one core each. The driver is this process, connected to the head."""
+    """A head, and nodes with one core each. The driver is this process, connected to the head."""
 
-    def __init__(self, folder: Path, token: str) -> None:
+    def __init__(self, folder: Path, token: str, cpus: int) -> None:
         self.folder = folder
         self.token = token
+        self.cpus = cpus
         self.nodes: list[Any] = []
         self._made: Any = None
         self._started = 1
@@ -51,19 +55,29 @@ class LocalCluster:
         import ray
         from ray import cluster_utils
 
-        head = {"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False, "node_ip_address": HEAD}
-        self._made = cluster_utils.Cluster(initialize_head=True, head_node_args={**head, "env_vars": {NODE: HEAD}})
+        head = {
+            "num_cpus": self.cpus,
+            "object_store_memory": STORE,
+            "include_dashboard": False,
+            "node_ip_address": HEAD,
+        }
+        self._made = cluster_utils.Cluster(
+            initialize_head=True, head_node_args={**head, "env_vars": self._variables(HEAD)}
+        )
         ray.init(address=self.address, log_to_driver=False, _node_ip_address=HEAD)
 
-    def add(self, **variables: str) -> Any:
-        """Add a node with its own address, and variables of the environment of its workers."""
+    def add(self) -> Any:
+        """Add a node with its own address and its own cache."""
         self._started += 1
         address = f"127.0.0.{self._started + 1}"
         node = self._made.add_node(
-            num_cpus=1, object_store_memory=STORE, node_ip_address=address, env_vars={NODE: address, **variables}
+            num_cpus=1, object_store_memory=STORE, node_ip_address=address, env_vars=self._variables(address)
         )
         self.nodes.append(node)
         return node
+
+    def _variables(self, address: str) -> dict[str, str]:
+        return {NODE: address, "PENSTOCK_CACHE": str(self.folder / f"cache of {address}")}
 
     def kill_node(self, node: Any) -> None:
         """Kill all processes of a node, as a loss of power does."""
@@ -79,10 +93,10 @@ class LocalCluster:
         self._kill(f"{NODE}={HEAD}")
         self._made.remove_node(self._made.head_node, allow_graceful=False)
 
-    def kill_workers(self) -> None:
-        """Kill all processes that run tasks or wait for one."""
+    def kill_workers(self, *titles: bytes) -> None:
+        """Kill all processes whose titles begin so; by default those that run jobs or wait for one."""
         for pid, title in self.processes():
-            if title.startswith((b"ray::penstock", b"ray::IDLE")):
+            if title.startswith(titles or (b"ray::penstock", b"ray::IDLE")):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
@@ -118,13 +132,13 @@ class LocalCluster:
 
 
 @contextmanager
-def local_cluster(settings: Mapping[str, str] = {}) -> Generator[LocalCluster]:
-    """Start a cluster of one node; at the end nothing of it is left."""
+def local_cluster(cpus: int = 1) -> Generator[LocalCluster]:
+    """Start a cluster of one node with some cores; at the end nothing of it is left."""
     token = secrets.token_hex(8)
     folder = Path(tempfile.mkdtemp(prefix="ray-"))  # short: paths of sockets have at most 107 bytes
     before = dict(os.environ)
-    os.environ |= {**SETTINGS, **settings, CLUSTER: token, "RAY_TMPDIR": str(folder)}
-    cluster = LocalCluster(folder, token)
+    os.environ |= {**SETTINGS, CLUSTER: token, "RAY_TMPDIR": str(folder)}
+    cluster = LocalCluster(folder, token, cpus)
     try:
         cluster.start()
         yield cluster

@@ -19,6 +19,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from typing_extensions import override
@@ -27,6 +28,7 @@ from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import ChangedObjectError
 from penstock.files.remote import FileState, RemoteFile
+from penstock.locations.block_peers import USED_PEERS
 from penstock.locations.blocks import BLOCK, BlockCache, CachedObject, saying_no_room, stretches
 from penstock.locations.fetch_progress import fetch_progress
 from penstock.locations.objects import NoRangesError, ObjectInfo, ObjectStore, joined
@@ -59,6 +61,7 @@ _pools: dict[tuple[int, bool], ThreadPoolExecutor] = {}
 class MirroredFile(RemoteFile):
     """One object of a store, its local file and its cached blocks."""
 
+    path: Path
     store: ObjectStore
     info: ObjectInfo
     cached: CachedObject
@@ -289,14 +292,16 @@ def _request(
 ) -> int:
     """Fetch some blocks, which are pinned meanwhile; return the number of bytes, and tell it to `advance`."""
     begin, stop = first * BLOCK, min(end * BLOCK, file.info.size)
-    try:
-        raw = retry(lambda: file.store.read(file.info.name, [(begin, stop)], file.info.version)[0])
-    except NoRangesError:
-        return _fetch_whole(file, np.arange(first, end), retry)
-    except FileNotFoundError:
-        raise ChangedObjectError(joined(file.store.url, file.info.name)) from None
-    if not file.store.verifies:
-        _require_unchanged(file, retry)
+    raw = USED_PEERS.read(file.path, begin, stop) if file.info.version else None
+    if raw is None:
+        try:
+            raw = retry(lambda: file.store.read(file.info.name, [(begin, stop)], file.info.version)[0])
+        except NoRangesError:
+            return _fetch_whole(file, np.arange(first, end), retry)
+        except FileNotFoundError:
+            raise ChangedObjectError(joined(file.store.url, file.info.name)) from None
+        if not file.store.verifies:
+            _require_unchanged(file, retry)
     _enter(file, begin, raw)
     if advance is not None:
         advance(len(raw))
