@@ -234,8 +234,9 @@ def test_names_given_and_columns_left_out(make: Make, tmp_path: Path) -> None:
 
 def test_episodes_without_steps(make: Make, tmp_path: Path) -> None:
     data = make(lengths=(2, 0, 3))
-    with pytest.raises(DataError, match="got 1 without, the first of number 1"):
-        penstock.convert(data, tmp_path / "out", format="webdataset", options=SEED)
+    for format, options in (("webdataset", SEED), ("lerobot", {"fps": 10})):
+        with pytest.raises(DataError, match="got 1 without, the first of number 1; leave them out with --where"):
+            penstock.convert(data, tmp_path / "out", format=format, options=options)
     penstock.convert(data, tmp_path / "out")
     with penstock.open(tmp_path / "out") as out:
         same(data, out)

@@ -49,13 +49,13 @@ def adapt(draft: Draft, target: Target, scan: Scan, *, fill: bool) -> None:
     if target.lerobot or target.name == "rlds":
         for path in list(draft.fields):
             _optional(draft, target, scan, path)
-    if not target.needs:
-        return
-    if target.seed and (empty := np.flatnonzero(scan.lengths == 0)).size:
+    if (target.seed or target.lerobot) and (empty := np.flatnonzero(scan.lengths == 0)).size:
         raise DataError(
             f"expected episodes of at least one step for {target.name}, got {empty.size} without, the first of number "
             f"{empty[0]}; leave them out with --where 'total_steps > 0'"
         )
+    if not target.needs:
+        return
     missing = _observations(draft, fill=fill) + _flags(draft, target, scan, fill=fill)
     missing += [name for name in ("actions",) if not draft.has(name)]
     if missing:
