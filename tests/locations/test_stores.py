@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -152,6 +153,20 @@ def test_urls_that_are_no_store(url: str, error: type[Exception], message: str) 
 def test_a_missing_library_is_named() -> None:
     with pytest.raises((MissingExtraError, DataError), match="dropbox"):
         object_store("dropbox://a/b")
+
+
+@pytest.mark.parametrize(
+    ("url", "library", "extra"),
+    [
+        ("gs://bucket/a", "gcsfs", "gcp"),
+        ("hf://datasets/a/b", "huggingface_hub", "hf"),
+        ("memory://a", "fsspec", "remote"),
+    ],
+)
+def test_the_extra_of_a_scheme_is_named(url: str, library: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(MissingExtraError, match=rf"pip install '?\"?penstock\[{extra}\]"):
+        object_store(url)
 
 
 def test_unknown_options_are_named(site: Site) -> None:

@@ -22,6 +22,7 @@ import penstock
 from penstock.compat.lerobot import LeRobotDataset, LeRobotDatasetMetadata, MultiLeRobotDataset
 from penstock.errors import ArgumentError, DataError, LockedError, PlanError, SpecError
 from penstock.formats.lerobot.info import INDICES
+from tests.locations.server import serving
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "lerobot"
 EXPECTED = np.load(GOLDEN / "v3_image_expected.npz")
@@ -376,3 +377,19 @@ def test_several_datasets_follow_each_other(tmp_path: Path) -> None:
     assert data.stats["action"]["count"].tolist() == [218]
     with pytest.raises(IndexError, match="0:96"):
         data[96]
+
+
+def test_a_dataset_behind_a_url_is_read_and_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    record(tmp_path / "set").finalize()
+    files = {p.relative_to(tmp_path).as_posix(): p.read_bytes() for p in (tmp_path / "set").rglob("*") if p.is_file()}
+    with serving(files) as site:
+        remote = LeRobotDataset("me/set", root=f"{site.url}/set")
+        local = LeRobotDataset("me/set", root=tmp_path / "set")
+        assert (len(remote), remote.meta.tasks) == (len(local), local.meta.tasks)
+        same(remote[3], local[3])
+        for write in (lambda: remote.add_frame(frames_of(0)[0]), lambda: remote.meta.update_chunk_settings(3)):
+            with pytest.raises(DataError, match="a dataset on this machine to write to, got one behind a URL"):
+                write()
+        with pytest.raises(DataError, match="a path on this machine to write to"):
+            LeRobotDataset.create("me/new", fps=10, features=features(), root=f"{site.url}/new")

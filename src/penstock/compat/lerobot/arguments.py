@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from penstock.errors import ArgumentError
+from penstock.errors import ArgumentError, DataError
+from penstock.files.remote import is_mirrored
 from penstock.formats.lerobot.info import INFO
+from penstock.locations.location import Location, has_url, local_path
 
 HOME = "HF_LEROBOT_HOME"
 NOT_DOWNLOADED = "nothing is downloaded; fetch the wanted revision into root before"
@@ -32,26 +34,31 @@ def only(name: str, value: object, known: object, why: str) -> None:
 
 
 def root_of(repo_id: str, root: str | Path | None) -> Path:
-    """Return the folder of a dataset.
+    """Return the folder of a dataset on this machine.
 
     Args:
         repo_id: Such as `"lerobot/pusht"`.
         root: The folder, or None: `repo_id` in the folder of the variable `HF_LEROBOT_HOME`, by default `lerobot` in
             that of `HF_HOME`.
+
+    Raises:
+        DataError: `root` is a URL.
     """
     if root is not None:
-        return Path(root)
+        return local_path(root)
     cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
     hub = os.environ.get("HF_HOME", f"{cache}/huggingface")
     return Path(os.environ.get(HOME, f"{hub}/lerobot")).expanduser() / repo_id
 
 
 def existing_root(repo_id: str, root: str | Path | None) -> Path:
-    """Return the folder of a dataset that exists.
+    """Return the folder of a dataset that exists. `root` may be a URL, whose files are fetched when they are read.
 
     Raises:
         FileNotFoundError: It has no metadata. The message says where they were looked for.
     """
+    if root is not None and has_url(root):
+        return Location.of(root).paths()[0]
     folder = root_of(repo_id, root)
     if not (folder / INFO).is_file():
         by = "root" if root is not None else HOME
@@ -60,3 +67,13 @@ def existing_root(repo_id: str, root: str | Path | None) -> Path:
             f"there: hf download {repo_id} --repo-type dataset --local-dir {folder}"
         )
     return folder
+
+
+def require_local(root: Path) -> None:
+    """Refuse to write to a dataset behind a URL.
+
+    Raises:
+        DataError: The folder is a mirror of one.
+    """
+    if is_mirrored(root):
+        raise DataError("expected a dataset on this machine to write to, got one behind a URL; record to a folder")

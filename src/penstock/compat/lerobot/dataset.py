@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from penstock.compat.lerobot.arguments import NOT_DOWNLOADED, only
+from penstock.compat.lerobot.arguments import NOT_DOWNLOADED, only, require_local
 from penstock.compat.lerobot.frame_table import FrameTable
 from penstock.compat.lerobot.frames import TASK, checked_frame
 from penstock.compat.lerobot.hub import refuse_to_pull, refuse_to_push
@@ -43,7 +43,7 @@ class LeRobotDataset(_Dataset):
 
     Args:
         repo_id: Such as `"lerobot/pusht"`.
-        root: Folder of the dataset. The default is None: `repo_id` in `HF_LEROBOT_HOME`.
+        root: Folder or URL of the dataset. The default is None: `repo_id` in `HF_LEROBOT_HOME`.
         episodes: Indices of the episodes to read. The default is None: all.
         image_transforms: Function of the tensor of each camera. The default is None.
         delta_timestamps: Seconds around each frame by feature. The default is None: the frame alone.
@@ -333,6 +333,7 @@ class LeRobotDataset(_Dataset):
         Raises:
             DataError: A feature is missing or unknown, or a value does not fit.
         """
+        require_local(self.root)
         values = checked_frame(frame, self.meta.stored.features)
         if self.episode_buffer is None:
             self.episode_buffer = self.create_episode_buffer()
@@ -368,6 +369,7 @@ class LeRobotDataset(_Dataset):
         buffer = self.episode_buffer if episode_data is None else episode_data
         if buffer is None or not buffer["size"]:
             raise DataError("expected frames to save, got none; add them with add_frame")
+        require_local(self.root)
         spec = features_spec(self.meta.stored)
         if self._writer is None:
             self._writer = LeRobotWriter(self.root, spec)

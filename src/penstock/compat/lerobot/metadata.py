@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from penstock.compat.lerobot.arguments import NOT_DOWNLOADED, existing_root, only, root_of
+from penstock.compat.lerobot.arguments import NOT_DOWNLOADED, existing_root, only, require_local, root_of
 from penstock.compat.lerobot.hub import refuse_to_pull
 from penstock.core.arrays import AnyArray
 from penstock.core.narrowing import is_dict
@@ -402,6 +402,7 @@ class LeRobotDatasetMetadata:
             "data_files_size_in_mb": data_files_size_in_mb,
             "video_files_size_in_mb": video_files_size_in_mb,
         }
+        require_local(self.root)
         change_sizes(self.root, {name: size for name, size in given.items() if size is not None})
         self.reload()
 

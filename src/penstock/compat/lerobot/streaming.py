@@ -13,7 +13,6 @@ from penstock.compat.lerobot.metadata import LeRobotDatasetMetadata
 from penstock.compat.lerobot.reading import items_of, open_frames
 from penstock.errors import ArgumentError, require
 from penstock.load.loader import Loader
-from penstock.locations.mirror import mirror
 
 if TYPE_CHECKING:
     import torch
@@ -78,8 +77,6 @@ class StreamingLeRobotDataset(_Iterable):
         only("force_cache_sync", force_cache_sync, False, NOT_DOWNLOADED)
         if buffer_size < 1:
             raise ArgumentError(f"expected buffer_size of at least 1, got {buffer_size}")
-        if isinstance(root, str) and "://" in root:
-            root = mirror(root)
         self.meta = LeRobotDatasetMetadata(repo_id, root)
         self.repo_id = repo_id
         self.root = self.meta.root
