@@ -91,7 +91,7 @@ def test_a_whole_object_in_answer_to_a_range_is_fetched_once(site: Site) -> None
 def test_files_without_bytes_are_read(site: Site) -> None:
     path = mirror(f"{site.url}/set")
     assert (read_bytes(path / "empty.bin"), map_file(path / "empty.bin", lazy=True).size) == (b"", 0)
-    assert site.gets("set/empty.bin") == [r for r in site.gets("set/empty.bin") if (r.begin, r.end) == (0, 0)]
+    assert site.gets("set/empty.bin") == []
 
 
 def test_weak_etags_are_versions(site: Site) -> None:

@@ -123,7 +123,7 @@ class HttpStore(ObjectStore):
         """The answer to `HEAD`; of a server that refuses it or does not tell the size, to `GET` of the first byte."""
         url = self._url(name)
         head = self._ask("HEAD", url, name, passed=_NO_HEAD)
-        if head.status < 300 and (head.length or _is_page(head)):
+        if head.status < 300 and (head.length is not None or _is_page(head)):
             return head
         return self._ask("GET", url, name, {"Range": "bytes=0-0"}, body=1).of_whole()
 
