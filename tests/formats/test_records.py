@@ -16,7 +16,7 @@ from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Field
 from penstock.data.records import from_records
-from penstock.errors import ExpiredRowError, SpecError
+from penstock.errors import DataError, ExpiredRowError, SpecError
 from penstock.formats.records import RecordSource
 from penstock.testing.compare import random_selection
 
@@ -228,7 +228,13 @@ def test_arrays_of_ragged_vectors_are_a_dataset_too() -> None:
 
 
 @pytest.mark.parametrize("target", ["columns", "webdataset"])
-def test_formats_that_cannot_hold_ragged_vectors_say_so(tmp_path: Path, target: str) -> None:
-    data = from_records([{"x": np.zeros((n, 2)), "y": n} for n in (1, 2)])
-    with pytest.raises(SpecError, match=r"expected ragged rows of one dimension, .* at x"):
-        penstock.convert(data, tmp_path / "out", format=target)
+def test_formats_without_ragged_vectors_get_their_numbers_one_by_one_and_say_so(tmp_path: Path, target: str) -> None:
+    data = from_records([{"x": np.arange(2.0 * n).reshape(n, 2), "y": n} for n in (1, 2)])
+    report = penstock.convert(data, tmp_path / "out", format=target)
+    (note,) = report.notes
+    assert (note.level, note.what) == ("adapted", "x")
+    assert "each value of shape (2,), number by number" in note.message
+    with penstock.open(tmp_path / "out") as converted:
+        assert [episode.columns["x"][0].tolist() for episode in converted] == [[0, 1], [0, 1, 2, 3]]
+    with pytest.raises(DataError, match="lossless"):
+        penstock.convert(data, tmp_path / "again", format=target, require="lossless")
