@@ -200,10 +200,9 @@ def run_share(work: WorkPlan, folder: Path, index: int, count: int, *, threads: 
         >>> import penstock, tempfile
         >>> data = penstock.from_arrays({"rewards": [1.0, 2.0, 4.0]}, lengths=[2, 1])
         >>> place = penstock.convert(data, tempfile.mkdtemp() + "/data").out
-        >>> work = WorkPlan.make("stats", {"location": str(place)})
-        >>> results = Path(tempfile.mkdtemp()) / "results"
-        >>> run_share(work, results, 0, 2).done, run_share(work, results, 1, 2).total
-        (1, 0)
+        >>> work = WorkPlan.make("check", {"location": str(place)})
+        >>> [run_share(work, place.with_name("results"), task, count=2).done for task in range(2)]
+        [1, 1]
     """
     if not 0 <= index < count:
         raise PlanError(f"expected an index within 0:{count}, got {index}")
@@ -233,13 +232,9 @@ def missing_jobs(work: WorkPlan, folder: Path) -> list[int]:
         Numbers in ascending order.
 
     Example:
-        >>> import penstock, tempfile
-        >>> data = penstock.from_arrays({"rewards": [1.0, 2.0, 4.0]}, lengths=[2, 1])
-        >>> place = penstock.convert(data, tempfile.mkdtemp() + "/data").out
-        >>> work = WorkPlan.make("stats", {"location": str(place)})
-        >>> results = Path(tempfile.mkdtemp()) / "results"
-        >>> missing_jobs(work, results)
-        [0]
+        >>> from penstock.jobs import WorkRange
+        >>> missing_jobs(WorkPlan("stats", {}, "", (WorkRange(0, 5), WorkRange(5, 9))), Path("nothing"))
+        [0, 1]
     """
     return ResultFolder(folder, work).missing()
 
@@ -263,9 +258,8 @@ def finish_work(work: WorkPlan, folder: Path) -> Any:
         >>> data = penstock.from_arrays({"rewards": [1.0, 2.0, 4.0]}, lengths=[2, 1])
         >>> place = penstock.convert(data, tempfile.mkdtemp() + "/data").out
         >>> work = WorkPlan.make("stats", {"location": str(place)})
-        >>> results = Path(tempfile.mkdtemp()) / "results"
-        >>> report = run_work(work, results)
-        >>> float(finish_work(work, results)["rewards"].max)
+        >>> _ = run_share(work, place.with_name("results"), 0, 1)
+        >>> float(finish_work(work, place.with_name("results"))["rewards"].max)
         4.0
     """
     results = ResultFolder(folder, work)

@@ -43,9 +43,9 @@ class StatisticsOperation(Operation):
     @property
     @override
     def least_bytes(self) -> int:
-        """Bytes of rows that take longer to count than the histograms of a job to make and to merge."""
+        """Bytes of rows that take ten times as long to count as the histograms of a job take to merge."""
         numbers = sum(min(math.prod(f.shape), MOST_HISTOGRAMS) for f in self._data.spec.values() if f.dtype != np.uint8)
-        return max(LEAST_BYTES, numbers * BUCKETS * 4)
+        return max(LEAST_BYTES, numbers * BUCKETS * 64)
 
     @override
     def run(self, first: int, last: int, *, threads: int) -> bytes:
