@@ -24,10 +24,7 @@ from penstock.load.torch import (
     to_torch,
 )
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # PyTorch counts the cores of the machine
-    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),  # torchdata's own use of PyTorch
-]
+pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata's own use of PyTorch
 
 N = 1000
 

@@ -26,7 +26,6 @@ from penstock.compat.il_representations import (
 )
 from tests.compat.il_representations.conftest import SHARDS, number
 
-MORE_THAN_CORES = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 ARCHIVES = ["A_plain.tar", "A.tgz", "A.tar.zst"]
 A = SHARDS / "A_plain.tar"
 PAIRS = TemporalOffsetPairConstructor("dynamics", 2)
@@ -122,7 +121,6 @@ def test_archives_whose_descriptions_differ_are_warned_of(tmp_path: Path) -> Non
         ILRDataset([A, tmp_path / "b.tar"])
 
 
-@MORE_THAN_CORES
 @pytest.mark.parametrize(
     ("workers", "stage"),
     [(0, "function"), (1, "pairs"), (2, "frames"), (2, "function"), (3, "pairs"), (5, "frames")],
@@ -303,7 +301,6 @@ def test_interleaving_nothing() -> None:
         InterleavedDataset([long, long], 5)
 
 
-@MORE_THAN_CORES
 @pytest.mark.parametrize("workers", [1, 3])
 def test_interleaved_in_workers_an_epoch_has_its_nominal_length(workers: int) -> None:
     """The original's has a multiple of it."""
