@@ -85,3 +85,16 @@ def test_the_global_order_is_one(tmp_path: Path, restarts: list[tuple[list[int],
     files = sorted(tmp_path.glob("step-*.npy"))
     assert digest_of([np.load(file) for file in files]) == digest_of(alone)
     assert json.loads((tmp_path / f"state-{STEPS:04d}.json").read_text())
+
+
+def test_a_rank_gets_its_samples_while_no_other_rank_exists() -> None:
+    """No rank waits for another one: each runs to the end alone, and all together have the order of one process."""
+    alone = [
+        batch["number"] for batch, _ in zip(penstock.Loader(samples(), BATCH, threads=0), range(STEPS), strict=False)
+    ]
+    steps: list[list[np.ndarray]] = [[] for _ in range(STEPS)]
+    for rank in range(64):
+        loader = penstock.Loader(samples(), batch_size=BATCH, threads=0, rank=rank, world=64)
+        for step, batch in zip(range(STEPS), loader, strict=False):
+            steps[step].append(batch["number"])
+    assert digest_of([row for ranks in steps for row in ranks]) == digest_of(alone)

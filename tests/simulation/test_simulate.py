@@ -150,8 +150,9 @@ def test_constants_are_kept_in_files(tmp_path: Path) -> None:
 def test_a_folder_is_measured(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(bytes(3 << 20))
     measured = measure_storage(tmp_path, reads=16)
-    assert measured.latency > 0
-    assert measured.host >= BLOCK / measured.latency / 100
+    assert min(measured.latency, measured.connection, measured.host) > 0
+    assert 0 <= measured.stragglers <= 1
+    assert (measured.requests, measured.total) == (None, None), "one host does not know the limits of all"
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="expected files of at least"):
         measure_storage(tmp_path / "empty")
