@@ -104,7 +104,7 @@ def main() -> None:
             f"{chosen.bandwidth:.0f} MB/s, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n"
         )
         try:
-            with local_cluster() as cluster:
+            with local_cluster(own_caches=True) as cluster:
                 compare(cluster, chosen.hosts, port)
         finally:
             server.terminate()

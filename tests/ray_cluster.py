@@ -38,8 +38,8 @@ SETTINGS = {
 class LocalCluster:
     """A head, and nodes with one core each. The driver is this process, connected to the head."""
 
-    def __init__(self, folder: Path, token: str, cpus: int) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | None, token: str, cpus: int) -> None:
+        self.caches = folder
         self.token = token
         self.cpus = cpus
         self.nodes: list[Any] = []
@@ -67,7 +67,7 @@ class LocalCluster:
         ray.init(address=self.address, log_to_driver=False, _node_ip_address=HEAD)
 
     def add(self) -> Any:
-        """Add a node with its own address and its own cache."""
+        """Add a node with its own address."""
         self._started += 1
         address = f"127.0.0.{self._started + 1}"
         node = self._made.add_node(
@@ -77,7 +77,8 @@ class LocalCluster:
         return node
 
     def _variables(self, address: str) -> dict[str, str]:
-        return {NODE: address, "PENSTOCK_CACHE": str(self.folder / f"cache of {address}")}
+        cache = {} if self.caches is None else {"PENSTOCK_CACHE": str(self.caches / f"cache of {address}")}
+        return {NODE: address, **cache}
 
     def kill_node(self, node: Any) -> None:
         """Kill all processes of a node, as a loss of power does."""
@@ -132,13 +133,16 @@ class LocalCluster:
 
 
 @contextmanager
-def local_cluster(cpus: int = 1) -> Generator[LocalCluster]:
-    """Start a cluster of one node with some cores; at the end nothing of it is left."""
+def local_cluster(cpus: int = 1, *, own_caches: bool = False) -> Generator[LocalCluster]:
+    """Start a cluster of one node with some cores; at the end nothing of it is left.
+
+    With `own_caches`, each node has its own cache folder, as hosts have; else all have that of this process.
+    """
     token = secrets.token_hex(8)
     folder = Path(tempfile.mkdtemp(prefix="ray-"))  # short: paths of sockets have at most 107 bytes
     before = dict(os.environ)
     os.environ |= {**SETTINGS, CLUSTER: token, "RAY_TMPDIR": str(folder)}
-    cluster = LocalCluster(folder, token, cpus)
+    cluster = LocalCluster(folder if own_caches else None, token, cpus)
     try:
         cluster.start()
         yield cluster

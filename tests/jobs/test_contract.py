@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from penstock.jobs.ray_runner import RayRunner
 from penstock.jobs.runners import JobResult, ProcessRunner, Runner, ThreadRunner, run_job
 from penstock.jobs.work_plan import WorkPlan
 from tests.jobs.cases import CASES, Inputs, make_inputs
+from tests.ray_cluster import local_cluster
 
 
 @pytest.fixture(scope="module")
@@ -93,18 +93,10 @@ def test_lost_doubled_and_late_jobs_change_nothing(
 
 
 @pytest.fixture(scope="module")
-def ray_here(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
-    """A Ray cluster of two cores in this process group."""
-    import ray
-
-    settings = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-    before = dict(os.environ)
-    os.environ |= settings
-    ray.init(num_cpus=2, object_store_memory=80 << 20, include_dashboard=False, log_to_driver=False)
-    yield
-    ray.shutdown()
-    os.environ.clear()
-    os.environ.update(before)
+def ray_here() -> Generator[None]:
+    """A Ray cluster of two cores on loopback addresses."""
+    with local_cluster(cpus=2):
+        yield
 
 
 @pytest.mark.filterwarnings("ignore")  # of Ray

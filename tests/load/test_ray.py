@@ -35,7 +35,7 @@ def limit() -> Generator[None]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Generator[LocalCluster]:
-    with local_cluster() as made:
+    with local_cluster(own_caches=True) as made:
         made.add()
         yield made
 
