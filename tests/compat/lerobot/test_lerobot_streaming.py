@@ -113,6 +113,7 @@ def test_streamed_items_equal_those_by_number() -> None:
             assert item[name] == value if isinstance(value, str) else torch.equal(item[name], same), name
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a machine of one core
 def test_worker_processes_share_an_epoch() -> None:
     data = streamed(episodes=[0, 2], buffer_size=16)
     loader = DataLoader(data, batch_size=5, num_workers=2)
