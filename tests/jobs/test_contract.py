@@ -16,7 +16,7 @@ from penstock.jobs.ray_runner import RayRunner
 from penstock.jobs.runners import JobResult, ProcessRunner, Runner, ThreadRunner, run_job
 from penstock.jobs.work_plan import WorkPlan
 from tests.jobs.cases import CASES, Inputs, make_inputs
-from tests.ray_cluster import local_cluster
+from tests.ray_cluster import local_cluster, time_limit
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,8 @@ def test_ray_gives_the_bytes_of_a_run_without_jobs(
     name: str, ray_here: None, inputs: Inputs, expected: Mapping[str, Any], tmp_path: Path
 ) -> None:
     work = CASES[name].plan(inputs, tmp_path)
-    report = run_work(work, tmp_path / "results", RayRunner())
+    with time_limit(600):
+        report = run_work(work, tmp_path / "results", RayRunner())
     assert (report.done, report.failures) == (len(work), {})
     result = finish_work(work, tmp_path / "results")
     assert CASES[name].outcome(result, tmp_path) == expected[name]
