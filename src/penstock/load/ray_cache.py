@@ -73,19 +73,24 @@ class SharedCache(BlockPeers):
 
     Args:
         servers: Handle of the actor of each node, by the address of the node. `start` makes them.
+        patience: Seconds to wait for an actor before the next one, or the store, is asked. The default is 60.
 
     Example:
         >>> SharedCache({}).hosts()
         []
     """
 
-    def __init__(self, servers: Mapping[str, Any]) -> None:
+    def __init__(self, servers: Mapping[str, Any], patience: float = PATIENCE) -> None:
         self._servers = dict(servers)
+        self._patience = patience
         self._resting: dict[str, float] = {}
 
     @classmethod
-    def start(cls) -> SharedCache:
+    def start(cls, patience: float = PATIENCE) -> SharedCache:
         """Start an actor on each node that is alive. Nodes that join later read through these actors, and own nothing.
+
+        Args:
+            patience: Seconds to wait for an actor before the next one, or the store, is asked. The default is 60.
 
         Raises:
             MissingExtraError: Ray is not installed.
@@ -103,7 +108,7 @@ class SharedCache(BlockPeers):
             if node["Alive"]
         }
         _ray.get([each.ready.remote() for each in servers.values()])
-        return cls(servers)
+        return cls(servers, patience)
 
     def use(self) -> None:
         """Ask the actors for remote blocks from now on, in this process and for all datasets."""
@@ -115,7 +120,7 @@ class SharedCache(BlockPeers):
             _ray.kill(server)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SharedCache, (self._servers,)
+        return SharedCache, (self._servers, self._patience)
 
     @override
     def hosts(self) -> Sequence[str]:
@@ -126,11 +131,11 @@ class SharedCache(BlockPeers):
     def ask(self, host: str, place: MirroredPlace, begin: int, end: int) -> tuple[bytes, Sequence[int]] | None:
         server = self._servers[host]
         try:
-            answer: Answer = _ray.get(server.read.remote(place.tree, place.name, begin, end), timeout=PATIENCE)
+            answer: Answer = _ray.get(server.read.remote(place.tree, place.name, begin, end), timeout=self._patience)
             if answer is None:
                 manifest = (place.folder / MANIFEST).read_bytes()
-                _ray.get(server.adopt.remote(place.tree, manifest), timeout=PATIENCE)
-                answer = _ray.get(server.read.remote(place.tree, place.name, begin, end), timeout=PATIENCE)
+                _ray.get(server.adopt.remote(place.tree, manifest), timeout=self._patience)
+                answer = _ray.get(server.read.remote(place.tree, place.name, begin, end), timeout=self._patience)
         except _ray.exceptions.RayError:  # the actor or its node died, or it is too slow
             self._resting[host] = time.monotonic() + REST
             return None
