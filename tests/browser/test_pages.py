@@ -174,9 +174,8 @@ def test_a_zoom_whose_rows_come_late_is_not_drawn(page: Any, viewer: ViewerServe
     release = hold_answers(page, "first=34&last=57")
     opened(page, viewer, "#/kitchen/1?row=45")
     page.wait_for_selector(".curve canvas[width]")
-    page.evaluate(
-        "window.drawn = () => [...document.querySelectorAll('.curve canvas')].map((each) => each.toDataURL())"
-    )
+    curves = "[...document.querySelectorAll('.curve canvas')]"
+    page.evaluate(f"window.drawn = () => String({curves}.map((each) => each.toDataURL()))")
     page.evaluate("window.whole = drawn()")
     page.keyboard.press("+")
     until(page, "drawn() !== whole")
