@@ -219,7 +219,23 @@ def _verified(inputs: Inputs, folder: Path) -> Mapping[str, bytes]:
     return {"wrong": json.dumps(wrong).encode()}
 
 
+PACKING: dict[str, Any] = {"length": 128, "overlong": "split", "window": 8}
+
+
+def _packed(inputs: Inputs, folder: Path) -> Mapping[str, bytes]:
+    with penstock.open(inputs.recording) as data:
+        data.sequences().pack(**PACKING, keep="recompute", cache=folder / "packs")
+    return files_in(folder / "packs")
+
+
 CASES = {
+    "plan --pack": Case(
+        "pack",
+        lambda inputs, folder: {**_recording(inputs, folder), "pack": PACKING, "folder": str(folder / "packs")},
+        _packed,
+        lambda result, folder: files_in(folder / "packs"),
+        range_bytes=2 * PACKING["window"] * 8,
+    ),
     "stats": Case(
         "stats",
         lambda inputs, folder: {**_recording(inputs, folder), "by": "task"},
