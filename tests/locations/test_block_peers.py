@@ -42,6 +42,12 @@ class Hosts(BlockPeers):
     def hosts(self) -> Sequence[str]:
         return list(self.served)
 
+    def read(self, path: Path, begin: int, end: int) -> bytes | None:
+        """As a process that reads; the hosts, which would be other processes, have no peers themselves."""
+        if any(path.is_relative_to(host.blocks.root) for host in self.served.values()):
+            return None
+        return super().read(path, begin, end)
+
     def ask(self, host: str, place: MirroredPlace, begin: int, end: int) -> tuple[bytes, Sequence[int]] | None:
         self.asked.append((host, begin, end))
         server = self.served[host]
