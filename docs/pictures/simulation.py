@@ -17,7 +17,7 @@ from penstock.core.spec import Field, Spec
 from penstock.data.dataset import EpisodeDataset
 from penstock.formats.base.source import Source
 from penstock.simulation import OBJECT_STORE, HostSimulation, simulate
-from penstock.simulation.drawing import simulation_drawing
+from penstock.simulation.drawing import draw_simulation
 from penstock.simulation.simulate import order_name
 
 HOSTS = [1, 4, 16, 64, 256, 1024, 4096]
@@ -95,7 +95,7 @@ def main() -> None:
         result = simulate(make(), HOSTS, batch_size=BATCH, storage=OBJECT_STORE, step_seconds=0.5)
         figures(name, result)
         if number == 0:
-            Path(__file__).with_name("simulation.svg").write_text(simulation_drawing(result).html)
+            draw_simulation(result, Path(__file__).with_name("simulation.svg"))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def test_a_plan_is_shown_measured_and_simulated(call: Call, tmp_path: Path, monk
     )
     figures = json.loads(told.out)["figures"]
     assert [(each["hosts"], each["order"]) for each in figures] == [(1, None), (4, None), (1, [64, 4]), (4, [64, 4])]
-    assert (tmp_path / "plan.svg").read_text().startswith("<svg")
+    assert (tmp_path / "plan.svg").read_text().rstrip().endswith("</svg>")
     assert (
         "amplification" in call("plan", "data", "--pack", "500", "--batch-size", "8", "--simulate", "--hosts", "1").out
     )

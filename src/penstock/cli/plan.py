@@ -20,8 +20,7 @@ from penstock.core.text import counted
 from penstock.data.map_dataset import MapDataset
 from penstock.data.mix import mix
 from penstock.errors import ArgumentError, DataError
-from penstock.files import write_atomic
-from penstock.simulation.drawing import simulation_drawing
+from penstock.simulation.drawing import draw_simulation
 from penstock.simulation.measure import measure_storage
 from penstock.simulation.simulate import CACHE, HostSimulation, Order, simulate
 from penstock.simulation.storage import OBJECT_STORE, StorageConstants
@@ -57,7 +56,9 @@ def plan(
     cache: Annotated[
         Path | None, typer.Option("--cache", help="With --pack: a folder for the plan, where pack(cache=...) finds it.")
     ] = None,
-    picture: Annotated[Path | None, typer.Option("--picture", help="Draw the curves to this SVG file.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", help="Draw the curves to this file, such as hosts.svg or hosts.png.")
+    ] = None,
     measure: Annotated[
         str | None, typer.Option("--measure", metavar="URL|PATH", help="Measure a storage by reading some hundred MB.")
     ] = None,
@@ -101,7 +102,7 @@ def plan(
         seed=seed,
     )
     if picture is not None:
-        write_atomic(picture, simulation_drawing(result).html.encode(), overwrite=True)
+        draw_simulation(result, picture)
     if as_json:
         print_json({"figures": [asdict(each) for each in result.figures], "advice": result.advice()})
     else:

@@ -1,57 +1,56 @@
-"""Drawing of a `HostSimulation`: waiting, and how many times the data are fetched, over the number of hosts."""
+"""Picture of a `HostSimulation`: waiting, and how many times the data are fetched, over the number of hosts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+from pathlib import Path
+from typing import Any
 
-import numpy as np
+from penstock.errors import require
+from penstock.files import write_atomic
+from penstock.simulation.simulate import HostSimulation, order_name
 
-from penstock.core.html import Markup
-from penstock.core.svg import WIDE, ChartLine, chart, color, drawing, label
-from penstock.simulation.simulate import HostFigures, HostSimulation, order_name
-
-HEIGHT = 150.0
+LEAST_READS = 1e-3  # of the data, on a logarithmic axis
 
 
-def simulation_drawing(result: HostSimulation, width: float = WIDE) -> Markup:
-    """Return the curves of all orders as SVG.
+def draw_simulation(result: HostSimulation, file: Path) -> None:
+    """Draw the curves of all orders. The suffix of the file chooses the format, such as `.svg` or `.png`.
 
     Args:
-        result: The figures, of at least two numbers of hosts.
-        width: Width in pixels.
+        result: The figures.
+        file: The picture, which is replaced if it exists.
+
+    Raises:
+        MissingExtraError: Matplotlib is not installed (extra `plot`).
 
     Example:
-        >>> import penstock
+        >>> import numpy as np, penstock, tempfile
         >>> from penstock.simulation import OBJECT_STORE, simulate
         >>> data = penstock.from_arrays({"x": np.zeros((9000, 8), "float32")}, lengths=[1000] * 9)
         >>> result = simulate(data.windows(16), [1, 2, 4], batch_size=64, storage=OBJECT_STORE, orders=[None])
-        >>> simulation_drawing(result).html.count("<svg")
-        3
+        >>> file = Path(tempfile.mkdtemp()) / "hosts.svg"
+        >>> draw_simulation(result, file)
+        >>> "svg" in file.read_text()
+        True
     """
-    titles: list[tuple[str, str, float | None, Callable[[HostFigures], float]]] = [
-        ("part of the time that steps wait for data", "%", 1.0, lambda each: each.waiting),
-        ("times that all hosts together fetch the data in an epoch, powers of 10", "", None, _tens),
-    ]
-    shapes: list[str] = []
-    top = 0.0
-    for title, unit, high, value in titles:
-        curves = [
-            ChartLine(order_name(order), np.array([value(each) for each in result.of(order)]), color(i))
-            for i, order in enumerate(result.orders)
-        ]
-        hosts = [each.hosts for each in result.of(result.orders[0])]
-        ends = (f"{hosts[0]:,}", f"{hosts[-1]:,} hosts: {', '.join(f'{each:,}' for each in hosts)}")
-        picture = chart(curves, ends, width, HEIGHT, title, low=0.0, high=high, unit=unit)
-        size = float(picture.html.split('height="', 1)[1].split('"', 1)[0])
-        shapes += [label(title, 0, top + 12), _moved(picture, top + 18)]
-        top += size + 34
-    return drawing(width, top, "what many hosts ask of a storage", *shapes)
-
-
-def _tens(each: HostFigures) -> float:
-    return float(np.log10(max(each.reads, 1e-3)))
-
-
-def _moved(picture: Markup, top: float) -> str:
-    """A picture within another one."""
-    return picture.html.replace("<svg ", f'<svg y="{top:.0f}" ', 1)
+    figures: Any = require("matplotlib.figure", "plot")
+    figure = figures.Figure(figsize=(8, 6), layout="constrained")
+    waiting, reads = figure.subplots(2, 1, sharex=True)
+    for number, order in enumerate(result.orders):
+        every = result.of(order)
+        hosts = [each.hosts for each in every]
+        style = {"label": order_name(order), "marker": "osD^vPX"[number % 7], "markersize": 4, "alpha": 0.8}
+        waiting.plot(hosts, [100 * each.waiting for each in every], **style)
+        reads.plot(hosts, [max(each.reads, LEAST_READS) for each in every], **style)
+    waiting.set(ylim=(-4, 104), ylabel="% of the time that steps wait")
+    reads.set(yscale="log", xscale="log", xlabel="hosts", ylabel="times that all data are fetched")
+    hosts = list(dict.fromkeys(each.hosts for each in result.figures))
+    reads.set_xticks(hosts, [f"{each:,}" for each in hosts])
+    reads.minorticks_off()
+    for axes in (waiting, reads):
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(*waiting.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=file.suffix.lstrip(".") or "svg", dpi=150)
+    write_atomic(file, drawn.getvalue(), overwrite=True)
