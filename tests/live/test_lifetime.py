@@ -26,6 +26,7 @@ from penstock.live.journal import Journal
 from penstock.live.options import LiveOptions
 from penstock.live.pipeline import LivePipeline
 from tests.live.files import Opener, frames_of, named, names
+from tests.threads import threads_before, wait_for_others
 
 FILES = [[0, 1, 2], [10], [20, 21], [30, 31, 32, 33]]
 OPTIONS: dict[str, Any] = {"reservoir": 9, "batch_size": 4}
@@ -41,20 +42,6 @@ def descriptors() -> set[str]:
     """What this process has open, but for what this looks with."""
     links = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
     return {os.readlink(link) for link in links if os.path.lexists(link)}
-
-
-def threads_before() -> set[threading.Thread]:
-    """The threads of now, with those that end what an earlier test left."""
-    gc.collect()
-    return set(threading.enumerate())
-
-
-def wait_for_others(threads: set[threading.Thread]) -> None:
-    """Wait until all other threads have ended, and those that they started."""
-    while others := set(threading.enumerate()) - threads:
-        for thread in others:
-            thread.join(60)
-            assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("started", [True, False])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from penstock.data import MapDataset, from_arrays
 from penstock.errors import PlanError, StateError, WorkerError
 from penstock.load import Loader
+from tests.threads import threads_before, wait_for_others
 
 N = 10_000
 
@@ -129,16 +130,14 @@ def test_an_error_in_a_worker_reaches_the_caller_and_the_state_stays(threads):
 
 
 def test_leaving_the_loop_ends_the_threads():
-    before = set(threading.enumerate())
+    before = threads_before()
     loader = Loader(dataset(), 10, threads=3)
     for _ in loader:
         break
     iterator = iter(loader)
     next(iterator)
     del iterator
-    for thread in set(threading.enumerate()) - before:
-        thread.join(60)
-        assert not thread.is_alive()
+    wait_for_others(before)
 
 
 def test_batches_that_are_larger_than_the_job_bound():

@@ -21,6 +21,7 @@ from penstock.errors import WorkerError
 from penstock.formats.webdataset.streaming import ShardStream
 from penstock.load import Loader
 from penstock.load.torch import TorchStream
+from tests.threads import threads_before, wait_for_others
 
 N = 3000
 
@@ -192,7 +193,7 @@ def test_closing_waits_for_the_batch_that_another_thread_is_waiting_for() -> Non
 
 
 def test_an_iterator_that_is_collected_does_not_wait_for_its_threads() -> None:
-    begun, go_on, before = threading.Event(), threading.Event(), set(threading.enumerate())
+    begun, go_on, before = threading.Event(), threading.Event(), threads_before()
 
     def slow(columns: Any) -> Any:
         if columns["x"][0] >= 10:
@@ -207,9 +208,7 @@ def test_an_iterator_that_is_collected_does_not_wait_for_its_threads() -> None:
     assert any(thread.name.startswith("penstock-loader") for thread in threads)
     del iterator
     go_on.set()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
+    wait_for_others(before)
 
 
 AT_EXIT = """
