@@ -118,7 +118,8 @@ class VideoWriter:
             frames: `[n, height, width, 3]` or `[height, width, 3]` uint8, RGB. They are copied.
 
         Raises:
-            DataError: The array is none of these, or has another size than the frames before.
+            DataError: The array is none of these, has another size than the frames before, or the encoder refused
+                earlier frames.
             OSError: The file cannot be written.
         """
         self._home.check()
