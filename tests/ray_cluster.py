@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -123,13 +123,17 @@ class LocalCluster:
 
     def _kill(self, variable: str, seconds: float = 60) -> None:
         """Kill the processes with a variable, and wait until none is left. A process that ended has no environment."""
-        limit = time.monotonic() + seconds
         while left := list(self.processes(variable)):
-            assert time.monotonic() < limit, f"processes of the cluster are left: {left}"
-            for pid, _ in left:
+            for pid, title in left:
                 with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.01)
+                    process = os.pidfd_open(pid)
+                    try:
+                        signal.pidfd_send_signal(process, signal.SIGKILL)
+                        ended = select.poll()
+                        ended.register(process, select.POLLIN)
+                        assert ended.poll(1000 * seconds), f"a process of the cluster is left: {pid} {title!r}"
+                    finally:
+                        os.close(process)
 
 
 @contextmanager

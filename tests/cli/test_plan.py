@@ -42,4 +42,16 @@ def test_a_plan_is_shown_measured_and_simulated(call: Call, tmp_path: Path, monk
     assert call("plan", "data", "--cache", "plans").code == 2
     for wrong in (["--hosts", "a"], ["--block", "3"], ["--shares", "1,2"], ["--windows", "2", "--pack", "3"]):
         assert call("plan", "data", "--simulate", "--batch-size", "8", *wrong).code == 2
+    for ignored in (
+        ["data", "--picture", "a.svg"],
+        ["data", "--block", "64,4"],
+        ["data", "--output", "a.json"],
+        ["data", "--measure", "data"],
+        ["--measure", "data", "--windows", "2"],
+        ["data", "--pack", "500", "--cache", "plans", "--simulate"],
+        ["data", "--pack", "500", "--cache", "plans", "--windows", "2"],
+        ["data", "data", "--shares", "a,b"],
+    ):
+        refused = call("plan", *ignored)
+        assert (refused.code, "expected" in refused.err) == (2, True), ignored
     assert call("plan").code == 2

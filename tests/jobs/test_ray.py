@@ -9,7 +9,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
@@ -167,7 +166,7 @@ def test_workers_and_nodes_that_die(
 
 
 DRIVER = """
-import os, signal, sys, time
+import sys
 from pathlib import Path
 import ray
 from penstock.jobs import WorkPlan, run_work
@@ -179,11 +178,8 @@ ray.init(address=address, log_to_driver=False, _node_ip_address=node)
 
 def on_job(done, total):
     if done == int(last):
-        (folder / f"reached {last}").touch()
-        while True:  # until this process is killed, or
-            if (folder / f"go on {last}").exists():
-                return
-            time.sleep(0.01)
+        print("waits", flush=True)
+        sys.stdin.read()  # until this process is killed, or the test closes the pipe
 
 run_work(WorkPlan.read(folder / "plan.json"), folder / "results", RayRunner(), on_job=on_job)
 """
@@ -192,10 +188,9 @@ run_work(WorkPlan.read(folder / "plan.json"), folder / "results", RayRunner(), o
 def drive(cluster: LocalCluster, node: str, folder: Path, last: int) -> subprocess.Popen[bytes]:
     """Start a driver that waits after `last` jobs; return it when it waits."""
     command = [sys.executable, "-c", DRIVER, cluster.address, node, str(folder), str(last)]
-    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not (folder / f"reached {last}").exists():
-        assert driver.poll() is None
-        time.sleep(0.01)
+    driver = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert driver.stdout is not None
+    assert b"waits\n" in driver.stdout  # reads lines up to this one
     return driver
 
 
@@ -207,10 +202,11 @@ def test_the_driver_and_then_the_head_die(cluster: LocalCluster, recording: Path
     work.write(state / "plan.json")
     driver = drive(cluster, cluster.nodes[0].node_ip_address, state, 3)
     driver.kill()
+    driver.communicate()
     assert driver.wait() == -signal.SIGKILL
     driver = drive(cluster, cluster.nodes[0].node_ip_address, state, 6)
     cluster.kill_head()
-    (state / "go on 6").touch()
+    driver.communicate()
     assert driver.wait() not in (0, -signal.SIGKILL)
     done = len(work) - len(missing_jobs(work, state / "results"))
     assert 6 <= done < len(work)

@@ -371,7 +371,7 @@ def test_refusals(tmp_path: Path) -> None:
         PolicyWeights(tmp_path / "none").newest()
     with pytest.raises(DataError, match="expected a policy as module:function for the weights"):
         RolloutWorker(RolloutSpec("CartPole-v1", weights="weights"))
-    with pytest.raises(DataError, match="expected a path for a recording in parts"):
+    with pytest.raises(DataError, match="expected a path for a target that is written in parts"):
         record_arguments(WALK, "memory://out", 10)
     with pytest.raises(DataError, match="expected episodes and job_episodes of at least 1"):
         record_arguments(WALK, tmp_path / "out", 10, job_episodes=0)

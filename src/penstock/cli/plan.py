@@ -22,7 +22,7 @@ from penstock.data.mix import mix
 from penstock.errors import ArgumentError, DataError
 from penstock.simulation.drawing import draw_simulation
 from penstock.simulation.measure import measure_storage
-from penstock.simulation.simulate import CACHE, HostSimulation, Order, simulate
+from penstock.simulation.simulate import CACHE, HostSimulation, Order, order_name, simulate
 from penstock.simulation.storage import OBJECT_STORE, StorageConstants
 
 HOSTS = "1,4,16,64,256,1024,4096"
@@ -78,12 +78,22 @@ def plan(
 
     Example: penstock plan ./demos --windows 32 --simulate --hosts 1,4,16
     """
+    simulated = {"--picture": picture, "--block": block, "--constants": constants, "--cache-bytes": cache_bytes}
+    samples = {"--windows": windows, "--shares": shares}
+    _refuse(simulated, unless=run, other="--simulate")
+    _refuse({"--output": output}, unless=measure is not None, other="--measure")
     if measure is not None:
+        if locations or run or pack is not None or cache is not None:
+            raise ArgumentError("expected --measure with --output alone, got a dataset or what to do with one")
+        _refuse(samples, unless=False, other="a dataset")
         _measure(measure, pairs(storage, "--storage"), output, as_json)
         return
     if not locations:
         raise ArgumentError("expected a dataset to plan, or --measure, got neither")
     if work.wanted or cache is not None:
+        if run:
+            raise ArgumentError("expected --simulate, or --pack with --cache, got both")
+        _refuse(samples, unless=False, other="samples that are not packed")
         _pack_in_parts(locations, pack, cache, options, pairs(storage, "--storage"), where, work, as_json)
         return
     begin = time.perf_counter()
@@ -109,6 +119,13 @@ def plan(
         _print(result)
 
 
+def _refuse(options: Mapping[str, object], *, unless: bool, other: str) -> None:
+    """Raise an error for options that would have no effect."""
+    given = [name for name, value in options.items() if value is not None]
+    if given and not unless:
+        raise ArgumentError(f"expected {' and '.join(given)} only with {other}")
+
+
 def _dataset(
     locations: list[str],
     windows: int | None,
@@ -132,8 +149,7 @@ def _dataset(
             parts.append(episodes.samples() if windows is None else episodes.windows(windows))
     if len(parts) == 1:
         return parts[0]
-    weights = None if shares is None else [float(each) for each in _texts(shares)]
-    return mix(parts, weights, union=True)
+    return mix(parts, None if shares is None else _shares(shares), union=True)
 
 
 def _pack_in_parts(
@@ -179,6 +195,13 @@ def _numbers(text: str, option: str) -> list[int]:
         return [int(each) for each in _texts(text)]
     except ValueError:
         raise DataError(f"expected {option} as numbers such as 1,4,16, got {text!r}") from None
+
+
+def _shares(text: str) -> list[float]:
+    try:
+        return [float(each) for each in _texts(text)]
+    except ValueError:
+        raise DataError(f"expected --shares as numbers such as 3,1, got {text!r}") from None
 
 
 def _order(text: str) -> Order:
@@ -228,7 +251,7 @@ def _print(result: HostSimulation) -> None:
     for order in result.orders:
         for each in result.of(order):
             table.add_row(
-                "shuffle()" if order is None else f"block={order[0]}, pool={order[1]}",
+                order_name(order),
                 f"{each.hosts:,}",
                 f"{each.amplification:.3g}",
                 f"{each.reads:,.3g} times",

@@ -133,7 +133,7 @@ class CachedObject:
 
     def read(self, begin: int, end: int) -> tuple[bytes, list[int]]:
         """Return bytes of pinned blocks that are present, and the checksums of the blocks."""
-        with self._data as fd:
+        with self._opened() as fd:
             raw = os.pread(fd, end - begin, begin)
         return raw, self._sums[begin // BLOCK : -(-end // BLOCK)].tolist()
 

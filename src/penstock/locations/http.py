@@ -232,7 +232,7 @@ def _checked(answer: _Answer, place: str) -> _Answer:
 
 def _seconds(text: str) -> float:
     """The seconds of a header `Retry-After`, which has a number or a time; 0 for anything else."""
-    if text.isdigit():
+    if text.isdecimal():
         return float(text[:9])
     try:
         return max((parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds(), 0.0)
@@ -269,7 +269,7 @@ class _Answer:
     @property
     def length(self) -> int | None:
         length = self.headers.get("content-length", "")
-        return int(length) if length.isdigit() else None
+        return int(length) if length.isdecimal() else None
 
 
 class _Connections:

@@ -11,9 +11,7 @@ dataset is the number of its block. So nothing appears twice, and only the order
 
 from __future__ import annotations
 
-import hashlib
 import json
-import shutil
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -31,15 +29,14 @@ from penstock.formats.columns.joining import join_stores, publish_segment, segme
 from penstock.formats.columns.writer import ColumnsWriter, create_store
 from penstock.jobs.operation import Operation
 from penstock.jobs.packed import pack, unpack
+from penstock.jobs.staging import StagingFolder, local_target
 from penstock.jobs.work_plan import MOST_BYTES
-from penstock.locations.location import Url, output_place
 from penstock.record.rollout import Rollout
 from penstock.record.rollout_spec import RolloutSpec
 from penstock.record.rollout_worker import RolloutWorker
 
 JOBS = 64
 LEAST_EPISODES, MOST_EPISODES = 8, 1000
-PARTS = ".parts"
 SUMMARY = "summary"
 DATA = "data"
 
@@ -66,8 +63,8 @@ class RecordOperation(Operation):
         finally:
             env.close()
         self._idle: list[RolloutWorker] = []  # threads take and return them; a list does that atomically
-        if (self._out.exists() or self._out.is_symlink()) and not self.parts.exists():
-            raise FileExistsError(f"expected nothing at {self._out}; remove it, or choose another place")
+        self._staging = StagingFolder(arguments["out"], arguments, self._fingerprint)
+        self._staging.refuse_other()
 
     @property
     @override
@@ -79,12 +76,6 @@ class RecordOperation(Operation):
         """Return numbers so large that each block is a job: jobs are cut by time, not by bytes."""
         return np.full(-(-len(self._numbers) // self._block), MOST_BYTES, np.int64)
 
-    @property
-    def parts(self) -> Path:
-        """Folder of the parts of this recording: another one to the same place has another folder."""
-        text = json.dumps({**self.arguments, "fingerprint": self.fingerprint}, sort_keys=True)
-        return self._out.with_name(self._out.name + PARTS) / hashlib.sha256(text.encode()).hexdigest()[:16]
-
     @override
     def run(self, first: int, last: int, *, threads: int) -> bytes:
         summaries = [self._run_block(block) for block in range(first, last)]
@@ -93,9 +84,8 @@ class RecordOperation(Operation):
     def _run_block(self, block: int) -> dict[str, Any]:
         """Record a block, unless that was done before, and return its summary."""
         numbers = self._numbers[block * self._block : (block + 1) * self._block]
-        part = self.parts / f"{numbers.start:012d}-{numbers.stop:012d}"
+        part = self._staging.make() / f"{numbers.start:012d}-{numbers.stop:012d}"
         if not part.exists():
-            part.parent.mkdir(parents=True, exist_ok=True)
             with suppress(FileExistsError), atomic_path(part, durable="folder") as folder:  # or a copy was first
                 folder.mkdir()
                 done = self._record(numbers, folder / DATA)
@@ -131,10 +121,8 @@ class RecordOperation(Operation):
                     f"expected all jobs in {self._out}, got {len(missing)} less: it was replaced meanwhile"
                 )
         else:
-            self._join([self.parts / summary["part"] / DATA for summary in summaries])
-        shutil.rmtree(self.parts, ignore_errors=True)
-        with suppress(OSError):
-            self.parts.parent.rmdir()
+            self._join([self._staging.path / summary["part"] / DATA for summary in summaries])
+        self._staging.remove()
         lengths = [int(length) for summary in summaries for length in summary["lengths"]]
         returns = [float(total) for summary in summaries for total in summary["returns"]]
         return Rollout(returns, lengths, sum(lengths))
@@ -148,7 +136,7 @@ class RecordOperation(Operation):
             if not done:
                 raise FileExistsError(f"expected nothing at {self._out}, got another dataset")
             return
-        staged = self.parts / "joined"
+        staged = self._staging.path / "joined"
         join_stores(parts, staged)
         move(staged, self._out, overwrite=False)
 
@@ -202,9 +190,7 @@ def record_arguments(
         >>> report.done, finish_work(work, folder / "results").episodes, len(penstock.open(folder / "data"))
         (3, 6, 6)
     """
-    place = output_place(str(out))
-    if isinstance(place, Url):
-        raise DataError(f"expected a path for a recording in parts, got {place}; upload it afterwards")
+    place = local_target(str(out))
     size = min(max(-(-episodes // JOBS), LEAST_EPISODES), MOST_EPISODES) if job_episodes is None else job_episodes
     if episodes < 1 or first < 0 or size < 1:
         raise DataError(
