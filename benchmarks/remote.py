@@ -1,6 +1,6 @@
 """Reading over HTTP with latency: a shuffled epoch against plain range reads, and the bytes of random windows.
 
-    python benchmarks/remote.py [--megabytes 256] [--latency 0.02] [--bandwidth 100] [--rounds 3]
+    python benchmarks/remote.py [--megabytes 256] [--latency 0.02] [--bandwidths 40 100] [--rounds 3]
 
 Claims: a shuffled epoch over shards, with nothing in the cache, reaches 90 % of the bandwidth of plain concurrent range
 reads of the same files by the same number of threads; random windows fetch at most 1.3 times the blocks that they need.
@@ -152,7 +152,6 @@ def write(folder: Path, megabytes: int) -> None:
 
 def compare(folder: Path, megabytes: int, latency: float, bandwidth: float, rounds: int) -> None:
     """Measure alternately, and print the table."""
-    write(folder / "served", megabytes)
     ours, theirs = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(
         target=serve, args=(str(folder / "served"), latency, bandwidth * 1e6, theirs), daemon=True
@@ -169,10 +168,11 @@ def compare(folder: Path, megabytes: int, latency: float, bandwidth: float, roun
             speeds = [(plain(port, sizes), epoch(port, name, sum(sizes.values()))) for _ in range(rounds)]
             base, ours_best = (max(column) for column in zip(*speeds, strict=True))
             print(f"{name:<10}{base / 1e6:>11.0f} MB/s{ours_best / 1e6:>13.0f} MB/s{ours_best / base:>16.2f}")
-            record(name, ours_best / base, "x")
+            record(f"{name}.{bandwidth:.0f}", ours_best / base, "x")
+            record(f"{name}.{bandwidth:.0f}.epoch", ours_best, "B/s")
         ratio = max(windows(port, seed) for seed in range(rounds))
-        print(f"\nrandom windows fetch {ratio:.2f} times the blocks that they need (goal: at most 1.3)")
-        record("windows", ratio, "x")
+        print(f"\nrandom windows fetch {ratio:.2f} times the blocks that they need (goal: at most 1.3)\n")
+        record(f"windows.{bandwidth:.0f}", ratio, "x")
     finally:
         server.terminate()
         server.join()
@@ -182,12 +182,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--megabytes", type=int, default=256)
     parser.add_argument("--latency", type=float, default=0.02)
-    parser.add_argument("--bandwidth", type=float, default=100, help="MB/s of the server")
+    parser.add_argument("--bandwidths", type=float, nargs="+", default=[40, 100], help="MB/s of the server")
     parser.add_argument("--rounds", type=int, default=3)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["PENSTOCK_CACHE"] = f"{folder}/cache"
-        compare(Path(folder), chosen.megabytes, chosen.latency, chosen.bandwidth, chosen.rounds)
+        write(Path(folder) / "served", chosen.megabytes)
+        for bandwidth in chosen.bandwidths:
+            compare(Path(folder), chosen.megabytes, chosen.latency, bandwidth, chosen.rounds)
 
 
 if __name__ == "__main__":
