@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes
 
 from penstock.core import spaces
+from penstock.core.space_columns import leaf_field, space_fields
 from penstock.errors import SpecError
-from penstock.record.fields import leaf_field, space_fields
 from penstock.record.spaces import from_gymnasium, to_gymnasium
 
 DTYPES = [np.float16, np.float32, np.float64, np.int8, np.int64, np.uint8, np.uint32, np.bool_]

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from penstock.conversion.draft import Draft
-from penstock.core.columns import under
-from penstock.core.spaces import Box, Dict, Space
+from penstock.core.space_columns import leaf_columns, widest_space
+from penstock.core.spaces import Box, Space
 from penstock.core.spec import Field
 from penstock.errors import SpecError
 
@@ -31,7 +27,7 @@ def fitting(draft: Draft, root: str, space: Space | None) -> Space:
     why = "the source has no space" if space is None else "the source's space does not have these columns"
     for path, field in fields.items():
         draft.note("inferred", path, f"a Box as wide as {field.dtype}{list(field.shape)}: {why}")
-    return _boxes(root, fields)
+    return widest_space(root, fields)
 
 
 def known(draft: Draft, root: str, space: Space | None) -> Space | None:
@@ -43,32 +39,9 @@ def known(draft: Draft, root: str, space: Space | None) -> Space | None:
 
 
 def _fits(space: Space, root: str, fields: dict[str, Field]) -> bool:
-    leaves = {f"{root}/{path}" if path else root: leaf for path, leaf in space.leaves()}
+    leaves = leaf_columns(root, space)
     return leaves.keys() == fields.keys() and all(
         getattr(leaf, "shape", ()) == fields[path].shape
         and (not isinstance(leaf, Box) or leaf.dtype.kind == fields[path].dtype.kind)
         for path, leaf in leaves.items()
     )
-
-
-def _boxes(root: str, fields: dict[str, Field]) -> Space:
-    if root in fields:
-        return _box(fields[root])
-    names = dict.fromkeys(path[len(root) + 1 :].split("/")[0] for path in fields)
-    inside: dict[str, Space] = {}
-    for name in names:
-        below = f"{root}/{name}"
-        inside[name] = _boxes(below, {path: field for path, field in fields.items() if under(below, path)})
-    return Dict(inside)
-
-
-def _box(field: Field) -> Space:
-    bounds: tuple[Any, Any]
-    if field.dtype.kind == "f":
-        bounds = -np.inf, np.inf
-    elif field.dtype.kind == "b":
-        bounds = False, True
-    else:
-        bounds = np.iinfo(field.dtype).min, np.iinfo(field.dtype).max
-    low, high = (np.full(field.shape, bound, field.dtype) for bound in bounds)
-    return Box(low, high, field.dtype)

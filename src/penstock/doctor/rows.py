@@ -9,6 +9,7 @@ import numpy as np
 from penstock.conversion.scan import equal
 from penstock.core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from penstock.core.ragged import Ragged
+from penstock.core.space_columns import spec_leaves
 from penstock.core.spaces import Box, Space, Text
 from penstock.core.spec import Spec
 from penstock.doctor.block import FLAGS, NEXT, ROLES, EpisodeBlock, Hits, any_value, extremes, flattened, has_role, sums
@@ -20,11 +21,8 @@ RowCheck = Callable[[EpisodeBlock, CheckThresholds], Iterator[Hits]]
 
 def spaces_of(spec: Spec) -> dict[str, Space]:
     """Return the space of each column of numbers that has one."""
-    found: dict[str, Space] = {}
-    for root, space in (("observations", spec.observation_space), ("actions", spec.action_space)):
-        leaves = [] if space is None else list(space.leaves())
-        found |= {f"{root}/{path}" if path else root: leaf for path, leaf in leaves}
-    return {path: leaf for path, leaf in found.items() if path in spec and not isinstance(leaf, Text)}
+    leaves = spec_leaves(spec).items()
+    return {path: leaf for path, leaf in leaves if path in spec and not isinstance(leaf, Text)}
 
 
 def values(block: EpisodeBlock, _: CheckThresholds) -> Iterator[Hits]:

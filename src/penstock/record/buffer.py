@@ -15,9 +15,9 @@ from penstock.core import spaces
 from penstock.core.arrays import AnyArray, BoolArray
 from penstock.core.narrowing import is_array, is_listed
 from penstock.core.ragged import Array, Ragged
+from penstock.core.space_columns import leaf_field
 from penstock.core.spec import Field
 from penstock.errors import DataError
-from penstock.record.fields import leaf_field
 
 Store = Callable[[int, Any], None]
 

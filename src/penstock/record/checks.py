@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray
 from penstock.core.ragged import Array, Ragged
+from penstock.core.space_columns import spec_leaves
 from penstock.core.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
 from penstock.core.spec import Spec
 from penstock.errors import DataError
@@ -44,9 +45,7 @@ class Checks:
         self.nan: Verdict = nan
         self.outside: Verdict = outside
         self._said: set[tuple[str, str]] = set()
-        roots = (("observations", spec.observation_space), ("actions", spec.action_space))
-        leaves = [(root, *leaf) for root, space in roots if space is not None for leaf in space.leaves()]
-        self._leaves = [_leaf(f"{root}/{path}" if path else root, space) for root, path, space in leaves]
+        self._leaves = [_leaf(path, space) for path, space in spec_leaves(spec).items()]
         self._leaves.append(_leaf("rewards", Box(np.array(-np.inf), np.array(np.inf), np.dtype(np.float64))))
 
     def __call__(self, number: int, columns: dict[str, Array]) -> None:

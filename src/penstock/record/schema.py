@@ -6,10 +6,10 @@ import os
 
 import numpy as np
 
+from penstock.core.space_columns import space_fields
 from penstock.core.spaces import Space
 from penstock.core.spec import Field, Spec
 from penstock.errors import SpecError
-from penstock.record.fields import space_fields
 from penstock.record.infos import MASK, SHAPE, InfoSchema
 
 # First keys that extras cannot have.

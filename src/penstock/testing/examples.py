@@ -11,6 +11,7 @@ import numpy as np
 from penstock.core.arrays import AnyArray
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged, offsets_of
+from penstock.core.space_columns import space_fields
 from penstock.core.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
 from penstock.core.spec import Align, Field, Kind, Spec
 from penstock.formats.memory import MemorySource
@@ -173,20 +174,9 @@ def field(dtype: str, *shape: int, align: Align = "step", kind: Kind = "array") 
 
 
 def _with_spaces(observations: Space, actions: Space, others: dict[str, Field] | None = None) -> Spec:
-    fields = _fields("observations", observations, "boundary") | _fields("actions", actions, "step")
+    fields = space_fields(observations, "observations", "boundary") | space_fields(actions, "actions", "step")
     ends = {"rewards": field("f8"), "terminations": field("?"), "truncations": field("?")}
     return Spec(fields | ends | (others or {}), observations, actions)
-
-
-def _fields(prefix: str, space: Space, align: Align) -> dict[str, Field]:
-    return {f"{prefix}/{path}" if path else prefix: _leaf(leaf, align) for path, leaf in space.leaves()}
-
-
-def _leaf(space: Space, align: Align) -> Field:
-    if isinstance(space, Text):
-        return Field(np.dtype("u1"), (), align, "text")
-    dtype = getattr(space, "dtype", np.dtype("i1" if isinstance(space, MultiBinary) else "i8"))
-    return Field(np.dtype(dtype), getattr(space, "shape", ()), align)
 
 
 def _box(*shape: int, dtype: str = "f4") -> Box:

@@ -32,6 +32,7 @@ from penstock.containers.images import decode_rows
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
+from penstock.core.space_columns import leaf_columns
 from penstock.core.spaces import Space
 from penstock.core.spec import Field, Spec
 from penstock.core.turns import ForkSafeLock
@@ -40,7 +41,7 @@ from penstock.files.remote import Wanted, file_state, is_mirrored
 from penstock.flow import map_on_threads
 from penstock.formats.base.pieces import RowPieces, cut, spread
 from penstock.formats.base.state import SourceState, StateSource
-from penstock.formats.minari import arrow_table, columns, index_cache, metadata, spaces
+from penstock.formats.minari import arrow_table, columns, index_cache, metadata
 from penstock.formats.minari.arrow_table import ArrowColumn
 from penstock.formats.minari.columns import ColumnStorage, Infos, SpecColumn
 
@@ -262,7 +263,7 @@ class ArrowSource(StateSource[_FolderState]):
             "actions": metadata.space(entries, "action_space", self.folder),
         }
         numbers, parts, rows, which, schemas, states = self._index()
-        known = spaces.leaves(both)
+        known = leaf_columns("observations", both["observations"]) | leaf_columns("actions", both["actions"])
         unreadable: dict[str, str] = {}
         leaves = tuple(arrow_table.leaves(schema, known, self.folder, unreadable) for schema in schemas)
         columns.refuse_unreadable(unreadable, self._infos, self.folder)

@@ -18,10 +18,11 @@ import numpy as np
 
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.columns import under
-from penstock.core.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, Text
+from penstock.core.space_columns import space_fields
+from penstock.core.spaces import Space
 from penstock.core.spec import Align, Field, Kind
 from penstock.errors import FormatError
-from penstock.formats.minari.spaces import FLAGS, ROOTS, leaves, required
+from penstock.formats.minari.spaces import FLAGS, ROOTS, required
 
 Infos = Literal["strict", "union", "skip"]
 
@@ -197,21 +198,13 @@ def fill_value(field: Field) -> ByteArray:
 
 def of_spaces(observation_space: Space | None, action_space: Space | None) -> dict[str, Field]:
     """The fields of a dataset without episodes, as its spaces say; flags and rewards have their usual dtypes."""
-    spaces = leaves({"observations": observation_space, "actions": action_space})
-    fields = {p: _of_leaf(leaf, "boundary" if under("observations", p) else "step") for p, leaf in spaces.items()}
+    fields: dict[str, Field] = {}
+    if observation_space is not None:
+        fields |= space_fields(observation_space, "observations", "boundary")
+    if action_space is not None:
+        fields |= space_fields(action_space, "actions", "step")
     flag = Field(np.dtype(np.bool_))
     return {**fields, "rewards": Field(np.dtype(np.float64)), "terminations": flag, "truncations": flag}
-
-
-def _of_leaf(leaf: Space, align: Align) -> Field:
-    if isinstance(leaf, Text):
-        return Field(np.dtype(np.uint8), (), align, "text")
-    if isinstance(leaf, MultiBinary):
-        return Field(np.dtype(np.int8), leaf.shape, align)
-    if isinstance(leaf, (Box, MultiDiscrete)):
-        return Field(leaf.dtype, leaf.shape, align)
-    dtype = leaf.dtype if isinstance(leaf, Discrete) else np.dtype(np.int64)
-    return Field(dtype, (), align)
 
 
 def in_order(paths: Iterable[str], known: Mapping[str, Space]) -> list[str]:

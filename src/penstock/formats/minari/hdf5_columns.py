@@ -25,6 +25,7 @@ from penstock.containers.hdf5 import File
 from penstock.containers.images import JPEG_START, ImageRows, is_jpeg, read_header
 from penstock.core.arrays import IntArray
 from penstock.core.ragged import offsets_of
+from penstock.core.space_columns import leaf_columns
 from penstock.core.spaces import Box, Space
 from penstock.core.spec import Align, Spec
 from penstock.errors import FormatError
@@ -34,7 +35,6 @@ from penstock.formats.minari.columns import ColumnStorage, Infos, SpecColumn
 from penstock.formats.minari.hdf5_index import ColumnRuns, HDF5Index, by_column
 from penstock.formats.minari.ragged_rows import BlankRows, JoinedRagged, RaggedRows, RawBlobs, StringRows, VlenRows
 from penstock.formats.minari.rows import DECODED, ColumnPart, FillRows, FilteredRows, JoinedRows, mapped
-from penstock.formats.minari.spaces import leaves
 from penstock.kernels.rows import RowMap
 
 
@@ -70,7 +70,7 @@ def readable(
         return _empty(spaces)
     lengths = columns.steps(stored, episodes, path)
     resolved = columns.resolve(stored, lengths, infos, path)
-    for space_path in leaves(spaces):
+    for space_path in assembly.leaves:
         if space_path not in stored:
             raise FormatError(f"expected the column {space_path} that the space names, got {list(stored)}", path=path)
     return assembly.join(resolved, lengths)
@@ -88,9 +88,9 @@ class _Assembly:
         self._files, self._spaces = files, spaces
         self._buffers = [*(file.buffer for file in files), index.inline]
         self._cache = Cache(DECODED)
-        self._leaves = leaves(spaces)
+        self.leaves = {path: leaf for root, space in spaces.items() for path, leaf in leaf_columns(root, space).items()}
         indexed = by_column(index)
-        ordered = columns.in_order(indexed, self._leaves)
+        ordered = columns.in_order(indexed, self.leaves)
         self.pieces = {path: [self._piece(part) for part in indexed[path]] for path in ordered}
 
     def _piece(self, part: ColumnRuns) -> _Piece:
@@ -141,7 +141,7 @@ class _Assembly:
         self, part: ColumnRuns, rows: RowReader | None, ragged: RaggedRows | None
     ) -> tuple[RowReader, tuple[int, ...]] | None:
         """Reader and shape of a part whose rows are JPEG frames, recognised by space, stored shape and first bytes."""
-        leaf = self._leaves.get(part.column)
+        leaf = self.leaves.get(part.column)
         if part.dtype != np.uint8 or not part.rows.any() or (leaf is not None and not _takes_frames(leaf)):
             return None
         if isinstance(ragged, VlenRows) and part.kind == "vlen":

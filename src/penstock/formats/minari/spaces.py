@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from penstock.core.columns import under
-from penstock.core.narrowing import is_dict
+from penstock.core.space_columns import spec_leaves, widest_space
 from penstock.core.spaces import Box, Dict, Space, Tuple
-from penstock.core.spec import Field, Spec
+from penstock.core.spec import Spec
 from penstock.errors import SpecError
 
 ROOTS = ("observations", "actions")
@@ -42,20 +42,6 @@ def is_image(space: Space | None) -> bool:
         and not space.low.any()
         and bool((space.high == 255).all())
     )
-
-
-def leaves(spec_spaces: Mapping[str, Space | None]) -> dict[str, Space]:
-    """The leaf spaces by column path, of `{"observations": space, "actions": space}`."""
-    spaces: dict[str, Space] = {}
-    for name, space in spec_spaces.items():
-        if space is not None:
-            spaces.update({f"{name}/{path}" if path else name: leaf for path, leaf in space.leaves()})
-    return spaces
-
-
-def of_spec(spec: Spec) -> dict[str, Space]:
-    """The leaf spaces by column path of a spec."""
-    return leaves({"observations": spec.observation_space, "actions": spec.action_space})
 
 
 def stored_path(path: str, spec: Spec) -> str:
@@ -114,50 +100,14 @@ def check_columns(spec: Spec) -> Spec:
         if wrong:
             raise SpecError(f"expected {wrong} to be aligned with {align} rows, got {fields[wrong[0]].align}")
     spaces = [
-        space or guess(name, spec)
+        space or widest_space(name, spec.fields)
         for name, space in zip(ROOTS, (spec.observation_space, spec.action_space), strict=True)
     ]
     whole = Spec(spec.fields, *spaces)
     have = {path for path in spec if any(under(root, path) for root in ROOTS)}
-    if of_spec(whole).keys() != have:
-        raise SpecError(f"expected the columns {sorted(of_spec(whole))} that the spaces name, got {sorted(have)}")
+    if spec_leaves(whole).keys() != have:
+        raise SpecError(f"expected the columns {sorted(spec_leaves(whole))} that the spaces name, got {sorted(have)}")
     return whole
-
-
-def guess(root: str, spec: Spec) -> Space:
-    """The widest space that columns without one can come from: boxes as wide as their dtypes, in dicts.
-
-    Raises `SpecError` for text and ragged columns, whose space must be handed in.
-    """
-    tree: dict[str, Any] = {}
-    for path, field in spec.fields.items():
-        if path == root:
-            return _widest(path, field)
-        if under(root, path):
-            *parents, leaf = path.split("/")[1:]
-            node = tree
-            for parent in parents:
-                node = node.setdefault(parent, {})
-            node[leaf] = _widest(path, field)
-    return _as_space(tree)
-
-
-def _as_space(tree: dict[str, Any]) -> Space:
-    return Dict({key: _as_space(node) if is_dict(node) else node for key, node in tree.items()})
-
-
-def _widest(path: str, field: Field) -> Space:
-    if field.ragged or field.dtype.kind not in "biuf":
-        raise SpecError(
-            f"expected a space for {path}, a column of {field.kind} {field.dtype}: hand it in with the spec"
-        )
-    if field.dtype.kind == "f":
-        low, high = -np.inf, np.inf
-    elif field.dtype.kind == "b":
-        low, high = 0, 1
-    else:
-        low, high = np.iinfo(field.dtype).min, np.iinfo(field.dtype).max
-    return Box(np.full(field.shape, low, field.dtype), np.full(field.shape, high, field.dtype), field.dtype)
 
 
 def outside(space: Space, rows: Any, limit: int) -> Iterator[int]:

@@ -17,13 +17,14 @@ from penstock.containers.images import encode
 from penstock.core.episode import Episode
 from penstock.core.narrowing import is_integer
 from penstock.core.ragged import Array, Ragged
+from penstock.core.space_columns import spec_leaves
 from penstock.core.spaces import Box
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError, SpecError
 from penstock.files import atomic_path, sync
 from penstock.formats.base.writer import Writer
 from penstock.formats.minari import metadata
-from penstock.formats.minari.spaces import is_image, of_spec
+from penstock.formats.minari.spaces import is_image
 
 Images = Literal["raw", "jpeg"]
 Sync = Literal["close", "episode"]
@@ -112,7 +113,7 @@ class WritePlan:
     @classmethod
     def of(cls, spec: Spec, encoding: Images, *, statistics: bool = True) -> WritePlan:
         """Raises `SpecError` for images that JPEG cannot hold."""
-        spaces = of_spec(spec) if encoding == "jpeg" else {}
+        spaces = spec_leaves(spec) if encoding == "jpeg" else {}
         for path, space in spaces.items():
             if is_image(space) and isinstance(space, Box) and len(space.shape) == 3 and space.shape[2] != 3:
                 raise SpecError(f"expected 3 channels to encode {path} as JPEG, got {space.shape}; use images='raw'")

@@ -30,6 +30,7 @@ from penstock.core.columns import under
 from penstock.core.narrowing import is_array, is_dict, is_scalar
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
+from penstock.core.space_columns import leaf_columns
 from penstock.core.spaces import Space
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import FormatError, SpecError
@@ -313,7 +314,7 @@ def _fitting(space: Any, column: str, fields: Mapping[str, Field]) -> Space | No
     if not isinstance(space, Space):
         return None
     fitting = {path: field for path, field in fields.items() if under(column, path)}
-    spaces = {_below(column, path): leaf for path, leaf in space.leaves()}
+    spaces = leaf_columns(column, space)
     fits = fitting.keys() == spaces.keys() and all(
         getattr(spaces[path], "dtype", field.dtype) == field.dtype and getattr(spaces[path], "shape", ()) == field.shape
         for path, field in fitting.items()

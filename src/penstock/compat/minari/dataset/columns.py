@@ -14,10 +14,10 @@ from penstock.core.columns import under
 from penstock.core.episode import REQUIRED, Episode
 from penstock.core.narrowing import is_list, is_mapping, is_tuple
 from penstock.core.ragged import Array, Ragged
+from penstock.core.space_columns import leaf_field
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import DataError
 from penstock.formats.minari.columns import PRESENT, SHAPES
-from penstock.record.fields import leaf_field
 from penstock.record.infos import is_texts
 
 

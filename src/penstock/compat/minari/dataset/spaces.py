@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 
 from penstock.core import spaces
+from penstock.core.space_columns import widest_box
 from penstock.errors import SpecError
 from penstock.record.spaces import from_gymnasium
 
@@ -42,5 +43,4 @@ def _of_sample(space: gymnasium.Space[Any]) -> spaces.Space:
     if not isinstance(sample, (np.ndarray, np.generic, int, float)):
         raise SpecError(f"expected a space of the standard, of text, or of arrays of one shape, got {space}")
     value = np.asarray(sample)
-    info = np.finfo(value.dtype) if value.dtype.kind == "f" else np.iinfo(value.dtype)
-    return spaces.Box(np.full(value.shape, info.min), np.full(value.shape, info.max), value.dtype)
+    return widest_box(value.shape, value.dtype)

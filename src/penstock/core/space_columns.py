@@ -1,0 +1,140 @@
+"""Columns of spaces: a space has a column for each leaf, named by the path of the leaf.
+
+Recorders and writers ask which columns a space has. Readers and conversions ask the inverse: where a dataset has no
+space, which is the widest that its columns can come from?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from penstock.core.columns import under
+from penstock.core.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text
+from penstock.core.spec import Align, Field, Spec
+from penstock.errors import SpecError
+
+
+def leaf_columns(root: str, space: Space | None) -> dict[str, Space]:
+    """Return the leaf spaces by the path of their column.
+
+    Args:
+        root: Path above all leaves.
+        space: Any space. None has no leaves.
+
+    Example:
+        >>> leaf_columns("actions", Dict({"jump": Discrete(2)}))
+        {'actions/jump': Discrete(n=2, start=0)}
+    """
+    leaves = () if space is None else space.leaves()
+    return {f"{root}/{path}" if path else root: leaf for path, leaf in leaves}
+
+
+def spec_leaves(spec: Spec) -> dict[str, Space]:
+    """Return the leaf spaces of observations and actions by the path of their column.
+
+    Args:
+        spec: Spec of a dataset. A missing space has no leaves.
+
+    Example:
+        >>> spec_leaves(Spec({}, None, Discrete(2)))
+        {'actions': Discrete(n=2, start=0)}
+    """
+    return leaf_columns("observations", spec.observation_space) | leaf_columns("actions", spec.action_space)
+
+
+def leaf_field(space: Space, align: Align) -> Field:
+    """Return the field of a leaf space's column.
+
+    Args:
+        space: Leaf space.
+        align: Alignment of the column.
+
+    Raises:
+        SpecError: The space is composite.
+
+    Example:
+        >>> leaf_field(MultiBinary((2, 3)), "step").shape
+        (2, 3)
+    """
+    match space:
+        case Discrete():
+            return Field(space.dtype, (), align)
+        case Box() | MultiDiscrete():
+            return Field(space.dtype, space.shape, align)
+        case MultiBinary():
+            return Field(np.dtype(np.int8), space.shape, align)
+        case Text():
+            return Field(np.dtype(np.uint8), (), align, "text")
+        case _:
+            raise SpecError(f"expected a space with a column of its own, got {space}")
+
+
+def space_fields(space: Space, root: str, align: Align) -> dict[str, Field]:
+    """Return the fields of all leaves of a space, by path.
+
+    Args:
+        space: Any space.
+        root: Path above all leaves.
+        align: Alignment of the columns.
+
+    Example:
+        >>> list(space_fields(Dict({"x": Discrete(2)}), "observations", "boundary"))
+        ['observations/x']
+    """
+    return {path: leaf_field(leaf, align) for path, leaf in leaf_columns(root, space).items()}
+
+
+def widest_box(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Box:
+    """Return the box of all values of a dtype; of floats also the infinite ones.
+
+    Args:
+        shape: Shape of a value.
+        dtype: Bool, integer or float.
+
+    Raises:
+        SpecError: The dtype is another one.
+
+    Example:
+        >>> widest_box((2,), np.dtype("int8"))
+        Box(-128, 127, (2,), int8)
+    """
+    bounds: tuple[Any, Any]
+    match dtype.kind:
+        case "f":
+            bounds = -np.inf, np.inf
+        case "b":
+            bounds = False, True
+        case "i" | "u":
+            bounds = np.iinfo(dtype).min, np.iinfo(dtype).max
+        case _:
+            raise SpecError(f"expected a dtype of real numbers for a box, got {dtype}")
+    low, high = (np.full(shape, bound, dtype) for bound in bounds)
+    return Box(low, high, dtype)
+
+
+def widest_space(root: str, fields: Mapping[str, Field]) -> Space:
+    """Return the widest space that columns can come from: boxes as wide as their dtypes, in dicts.
+
+    Args:
+        root: Path above all columns.
+        fields: Fields of the dataset by path. Only those at or below `root` count.
+
+    Raises:
+        SpecError: A column is text, ragged or not of real numbers.
+
+    Example:
+        >>> widest_space("actions", {"actions/jump": Field(np.dtype("bool"))}).spaces["jump"]
+        Box(False, True, (), bool)
+    """
+    if (field := fields.get(root)) is not None:
+        if field.ragged or field.dtype.kind not in "biuf":
+            raise SpecError(
+                f"expected a space for {root}, a column of {field.kind} {field.dtype}: hand it in with the spec"
+            )
+        return widest_box(field.shape, field.dtype)
+    paths = [path for path in fields if under(root, path)]
+    keys = dict.fromkeys(path[len(root) + 1 :].split("/", 1)[0] for path in paths)
+    return Dict({key: widest_space(f"{root}/{key}", fields) for key in keys})
