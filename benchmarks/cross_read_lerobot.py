@@ -3,9 +3,10 @@
     python benchmarks/cross_read_lerobot.py --peer .build/lerobot/bin/python
 
 For each kind of camera (PNG, AV1, H.264): penstock records episodes in two sessions, whose videos are joined into files
-of 1 MiB; LeRobot records the same frames; LeRobot continues penstock's dataset and penstock LeRobot's. Both libraries
-read each of the four datasets, with `delta_timestamps` before and after each frame. Compared is the digest of every
-value of every item (name, dtype, shape, bytes), between the libraries.
+of 1 MiB; LeRobot records the same frames; penstock converts LeRobot's dataset in parts of about two episodes; LeRobot
+continues penstock's datasets and penstock LeRobot's. Both libraries read each of the datasets, with `delta_timestamps`
+before and after each frame. Compared is the digest of every value of every item (name, dtype, shape, bytes), between
+the libraries.
 
 Compared as well are all statistics of episodes and of the dataset that the two recordings have. LeRobot squares bytes
 and other small integers in their own dtype, which overflows, so their deviations are wrong there: for those, penstock
@@ -160,6 +161,20 @@ def in_peer(python: str, *words: str) -> Any:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
+def convert_in_parts(source: Path, out: Path, kind: str) -> Path:
+    """Convert a dataset in parts; returns its folder."""
+    from penstock.jobs import WorkPlan, finish_work, run_work
+
+    writer = {"cameras": "image"} if kind == "image" else {"cameras": "video", "codec": KINDS[kind]}
+    arguments = {"location": str(source), "out": str(out), "to": "lerobot", "writer": writer}
+    work = WorkPlan.make("convert", arguments, range_bytes=4 << 20)
+    results = out.with_name("results")
+    report = run_work(work, results)
+    assert report.done > 2
+    finish_work(work, results)
+    return out
+
+
 def compare(peer: str, folder: Path) -> int:
     from penstock.compat.lerobot import LeRobotDataset
 
@@ -173,10 +188,13 @@ def compare(peer: str, folder: Path) -> int:
         total, same, other = compare_statistics(ours, theirs, in_peer(peer, "--deviations"))
         print(f"{kind:6} statistics: {same} of {total} equal {other[:5]}")
         equal, compared = equal + same, compared + total
-        files = len(list(ours.glob("videos/*/*/*")))
-        in_peer(peer, "--append", str(ours), kind)
+        parts = convert_in_parts(theirs, ours.with_name("parts"), kind)
+        for root in (ours, parts):
+            in_peer(peer, "--append", str(root), kind)
         record(LeRobotDataset, theirs, kind, MORE, len(EPISODES))
-        for name, root in (("written by penstock", ours), ("written by LeRobot", theirs)):
+        roots = {"written by penstock": ours, "written by penstock in parts": parts, "written by LeRobot": theirs}
+        for name, root in roots.items():
+            files = len(list(root.glob("videos/*/*/*")))
             found, wanted = digests(LeRobotDataset, root), in_peer(peer, "--digests", str(root))
             same = sum(one == two for one, two in zip(found, wanted, strict=True))
             print(f"{kind:6} {name}, continued by the other: {same} of {len(wanted)} items equal, {files} video files")

@@ -39,11 +39,13 @@ class Inputs:
         recording: A column store of 60 episodes of very different lengths, with NaN.
         shards: The same episodes as 12 tar shards.
         copy: A copy of the recording with a certificate, and one damaged value.
+        robot: A column store of 25 episodes with two cameras, whose steps have three tasks.
     """
 
     recording: Path
     shards: Path
     copy: Path
+    robot: Path
 
 
 def make_inputs(folder: Path) -> Inputs:
@@ -61,7 +63,7 @@ def make_inputs(folder: Path) -> Inputs:
     columns["truncations"][np.cumsum(lengths) - 1] = True
     columns["task"] = rng.integers(0, 3, episodes)
     data = penstock.from_arrays(columns, lengths=lengths)
-    inputs = Inputs(folder / "recording", folder / "shards", folder / "copy")
+    inputs = Inputs(folder / "recording", folder / "shards", folder / "copy", folder / "robot")
     penstock.convert(data, inputs.recording, certificate=False)
     penstock.convert(data, inputs.shards, format="webdataset", options={"shard_episodes": 5}, certificate=False)
     penstock.convert(inputs.recording, inputs.copy)
@@ -69,7 +71,21 @@ def make_inputs(folder: Path) -> Inputs:
     raw = bytearray(values.read_bytes())
     raw[-1] ^= 1
     values.write_bytes(raw)
+    _record_robot(inputs.robot, rng)
     return inputs
+
+
+def _record_robot(path: Path, rng: np.random.Generator) -> None:
+    lengths = [1, *rng.integers(1, 9, 12), 60, *rng.integers(1, 9, 10), 1]
+    n = int(np.sum(lengths))
+    columns: dict[str, Any] = {
+        f"observations/{name}": rng.integers(0, 256, (n, 16, 24, 3)).astype("u1") for name in CAMERAS[:2]
+    }
+    columns["observations/state"] = rng.standard_normal((n, 3)).astype("f4")
+    columns["actions"] = rng.standard_normal((n, 2)).astype("f2")
+    tasks = ["pick", "place", "stack"]
+    columns["task"] = Ragged.from_strings([tasks[k] for k in np.maximum(rng.integers(0, 3, n), n // 2 < np.arange(n))])
+    penstock.convert(penstock.from_arrays(columns, lengths=lengths), path, certificate=False)
 
 
 @dataclass(frozen=True)
@@ -136,6 +152,15 @@ def _records(path: Path) -> dict[str, bytes]:
     assert len(split["shardLengths"]) == len(shards)
     totals = [sum(map(int, split["shardLengths"])), split["numBytes"], split["filepathTemplate"], info]
     return {**others, "records": b"".join(each.read_bytes() for each in shards), "info": json.dumps(totals).encode()}
+
+
+def _lerobot(path: Path) -> dict[str, bytes]:
+    """Return values and metadata of a LeRobot dataset, and its files that do not depend on how data are divided."""
+    values = values_of(path)
+    del values["fingerprint"]  # of the files
+    with penstock.open(path) as data:
+        values["episodes"] = json.dumps(data.source.episode_statistics(range(len(data)))).encode()
+    return values | {name: (path / "meta" / name).read_bytes() for name in ("info.json", "stats.json", "tasks.parquet")}
 
 
 def report_bytes(report: Any) -> dict[str, bytes]:
@@ -219,6 +244,14 @@ def _verified(inputs: Inputs, folder: Path) -> Mapping[str, bytes]:
     return {"wrong": json.dumps(wrong).encode()}
 
 
+ENCODING = {"fps": 10, "cameras": "video", "codec": "libx264rgb", "crf": 0}
+
+
+def _encoded(inputs: Inputs, folder: Path) -> Mapping[str, bytes]:
+    penstock.convert(inputs.robot, folder / "out", format="lerobot", options=ENCODING)
+    return _lerobot(folder / "out")
+
+
 PACKING: dict[str, Any] = {"length": 128, "overlong": "split", "window": 8}
 
 
@@ -279,6 +312,18 @@ CASES = {
         _convert(to="rlds"),
         _converted(_records, format="rlds"),
         lambda result, folder: _records(folder / "out"),
+    ),
+    "convert to lerobot": Case(
+        "convert",
+        lambda inputs, folder: {
+            "location": str(inputs.robot),
+            "out": str(folder / "out"),
+            "to": "lerobot",
+            "writer": ENCODING,
+        },
+        _encoded,
+        lambda result, folder: _lerobot(folder / "out"),
+        range_bytes=40_000,
     ),
     "reshard": _reshard("out", None),
     "reshard --compression gzip": _reshard("out", "gzip"),

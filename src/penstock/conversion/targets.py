@@ -135,7 +135,10 @@ LEROBOT = Target(
     "lerobot",
     aligns=("step",),
     ragged="text",
-    options=("fps", "robot_type", "cameras", "codec", "crf", "g", "data_files_size_in_mb", "chunks_size"),
+    options=(
+        *("fps", "robot_type", "cameras", "codec", "crf", "g"),
+        *("data_files_size_in_mb", "video_files_size_in_mb", "chunks_size"),
+    ),
     files=("meta", "data", "videos", ".penstock"),
 )
 NUMBERED = ("frame_index", "episode_index", "index", "task_index")  # columns that LeRobot's layout computes

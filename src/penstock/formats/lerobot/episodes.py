@@ -18,6 +18,7 @@ from penstock.formats.lerobot.info import Info
 
 _TEXT = ("task", "__index_level_0__")  # columns of `tasks.parquet` that have the text
 KEY = b"penstock"  # entry of a schema with what only penstock reads
+EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"  # as penstock writes it
 LARGEST = 1 << 40  # index of an episode or a file, and frames of an episode
 
 
@@ -184,13 +185,20 @@ def read_statistics(info: Info, episodes: Sequence[int]) -> dict[int, dict[str, 
             names = [name for name in file.schema_arrow.names if name.startswith("stats/")]
             table = file.read(columns=["episode_index", *names], use_threads=False)
         chosen = [i for i, index in enumerate(table.column("episode_index").to_pylist()) if index in wanted]
-        for row in table.take(arrow().array(chosen, arrow().int64())).to_pylist():
-            figures: dict[str, dict[str, Any]] = {}
-            for name in names:
-                _, feature, figure = name.split("/", 2)
-                figures.setdefault(feature, {})[figure] = row[name]
-            by_episode[int(row["episode_index"])] = figures
+        table = table.take(arrow().array(chosen, arrow().int64()))
+        by_episode |= zip(table.column("episode_index").to_pylist(), figures_of(table), strict=True)
     return by_episode
+
+
+def figures_of(table: Any) -> Iterator[dict[str, dict[str, Any]]]:
+    """Yield the statistics of each episode in a table of metadata, by feature and figure."""
+    names = [name for name in table.schema.names if name.startswith("stats/")]
+    for row in table.select(names).to_pylist():
+        figures: dict[str, dict[str, Any]] = {}
+        for name in names:
+            _, feature, figure = name.split("/", 2)
+            figures.setdefault(feature, {})[figure] = row[name]
+        yield figures
 
 
 def read_tasks(info: Info) -> dict[int, str] | None:

@@ -18,6 +18,7 @@ from penstock.formats.base.repairs import Repair
 from penstock.formats.lerobot.check import findings
 from penstock.formats.lerobot.creation import WriteOptions
 from penstock.formats.lerobot.info import has_info
+from penstock.formats.lerobot.parts import join_datasets
 from penstock.formats.lerobot.repair import repairs
 from penstock.formats.lerobot.source import LeRobotSource
 from penstock.formats.lerobot.writer import LOCK, LeRobotWriter, create
@@ -61,6 +62,19 @@ class LeRobotFormat(Format):
         with LeRobotSource(path) as source:
             spec = source.written_spec
         return LeRobotWriter(path, spec)
+
+    @override
+    def begin_part(
+        self, path: Path, spec: Spec, metadata: Mapping[str, Any], first: tuple[int, int], **options: Any
+    ) -> LeRobotWriter:
+        writer = self.create(path, spec, metadata, **options)
+        writer.begin_at(*first)
+        return writer
+
+    @override
+    def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:
+        """Data files and videos are moved. Numbers of tasks follow from all parts, and are written again."""
+        join_datasets(parts, out)
 
     def check(self, path: Path, *, deep: bool = True, **options: Any) -> Iterator[Finding]:
         """Compare totals and footers, and with `deep` indices and timestamps. Raises `FormatError` if nothing opens."""

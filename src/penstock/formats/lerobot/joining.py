@@ -175,6 +175,12 @@ def undo_journal(info: Info, known: set[Path]) -> None:
     journal.unlink()
 
 
+def place_after(place: Place, chunks_size: int) -> Place:
+    """Return the numbers of the file behind another one, in folders of at most `chunks_size` files."""
+    chunk, file = place
+    return (chunk + 1, 0) if file >= chunks_size - 1 else (chunk, file + 1)
+
+
 def numbers(place: Place) -> dict[str, int]:
     """Return the numbers of a file under the names that LeRobot gives them."""
     return {"chunk_index": place[0], "file_index": place[1]}

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.containers.arrow import arrow
 from penstock.containers.arrow.footer import footer_like, lacks_footer
 from penstock.core.arrays import IntArray
 from penstock.core.ragged import Ragged
@@ -25,8 +24,8 @@ from penstock.formats.base.repairs import Repair, json_repair
 from penstock.formats.lerobot.check import data_files, index_columns, stated_totals
 from penstock.formats.lerobot.info import CAMERAS, INFO, STATS, read_json
 from penstock.formats.lerobot.source import LeRobotSource
-from penstock.formats.lerobot.stats import Figures, column_figures, merged
-from penstock.formats.lerobot.written_files import json_bytes
+from penstock.formats.lerobot.stats import Figures, add_figures, column_figures
+from penstock.formats.lerobot.written_files import json_bytes, tables_with
 
 
 def repairs(path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:
@@ -92,8 +91,7 @@ def _recomputed(path: Path, columns: Mapping[str, str]) -> bytes:
                 rows = episode.columns[column]
                 if isinstance(rows, Ragged) or not len(rows):
                     continue
-                figures = column_figures(np.asarray(rows))
-                recomputed[name] = merged(recomputed[name], figures) if name in recomputed else figures
+                add_figures(recomputed, {name: column_figures(np.asarray(rows))})
     for name, figures in recomputed.items():
         known = stored.get(name, {})
         stored[name] = {**known, **{key: value.tolist() for key, value in figures.items() if key in known}}
@@ -134,22 +132,15 @@ def _column_of_file(source: LeRobotSource, number: int, stored: IntArray, wanted
 
 
 def _renumbered(path: Path, columns: Mapping[str, IntArray]) -> bytes:
-    pa, parquet = arrow(), require("pyarrow.parquet", "arrow")
+    parquet = require("pyarrow.parquet", "arrow")
     out = io.BytesIO()
     with parquet.ParquetFile(path) as file:
         codec = (
             str(file.metadata.row_group(0).column(0).compression).lower() if file.metadata.num_row_groups else "none"
         )
-        begin = 0
         with parquet.ParquetWriter(
             out, file.schema_arrow, compression="none" if codec == "uncompressed" else codec
         ) as to:
-            for group in range(file.num_row_groups):
-                table = file.read_row_group(group, use_threads=False)
-                for name, column in columns.items():
-                    place = table.schema.get_field_index(name)
-                    values = pa.array(column[begin : begin + len(table)]).cast(table.schema.field(place).type)
-                    table = table.set_column(place, table.schema.field(place), values)
-                begin += len(table)
+            for table in tables_with(file, columns):
                 to.write_table(table, row_group_size=max(len(table), 1))
     return out.getvalue()

@@ -18,6 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from penstock.core.arrays import AnyArray
+from penstock.core.narrowing import is_array
 from penstock.formats.base.figures import merged_figures
 
 QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
@@ -67,6 +68,28 @@ def merged(one: Mapping[str, AnyArray], other: Mapping[str, AnyArray]) -> Figure
         if name in one and name in other:
             figures[name] = (one[name] * counts[0] + other[name] * counts[1]) / figures["count"]
     return figures
+
+
+def add_figures(whole: dict[str, Figures], figures: Mapping[str, Mapping[str, Any]]) -> None:
+    """Merge figures of an episode, by feature, into figures of earlier episodes.
+
+    Figures are merged as they are stored, so figures in memory and figures in a file give the same result.
+
+    Args:
+        whole: Figures by feature, which are changed.
+        figures: Figures of the episode: arrays, or lists of numbers.
+    """
+    for name, new in plain_figures(figures).items():
+        arrays = {figure: np.asarray(value) for figure, value in new.items()}
+        whole[name] = merged(whole[name], arrays) if name in whole else arrays
+
+
+def plain_figures(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return figures by feature as lists of numbers."""
+    return {
+        name: {figure: value.tolist() if is_array(value) else value for figure, value in each.items()}
+        for name, each in figures.items()
+    }
 
 
 def _few(rows: AnyArray) -> Figures:

@@ -39,6 +39,7 @@ from penstock.formats.lerobot.encoding import (
     index_features,
 )
 from penstock.formats.lerobot.episodes import (
+    EPISODES,
     KEY,
     EpisodeEntry,
     episode_files,
@@ -51,9 +52,11 @@ from penstock.formats.lerobot.joining import (
     JOURNAL,
     MIB,
     JoinedFile,
+    Place,
     begin_journal,
     data_groups,
     numbers,
+    place_after,
     undo_journal,
     video_groups,
     video_info,
@@ -61,11 +64,10 @@ from penstock.formats.lerobot.joining import (
     write_video,
 )
 from penstock.formats.lerobot.pending import FOLDER, PendingEpisode, piece_path, read_pending, video_path
-from penstock.formats.lerobot.stats import Figures, column_figures, merged, picture_figures
+from penstock.formats.lerobot.stats import Figures, add_figures, column_figures, picture_figures, plain_figures
 from penstock.formats.lerobot.written_files import json_bytes, write_tables, write_tasks
 
 LOCK = ".penstock/lock"
-EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 DATA_LIMIT, VIDEO_LIMIT = "data_files_size_in_mb", "video_files_size_in_mb"
 FILE_MB = {DATA_LIMIT: DATA_MB, VIDEO_LIMIT: VIDEO_MB}
 
@@ -128,12 +130,13 @@ class LeRobotWriter(Writer):
             self._tasks = [tasks[i] for i in range(len(tasks))]
             self._statistics = _read_statistics(self._info)
             self._pending = read_pending(self._info, {entry.index for entry in self._entries}, damage)
+            self._first = (0, 0)
             self._remove_leftovers()
             if self._info.entries.get("total_episodes") != len(self._entries):  # a writer was killed before it did
-                self._statistics = {}
+                self._statistics.clear()
                 figures = read_statistics(self._info, [entry.index for entry in self._entries])
                 for entry in self._entries:
-                    self._add_statistics(figures.get(entry.index, {}))
+                    add_figures(self._statistics, figures.get(entry.index, {}))
                 self._write_totals()
         except BaseException:
             os.close(self._lock)
@@ -142,6 +145,15 @@ class LeRobotWriter(Writer):
     def __len__(self) -> int:
         """Number of episodes."""
         return len(self._entries) + len(self._pending)
+
+    def begin_at(self, episode: int, step: int) -> None:
+        """Number the next episode, in a new dataset that is a part of another one.
+
+        Args:
+            episode: Number of the episode in the whole dataset.
+            step: Number of its first step.
+        """
+        self._first = (episode, step)
 
     @override
     def write(self, episode: Episode, *, videos: Mapping[str, Path] | None = None) -> int:
@@ -170,7 +182,7 @@ class LeRobotWriter(Writer):
         self._pending.append(self._save(episode, videos or {}))
         if self._pending_mb(len(episode)) >= self._limit(DATA_LIMIT):
             self.finalize()
-        return len(self) - 1
+        return self._first[0] + len(self) - 1
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Add or replace entries of the dataset's metadata, atomically.
@@ -203,7 +215,7 @@ class LeRobotWriter(Writer):
         self._write_rows(places)
         self._entries = read_entries(self._info, [])
         for episode in self._pending:
-            self._add_statistics(episode.statistics)
+            add_figures(self._statistics, episode.statistics)
         self._write_totals()
         (self._root / JOURNAL).unlink()
         for episode in self._pending:
@@ -236,6 +248,10 @@ class LeRobotWriter(Writer):
         size = sum(os.path.getsize(each.path) for each in self._pending) / MIB
         return size + size / sum(each.entry.length for each in self._pending) * steps
 
+    def _steps(self) -> int:
+        """Return the number of the step behind the joined episodes."""
+        return self._first[1] + sum(entry.length for entry in self._entries)
+
     def _internal(self) -> dict[str, Any]:
         entry = self._info.entries.get(INTERNAL)
         return entry if is_dict(entry) else {}
@@ -246,9 +262,9 @@ class LeRobotWriter(Writer):
 
     def _save(self, episode: Episode, encoded: Mapping[str, Path]) -> PendingEpisode:
         """Write the pending file of an episode."""
-        index = self._entries[-1].index + 1 if self._entries else 0
+        index = self._entries[-1].index + 1 if self._entries else self._first[0]
         index = self._pending[-1].entry.index + 1 if self._pending else index
-        first = sum(entry.length for entry in self._entries) + sum(each.entry.length for each in self._pending)
+        first = self._steps() + sum(each.entry.length for each in self._pending)
         tasks = _tasks_of(episode)
         self._add_tasks(tasks)
         columns = _index_columns(episode, self._info.fps, index, first, [self._tasks.index(task) for task in tasks])
@@ -280,7 +296,7 @@ class LeRobotWriter(Writer):
             "length": len(episode),
             "tasks": list(entry.tasks),
             "metadata": entry.extra,
-            "statistics": _plain(figures),
+            "statistics": plain_figures(figures),
         }
         schema = pa.schema(fields, metadata={KEY: json_bytes(described)})
         write_tables(entry.file, schema, [pa.Table.from_arrays(arrays, schema=schema)])
@@ -303,7 +319,7 @@ class LeRobotWriter(Writer):
             self._tasks += new
             write_tasks(self._root, self._tasks)
 
-    def _next_file(self, folder: str) -> tuple[int, int]:
+    def _next_file(self, folder: str) -> Place:
         """Return chunk and file number behind the numbers of the existing files in a folder."""
         file_keys = [(-1, -1)]
         for path in (self._root / folder).glob("chunk-*/file-*"):
@@ -312,9 +328,8 @@ class LeRobotWriter(Writer):
                 file_keys.append((int(chunk), int(file)))
         return (0, 0) if max(file_keys) < (0, 0) else self._after(max(file_keys))
 
-    def _after(self, place: tuple[int, int]) -> tuple[int, int]:
-        chunk, file = place
-        return (chunk + 1, 0) if file >= self._info.chunks_size - 1 else (chunk, file + 1)
+    def _after(self, place: Place) -> Place:
+        return place_after(place, self._info.chunks_size)
 
     def _remove_leftovers(self) -> None:
         """Remove what a killed writer left: joined files, and pending files of episodes that metadata name."""
@@ -335,7 +350,7 @@ class LeRobotWriter(Writer):
         pa = arrow()
         known = episode_files(self._info)
         number = numbers(self._next_file("meta/episodes"))
-        start = sum(entry.length for entry in self._entries)
+        start = self._steps()
         rows: list[dict[str, Any]] = []
         for episode in self._pending:
             rows.append(_row(episode, places[episode.entry.index], start, number))
@@ -351,14 +366,8 @@ class LeRobotWriter(Writer):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_tables(path, table.schema, [table])
 
-    def _add_statistics(self, figures: Mapping[str, Mapping[str, Any]]) -> None:
-        for name, new in figures.items():
-            arrays = {figure: np.asarray(value) for figure, value in new.items()}
-            old = self._statistics.get(name)
-            self._statistics[name] = arrays if old is None else merged(old, arrays)
-
     def _write_totals(self) -> None:
-        write_atomic(self._root / STATS, json_bytes(_plain(self._statistics)))
+        write_atomic(self._root / STATS, json_bytes(plain_figures(self._statistics)))
         self._write_info(
             {
                 "total_episodes": len(self._entries),
@@ -441,17 +450,9 @@ def _row(episode: PendingEpisode, place: Mapping[str, Any], start: int, number: 
     rows = {"dataset_from_index": start, "dataset_to_index": start + entry.length}
     data = {name: value for name, value in place.items() if name.startswith("data/")}
     figures = {
-        f"stats/{name}/{figure}": _listed(value)
-        for name, each in episode.statistics.items()
+        f"stats/{name}/{figure}": value
+        for name, each in plain_figures(episode.statistics).items()
         for figure, value in each.items()
     }
     meta = {f"meta/episodes/{name}": value for name, value in number.items()}
     return {**described, **data, **rows, **place, **figures, **meta}
-
-
-def _listed(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _plain(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {name: {figure: _listed(value) for figure, value in each.items()} for name, each in figures.items()}

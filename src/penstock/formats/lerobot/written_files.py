@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from penstock.containers.arrow import arrow
+from penstock.core.arrays import AnyArray
 from penstock.core.narrowing import is_array, is_scalar
 from penstock.errors import DataError, require
 from penstock.files import atomic_file
@@ -46,6 +47,25 @@ def write_tables(path: Path, schema: Any, tables: Iterable[Any]) -> None:
     ):
         for table in tables:
             writer.write_table(table.replace_schema_metadata(schema.metadata), row_group_size=max(len(table), 1))
+
+
+def tables_with(file: Any, columns: Mapping[str, AnyArray]) -> Iterator[Any]:
+    """Yield the row groups of a Parquet file with other values in some columns.
+
+    Args:
+        file: An open `ParquetFile`.
+        columns: `[rows]` values of the whole file, by name.
+    """
+    pa = arrow()
+    begin = 0
+    for group in range(file.num_row_groups):
+        table = file.read_row_group(group, use_threads=False)
+        for name, column in columns.items():
+            place = table.schema.get_field_index(name)
+            values = pa.array(column[begin : begin + len(table)]).cast(table.schema.field(place).type)
+            table = table.set_column(place, table.schema.field(place), values)
+        begin += len(table)
+        yield table
 
 
 def json_bytes(value: Any) -> bytes:
