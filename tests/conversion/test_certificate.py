@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.conversion import certificate as certificates
-from penstock.conversion.certificate import Certificate, ColumnDigests, digest, path_of, verify
+from penstock.conversion import digests
+from penstock.conversion.certificate import Certificate, path_of
+from penstock.conversion.digests import ColumnDigests, digest
 from penstock.conversion.similarity import ssim
+from penstock.conversion.verify import verify
 from penstock.core.ragged import Ragged
 from penstock.errors import DataError, FormatError
 from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
@@ -124,11 +126,11 @@ def test_changes_are_noticed_later(make: Make, tmp_path: Path) -> None:
 def test_a_certificate_of_many_episodes_names_ranges(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranges: int, message: str
 ) -> None:
-    monkeypatch.setattr(certificates, "RANGES", ranges)
+    monkeypatch.setattr(digests, "RANGES", ranges)
     data = make(None)
     assert len(data) > 5
     penstock.convert(data, tmp_path / "out")
-    monkeypatch.setattr(certificates, "RANGES", 4096)  # what was written says how it was made
+    monkeypatch.setattr(digests, "RANGES", 4096)  # what was written says how it was made
     stored = Certificate.read(tmp_path / "out")
     with penstock.open(tmp_path / "out") as target:
         assert list(verify(stored, target.source, data.source)) == []

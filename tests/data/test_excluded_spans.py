@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock import Curation, EpisodeMarks
-from penstock.conversion.certificate import Certificate, verify
+from penstock.conversion.certificate import Certificate
+from penstock.conversion.verify import verify
 from penstock.errors import ArgumentError, StateError
 from penstock.testing.plans import PlanContract
 

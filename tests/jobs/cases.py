@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 import penstock
-from penstock.conversion.certificate import Certificate, verify
+from penstock.conversion.certificate import Certificate
+from penstock.conversion.verify import verify
 from penstock.core.ragged import Ragged
 from penstock.data.cached import CachedSource
 from penstock.data.located import locate

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.conversion.certificate import Certificate, verify
+from penstock.conversion.certificate import Certificate
 from penstock.conversion.difference import difference
+from penstock.conversion.verify import verify
 from penstock.core.columns import Columns
 from penstock.doctor.examine import Report
 from penstock.errors import DataError

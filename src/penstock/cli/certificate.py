@@ -16,7 +16,8 @@ from penstock.cli.fitted import Fitted
 from penstock.cli.jobs import WorkOptions, run_in_parts, works_in_parts
 from penstock.cli.options import Storage, stores
 from penstock.cli.show import Json, print_json
-from penstock.conversion.certificate import Certificate, verify
+from penstock.conversion.certificate import Certificate
+from penstock.conversion.verify import verify
 from penstock.core.text import counted
 from penstock.data.open import open
 from penstock.errors import ArgumentError

@@ -1,21 +1,15 @@
 """`Certificate`: proof of what a conversion kept, by column, made of both datasets after the target was reopened.
 
-Each column of each episode has a digest of its values in a canonical form: little-endian, C-contiguous, with dtype and
-row shape; ragged rows with their lengths. Digests of the source are made of what the source returns when it is read
-again, digests of the target of what the reopened target returns. So neither the writer nor memory of the conversion can
-make them equal. The file has one digest for each column, of the digests of its episodes. To name what differs later, it
-also has the first 4 bytes of the digest of each episode, or of the digests of each range of episodes, of at most
-`RANGES` ranges: so a column takes 22 kB at most, however many episodes there are. A certificate is written at the end,
-in one step: a conversion that was killed has none.
+Digests of the source are made of what the source returns when it is read again, digests of the target of what the
+reopened target returns. So neither the writer nor memory of the conversion can make them equal. A certificate is
+written at the end, in one step: a conversion that was killed has none. `verify` compares a dataset with it later.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from penstock.conversion.digests import ColumnDigests, digest
 from penstock.conversion.draft import ASKED, Draft
 from penstock.conversion.report import Note
 from penstock.conversion.similarity import psnr, ssim
@@ -33,104 +28,17 @@ from penstock.core.narrowing import is_dict
 from penstock.core.ragged import Array, Ragged
 from penstock.core.text import counted
 from penstock.data.dataset import EpisodeDataset
-from penstock.errors import DataError, FormatError
+from penstock.errors import FormatError
 from penstock.files import write_atomic
 from penstock.files.remote import read_text
 from penstock.formats.base.source import Source
 from penstock.locations.location import Url, output_place
 from penstock.locations.mirror import mirror
 
-Side = Literal["target", "source"]
 Status = Literal["equal", "changed", "lossy", "filled", "dropped", "left out", "different"]
 
-DIGEST_BYTES = 16
-START_BYTES = 4  # of the digest of each episode, or range of episodes, in a certificate
-RANGES = 4096  # of episodes at most
 SUFFIX = ".certificate.json"
 VERSION = 1
-
-
-@dataclass(frozen=True, eq=False)
-class ColumnDigests:
-    """Digests of one column of a dataset.
-
-    Args:
-        whole: 16 bytes, the digest of the digests of all episodes.
-        starts: `[ranges, 4]` uint8, the first bytes of the digest of each range of episodes.
-        episodes: Episodes of a range; the last one may have fewer. The default is 1: each episode has a digest.
-
-    Example:
-        >>> found = ColumnDigests.of([digest(np.zeros(2)), digest(np.ones(3))])
-        >>> len(found.whole), found.starts.shape, ColumnDigests.from_json(found.to_json()).whole == found.whole
-        (16, (2, 4), True)
-    """
-
-    whole: bytes
-    starts: ByteArray
-    episodes: int = 1
-
-    @classmethod
-    def of(cls, digests: Sequence[bytes]) -> ColumnDigests:
-        """Make one from the digests of the episodes.
-
-        Args:
-            digests: Result of `digest` for each episode.
-        """
-        return cls.joined(b"".join(digests))
-
-    @classmethod
-    def joined(cls, digests: bytes | bytearray, episodes: int | None = None) -> ColumnDigests:
-        """Make one from the digests of the episodes, one behind the other.
-
-        Args:
-            digests: 16 bytes an episode.
-            episodes: Episodes of a range. The default is None: as few as make `RANGES` ranges at most.
-        """
-        whole = hashlib.blake2b(digests, digest_size=DIGEST_BYTES).digest()
-        episodes = episodes or max(-(-len(digests) // (RANGES * DIGEST_BYTES)), 1)
-        rows = np.frombuffer(bytes(digests), np.uint8).reshape(-1, DIGEST_BYTES)
-        if episodes > 1:
-            step = episodes * DIGEST_BYTES
-            ranges = (digests[first : first + step] for first in range(0, len(digests), step))
-            of_ranges = b"".join(hashlib.blake2b(each, digest_size=DIGEST_BYTES).digest() for each in ranges)
-            rows = np.frombuffer(of_ranges, np.uint8).reshape(-1, DIGEST_BYTES)
-        return cls(whole, rows[:, :START_BYTES].copy(), episodes)
-
-    def difference(self, other: ColumnDigests) -> str:
-        """Return which episodes have other digests, in words.
-
-        Args:
-            other: Digests of as many episodes.
-        """
-        places = np.flatnonzero((self.starts != other.starts).any(axis=1)).tolist()
-        if not places:
-            return "an episode"
-        if self.episodes == 1:
-            return f"{counted(len(places), 'episode')}, the first is {places[0]}"
-        first = places[0] * self.episodes
-        ranges = f"{counted(len(places), 'range')} of {self.episodes} episodes"
-        return f"{ranges}, the first is episodes {first} to {first + self.episodes - 1}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data: the digest in hexadecimal digits, and the first bytes as base64."""
-        stated = {"digest": self.whole.hex(), "episodes": base64.b64encode(self.starts.tobytes()).decode()}
-        return stated if self.episodes == 1 else {**stated, "episodes_of_a_range": self.episodes}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ColumnDigests:
-        """Make one from the output of `to_json`.
-
-        Args:
-            data: Output of `to_json`.
-
-        Raises:
-            ValueError: A range has no episode.
-        """
-        starts = np.frombuffer(base64.b64decode(data["episodes"]), np.uint8).reshape(-1, START_BYTES)
-        episodes = int(data.get("episodes_of_a_range", 1))
-        if episodes < 1:
-            raise ValueError(f"expected ranges of at least one episode, got {episodes}")
-        return cls(bytes.fromhex(data["digest"]), starts, episodes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,23 +196,6 @@ def path_of(target: Path) -> Path:
         'data/cartpole.certificate.json'
     """
     return target.with_name(target.name + SUFFIX)
-
-
-def digest(values: Array) -> bytes:
-    """Return the digest of a column of one episode in its canonical form, 16 bytes.
-
-    Example:
-        >>> digest(np.arange(3, dtype=">i4")) == digest(np.arange(3, dtype="<i4"))
-        True
-    """
-    state = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    if isinstance(values, Ragged):
-        state.update(np.ascontiguousarray(values.lengths, "<i8").tobytes())
-        values = values.values
-    plain = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
-    state.update(f"{plain.dtype.str} {plain.shape}".encode())
-    state.update(plain.tobytes() if plain.size < 1 << 16 else plain.reshape(-1).view(np.uint8).data)
-    return state.digest()
 
 
 def _is_frame(shape: tuple[int, ...]) -> bool:
@@ -480,95 +371,6 @@ class Comparison:
             tuple(note for note in notes if note.what not in known),
             version("penstock"),
         )
-
-
-def verify(certificate: Certificate, target: Source, source: Source | EpisodeDataset | None = None) -> Iterator[str]:
-    """Yield what is no longer as the certificate says.
-
-    Args:
-        certificate: The certificate.
-        target: The target, opened.
-        source: The source, opened, with the episodes that were converted, in their order: a dataset that was chosen
-            from or curated in the same way. The default is None: only the target is read.
-
-    Yields:
-        Messages: columns and episodes with other values.
-
-    Raises:
-        DataError: The certificate has other episodes than a dataset.
-
-    Example:
-        >>> import penstock, tempfile
-        >>> data = penstock.from_arrays({"rewards": [0.0, 1.0]}, lengths=[2])
-        >>> target = tempfile.mkdtemp() + "/out"
-        >>> _ = penstock.convert(data, target, format="columns")
-        >>> list(verify(Certificate.read(target), penstock.open(target).source))
-        []
-    """
-    sides: tuple[tuple[Side, Source | EpisodeDataset | None], ...] = (("target", target), ("source", source))
-    for side, dataset in sides:
-        if dataset is not None:
-            opened = EpisodeDataset(dataset) if isinstance(dataset, Source) else dataset
-            check_episodes(certificate, side, opened)
-            digests = digests_of(certificate, side, opened, range(len(opened)))
-            yield from compare_digests(certificate, side, opened, digests)
-
-
-def certified_columns(certificate: Certificate, side: Side) -> dict[str, ColumnDigests]:
-    """Return the digests in a certificate by column of the target or of the source."""
-    return {
-        path: digests
-        for column in certificate.columns
-        if (path := column.column if side == "target" else column.origin) is not None
-        and (digests := column.target if side == "target" else column.source) is not None
-    }
-
-
-def digests_of(certificate: Certificate, side: Side, opened: EpisodeDataset, episodes: range) -> dict[str, bytearray]:
-    """Return the digests of some episodes, one behind the other, by column, of the columns that the certificate has.
-
-    Args:
-        certificate: The certificate.
-        side: What `opened` is in the certificate.
-        opened: The dataset.
-        episodes: Numbers of episodes.
-    """
-    paths = sorted(certified_columns(certificate, side).keys() & opened.spec.keys())
-    digests = {path: bytearray() for path in paths}
-    for episode in opened.episodes_at(episodes):
-        for path in paths:
-            digests[path] += digest(episode.columns[path])
-    return digests
-
-
-def check_episodes(certificate: Certificate, side: Side, opened: EpisodeDataset) -> None:
-    """Raise `DataError` if a dataset has other episodes than a certificate."""
-    stored = certificate.target if side == "target" else certificate.source
-    if len(opened) != stored["episodes"]:
-        raise DataError(f"expected a {side} of {stored['episodes']} episodes, got one of {len(opened)}")
-
-
-def compare_digests(
-    certificate: Certificate, side: Side, opened: EpisodeDataset, digests: Mapping[str, bytearray]
-) -> Iterator[str]:
-    """Yield what is no longer as the certificate says.
-
-    Args:
-        certificate: The certificate.
-        side: What `opened` is in the certificate.
-        opened: The dataset.
-        digests: Digests of all its episodes by column, as `digests_of` returns them.
-    """
-    columns = certified_columns(certificate, side)
-    if missing := sorted(columns.keys() - opened.spec.keys()):
-        yield f"{side}: expected the columns {missing}, got none"
-    for path, each in digests.items():
-        stated = columns[path]
-        now = ColumnDigests.joined(each, stated.episodes)
-        if now.starts.shape != stated.starts.shape:
-            yield f"{side}: expected {len(now.starts)} digests of {path}, got {len(stated.starts)}"
-        elif now.whole != stated.whole:
-            yield f"{side}: {path} has other values in {stated.difference(now)}"
 
 
 def _column(path: str, draft: Draft, notes: Sequence[Note]) -> _Column:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from penstock.conversion.certificate import DIGEST_BYTES, digest
+from penstock.conversion.digests import DIGEST_BYTES, digest
 from penstock.conversion.scan import equal
 from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.episode import Episode

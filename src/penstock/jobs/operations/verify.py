@@ -8,13 +8,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from penstock.conversion.certificate import (
-    Certificate,
-    Side,
-    check_episodes,
-    compare_digests,
-    digests_of,
-)
+from penstock.conversion.certificate import Certificate
+from penstock.conversion.verify import Side, check_episodes, compare_digests, digests_of
 from penstock.core.arrays import IntArray
 from penstock.core.text import counted
 from penstock.data.dataset import EpisodeDataset
