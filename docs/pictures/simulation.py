@@ -18,7 +18,7 @@ from penstock.data.dataset import EpisodeDataset
 from penstock.formats.base.source import Source
 from penstock.simulation import OBJECT_STORE, HostSimulation, simulate
 from penstock.simulation.drawing import draw_simulation
-from penstock.simulation.simulate import order_name
+from penstock.simulation.orders import order_name
 
 HOSTS = [1, 4, 16, 64, 256, 1024, 4096]
 BATCH = 4096

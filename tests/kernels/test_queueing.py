@@ -16,12 +16,13 @@ def test_requests_equal_the_definition(seed: int) -> None:
     states = [
         (np.zeros((hosts, connections)), np.zeros(hosts), np.zeros(hosts), np.zeros((hosts, ticks))) for _ in range(2)
     ]
-    for asked in (0.0, 3.0):
+    for begin in (0.0, 3.0):
         nbytes = rng.integers(0, 3, (hosts, many)) * 1e6
         tick = np.sort(rng.integers(0, ticks, (hosts, many)), axis=1)
         latency = rng.random((hosts, many))
-        speeds = np.array([asked, 0.01 * seed, 1e6, 4e6])
+        asked = begin + rng.random(hosts)
+        speeds = np.array([0.01 * seed, 0.02 * seed, 1e6, 4e6])
         for run, (free, line_free, slot, ready) in zip((fetch_requests, reference.fetch_requests), states, strict=True):
-            run(nbytes, tick, latency, free, line_free, slot, speeds, ready)
+            run(nbytes, tick, latency, asked, free, line_free, slot, speeds, ready)
         for mine, wanted in zip(*states, strict=True):
             np.testing.assert_array_equal(mine, wanted)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +12,14 @@ import pytest
 
 import penstock
 from penstock.errors import DataError, FormatError, PlanError
+from penstock.load import position_source
 from penstock.locations.blocks import BLOCK
-from penstock.simulation import OBJECT_STORE, StorageConstants, measure_storage, simulate
-from penstock.simulation.queueing import CONNECTIONS, GroupRequests, waiting
+from penstock.simulation import OBJECT_STORE, StorageConstants, epoch, measure_storage, simulate
+from penstock.simulation.orders import GIVEN, Order, in_order, order_name
+from penstock.simulation.queueing import CONNECTIONS, FetchCall, HostRequests, LoaderThreads, waiting
 from penstock.simulation.reads import ReadMap
-from penstock.simulation.simulate import CACHE, GIVEN, Order, order_name
+from penstock.simulation.simulate import CACHE
 
-MODULE = importlib.import_module("penstock.simulation.simulate")  # the package has a function of that name
 FAST = StorageConstants(latency=1e-6, spread=0, connection=1e12, host=1e12)
 
 
@@ -30,9 +30,7 @@ def stored(steps: int, row: int, episodes: int = 10) -> penstock.EpisodeDataset:
 
 def enumerated(data: penstock.MapDataset, order: Order, hosts: int, batch: int, unit: int) -> float:
     """Units that a host reads in an epoch, the mean of all hosts, by looking at every sample."""
-    ordered = (
-        data if order == GIVEN else data.shuffle(0) if order is None else data.shuffle(0, block=order[0], pool=order[1])
-    )
+    ordered = in_order(data, order, 0)
     reads = ReadMap(data, 1 << 40)
     counts = []
     for host in range(hosts):
@@ -43,6 +41,12 @@ def enumerated(data: penstock.MapDataset, order: Order, hosts: int, batch: int, 
     return float(np.mean(counts))
 
 
+def small_jobs(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
+    """Make jobs of so many bytes, and look twice as far ahead."""
+    monkeypatch.setattr(position_source, "JOB_BYTES", nbytes)
+    monkeypatch.setattr(epoch, "AHEAD_BYTES", 2 * nbytes)
+
+
 @pytest.mark.parametrize("order", [None, (64, 4), (256, 2), (16, 1)], ids=order_name)
 @pytest.mark.parametrize("hosts", [1, 16])
 @pytest.mark.parametrize("phases", [16, 2])
@@ -50,8 +54,8 @@ def test_bytes_of_an_epoch_are_those_of_all_samples(
     order: Order, hosts: int, phases: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = stored(20_000, 3000).windows(4)
-    monkeypatch.setattr(MODULE, "AHEAD_BYTES", 1 << 22)  # groups of few samples: an epoch has many
-    monkeypatch.setattr(MODULE, "PHASES", phases)  # an epoch of more groups is estimated
+    small_jobs(monkeypatch, 1 << 21)  # an epoch has many
+    monkeypatch.setattr(epoch, "PHASES", phases)  # an epoch of more calls is estimated
     result = simulate(data, [hosts], batch_size=64, storage=FAST, orders=[order])
     unit = ReadMap(data, CACHE).unit
     wanted = enumerated(data, order, hosts, 64, unit) * unit * BLOCK
@@ -61,7 +65,7 @@ def test_bytes_of_an_epoch_are_those_of_all_samples(
 
 
 def test_a_small_cache_fetches_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MODULE, "AHEAD_BYTES", 1 << 20)  # a group is small next to the cache
+    small_jobs(monkeypatch, 1 << 19)  # a call is small next to the cache
     data = stored(40_000, 3000).windows(4)
     plenty, little = (
         simulate(data, [1], batch_size=64, storage=FAST, orders=[None], cache_bytes=size).figures[0]
@@ -95,28 +99,59 @@ def test_ragged_columns_mixes_and_packs_are_simulated() -> None:
         assert len(result.advice()) == 2
 
 
+def steady(calls: int, jobs: int, requests: HostRequests) -> list[tuple[FetchCall, HostRequests]]:
+    """Calls of some jobs of one batch each, asked for when the first of them is taken."""
+    return [(FetchCall(number * jobs, (1,) * jobs), requests) for number in range(calls)]
+
+
 def test_waiting_follows_from_bandwidth_latency_and_requests() -> None:
-    hosts, many, ticks = 3, 64, 4
-    one = GroupRequests(np.full((hosts, many), 1e6), np.tile(np.repeat(np.arange(ticks), many // ticks), (hosts, 1)))
+    hosts, many, jobs = 3, 64, 4
+    one = HostRequests(np.full((hosts, many), 1e6), np.tile(np.repeat(np.arange(jobs), many // jobs), (hosts, 1)))
     slow = [
         StorageConstants(latency=0, spread=0, connection=1e12, host=1e6),
         StorageConstants(latency=CONNECTIONS, spread=0, connection=1e12, host=1e12),
         StorageConstants(latency=0, spread=0, connection=1e12, host=1e12, requests=3),
         StorageConstants(latency=0, spread=0, connection=1e12, host=1e12, total=3e6),
         StorageConstants(latency=0, spread=0, connection=1e6 / CONNECTIONS, host=1e12),
+        StorageConstants(latency=0, spread=0, connection=1e12, host=1e12, overhead=1),
     ]
-    for storage in slow:  # each allows a host one request a second, and a tick needs 16
-        waits = waiting([one] * 4, ticks, 1.0, storage, np.random.default_rng(0))
-        assert waits[ticks:].mean() == pytest.approx(many / ticks - 1, rel=0.1)
-    assert waiting([one] * 4, ticks, 1.0, FAST, np.random.default_rng(0))[1:].max() < 1e-3
+    loader, rng = LoaderThreads(jobs, adaptive=False), np.random.default_rng(0)
+    for storage in slow:  # each allows a host one request a second, and a batch needs 16
+        waits = waiting(steady(6, jobs, one), 1.0, storage, loader, rng)
+        assert waits[2:].mean() / jobs == pytest.approx(many / jobs - 1, rel=0.1)
+    assert waiting(steady(4, jobs, one), 1.0, FAST, loader, rng).max() < 1e-3
+
+
+def test_all_batches_of_a_job_wait_for_its_last_byte() -> None:
+    storage = StorageConstants(latency=0, spread=0, connection=1e12, host=1e6)
+    first = HostRequests(np.full((1, 1), 1e6), np.zeros((1, 1), np.int64))
+    later = HostRequests(np.full((1, 10), 1e6), np.zeros((1, 10), np.int64))
+    calls = [(FetchCall(0, (1,)), first), (FetchCall(1, (5,)), later), (FetchCall(2, (5,)), later)]
+    waits = waiting(calls, 1.0, storage, LoaderThreads(2, adaptive=False), np.random.default_rng(0))
+    # The bytes are there after 1, 11 and 21 s. The second job's first batch is wanted at 2 s, the third's at 16 s.
+    assert waits.tolist() == pytest.approx([0, 9, 5])
+
+
+def test_jobs_ahead_are_bounded_and_adapt() -> None:
+    storage = StorageConstants(latency=10, spread=0, connection=1e12, host=1e12)
+    one = HostRequests(np.full((1, 1), 1.0), np.zeros((1, 1), np.int64))
+    rng = np.random.default_rng(0)
+    bounded, adaptive = (
+        waiting(steady(9, 1, one), 1.0, storage, LoaderThreads(2, adaptive=adapts), rng) for adapts in (False, True)
+    )
+    # Two threads take two jobs every 10 s, and both batches take 1 s. An adaptive loader takes the second one at
+    # once too, because the consumer waits for the first.
+    assert bounded.tolist() == pytest.approx([0, 0, 8, 0, 8, 0, 8, 0, 8], abs=2)
+    assert adaptive.tolist() == pytest.approx(bounded.tolist(), abs=2)
 
 
 def test_stragglers_count_more_with_more_hosts() -> None:
     storage = StorageConstants(latency=0.01, spread=0, connection=1e9, host=1e9, stragglers=0.01, straggle=200)
     waits = []
     for hosts in (1, 100):
-        one = GroupRequests(np.full((hosts, 8), 1e3), np.tile(np.arange(8), (hosts, 1)))
-        waits.append(waiting([one] * 20, 8, 0.1, storage, np.random.default_rng(0)).sum())
+        one = HostRequests(np.full((hosts, 8), 1e3), np.tile(np.arange(8), (hosts, 1)))
+        calls = steady(20, 8, one)
+        waits.append(waiting(calls, 0.1, storage, LoaderThreads(2, adaptive=False), np.random.default_rng(0)).sum())
     assert waits[1] > 4 * waits[0]
 
 

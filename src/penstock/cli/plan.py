@@ -14,56 +14,89 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.cli.jobs import WorkOptions, run_in_parts, works_in_parts
-from penstock.cli.options import Opening, Storage, Where, chosen, chosen_dataset, nbytes, opened, pairs
+from penstock.cli.options import Opening, Storage, Where, nbytes, pairs
+from penstock.cli.planned_samples import PlannedSamples, pack_arguments
 from penstock.cli.show import Json, print_json, size
 from penstock.core.text import counted
-from penstock.data.map_dataset import MapDataset
-from penstock.data.mix import mix
 from penstock.errors import ArgumentError, DataError
 from penstock.simulation.drawing import draw_simulation
 from penstock.simulation.measure import measure_storage
-from penstock.simulation.simulate import CACHE, HostSimulation, Order, order_name, simulate
+from penstock.simulation.orders import Order, order_name
+from penstock.simulation.simulate import CACHE, HostSimulation, simulate
 from penstock.simulation.storage import OBJECT_STORE, StorageConstants
 
 HOSTS = "1,4,16,64,256,1024,4096"
 
+Locations = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="LOCATION...", help="A dataset, or several to mix: paths, URLs, ids or patterns."),
+]
+Windows = Annotated[int | None, typer.Option("--windows", min=1, help="Samples are windows of so many steps.")]
+PackLength = Annotated[
+    str | None,
+    typer.Option(
+        "--pack",
+        metavar="LENGTH",
+        help="Samples are whole episodes, packed to rows of so many steps: 2048; by column: tokens=2048,images=16; or "
+        "a ramp by position: 0:512,10000:2048.",
+    ),
+]
+PackOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pack-option",
+        metavar="NAME=VALUE",
+        help="An argument of pack(), such as method=best_fit, overlong=drop (default: split) or max_sequences=8; can "
+        "be repeated.",
+    ),
+]
+Shares = Annotated[str | None, typer.Option("--shares", help="Shares of several datasets, such as 3,1.")]
+BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Samples of a batch of all hosts.")]
+Simulate = Annotated[bool, typer.Option("--simulate", help="Simulate reading on many hosts.")]
+Hosts = Annotated[str, typer.Option("--hosts", help="Numbers of hosts, at most the batch size.")]
+StepSeconds = Annotated[float, typer.Option("--step", min=0, help="Seconds of a training step without waiting.")]
+Blocks = Annotated[
+    list[str] | None,
+    typer.Option("--block", metavar="B,P", help="A shuffle(block=B, pool=P) to compare; can be repeated."),
+]
+Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Threads of a loader. Default: it chooses.")]
+Constants = Annotated[
+    Path | None, typer.Option("--constants", help="A file of --measure. Default: Amazon S3 as documented.")
+]
+CacheBytes = Annotated[str | None, typer.Option("--cache-bytes", help="Cache of a host. Default: 64GiB.")]
+PlanFolder = Annotated[
+    Path | None, typer.Option("--cache", help="With --pack: a folder for the plan, where pack(cache=...) finds it.")
+]
+Picture = Annotated[
+    Path | None, typer.Option("--picture", help="Draw the curves to this file, such as hosts.svg or hosts.png.")
+]
+Measure = Annotated[
+    str | None, typer.Option("--measure", metavar="URL|PATH", help="Measure a storage by reading some hundred MB.")
+]
+Output = Annotated[Path | None, typer.Option("--output", help="Write the measured constants to this file.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the simulation.")]
+
 
 @works_in_parts
 def plan(
-    locations: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="LOCATION...", help="A dataset, or several to mix: paths, URLs, ids or patterns."),
-    ] = None,
-    windows: Annotated[
-        int | None, typer.Option("--windows", min=1, help="Samples are windows of so many steps.")
-    ] = None,
-    pack: Annotated[
-        int | None, typer.Option("--pack", min=1, help="Samples are whole episodes, packed to rows of so many steps.")
-    ] = None,
-    shares: Annotated[str | None, typer.Option("--shares", help="Shares of several datasets, such as 3,1.")] = None,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Samples of a batch of all hosts.")] = 256,
-    run: Annotated[bool, typer.Option("--simulate", help="Simulate reading on many hosts.")] = False,
-    hosts: Annotated[str, typer.Option("--hosts", help="Numbers of hosts, at most the batch size.")] = HOSTS,
-    step: Annotated[float, typer.Option("--step", min=0, help="Seconds of a training step without waiting.")] = 0.1,
-    block: Annotated[
-        list[str] | None,
-        typer.Option("--block", metavar="B,P", help="A shuffle(block=B, pool=P) to compare; can be repeated."),
-    ] = None,
-    constants: Annotated[
-        Path | None, typer.Option("--constants", help="A file of --measure. Default: Amazon S3 as documented.")
-    ] = None,
-    cache_bytes: Annotated[str | None, typer.Option("--cache-bytes", help="Cache of a host. Default: 64GiB.")] = None,
-    cache: Annotated[
-        Path | None, typer.Option("--cache", help="With --pack: a folder for the plan, where pack(cache=...) finds it.")
-    ] = None,
-    picture: Annotated[
-        Path | None, typer.Option("--picture", help="Draw the curves to this file, such as hosts.svg or hosts.png.")
-    ] = None,
-    measure: Annotated[
-        str | None, typer.Option("--measure", metavar="URL|PATH", help="Measure a storage by reading some hundred MB.")
-    ] = None,
-    output: Annotated[Path | None, typer.Option("--output", help="Write the measured constants to this file.")] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the simulation.")] = 0,
+    locations: Locations = None,
+    windows: Windows = None,
+    pack: PackLength = None,
+    pack_option: PackOptions = None,
+    shares: Shares = None,
+    batch_size: BatchSize = 256,
+    run: Simulate = False,
+    hosts: Hosts = HOSTS,
+    step: StepSeconds = 0.1,
+    block: Blocks = None,
+    threads: Threads = None,
+    constants: Constants = None,
+    cache_bytes: CacheBytes = None,
+    cache: PlanFolder = None,
+    picture: Picture = None,
+    measure: Measure = None,
+    output: Output = None,
+    seed: Seed = 0,
     options: Opening = None,
     storage: Storage = None,
     where: Where = None,
@@ -79,44 +112,40 @@ def plan(
     Example: penstock plan ./demos --windows 32 --simulate --hosts 1,4,16
     """
     simulated = {"--picture": picture, "--block": block, "--constants": constants, "--cache-bytes": cache_bytes}
-    samples = {"--windows": windows, "--shares": shares}
-    _refuse(simulated, unless=run, other="--simulate")
+    _refuse({**simulated, "--threads": threads}, unless=run, other="--simulate")
     _refuse({"--output": output}, unless=measure is not None, other="--measure")
+    sampled = {"--windows": windows, "--pack": pack, "--pack-option": pack_option, "--shares": shares}
+    stores = pairs(storage, "--storage")
     if measure is not None:
-        if locations or run or pack is not None or cache is not None:
+        if locations or run or cache is not None:
             raise ArgumentError("expected --measure with --output alone, got a dataset or what to do with one")
-        _refuse(samples, unless=False, other="a dataset")
-        _measure(measure, pairs(storage, "--storage"), output, as_json)
+        _refuse(sampled, unless=False, other="a dataset")
+        _measure(measure, stores, output, as_json)
         return
     if not locations:
         raise ArgumentError("expected a dataset to plan, or --measure, got neither")
+    packing, parsed = pack_arguments(pack, pack_option), None if shares is None else _shares(shares)
+    samples = PlannedSamples(locations, windows, packing, parsed, options, stores, where)
     if work.wanted or cache is not None:
         if run:
             raise ArgumentError("expected --simulate, or --pack with --cache, got both")
-        _refuse(samples, unless=False, other="samples that are not packed")
-        _pack_in_parts(locations, pack, cache, options, pairs(storage, "--storage"), where, work, as_json)
+        _pack_in_parts(samples, cache, work, as_json)
         return
-    begin = time.perf_counter()
-    dataset = _dataset(locations, windows, pack, shares, options, pairs(storage, "--storage"), where)
     if not run:
-        _show(dataset, time.perf_counter() - begin, as_json)
+        _show(samples, as_json)
         return
     result = simulate(
-        dataset,
+        samples.dataset(),
         [many for many in _numbers(hosts, "--hosts") if many <= batch_size or hosts != HOSTS],
         batch_size=batch_size,
         storage=OBJECT_STORE if constants is None else StorageConstants.read(constants),
         step_seconds=step,
         orders=None if block is None else [None, *(_order(text) for text in block)],
+        threads=threads,
         cache_bytes=CACHE if cache_bytes is None else nbytes(cache_bytes),
         seed=seed,
     )
-    if picture is not None:
-        draw_simulation(result, picture)
-    if as_json:
-        print_json({"figures": [asdict(each) for each in result.figures], "advice": result.advice()})
-    else:
-        _print(result)
+    _report(result, picture, as_json)
 
 
 def _refuse(options: Mapping[str, object], *, unless: bool, other: str) -> None:
@@ -126,52 +155,11 @@ def _refuse(options: Mapping[str, object], *, unless: bool, other: str) -> None:
         raise ArgumentError(f"expected {' and '.join(given)} only with {other}")
 
 
-def _dataset(
-    locations: list[str],
-    windows: int | None,
-    pack: int | None,
-    shares: str | None,
-    options: list[str] | None,
-    storage: dict[str, Any],
-    where: str | None,
-) -> MapDataset:
-    """The samples, in the order in which they are stored."""
-    if windows is not None and pack is not None:
-        raise ArgumentError("expected --windows or --pack, got both")
-    if shares is not None and len(locations) == 1:
-        raise ArgumentError(f"expected --shares with several datasets, got {locations}")
-    parts: list[MapDataset] = []
-    for location in locations:
-        episodes = chosen(opened(location, options, storage=storage)[1], None, where)
-        if pack is not None:
-            parts.append(episodes.sequences().pack(pack, overlong="split"))
-        else:
-            parts.append(episodes.samples() if windows is None else episodes.windows(windows))
-    if len(parts) == 1:
-        return parts[0]
-    return mix(parts, None if shares is None else _shares(shares), union=True)
-
-
-def _pack_in_parts(
-    locations: list[str],
-    pack: int | None,
-    cache: Path | None,
-    options: list[str] | None,
-    storage: dict[str, Any],
-    where: str | None,
-    work: WorkOptions,
-    as_json: bool,
-) -> None:
+def _pack_in_parts(samples: PlannedSamples, cache: Path | None, work: WorkOptions, as_json: bool) -> None:
     """Plan the packs of one dataset in parts, and write the plan to the folder."""
-    if pack is None or cache is None or len(locations) != 1:
-        raise ArgumentError(f"expected one dataset with --pack and --cache to plan in parts, got {locations}")
-    chosen = chosen_dataset(locations[0], options, storage=storage, where=where)
-    arguments = {
-        **chosen.arguments(),
-        "pack": {"length": pack, "overlong": "split"},
-        "folder": str(cache.absolute()),
-        "show": {"json": as_json},
-    }
+    if cache is None:
+        raise ArgumentError("expected --cache with a folder for the plan that is made in parts, got none")
+    arguments = {**samples.work_arguments(), "folder": str(cache.absolute()), "show": {"json": as_json}}
     present(run_in_parts("pack", arguments, work, quiet=as_json), arguments)
 
 
@@ -183,7 +171,8 @@ def present(summary: dict[str, Any], arguments: Mapping[str, Any]) -> None:
     packed = f"{counted(summary['sequences'], 'sequence')} in {counted(summary['packs'], 'pack')}"
     typer.echo(f"{packed}; plan of {size(summary['bytes'])}: {summary['file']}")
     call = ", ".join(f"{name}={value!r}" for name, value in arguments["pack"].items() if name != "length")
-    typer.echo(f"open it with sequences().pack({arguments['pack']['length']}, {call}, cache=...)")
+    length = arguments["pack"]["length"]
+    typer.echo(f"open it with sequences().pack({', '.join(each for each in (str(length), call) if each)}, cache=...)")
 
 
 def _texts(text: str) -> list[str]:
@@ -225,23 +214,35 @@ def _measure(place: str, storage: dict[str, Any], output: Path | None, as_json: 
     table.add_row("stragglers", f"{measured.stragglers:.2%}, {measured.straggle:.3g} times the latency")
     table.add_row("one connection", f"{measured.connection / 1e6:,.0f} MB/s")
     table.add_row("this host", f"{measured.host / 1e6:,.0f} MB/s")
+    table.add_row("processor time of a request", f"{1e3 * measured.overhead:.3g} ms")
     Console().print(table)
 
 
-def _show(dataset: MapDataset, seconds: float, as_json: bool) -> None:
+def _show(samples: PlannedSamples, as_json: bool) -> None:
+    begin = time.perf_counter()
+    dataset = samples.dataset()
     summary: dict[str, Any] = {
         "samples": len(dataset),
         "fingerprint": dataset.plan.fingerprint,
         "chain": list(dataset.chain),
-        "seconds": seconds,
+        "seconds": time.perf_counter() - begin,
         "plan_bytes": len(pickle.dumps(dataset.plan)),
     }
     if as_json:
         print_json(summary)
         return
-    typer.echo(f"{counted(len(dataset), 'sample')} an epoch, planned in {seconds:.2f} s")
+    typer.echo(f"{counted(len(dataset), 'sample')} an epoch, planned in {summary['seconds']:.2f} s")
     typer.echo(f"plan sent to another process: {size(summary['plan_bytes'])}")
     typer.echo(f"fingerprint {dataset.plan.fingerprint}")
+
+
+def _report(result: HostSimulation, picture: Path | None, as_json: bool) -> None:
+    if picture is not None:
+        draw_simulation(result, picture)
+    if as_json:
+        print_json({"figures": [asdict(each) for each in result.figures], "advice": result.advice()})
+    else:
+        _print(result)
 
 
 def _print(result: HostSimulation) -> None:

@@ -279,14 +279,14 @@ class PositionSource:
             The source with this limit, and how many jobs may be ahead.
         """
         batches = max((prefetch + 1) // (threads + 2), 1)
-        batches = min(batches, max(self._samples_that_fit() // self.step, 1))
+        batches = min(batches, max(self.samples_that_fit() // self.step, 1))
         return replace(self, job_batches=batches), (prefetch + 1) // batches - 1
 
     def _samples_a_job(self) -> int:
-        return self._samples_that_fit() if self.row.measured else self.step
+        return self.samples_that_fit() if self.row.measured else self.step
 
-    def _samples_that_fit(self) -> int:
-        """Samples of whole batches that are planned and fetched by one call, as far as their bytes allow."""
+    def samples_that_fit(self) -> int:
+        """Return the samples of a job of whole batches, over all ranks, as far as their bytes allow."""
         block = max(PLAN_BLOCK, min(TINY_BLOCK, TINY_BYTES // self.row.nbytes))
         rows = min(block, max(min(JOB_BYTES, self.memory // LEAST_JOBS) // self.row.nbytes, 1))
         return max(rows * self.ranks.world // self.step, 1) * self.step

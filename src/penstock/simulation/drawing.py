@@ -8,7 +8,8 @@ from typing import Any
 
 from penstock.errors import require
 from penstock.files import write_atomic
-from penstock.simulation.simulate import HostSimulation, order_name
+from penstock.simulation.orders import order_name
+from penstock.simulation.simulate import HostSimulation
 
 LEAST_READS = 1e-3  # of the data, on a logarithmic axis
 

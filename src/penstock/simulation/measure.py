@@ -48,9 +48,10 @@ def measure_storage(
     """Measure a storage by reading at random places of its files.
 
     Blocks of 64 KiB are read one at a time, for the latency; then ranges of 1 MiB one at a time, for the speed of a
-    connection; then both sizes 32 at a time, for the requests and bytes a second of this host. Pages of local files are
-    dropped from the memory of the system before they are read. What this host reaches alone is a lower bound of what
-    the storage can do for all hosts, so the limits of all hosts are left out: add them to the file if you know them.
+    connection; then both sizes 32 at a time, for the bytes a second of this host and the processor time of a request.
+    Pages of local files are dropped from the memory of the system before they are read. What this host reaches alone
+    is a lower bound of what the storage can do for all hosts, so the limits of all hosts are left out: add them to the
+    file if you know them.
 
     Args:
         location: A file, a folder, or a URL of a folder or an object, with some files above 1 MiB.
@@ -79,15 +80,18 @@ def measure_storage(
     latency = float(np.median(small))
     longer = max(float(np.median(large)) - latency, 1e-9)
     nbytes = min(REQUEST * BLOCK, max(files.sizes)) - BLOCK
-    many, _ = _at_once(files, BLOCK, 4 * reads, rng)
-    _, line = _at_once(files, REQUEST * BLOCK, reads, rng)
+    before = time.process_time()
+    many = _at_once(files, BLOCK, 4 * reads, latency, rng)
+    overhead = (time.process_time() - before) / (4 * reads)
+    line = _at_once(files, REQUEST * BLOCK, reads, latency, rng)
     usual = small[small <= STRAGGLER * latency]
     slow = small[small > STRAGGLER * latency]
     return StorageConstants(
         latency=latency,
         spread=float(np.std(np.log(usual))),
         connection=max(nbytes / longer, BLOCK / latency),
-        host=max(line, many * BLOCK),
+        host=max(line, many),
+        overhead=overhead,
         stragglers=len(slow) / len(small),
         straggle=float(np.mean(slow) / latency) if len(slow) else 10.0,
         source=f"measured from {reads} reads of one host at {location}",
@@ -104,13 +108,13 @@ def _timed(files: _MeasuredFiles, nbytes: int, reads: int, rng: np.random.Genera
     return times
 
 
-def _at_once(files: _MeasuredFiles, nbytes: int, reads: int, rng: np.random.Generator) -> tuple[float, float]:
-    """Requests and bytes a second of `CONNECTIONS` reads at a time."""
+def _at_once(files: _MeasuredFiles, nbytes: int, reads: int, latency: float, rng: np.random.Generator) -> float:
+    """Bytes a second of `CONNECTIONS` reads at a time, once the first of them have waited for their latency."""
     places = _places(files, nbytes, reads, rng)
     before = time.perf_counter()
     got = sum(map_on_threads(lambda place: files.read(*place), places, CONNECTIONS, name="penstock-measure"))
     seconds = time.perf_counter() - before
-    return reads / seconds, got / seconds
+    return got / max(seconds - latency, seconds / 2)
 
 
 def _places(files: _MeasuredFiles, nbytes: int, reads: int, rng: np.random.Generator) -> list[tuple[int, int, int]]:

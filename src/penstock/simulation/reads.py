@@ -7,9 +7,11 @@ merged requests follow the client that reads remote data (`locations.fetching`).
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
-from penstock.core.arrays import FloatArray, IntArray
+from penstock.core.arrays import BoolArray, FloatArray, IntArray
 from penstock.core.spec import Align
 from penstock.data.map_dataset import MapDataset
 from penstock.locations.blocks import BLOCK
@@ -101,33 +103,47 @@ class ReadMap:
                     parts.append(self._bases[number] + blocks_of(begin, end, int(self._counts[number])))
         return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
 
-    def requests(self, blocks: IntArray, need: IntArray) -> tuple[FloatArray, IntArray]:
+    def requests(
+        self, blocks: IntArray, need: IntArray, fetched: BoolArray | None = None
+    ) -> tuple[FloatArray, IntArray]:
         """Return the requests that fetch blocks, in the order in which they are needed.
 
         Args:
             blocks: `[n]` blocks, ascending.
-            need: `[n]` number of the batch that needs each block first.
+            need: `[n]` number of the job that needs each block first.
+            fetched: `[blocks of all files]` whether each block was fetched or requested before. Such blocks are left
+                out, and others are entered. The default is None: nothing was fetched.
 
         Returns:
-            `[r]` bytes of each request, and `[r]` number of the batch that needs it first, ascending.
+            `[r]` bytes of each request, and `[r]` number of the job that needs it first, ascending.
         """
         nbytes: list[IntArray] = []
         needed: list[IntArray] = []
+        if fetched is not None:
+            blocks, need = blocks[~fetched[blocks]], need[~fetched[blocks]]
         file = self.file_of(blocks)
         for number in np.unique(file).tolist():
-            mine = file == number
-            own, need_of = blocks[mine] - self._bases[number], need[mine]
+            mine, base = file == number, int(self._bases[number])
+            own, need_of = blocks[mine] - base, need[mine]
             size, part = (SOON, SOON) if self.unit == SOON else (REGION, 3)
-            wanted = with_regions(own, int(self._counts[number]), size, part)
-            ranges = np.array(requests_of(wanted, GAPS * len(wanted)))
+            missing = None if fetched is None else functools.partial(_is_absent, fetched[base:])
+            wanted = with_regions(own, int(self._counts[number]), size, part, missing)
+            ranges = np.array(requests_of(wanted, GAPS * len(wanted), missing))
             first, last = np.searchsorted(own, ranges.T)
             least = np.minimum.reduceat(np.append(need_of, need_of.max()), first)
             nbytes.append((ranges[:, 1] - ranges[:, 0]) * BLOCK)
             needed.append(np.where(first < last, least, need_of.max()))  # some have blocks of a region alone
+            if fetched is not None:
+                for begin, end in (base + ranges).tolist():
+                    fetched[begin:end] = True
         every = np.concatenate(needed) if needed else np.zeros(0, np.int64)
         order = np.argsort(every, kind="stable")
         sizes = np.concatenate(nbytes) if nbytes else np.zeros(0, np.int64)
         return sizes[order].astype(np.float64), every[order]
+
+    def nothing_fetched(self) -> BoolArray:
+        """Return the argument `fetched` of a host that begins with an empty cache."""
+        return np.zeros(int(self._bases[-1]), np.bool_)
 
     def touches(self, samples: int, seed: int) -> FloatArray:
         """Return how many units of each file a sample reads, the mean of some samples, `[files]` float64."""
@@ -155,6 +171,10 @@ class ReadMap:
             end = self._bases[-1] + -(-blocks // REGION) * REGION
             self._bases = np.append(self._bases, end)
         return self._files[file]
+
+
+def _is_absent(fetched: BoolArray, blocks: IntArray) -> BoolArray:
+    return ~fetched[blocks]
 
 
 def _row_bytes(dataset: MapDataset) -> dict[tuple[int, str], float]:

@@ -31,6 +31,7 @@ class StorageConstants:
             takes less than 0.7 or more than 1.4 times the median.
         connection: Bytes a second of one connection.
         host: Bytes a second of one host.
+        overhead: Seconds of processor time that a request costs a host. The default is 0.
         requests: Requests a second of all hosts together. The default is None: no limit.
         total: Bytes a second of all hosts together. The default is None: no limit.
         stragglers: Fraction of requests that are stragglers. The default is 0.
@@ -50,6 +51,7 @@ class StorageConstants:
     spread: float
     connection: float
     host: float
+    overhead: float = 0.0
     requests: float | None = None
     total: float | None = None
     stragglers: float = 0.0
@@ -58,8 +60,10 @@ class StorageConstants:
 
     def __post_init__(self) -> None:
         speeds = (self.connection, self.host, *(each for each in (self.requests, self.total) if each is not None))
-        if self.latency < 0 or self.spread < 0 or min(speeds) <= 0 or self.straggle < 1:
-            raise PlanError(f"expected a latency and a spread of 0 or more and speeds above 0, got {self}")
+        if min(self.latency, self.spread, self.overhead) < 0 or min(speeds) <= 0 or self.straggle < 1:
+            raise PlanError(
+                f"expected a latency, a spread and an overhead of 0 or more, and speeds above 0, got {self}"
+            )
         if not 0 <= self.stragglers <= 1:
             raise PlanError(f"expected a fraction of stragglers within 0:1, got {self.stragglers}")
 

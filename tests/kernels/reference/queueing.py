@@ -7,15 +7,15 @@ from __future__ import annotations
 import numpy as np
 
 
-def fetch_requests(nbytes, tick, latency, free, line_free, slot, speeds, ready):
+def fetch_requests(nbytes, tick, latency, asked, free, line_free, slot, speeds, ready):
     """Advance the state of all hosts by a group of requests."""
-    asked, pause, speed, line = speeds
+    pause, overhead, speed, line = speeds
     rows = np.arange(len(nbytes))
     for r in range(nbytes.shape[1]):
         real = nbytes[:, r] > 0
         connection = free.argmin(axis=1)
         start = np.maximum(np.maximum(free[rows, connection], asked), slot)
-        sent = np.maximum(start + latency[:, r], line_free) + nbytes[:, r] / line
+        sent = np.maximum(start + latency[:, r], line_free) + overhead + nbytes[:, r] / line
         end = np.maximum(sent, start + latency[:, r] + nbytes[:, r] / speed)
         slot[:] = np.where(real, start + pause, slot)
         line_free[:] = np.where(real, sent, line_free)

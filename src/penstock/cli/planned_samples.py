@@ -1,0 +1,112 @@
+"""`PlannedSamples`: the samples that options of `penstock plan` name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from inspect import signature
+from typing import Any
+
+from penstock.cli.options import chosen, chosen_dataset, opened, pairs
+from penstock.data.map_dataset import MapDataset
+from penstock.data.mix import mix
+from penstock.errors import ArgumentError, DataError
+
+OWN_OPTIONS = ("length", "keep", "cache")
+"""Arguments of `pack` that other options give."""
+
+
+@dataclass(frozen=True)
+class PlannedSamples:
+    """Windows, steps or packs of one dataset, or of several to mix.
+
+    Args:
+        locations: The datasets.
+        windows: Steps of a window. The default is None: no windows.
+        pack: Arguments of `MapDataset.pack`. The default is None: no packs.
+        shares: Shares of several datasets. The default is None: equal ones.
+        opening: Options of the reader.
+        storage: Options of the stores of URLs.
+        where: Condition for episodes. The default is None: all.
+
+    Raises:
+        ArgumentError: Options contradict each other.
+    """
+
+    locations: list[str]
+    windows: int | None = None
+    pack: dict[str, Any] | None = None
+    shares: list[float] | None = None
+    opening: list[str] | None = None
+    storage: dict[str, Any] = field(default_factory=dict[str, Any])
+    where: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.windows is not None and self.pack is not None:
+            raise ArgumentError("expected --windows or --pack, got both")
+        if self.shares is not None and len(self.locations) == 1:
+            raise ArgumentError(f"expected --shares with several datasets, got {self.locations}")
+
+    def dataset(self) -> MapDataset:
+        """Return the samples, in the order in which they are stored."""
+        parts: list[MapDataset] = []
+        for location in self.locations:
+            episodes = chosen(opened(location, self.opening, storage=self.storage)[1], None, self.where)
+            if self.pack is not None:
+                parts.append(episodes.sequences().pack(**self.pack))
+            else:
+                parts.append(episodes.samples() if self.windows is None else episodes.windows(self.windows))
+        return parts[0] if len(parts) == 1 else mix(parts, self.shares, union=True)
+
+    def work_arguments(self) -> dict[str, Any]:
+        """Return the arguments of the operation `pack`, without the folder of the plan.
+
+        Raises:
+            ArgumentError: The samples are not the packs of one dataset.
+        """
+        if self.pack is None or len(self.locations) != 1:
+            raise ArgumentError(f"expected one dataset with --pack and --cache to plan in parts, got {self.locations}")
+        data = chosen_dataset(self.locations[0], self.opening, storage=self.storage, where=self.where)
+        return {**data.arguments(), "pack": self.pack}
+
+
+def pack_arguments(length: str | None, options: list[str] | None) -> dict[str, Any] | None:
+    """Return the arguments of `MapDataset.pack` that options give, or None without a length.
+
+    Args:
+        length: Places of a row, or by column, or a ramp of positions and places.
+        options: Other arguments, as `name=value`.
+
+    Raises:
+        ArgumentError: There are options without a length, or `pack` has no such argument.
+        DataError: The length is something else.
+
+    Example:
+        >>> pack_arguments("tokens=64,images=8", ["max_sequences=4"])
+        {'length': {'tokens': 64, 'images': 8}, 'overlong': 'split', 'max_sequences': 4}
+        >>> pack_arguments("0:512,10000:2048", ["overlong=drop"])
+        {'length': [(0, 512), (10000, 2048)], 'overlong': 'drop'}
+    """
+    given = pairs(options, "--pack-option")
+    if length is None:
+        if given:
+            raise ArgumentError(f"expected --pack-option with --pack, got {given}")
+        return None
+    known = [name for name in signature(MapDataset.pack).parameters if name not in ("self", *OWN_OPTIONS)]
+    if unknown := sorted(given.keys() - set(known)):
+        raise ArgumentError(f"expected --pack-option with one of {', '.join(known)}, got {', '.join(unknown)}")
+    default: Mapping[str, Any] = {} if given.get("method") == "concat_split" else {"overlong": "split"}
+    return {"length": _length(length), **default, **given}
+
+
+def _length(text: str) -> int | dict[str, int] | list[tuple[int, int]]:
+    try:
+        parts = [each.strip() for each in text.split(",")]
+        if "=" in text:
+            return {name: int(places) for name, _, places in (part.partition("=") for part in parts)}
+        if ":" in text:
+            return [(int(first), int(places)) for first, _, places in (part.partition(":") for part in parts)]
+        return int(text)
+    except ValueError:
+        forms = "2048, tokens=2048,images=16 or 0:512,10000:2048"
+        raise DataError(f"expected --pack as {forms}, got {text!r}") from None
