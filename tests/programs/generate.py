@@ -257,9 +257,9 @@ class Generator:
         return data, [part for each in parts for part in each], text
 
     def mixed(self, parts: list[Node]) -> Node:
-        """A mix of the parts that have samples; of the first with no share, if none has any."""
+        """A mix of the parts that have samples, in all epochs; of the first with no share, if none has any."""
         rng = self.rng
-        weights = [rng.randint(1, 5) if len(part.data) else 0 for part in parts]
+        weights = [rng.randint(1, 5) if len(part.data) and not model.runs_out(part.data) else 0 for part in parts]
         if not any(weights):
             return parts[0]
         stop: Any = rng.choice(["first_exhausted", "all_exhausted", "drain", rng.randint(1, 40)])

@@ -394,6 +394,14 @@ def mixed(parts: Sequence[Node], node: Node, shares: Sequence[Fraction], label: 
     return epoch
 
 
+def runs_out(data: MapDataset) -> bool:
+    """Whether later epochs have no samples, as of a ramp to packs that are shorter than all samples.
+
+    A mix needs samples of each part in every epoch: reading such a part is an error, and in the model a loop.
+    """
+    return data.plan.uneven and not data.plan.sizes(np.arange(80, 120)).any()
+
+
 def labels_of(data: MapDataset) -> list[str]:
     """The columns that tell from which part of a mix samples are."""
     return [mark.name for mark in data.plan.marks if mark.kind == "source"]
