@@ -3,7 +3,8 @@
     python benchmarks/remote.py [--megabytes 256] [--latency 0.02] [--bandwidths 40 100] [--rounds 3]
 
 Claims: a shuffled epoch over shards, with nothing in the cache, reaches 90 % of the bandwidth of plain concurrent range
-reads of the same files by the same number of threads; random windows fetch at most 1.3 times the blocks that they need.
+reads of the same files by the same number of threads; random windows fetch at most 1.3 times the blocks that they need;
+one episode of RLDS fetches its record alone, and opening the dataset for the first time the heads of records.
 The server is another process on this machine that waits before each answer and limits its bandwidth. An epoch
 begins with an opened dataset, whose index is known; bytes that stay in the cache from opening are not counted.
 """
@@ -126,6 +127,16 @@ def epoch(port: int, name: str, size: int) -> float:
         return min(int(ask(port, "/fetched")) - before, size) / seconds
 
 
+def one_episode(port: int, size: int) -> tuple[float, float]:
+    """Parts of an RLDS dataset that opening it for the first time and then reading one episode fetch, in percent."""
+    MIRRORS.cache().evict(0)
+    before = int(ask(port, "/fetched"))
+    with penstock.open(f"http://127.0.0.1:{port}/rlds", cache="off") as data:
+        middle = int(ask(port, "/fetched"))
+        data[len(data) // 2]
+        return 100 * (middle - before) / size, 100 * (int(ask(port, "/fetched")) - middle) / size
+
+
 def windows(port: int, seed: int) -> float:
     """Bytes that random windows fetch, for each byte of the blocks that they need. Rows begin with their numbers."""
     MIRRORS.cache().evict(0)
@@ -141,13 +152,14 @@ def windows(port: int, seed: int) -> float:
 
 
 def write(folder: Path, megabytes: int) -> None:
-    """The same rows as a column store and as tar shards."""
+    """The same rows as a column store, as tar shards and as RLDS."""
     episodes = max(megabytes * 1_000_000 // (ROW * STEPS), 2)
     rows = np.random.default_rng(0).integers(0, 256, (episodes * STEPS, ROW), np.uint8)
     rows[:, :8] = np.arange(len(rows)).view(np.uint8).reshape(-1, 8)
     data = penstock.from_arrays({"observations/row": rows}, [STEPS] * episodes, align={"observations/row": "step"})
     penstock.convert(data, folder / "columns")
     penstock.convert(data, folder / "shards", format="webdataset", options={"shard_bytes": 32 << 20})
+    penstock.convert(data, folder / "rlds", format="rlds", options={"images": "raw"})
 
 
 def compare(folder: Path, megabytes: int, latency: float, bandwidth: float, rounds: int) -> None:
@@ -162,7 +174,7 @@ def compare(folder: Path, megabytes: int, latency: float, bandwidth: float, roun
         line = f"{latency * 1000:.0f} ms before each answer and {bandwidth:.0f} MB/s"
         print(f"{megabytes} MB, {line}, {THREADS} threads, {rounds} rounds\n")
         print(f"{'':<10}{'plain reads':>16}{'shuffled epoch':>18}{'part of plain':>16}")
-        for name in ("columns", "shards"):
+        for name in ("columns", "shards", "rlds"):
             files = [p for p in (folder / "served" / name).rglob("*") if p.is_file() and p.name[0] != "."]
             sizes = {quote(f"/{p.relative_to(folder / 'served')}"): p.stat().st_size for p in files}
             speeds = [(plain(port, sizes), epoch(port, name, sum(sizes.values()))) for _ in range(rounds)]
@@ -170,6 +182,10 @@ def compare(folder: Path, megabytes: int, latency: float, bandwidth: float, roun
             print(f"{name:<10}{base / 1e6:>11.0f} MB/s{ours_best / 1e6:>13.0f} MB/s{ours_best / base:>16.2f}")
             record(f"{name}.{bandwidth:.0f}", ours_best / base, "x")
             record(f"{name}.{bandwidth:.0f}.epoch", ours_best, "B/s")
+        opened, episode = one_episode(port, sum(sizes.values()))
+        print(f"\nRLDS: the first opening fetches {opened:.1f} % of its bytes, one episode {episode:.1f} %")
+        record(f"rlds_opened.{bandwidth:.0f}", opened, "%")
+        record(f"rlds_episode.{bandwidth:.0f}", episode, "%")
         ratio = max(windows(port, seed) for seed in range(rounds))
         print(f"\nrandom windows fetch {ratio:.2f} times the blocks that they need (goal: at most 1.3)\n")
         record(f"windows.{bandwidth:.0f}", ratio, "x")

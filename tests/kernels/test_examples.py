@@ -14,6 +14,9 @@ from penstock.kernels.examples import (
     BYTES,
     FLOATS,
     INTEGERS,
+    LACKING,
+    PART,
+    SOUND,
     count_blobs,
     packed_bits,
     packed_floats,
@@ -320,3 +323,49 @@ def test_every_changed_bit_is_noticed():
         data = read_only(np.frombuffer(bytes(changed), np.uint8))
         n, _ = walk_records(data, 0, *np.zeros((2, 3), np.int64))
         assert n < 2 or first_damaged(data, begin, size) >= 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_scan_reads_only_bytes_that_are_present(seed):
+    """Absent parts have other bytes. A scan asks for what it needs, and gives what a scan of all bytes gives."""
+    rng = np.random.default_rng(seed)
+    messages = []
+    for number in range(6):
+        more = {
+            f"{'abcdefgh'[k]}{'x' * int(rng.integers(1, 300))}": [
+                ("bytes_list", [rng.bytes(int(rng.integers(0, 90_000))) for _ in range(4)]),
+                ("float_list", rng.normal(size=int(rng.integers(0, 60_000))).tolist()),
+                ("int64_list", rng.integers(-5, 1 << 40, int(rng.integers(0, 30_000))).tolist()),
+            ][int(rng.integers(3))]
+            for k in range(8)
+        }
+        raw = bytearray(serialized(bool(number % 2), **more))
+        if number == 3:
+            raw[int(rng.integers(len(raw)))] ^= 0xFF
+        messages.append((bytes(raw), list(more)))
+    keys = [*VALUES, *(key for _, names in messages for key in names)]
+    data, begin, result, spans, kinds = scan([raw for raw, _ in messages], keys)
+    ends = np.cumsum([len(key.encode()) for key in keys])
+    blob = read_only(np.frombuffer("".join(keys).encode(), np.uint8))
+    size = np.array([len(raw) for raw, _ in messages])
+    some = rng.integers(0, 256, len(data), np.uint8)
+    present = np.zeros(-(-len(data) // PART), np.uint8)
+    need = np.zeros((6, 2), np.int64)
+    found = np.ones_like(spans), np.ones_like(kinds)
+    states = [read_only(some), read_only(present)]
+    rounds = 0
+    while (again := scan_examples(states[0], begin, size, blob, ends, *found, states[1], need) == LACKING).any():
+        for first, last in need[again].tolist():
+            assert first < last
+            for part in range(first // PART, (last - 1) // PART + 1):
+                some[part * PART : (part + 1) * PART] = data[part * PART : (part + 1) * PART]
+                present[part] = 1
+        rounds += 1
+        assert rounds < len(present)
+    assert present.sum() < len(present)
+    again = scan_examples(states[0], begin, size, blob, ends, *found, states[1], need)
+    np.testing.assert_array_equal(again, result)
+    sound = result == SOUND
+    assert sound.sum() >= 5
+    np.testing.assert_array_equal(found[0][sound], spans[sound])
+    np.testing.assert_array_equal(found[1][sound], kinds[sound])

@@ -170,6 +170,7 @@ WRITERS: dict[str, Callable[[penstock.EpisodeDataset, Path], object]] = {
         data, out / "set", format="minari", options={"data_format": "arrow"}, fill_missing=True
     ),
     "zarr": lambda data, out: penstock.convert(data, out / "set", format="zarr", options={"chunk_rows": 30}),
+    "rlds": lambda data, out: penstock.convert(data, out / "set", format="rlds"),
     "robomimic": write_robomimic,
     "parquet": lambda data, out: write_table(data, out, "parquet"),
     "arrow": lambda data, out: write_table(data, out, "arrow"),

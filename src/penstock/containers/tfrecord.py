@@ -3,6 +3,9 @@
 A file has records one after another: size, masked CRC-32C of the size, data, masked CRC-32C of the data. Nothing marks
 the start of a record, so a file can be read only up to a damaged size; the records behind it are lost. Damaged data
 lose one record. Files stay mapped and in place; a record is a range of bytes.
+
+Of a remote file that is mapped lazily, the heads of records are fetched alone: one small request a record, each after
+the answer to the one before. That pays where records are large.
 """
 
 from __future__ import annotations
@@ -13,8 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from penstock.core.arrays import ByteArray, IntArray, UInt32Array, read_only
-from penstock.files.mapping import check_mapped, map_file
-from penstock.kernels.crc32c import TAIL, crc32c, masked, walk_records
+from penstock.files.fetched_parts import FetchedParts
+from penstock.files.mapping import check_mapped, is_lazy, map_file
+from penstock.kernels.crc32c import HEAD, TAIL, crc32c, masked, walk_records
+from penstock.kernels.examples import PART
 
 AT_ONCE = 4096  # records that are listed in one call
 
@@ -36,9 +41,19 @@ class TFRecordIndex:
     end: int
 
 
-def map_records(path: Path) -> ByteArray:
-    """Return the bytes of a file as a read-only map, `[n]` uint8. Raises `FormatError`, `OSError`."""
-    return read_only(map_file(path))
+def map_records(path: Path, *, lazy: bool = False) -> ByteArray:
+    """Return the bytes of a file as a read-only map, `[n]` uint8.
+
+    Args:
+        path: The file.
+        lazy: Whether nothing of a remote file is fetched. The default is False: all of it.
+
+    Raises:
+        FormatError: There is no such file.
+        OSError: It cannot be opened.
+        RemoteError: It cannot be fetched.
+    """
+    return read_only(map_file(path, lazy=lazy))
 
 
 def index_records(data: ByteArray) -> TFRecordIndex:
@@ -47,19 +62,22 @@ def index_records(data: ByteArray) -> TFRecordIndex:
     The checksums of the sizes are compared. `first_damaged` compares the checksums of the data.
 
     Args:
-        data: `[n]` uint8, read-only, the whole file.
+        data: `[n]` uint8, read-only, the whole file. If it is mapped lazily, only the ends of records are fetched.
     """
     check_mapped(data)
     begins: list[IntArray] = []
     sizes: list[IntArray] = []
-    end, n = 0, AT_ONCE
-    while n == AT_ONCE:
-        begin, size = np.zeros((2, AT_ONCE), np.int64)
-        n, end = walk_records(data, end, begin, size)
-        begins.append(begin[:n])
-        sizes.append(size[:n])
-    begin, size = np.concatenate(begins), np.concatenate(sizes)
-    tail = data[(begin + size)[:, None] + np.arange(TAIL)] if len(begin) else np.zeros((0, TAIL), np.uint8)
+    step = 1 if is_lazy(data) else AT_ONCE
+    end, n = 0, step
+    with FetchedParts(data, PART) as parts:
+        while n == step:
+            parts.fetch(np.array([end - TAIL]), np.array([end + HEAD]))
+            begin, size = np.zeros((2, step), np.int64)
+            n, end = walk_records(data, end, begin, size)
+            begins.append(begin[:n])
+            sizes.append(size[:n])
+        begin, size = np.concatenate(begins), np.concatenate(sizes)
+        tail = data[(begin + size)[:, None] + np.arange(TAIL)] if len(begin) else np.zeros((0, TAIL), np.uint8)
     return TFRecordIndex(begin, size, np.ascontiguousarray(tail).view("<u4").reshape(-1), end)
 
 

@@ -9,6 +9,10 @@ skipped, and of two entries with one key the last counts, as the format says.
 Invariant: no byte outside `begin : end` of a message is read, and a length is compared with
 the rest before it is added. The caller owns all arrays. Format: protobuf.dev, "Encoding"; `example.proto` and
 `feature.proto` of TensorFlow.
+
+A scan skips the values of floats and bytes. So it can run where most bytes of large messages were not fetched: it
+looks up in `present` whether bytes may be read, and stops a message at those that are lacking, which it names. The
+caller fetches them and scans the message again: once for each large list, as lists are found by jumps.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from penstock.core.arrays import AnyArray, ByteArray, IntArray, IntScalar
+from penstock.core.arrays import AnyArray, ByteArray, IntArray, IntScalar, read_only
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 
 # Kinds of lists, by their field in a Feature.
@@ -25,6 +29,17 @@ ABSENT = 0
 BYTES = 1
 FLOATS = 2
 INTEGERS = 3
+
+# Results of a scan.
+SOUND = 0
+DAMAGED = 1
+LACKING = 2  # bytes are not present
+
+PART = 1 << 16
+"""Bytes for which one entry of `present` tells whether they may be read."""
+
+_PART_BITS = 16
+_HEAD = 20  # bytes of a tag and a length at most
 
 
 def scan_examples(
@@ -35,6 +50,8 @@ def scan_examples(
     key_ends: IntArray,
     spans: IntArray,
     kinds: ByteArray,
+    present: ByteArray | None = None,
+    need: IntArray | None = None,
 ) -> IntArray:
     """Find the lists of wanted features in messages.
 
@@ -47,9 +64,12 @@ def scan_examples(
         spans: `[R, K, 3]` int64, receives begin and end of each list, from the start of its message, and the number of
             its values, -1 for a list of bytes, which would have to be read; zeros for absent features.
         kinds: `[R, K]` uint8, receives `BYTES`, `FLOATS`, `INTEGERS` or `ABSENT`.
+        present: uint8, read-only, 1 for each `PART` bytes of `data` that may be read. The default, and an empty array,
+            is for all.
+        need: `[R, 2]` int64, receives begin and end of the bytes that are lacking. The default is for `present` alone.
 
     Returns:
-        `[R]` int64, 0 for each sound message and 1 for others.
+        `[R]` int64, `SOUND`, `DAMAGED` or `LACKING`.
 
     Raises:
         ValueError: The arrays do not fit together, or a message is not within the data.
@@ -60,9 +80,13 @@ def scan_examples(
         raise ValueError(f"expected {rows} messages and {columns} keys, got {len(begin)}, {spans.shape}")
     if not inside.all() or (columns and key_ends[-1] > len(keys)) or (np.diff(key_ends, prepend=0) < 0).any():
         raise ValueError(f"expected messages within {len(data)} bytes and keys within {len(keys)}")
-    damaged = np.zeros(rows, np.int64)
-    _scan_examples(data, begin, size, keys, key_ends, spans, kinds, damaged)
-    return damaged
+    present = read_only(np.zeros(0, np.uint8)) if present is None else present
+    need = np.zeros((rows, 2), np.int64) if need is None else need
+    if (len(present) and len(present) * PART < len(data)) or need.shape != (rows, 2):
+        raise ValueError(f"expected parts of {len(data)} bytes and {rows} needs, got {len(present)}, {need.shape}")
+    result = np.zeros(rows, np.int64)
+    _scan_examples(data, begin, size, keys, key_ends, spans, kinds, result, present, need)
+    return result
 
 
 def values_of(data: ByteArray, kind: int, begin: int, end: int, count: int) -> AnyArray:
@@ -101,7 +125,7 @@ def count_blobs(data: ByteArray, begin: int, end: int) -> int:
         ValueError: The list is malformed, or not within the data.
     """
     _require_within(data, begin, end, 0)
-    count = int(_count_blobs(data, begin, end))
+    count = int(_count_blobs(data, begin, end, np.zeros(2, np.int64)))
     if count < 0:
         raise ValueError("expected a sound list of bytes")
     return count
@@ -189,11 +213,34 @@ def field_at(data: ByteArray, offset: IntScalar, end: IntScalar) -> tuple[IntSca
 
 
 @uncounted_helper
-def _count(data: ByteArray, offset: IntScalar, end: IntScalar, kind: IntScalar) -> IntScalar:
-    """Return the number of values of a list, or -1 for a malformed list."""
+def _may_read(present: ByteArray, begin: IntScalar, end: IntScalar, need: IntArray) -> bool:
+    """Return whether bytes are present. Others are entered in `need`."""
+    if len(present) and begin < end:
+        for part in range(begin >> _PART_BITS, (end - 1 >> _PART_BITS) + 1):
+            if present[part] == 0:
+                need[0], need[1] = begin, end
+                return False
+    return True
+
+
+@uncounted_helper
+def _present_field(
+    data: ByteArray, offset: IntScalar, end: IntScalar, present: ByteArray, need: IntArray
+) -> tuple[IntScalar, IntScalar, IntScalar]:
+    """As `field_at`, also with the end -1 where the head of the field is not present."""
+    if not _may_read(present, offset, min(offset + _HEAD, end), need):
+        return 0, -1, -1
+    return field_at(data, offset, end)
+
+
+@uncounted_helper
+def _count(
+    data: ByteArray, offset: IntScalar, end: IntScalar, kind: IntScalar, present: ByteArray, need: IntArray
+) -> IntScalar:
+    """Return the number of values of a list, or -1 for a malformed or lacking list."""
     count = 0
     while offset < end:
-        tag, begin, offset = field_at(data, offset, end)
+        tag, begin, offset = _present_field(data, offset, end, present, need)
         if offset < 0:
             return -1
         if tag >> 3 != 1:
@@ -203,6 +250,8 @@ def _count(data: ByteArray, offset: IntScalar, end: IntScalar, kind: IntScalar) 
                 return -1
             count += (offset - begin) // 4
         elif tag == 10 and kind == 3:  # packed integers
+            if not _may_read(present, begin, offset, need):
+                return -1
             for i in range(begin, offset):
                 count += data[i] < 128
             if offset > begin and data[offset - 1] >= 128:
@@ -215,12 +264,14 @@ def _count(data: ByteArray, offset: IntScalar, end: IntScalar, kind: IntScalar) 
 
 
 @uncounted_helper
-def _feature(data: ByteArray, offset: IntScalar, end: IntScalar) -> tuple[IntScalar, IntScalar, IntScalar]:
-    """Return kind, begin and end of the list of a Feature; the kind is -1 for a malformed one."""
+def _feature(
+    data: ByteArray, offset: IntScalar, end: IntScalar, present: ByteArray, need: IntArray
+) -> tuple[IntScalar, IntScalar, IntScalar]:
+    """Return kind, begin and end of the list of a Feature; the kind is -1 for a malformed or lacking one."""
     kind = 0
     begin, stop = 0, 0
     while offset < end:
-        tag, first, offset = field_at(data, offset, end)
+        tag, first, offset = _present_field(data, offset, end, present, need)
         if offset < 0:
             return -1, 0, 0
         if tag & 7 == 2 and 1 <= tag >> 3 <= 3:
@@ -256,23 +307,27 @@ def _entry(
     key_ends: IntArray,
     spans: IntArray,
     kinds: ByteArray,
+    present: ByteArray,
+    need: IntArray,
 ) -> bool:
-    """Read an entry of the map. Returns False for a malformed one."""
+    """Read an entry of the map. Returns False for a malformed or lacking one."""
     key = -1
     begin, stop = np.int64(0), np.int64(0)
     kind = 0
     while offset < end:
-        tag, first, offset = field_at(data, offset, end)
+        tag, first, offset = _present_field(data, offset, end, present, need)
         if offset < 0:
             return False
         if tag == 10:
+            if not _may_read(present, first, offset, need):
+                return False
             key = _key_of(data, first, offset, keys, key_ends)
         elif tag == 18:
-            kind, begin, stop = _feature(data, first, offset)
+            kind, begin, stop = _feature(data, first, offset, present, need)
             if kind < 0:
                 return False
     if key >= 0:
-        count = _count(data, begin, stop, kind) if kind > 1 else 0
+        count = _count(data, begin, stop, kind, present, need) if kind > 1 else 0
         if count < 0:
             return False
         kinds[key] = kind
@@ -295,15 +350,19 @@ def _features(
     key_ends: IntArray,
     spans: IntArray,
     kinds: ByteArray,
+    present: ByteArray,
+    need: IntArray,
 ) -> bool:
     while offset < end:
-        tag, first, offset = field_at(data, offset, end)
-        if offset < 0 or (tag == 10 and not _entry(data, first, offset, base, keys, key_ends, spans, kinds)):
+        tag, first, offset = _present_field(data, offset, end, present, need)
+        if offset < 0 or (
+            tag == 10 and not _entry(data, first, offset, base, keys, key_ends, spans, kinds, present, need)
+        ):
             return False
     return True
 
 
-@uncounted_kernel("u1[1Cr] i8[1C] i8[1C] u1[1Cr] i8[1C] i8[3C] u1[2C] i8[1C]")
+@uncounted_kernel("u1[1Cr] i8[1C] i8[1C] u1[1Cr] i8[1C] i8[3C] u1[2C] i8[1C] u1[1Cr] i8[2C]")
 def _scan_examples(
     data: ByteArray,
     begin: IntArray,
@@ -312,18 +371,22 @@ def _scan_examples(
     key_ends: IntArray,
     spans: IntArray,
     kinds: ByteArray,
-    damaged: IntArray,
+    result: IntArray,
+    present: ByteArray,
+    need: IntArray,
 ) -> None:
     for i in range(len(begin)):
         offset, end = begin[i], begin[i] + size[i]
         kinds[i] = 0
         spans[i] = 0
-        while offset < end and not damaged[i]:
-            tag, first, offset = field_at(data, offset, end)
+        need[i] = 0
+        while offset < end and result[i] == 0:
+            tag, first, offset = _present_field(data, offset, end, present, need[i])
             if offset < 0 or (
-                tag == 10 and not _features(data, first, offset, begin[i], keys, key_ends, spans[i], kinds[i])
+                tag == 10
+                and not _features(data, first, offset, begin[i], keys, key_ends, spans[i], kinds[i], present, need[i])
             ):
-                damaged[i] = 1
+                result[i] = LACKING if need[i, 1] > 0 else DAMAGED
 
 
 @uncounted_kernel("u1[1Cr] i8 i8 i8[1C]")
@@ -374,9 +437,9 @@ def _read_blobs(data: ByteArray, offset: IntScalar, end: IntScalar, out: IntArra
     return n
 
 
-@uncounted_kernel("u1[1Cr] i8 i8")
-def _count_blobs(data: ByteArray, offset: IntScalar, end: IntScalar) -> IntScalar:
-    return _count(data, offset, end, 1)
+@uncounted_kernel("u1[1Cr] i8 i8 i8[1C]")
+def _count_blobs(data: ByteArray, offset: IntScalar, end: IntScalar, need: IntArray) -> IntScalar:
+    return _count(data, offset, end, 1, data[:0], need)
 
 
 @uncounted_kernel("u1[1Cr] i8[1C] i8[1C] i8[1C]")

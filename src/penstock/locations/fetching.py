@@ -4,9 +4,9 @@
 gap between them are merged into one request, the smallest gaps first, while all requests together are at most a quarter
 larger than what is needed (`GAPS`): so a fetch is bounded by 1.25 times the blocks, however they are scattered. A gap
 with a block that is present or under way is not fetched: an epoch would fetch a tenth of its bytes twice. Where a
-third of a region of 8 MiB is needed, as by the first batches of a shuffled epoch, all of the region is fetched: long
-requests are faster, and the rest is needed soon. Long requests are divided, so that several threads share them. Two
-threads that need the same block fetch it once.
+third of a region of 8 MiB is needed in short runs, as by the first batches of a shuffled epoch, all of the region is
+fetched: long requests are faster, and the rest is needed soon. Long requests are divided, so that several threads share
+them. Two threads that need the same block fetch it once.
 
 `begin_fetch` is called with the ranges of many batches before their time. It uses other threads, so that a read
 never waits behind the requests of later batches.
@@ -44,7 +44,7 @@ GAPS = 0.25
 """Bytes that are fetched for nothing, as a part of those that are needed."""
 
 REGION = 128
-"""Blocks of a region that is fetched whole where a third of it is needed."""
+"""Blocks of a region that is fetched whole where a third of it is needed, in runs of less than a request."""
 
 SOON = 4
 """Blocks that are fetched where one of them is needed, of files that are needed for the most part soon."""
@@ -268,7 +268,7 @@ def _own_requests(cached: CachedObject, absent: IntArray, *, ahead: bool = False
 def with_regions(
     blocks: IntArray, count: int, size: int, part: int, missing: Callable[[IntArray], BoolArray] | None = None
 ) -> IntArray:
-    """Add the blocks of regions of `size` blocks of which one `part`-th is wanted.
+    """Add the blocks of regions of `size` blocks of which one `part`-th is wanted in runs of less than a request.
 
     Args:
         blocks: Sorted numbers of wanted blocks.
@@ -280,7 +280,9 @@ def with_regions(
     >>> with_regions(np.array([0, 1, 9]), 12, 4, 2).tolist()
     [0, 1, 2, 3, 9]
     """
-    regions, counts = np.unique(blocks // size, return_counts=True)
+    edges = np.flatnonzero(np.diff(blocks, prepend=-2, append=-2) != 1)
+    lengths = np.diff(edges)
+    regions, counts = np.unique(blocks[np.repeat(lengths < REQUEST, lengths)] // size, return_counts=True)
     dense = regions[part * counts >= np.minimum(size, count - regions * size)]
     every = (dense[:, None] * size + np.arange(size)).ravel()
     every = every[every < count]

@@ -65,6 +65,11 @@ class FeatureColumn(ABC):
         """Return the number of values that a record has: its steps, or 1 for a feature of the episode."""
         return int(self.records.index.steps[record]) if self.feature.of_step else 1
 
+    @property
+    def keys(self) -> range:
+        """Numbers of its lists in the index."""
+        return range(self.key, self.key + len(self.feature.keys))
+
     def list_of(self, record: int, number: int = 0) -> FeatureList:
         """Return a list of the feature in a record."""
         return self.records.find(record, self.key + number)

@@ -4,6 +4,10 @@ The index is made in one pass over the heads of records and of their features, b
 values are skipped. It is kept in the user's cache, under the name, size and time of each shard. Places in it are
 compared with the files before anything is read there.
 
+Of a remote shard whose records are large (`LARGE`, by the lengths in `dataset_info.json`), the heads alone are fetched.
+Other remote shards are fetched whole for their index: small records are faster to fetch than to ask for one by one, and
+the chunks of an ArrayRecord file are compressed.
+
 A record whose message is damaged, or whose features disagree about the number of steps, is left out, and so are the
 records behind a damaged size. `RecordIndex.damaged` names them.
 """
@@ -23,24 +27,30 @@ from typing import Any
 
 import numpy as np
 
-from penstock.containers.array_record import decode_chunk, is_riegeli, record_chunks
+from penstock.containers.array_record import START, decode_chunk, is_riegeli, record_chunks
 from penstock.containers.tfrecord import index_records, map_records
-from penstock.core.arrays import AnyArray, ByteArray, Int32Array, IntArray, UInt32Array, read_only
+from penstock.core.arrays import AnyArray, BoolArray, ByteArray, Int32Array, IntArray, UInt32Array, read_only
 from penstock.core.boundary import parsing
 from penstock.errors import FormatError
 from penstock.files.arrays import Arrays, read_arrays, write_arrays
-from penstock.files.remote import file_state
+from penstock.files.fetched_parts import FetchedParts
+from penstock.files.mapping import is_lazy, read_mapped
+from penstock.files.remote import file_state, is_mirrored
 from penstock.files.user_cache import make_room, user_cache
 from penstock.flow import OrderedMap, PrefetchLimits
 from penstock.formats.rlds.features import RLDSFeature
 from penstock.formats.rlds.folder import SplitFiles
 from penstock.kernels.crc32c import HEAD, TAIL, crc32c, masked
-from penstock.kernels.examples import ABSENT, BYTES, count_blobs, scan_examples
+from penstock.kernels.examples import ABSENT, BYTES, LACKING, PART, SOUND, count_blobs, scan_examples
 
-MAGIC = b"penstock rlds index 2\n"
+MAGIC = b"penstock rlds index 3\n"
 BEHIND = "those behind it: a damaged size"  # in messages about the end of a shard
 STATED = "records as in dataset_info.json, got"
 BYTES_KEPT = 4 << 30  # that all indexes together may have
+LARGE = 8 * PART
+"""Mean bytes of the records of a remote shard from which on their heads are fetched alone."""
+
+_WALKS = 16  # remote shards that are indexed at once: each waits for one answer after the other
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +61,7 @@ class RecordIndex:
         shard: `[R]` int32 number of each record's shard.
         number: `[R]` int64 number of each record in its shard.
         begin: `[R]` int64, the byte at which each record begins in its shard; in ArrayRecord files its chunk.
+        chunked: `[R]` bool, whether the record is in a chunk of an ArrayRecord file.
         within: `[R]` int64 number of each record in its chunk, 0 in TFRecord files.
         size: `[R]` int64, the bytes of each record.
         checksum: `[R]` uint32, the masked CRC-32C of each record.
@@ -64,6 +75,7 @@ class RecordIndex:
     shard: Int32Array
     number: IntArray
     begin: IntArray
+    chunked: BoolArray
     within: IntArray
     size: IntArray
     checksum: UInt32Array
@@ -79,7 +91,7 @@ class RecordIndex:
         return RecordIndex(**kept, damaged=(*self.damaged, *left_out))
 
 
-ARRAYS = ("shard", "number", "begin", "within", "size", "checksum", "steps", "spans", "kinds")
+ARRAYS = ("shard", "number", "begin", "chunked", "within", "size", "checksum", "steps", "spans", "kinds")
 
 
 def keys_of(features: Sequence[RLDSFeature]) -> list[str]:
@@ -109,7 +121,7 @@ def index_split(splits: Sequence[SplitFiles], features: Sequence[RLDSFeature], *
         return _made(arrays, [(a, b) for a, b in header["damaged"]])
     lengths = [length for split in splits for length in (split.lengths or (-1,) * len(split.paths))]
     numbered = list(zip(range(len(paths)), paths, lengths, strict=True))
-    limits = PrefetchLimits(limit=len(paths))
+    limits = PrefetchLimits(_WALKS if is_mirrored(paths[0]) else None, limit=len(paths))
     with OrderedMap(lambda each: _index_shard(*each, features), numbered, limits, name="penstock-rlds-index") as shards:
         index = _joined(list(shards))
     if place is not None:
@@ -138,9 +150,9 @@ def _made(arrays: Arrays, damaged: Sequence[tuple[str, str]]) -> RecordIndex:
 
 
 def _index_shard(shard: int, path: Path, length: int, features: Sequence[RLDSFeature]) -> RecordIndex:
-    data = map_records(path)
+    data, chunked = map_shard(path, length)
     with parsing(path):
-        index, damaged = (_index_chunks if is_riegeli(data) else _index_frames)(data, features)
+        index, damaged = (_index_chunks if chunked else _index_frames)(data, features)
     count = len(index.steps)
     if 0 <= length != count:
         damaged = [*damaged, f"expected {length} {STATED} {count}"]
@@ -150,6 +162,22 @@ def _index_shard(shard: int, path: Path, length: int, features: Sequence[RLDSFea
     return RecordIndex(**kept, damaged=tuple((path.name, text) for text in (*(t for _, t in index.damaged), *damaged)))
 
 
+def map_shard(path: Path, length: int) -> tuple[ByteArray, bool]:
+    """Map a shard to find its records: lazily if the heads of its records are to be fetched alone.
+
+    Args:
+        path: The file.
+        length: Number of its records, or -1 if it is unknown.
+
+    Returns:
+        The map, and whether this is an ArrayRecord file.
+    """
+    by_heads = length > 0 and is_mirrored(path) and file_state(path).size >= LARGE * length
+    data = map_records(path, lazy=by_heads)
+    chunked = is_riegeli(read_mapped(data[: len(START)]))
+    return (map_records(path) if chunked and is_lazy(data) else data), chunked
+
+
 def _index_frames(data: ByteArray, features: Sequence[RLDSFeature]) -> tuple[RecordIndex, list[str]]:
     """Index a TFRecord file, and return what ends it."""
     records = index_records(data)
@@ -157,8 +185,7 @@ def _index_frames(data: ByteArray, features: Sequence[RLDSFeature]) -> tuple[Rec
     count = len(records.begin)
     ends = records.end < len(data)
     damaged = [f"record {count} and {BEHIND} at byte {records.end}"] if ends else []
-    number, within = np.arange(count), np.zeros(count, np.int64)
-    return _index_of(scanned, number, records.begin, within, records.size, records.checksum), damaged
+    return _index_of(scanned, np.arange(count), records.begin, None, records.size, records.checksum), damaged
 
 
 def _index_chunks(data: ByteArray, features: Sequence[RLDSFeature]) -> tuple[RecordIndex, list[str]]:
@@ -184,10 +211,18 @@ def _index_chunks(data: ByteArray, features: Sequence[RLDSFeature]) -> tuple[Rec
 
 
 def _index_of(
-    scanned: ScannedRecords, number: IntArray, begin: IntArray, within: IntArray, size: IntArray, checksum: AnyArray
+    scanned: ScannedRecords,
+    number: IntArray,
+    begin: IntArray,
+    within: IntArray | None,
+    size: IntArray,
+    checksum: AnyArray,
 ) -> RecordIndex:
+    """Return the index of records; `within` is None for those of a TFRecord file."""
     shard = np.zeros(len(number), np.int32)
-    place = {"shard": shard, "number": number, "begin": begin, "within": within, "size": size}
+    chunked = np.full(len(number), within is not None)
+    within = np.zeros(len(number), np.int64) if within is None else within
+    place = {"shard": shard, "number": number, "begin": begin, "chunked": chunked, "within": within, "size": size}
     values = {
         "checksum": checksum.astype(np.uint32),
         "steps": scanned.steps,
@@ -222,7 +257,7 @@ def scan_records(data: ByteArray, begin: IntArray, size: IntArray, features: Seq
     spans = np.empty((len(begin), len(keys), 3), np.int64)
     kinds = np.empty((len(begin), len(keys)), np.uint8)
     blob = read_only(np.frombuffer(b"".join(keys), np.uint8))
-    bad = scan_examples(data, begin, size, blob, ends, spans, kinds) != 0
+    bad = _scan(data, begin, size, blob, ends, spans, kinds) != SOUND
     damaged = [f"record {r}: expected a tf.train.Example, got a damaged message" for r in np.flatnonzero(bad)]
     steps = np.full(len(begin), -1, np.int64)
     agree = ~bad
@@ -244,14 +279,40 @@ def scan_records(data: ByteArray, begin: IntArray, size: IntArray, features: Seq
     return ScannedRecords(np.where(agree, steps, -1), spans, kinds, damaged)
 
 
+def _scan(
+    data: ByteArray,
+    begin: IntArray,
+    size: IntArray,
+    keys: ByteArray,
+    key_ends: IntArray,
+    spans: IntArray,
+    kinds: ByteArray,
+) -> IntArray:
+    """Scan records as `scan_examples`, and fetch what a lazy map lacks, of all records at once."""
+    need = np.zeros((len(begin), 2), np.int64)
+    with FetchedParts(data, PART) as parts:
+        parts.fetch(begin, begin + np.minimum(size, 1))
+        result = scan_examples(data, begin, size, keys, key_ends, spans, kinds, parts.present, need)
+        while len(lacking := np.flatnonzero(result == LACKING)):
+            parts.fetch(need[lacking, 0], need[lacking, 1])
+            places = begin[lacking], size[lacking]
+            again = spans[lacking], kinds[lacking]
+            missing = need[lacking]
+            result[lacking] = scan_examples(data, *places, keys, key_ends, *again, parts.present, missing)
+            spans[lacking], kinds[lacking] = again
+            need[lacking] = missing
+    return result
+
+
 def _counted(data: ByteArray, begin: int, spans: IntArray, kinds: ByteArray, features: Sequence[RLDSFeature]) -> int:
     """Return the number of steps of a record without plain numbers, or -1."""
     column = 0
     for feature in features:
         k, column = column, column + len(feature.keys)
         if feature.of_step and not feature.within and kinds[k] == BYTES:
+            blobs = read_mapped(data[begin + int(spans[k, 0]) : begin + int(spans[k, 1])])
             with suppress(ValueError):
-                return count_blobs(data, begin + int(spans[k, 0]), begin + int(spans[k, 1]))
+                return count_blobs(blobs, 0, len(blobs))
         if feature.of_step and feature.within and kinds[k + 1] != ABSENT:
             return int(spans[k + 1, 2])
     return -1

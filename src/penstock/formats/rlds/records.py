@@ -1,9 +1,15 @@
-"""The records of a split while they are read: their bytes, checked once, and the lists of features in them."""
+"""The records of a split while they are read: their bytes, checked once, and the lists of features in them.
+
+Shards are mapped lazily. Whoever reads a list does so in the block of `RLDSRecords.reading`, which fetches the bytes of
+remote records: all of a record whose checksum has to be compared, and the wanted lists of others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +22,17 @@ from penstock.core.boundary import parsing
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.errors import ChecksumError, FormatError
 from penstock.files.mapping import MappedFiles, check_mapped
+from penstock.files.remote import Wanted, filled
 from penstock.formats.rlds.features import RLDSFeature
 from penstock.formats.rlds.index import RecordIndex
-from penstock.kernels.crc32c import first_damaged
+from penstock.kernels.crc32c import TAIL, first_damaged
 from penstock.kernels.example_rows import spanning
 from penstock.kernels.examples import ABSENT, BYTES, values_of
+
+PORTION = 64 << 20
+"""Bytes of remote records that are fetched at once for their metadata."""
+
+_FAR = 1 << 44  # more than the bytes of a shard
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +73,49 @@ class RLDSRecords:
     @property
     def in_place(self) -> bool:
         """Whether the lists of records are in `buffers`, so that rows can be copied from there."""
-        return True
+        return not self._files.lazy
+
+    @contextmanager
+    def reading(self, records: IntArray, keys: Sequence[int], *, verify: bool = True) -> Generator[None]:
+        """Verify records, and have their lists on this machine for the block.
+
+        Args:
+            records: Numbers of records.
+            keys: Numbers of the lists that the block reads.
+            verify: Whether to compare checksums that were not compared before. The default is True.
+
+        Raises:
+            ChecksumError: The data of a record differ from its checksum.
+            FormatError: A shard was truncated.
+            RemoteError: Bytes cannot be fetched.
+        """
+        wanted = self.remote_ranges(records, keys, verify=verify)
+        with filled(wanted) if wanted else nullcontext():
+            if verify:
+                self.verify(records)
+            yield
+
+    def remote_ranges(self, records: IntArray, keys: Sequence[int], *, verify: bool = True) -> list[Wanted]:
+        """Return the bytes behind a URL that `reading` fetches."""
+        if not self._files.lazy or not len(records):
+            return []
+        index = self.index
+        records = np.unique(records)
+        unchecked = self._unchecked[records] & verify
+        whole, checked = records[unchecked], records[~unchecked]
+        spans = index.begin[checked][:, None, None] + index.spans[checked][:, list(keys), :2]
+        return self._files.remote_ranges(
+            np.concatenate([index.shard[whole], np.repeat(index.shard[checked], len(keys))]).astype(np.int64),
+            np.concatenate([index.begin[whole], spans[:, :, 0].reshape(-1)]),
+            np.concatenate([index.begin[whole] + index.size[whole] + TAIL, spans[:, :, 1].reshape(-1)]),
+        )
+
+    def portions(self, records: IntArray) -> list[IntArray]:
+        """Cut records into portions of `PORTION` bytes, to be fetched one after another. Local records are one."""
+        if not self._files.lazy:
+            return [records]
+        portion = np.cumsum(self.index.size[records]) // PORTION
+        return np.split(records, np.flatnonzero(np.diff(portion)) + 1)
 
     def verify(self, records: IntArray) -> None:
         """Compare the checksums of records that were not compared before.
@@ -111,10 +165,30 @@ class ChunkedRecords(RLDSRecords):
         self._verify = verify
         self._cache = cache
 
+    @cached_property
+    def _chunk_end(self) -> IntArray:
+        """Where the chunk of each record ends at the latest: at the next chunk with records, or with the file."""
+        shard, begin = self.index.shard.astype(np.int64), self.index.begin
+        first = np.unique(np.stack([shard, begin]), axis=1)  # of each chunk: its shard, and where it begins
+        end = np.append(first[1, 1:], 0)
+        last = np.diff(first[0], append=-1) != 0
+        end[last] = np.array([len(data) for data in self.buffers], np.int64)[first[0, last]]
+        return end[np.searchsorted(first[0] * _FAR + first[1], shard * _FAR + begin)]
+
     @property
     @override
     def in_place(self) -> bool:
         return False
+
+    @override
+    def remote_ranges(self, records: IntArray, keys: Sequence[int], *, verify: bool = True) -> list[Wanted]:
+        """The chunks of the records, up to the next chunk or the end of the file."""
+        if not self._files.lazy:
+            return []
+        index = self.index
+        records = np.unique(records)
+        shard = index.shard[records].astype(np.int64)
+        return self._files.remote_ranges(shard, index.begin[records], self._chunk_end[records])
 
     @override
     def verify(self, records: IntArray) -> None:

@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from penstock.containers.tfrecord import index_records, map_records
+from penstock.containers.tfrecord import index_records
 from penstock.core.narrowing import is_dict, is_list
+from penstock.files.mapping import read_mapped
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.repairs import Repair, cut_repair
 from penstock.formats.rlds.folder import INFO, read_info, splits_of
-from penstock.formats.rlds.index import BEHIND, STATED
+from penstock.formats.rlds.index import BEHIND, STATED, map_shard
 from penstock.kernels.crc32c import HEAD, crc32c, masked
 
 
@@ -59,10 +60,11 @@ def shard_ends(folder: Path) -> list[ShardEnd]:
     ends: list[ShardEnd] = []
     for split in splits_of(folder, read_info(folder)).values():
         for number, path in enumerate(split.paths if split.kind == "tfrecord" else ()):
-            data = map_records(path)
+            stated = split.lengths[number] if split.lengths else -1
+            data, _ = map_shard(path, stated)
             records = index_records(data)
-            count, stated = len(records.begin), split.lengths[number] if split.lengths else -1
-            rest = data[records.end :]
+            count = len(records.begin)
+            rest = read_mapped(data[records.end :])
             whole_head = len(rest) >= HEAD
             right = whole_head and masked(crc32c(rest[:8])) == int(np.array(rest[8:HEAD]).view("<u4")[0])
             torn = len(rest) > 0 and (right or not whole_head) and stated <= count

@@ -14,7 +14,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.array_record import is_riegeli
 from penstock.containers.cache import Cache
 from penstock.containers.images import read_header
 from penstock.containers.tfrecord import map_records
@@ -24,6 +23,7 @@ from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import ArgumentError, DamageWarning, FormatError, require, suggestion
+from penstock.files.remote import Wanted
 from penstock.formats.base.checks import each_metadata
 from penstock.formats.base.pieces import RowPieces, cut, spread
 from penstock.formats.base.state import GatheredColumn, SourceState, StateSource
@@ -58,6 +58,11 @@ class _RLDSColumn:
     first: int = 0
     less: FeatureColumn | None = None
     placed: GatheredColumn | None = None
+
+    @property
+    def keys(self) -> list[int]:
+        """Numbers of the lists in the index that it reads."""
+        return [*self.reader.keys, *(() if self.less is None else self.less.keys)]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -174,15 +179,27 @@ class RLDSSource(StateSource[_RLDSState]):
         return _reopened, self._reopen
 
     @override
+    def remote_ranges(self, column: str, selection: Selection) -> list[Wanted]:
+        state = self.state
+        stored = state.columns[column]
+        pieces = cut(self.rows(stored.field.align), selection.start, selection.length, selection.start)
+        return state.records.remote_ranges(pieces.run, stored.keys)
+
+    @override
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         state = self.state
         stored = state.columns[column]
         pieces = cut(self.rows(stored.field.align), selection.start, selection.length, selection.destination)
-        state.records.verify(pieces.run)
-        if stored.placed is not None:
-            stored.placed.read(selection, out)
-            return
-        values = self._values_of(stored, pieces)
+        with state.records.reading(pieces.run, stored.keys):
+            if stored.placed is not None:
+                stored.placed.read(selection, out)
+            else:
+                self._read_pieces(column, self._values_of(stored, pieces), out)
+
+    def _read_pieces(self, column: str, values: RowPieces, out: AnyArray) -> None:
+        """Read values of records that were verified."""
+        state = self.state
+        stored = state.columns[column]
         rest = stored.reader.read_pieces(values, out)
         if stored.less is not None:
             less = np.zeros(out.shape, np.bool_)
@@ -203,15 +220,20 @@ class RLDSSource(StateSource[_RLDSState]):
 
     @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
+        stored = self.state.columns[column]
+        pieces = cut(self.rows(stored.field.align), selection.start, selection.length, selection.start)
+        with self.state.records.reading(pieces.run, stored.keys):
+            return spread(self._ragged_pieces(column, pieces), selection)
+
+    def _ragged_pieces(self, column: str, pieces: RowPieces) -> Ragged:
+        """Return rows of records that were verified, in order."""
         state = self.state
         stored = state.columns[column]
         first = self.rows(stored.field.align)
-        pieces = cut(first, selection.start, selection.length, selection.start)
-        state.records.verify(pieces.run)
         if isinstance(stored.reader, EncodedText):
             whole = stored.reader.read_texts(self._values_of(stored, pieces))
             if whole is not None:
-                return spread(whole, selection)
+                return whole
         parts = [Ragged(np.empty((0, *stored.field.shape), stored.field.dtype), np.zeros(1, np.int64))]
         texts: list[bytes] = []
         record = 0
@@ -229,15 +251,17 @@ class RLDSSource(StateSource[_RLDSState]):
             if (instead := refusal(error, *state.records.where(record, column))) is None:
                 raise
             raise instead from error
-        if texts:
-            return spread(text_of(texts), selection)
-        return spread(Ragged.concatenate(parts), selection)
+        return text_of(texts) if texts else Ragged.concatenate(parts)
 
     @override
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
-        state = self.state
-        state.records.verify(np.asarray(episodes, np.int64))
-        return [self._described(e) for e in episodes]
+        records = self.state.records
+        keys = [key for column in self.state.described.values() for key in column.keys]
+        described: list[dict[str, Any]] = []
+        for part in records.portions(np.asarray(episodes, np.int64)):
+            with records.reading(part, keys):
+                described += [self._described(e) for e in part.tolist()]
+        return described
 
     def _described(self, record: int) -> dict[str, Any]:
         description = {name: self._value(name, column, record) for name, column in self.state.described.items()}
@@ -273,11 +297,10 @@ def _read(column: _RLDSColumn, record: int, a: int, b: int, out: AnyArray) -> No
 
 
 def _opened(paths: Sequence[Path], index: RecordIndex, verify: bool, values: Cache) -> RLDSRecords:
-    buffers = [map_records(path) for path in paths]
-    chunked = {is_riegeli(data) for data in buffers}
-    if len(chunked) > 1:
+    buffers = [map_records(path, lazy=True) for path in paths]
+    if len(np.unique(index.chunked)) > 1:
         raise FormatError("expected shards of one format, got TFRecord and ArrayRecord files", path=paths[0].parent)
-    if chunked == {True}:
+    if index.chunked.any():
         return ChunkedRecords(paths, buffers, index, verify, values)
     check_places(index, [len(data) for data in buffers])
     return RLDSRecords(paths, buffers, index, verify)
@@ -343,8 +366,8 @@ def _image_shape(records: RLDSRecords, feature: RLDSFeature, key: int) -> tuple[
         steps = records.index.steps if feature.of_step else np.ones_like(records.index.steps)
         for record in np.flatnonzero(steps > 0).tolist():
             with suppress(FormatError), parsing():  # of a damaged record; the next one tells
-                records.verify(np.array([record]))
-                blob = EncodedImages(records, feature, key, Cache(0)).blobs(record, 0, 1)[0]
+                with records.reading(np.array([record]), [key]):
+                    blob = EncodedImages(records, feature, key, Cache(0)).blobs(record, 0, 1)[0]
                 header = read_header(blob).shape
                 sizes = [header[i] if size is None else size for i, size in enumerate(feature.shape)]
                 break
@@ -355,25 +378,44 @@ def _last_step(readers: Mapping[str, FeatureColumn], records: RLDSRecords) -> La
     """Return what the last steps of some episodes have.
 
     It is an observation alone if each of these steps is marked as the last one, and has zeros or NaN as action and
-    reward, and other steps have other actions.
+    reward, and other steps have other actions. A damaged record says nothing. Only records that decide are verified.
     """
     known = {name: reader for name in ("is_last", "reward") if (reader := readers.get(f"{STEPS}/{name}")) is not None}
+    if "is_last" not in known:
+        return "step"
     actions = [reader for path, reader in readers.items() if column_of_feature(path).split("/")[0] == "actions"]
     long = np.flatnonzero(records.index.steps > 1)
     moved = False
-    seen: list[int] = long[:: max(-(-len(long) // SEEN), 1)].tolist() if "is_last" in known else []
+    seen: list[int] = long[:: max(-(-len(long) // SEEN), 1)].tolist()
     for record in seen:
-        with suppress(FormatError), parsing():  # a damaged record says nothing; reading it is an error
-            records.verify(np.array([record]))
-            steps = int(records.index.steps[record])
-            if not known["is_last"].rows(record, steps - 1, steps)[0]:
-                return "step"
-            for reader in [*actions, *(known[name] for name in known if name == "reward")]:
-                rows = reader.rows(record, 0, steps)
-                if isinstance(rows, Ragged) or np.nan_to_num(rows[-1]).any():
+        with suppress(FormatError), parsing():  # reading it is an error
+            said = _says(record, records, known, actions)
+            if said == "step" or (said == "moved" and not moved):
+                with records.reading(np.array([record]), ()):
+                    moved = True
+                if said == "step":
                     return "step"
-                moved |= reader in actions and bool(np.nan_to_num(rows).any())
     return "observation" if moved else "step"
+
+
+def _says(
+    record: int, records: RLDSRecords, known: Mapping[str, FeatureColumn], actions: Sequence[FeatureColumn]
+) -> Literal["step", "moved", "still"]:
+    """Return whether the last step of a record is one of all; of others, whether the agent moved before."""
+    used = [*actions, *known.values()]
+    moved = False
+    with records.reading(np.array([record]), [key for reader in used for key in reader.keys], verify=False):
+        steps = int(records.index.steps[record])
+        if not known["is_last"].rows(record, steps - 1, steps)[0]:
+            return "step"
+        for reader in used:
+            if reader is known["is_last"]:
+                continue
+            rows = reader.rows(record, 0, steps)
+            if isinstance(rows, Ragged) or np.nan_to_num(rows[-1]).any():
+                return "step"
+            moved |= reader in actions and bool(np.nan_to_num(rows).any())
+    return "moved" if moved else "still"
 
 
 def _columns(
