@@ -257,6 +257,11 @@ class ChunkFile(ChunkSource):
             return True
         return not len(self._index.names) and self._plain_count(0) is not None
 
+    @property
+    def noted(self) -> int:
+        """What `count` noted of the only chunk of the file, for `ChunkTable.counted`; 0 where it noted nothing."""
+        return 0 if self._kept is None or len(self._index.names) else int(self._kept[0])
+
     def keep_table(self) -> None:
         """Keep the places and counts of an archive behind a URL, so that it need not be fetched whole again."""
         if self.remote is not None and len(self._index.names) and self._index.counted is None:

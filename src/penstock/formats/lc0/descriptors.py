@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.files.descriptors import open_descriptor
-from penstock.files.remote import remote_file
+from penstock.files.remote import FileState, remote_file
 from penstock.formats.lc0.errors import ChunkError, Reason
 
 LIMIT = 64
@@ -34,6 +34,13 @@ class Identity(NamedTuple):
             return cls(*remote.identity, remote.state.size, remote.state.mtime_ns)
         status = os.fstat(fd)
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+    @classmethod
+    def at(cls, path: Path, state: FileState) -> Identity:
+        """Of a file in a state that was looked up, without opening it."""
+        remote = remote_file(path)
+        device, number = (state.device, state.inode) if remote is None else remote.identity
+        return cls(device, number, state.size, state.mtime_ns)
 
     def holds(self, now: Identity) -> bool:
         """Whether what was indexed is still there: the same file, either as it was or longer."""

@@ -19,13 +19,14 @@ from penstock.core.narrowing import is_path
 from penstock.core.ragged import offsets_of
 from penstock.core.selection import Selection
 from penstock.errors import DataError, FormatError
-from penstock.files.remote import Wanted, begin_fetch, file_state, range_of, remote_file, whole_for_block
+from penstock.files.remote import FileState, Wanted, begin_fetch, file_state, range_of, remote_file, whole_for_block
 from penstock.formats.base.pieces import expand
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.lc0.chunks import LIMIT, ChunkFile, Counted
 from penstock.formats.lc0.columns import SPEC, values
 from penstock.formats.lc0.errors import ChunkError, Reason
 from penstock.formats.lc0.files import files_at, opened
+from penstock.formats.lc0.frame_counts import FrameCounts
 from penstock.formats.lc0.upgrade import Missing, check_missing
 
 CACHE_BYTES = 256 << 20
@@ -46,7 +47,8 @@ class Lc0Source(StateSource[SourceState]):
     A game is inflated whole when one of its rows is read; `cache_bytes` of frames are kept.
 
     Raises `ChunkError`, `DataError` for an option's value, `FileNotFoundError`. Cost: opening reads all compressed
-    bytes, for how many frames a chunk has stands at its end; 50 µs a game.
+    bytes, for how many frames a chunk has stands at its end; 50 µs a game. Of a folder it does so once: the counts are
+    kept in the user's cache, and a later opening reads new and changed files.
 
     >>> import tempfile
     >>> from penstock.formats.lc0.records import FRAME
@@ -81,26 +83,43 @@ class Lc0Source(StateSource[SourceState]):
         self._chunks: list[tuple[int, int]] = []
         self._counted: list[Counted] = []
         self._left_out: list[dict[str, Any]] = []
-        states: list[object] = [missing_st]
         places = files_at(files, order)
-        for number, file in enumerate(places):
-            if number % FETCHED == 0 and len(places) > 1:
-                _begin_fetch(places[number : number + 2 * FETCHED])
-            state = file_state(file)
-            states.append((file.name, state.size, state.mtime_ns))
-            self._take(opened(file, missing_st, limit), file)
+        states = [file_state(file) for file in places]
+        self._open_files(places, states, missing_st, limit, every_file=isinstance(files, Path))
         if damaged == "refuse" and self._left_out:
             first = self._left_out[0]
             raise ChunkError(f"{len(self._left_out)} chunks are damaged, first: {first['message']}", first["reason"])
         offsets = offsets_of([counted.frames for counted in self._counted])
+        told = [(file.name, state.size, state.mtime_ns) for file, state in zip(places, states, strict=True)]
         self._state = SourceState(
             spec=SPEC,
             offsets=offsets,
-            digest=hashlib.sha256(repr((*states, len(self._chunks))).encode()).hexdigest(),
+            digest=hashlib.sha256(repr((missing_st, *told, len(self._chunks))).encode()).hexdigest(),
             metadata={"left_out": self._left_out} if self._left_out else {},
         )
         self._kept = Cache(cache_bytes)
         self._closed = False
+
+    def _open_files(
+        self, places: Sequence[Path], states: Sequence[FileState], missing: Missing, limit: int, *, every_file: bool
+    ) -> None:
+        """Open files and count their frames, of files that were counted before without reading them."""
+        counts = FrameCounts(places if len(places) > 1 else (), limit)
+        known = [counts.open(file, state, missing, limit) for file, state in zip(places, states, strict=True)]
+        unread = [file for file, counted in zip(places, known, strict=True) if counted is None]
+        read = 0
+        for path, state, counted in zip(places, states, known, strict=True):
+            if counted is not None:
+                self._take(counted, path)
+                continue
+            if read % FETCHED == 0 and len(places) > 1:
+                _begin_fetch(unread[read : read + 2 * FETCHED])
+            read += 1
+            file = opened(path, missing, limit)
+            self._take(file, path)
+            counts.note(path, state, file.noted if isinstance(file, ChunkFile) else 0)
+        if len(places) > 1:
+            counts.save(every_file=every_file)
 
     def _take(self, file: ChunkFile | ChunkError | None, path: Path) -> None:
         """Count the frames of every chunk of a file."""
