@@ -90,11 +90,11 @@ class Lc0Source(StateSource[SourceState]):
             first = self._left_out[0]
             raise ChunkError(f"{len(self._left_out)} chunks are damaged, first: {first['message']}", first["reason"])
         offsets = offsets_of([counted.frames for counted in self._counted])
-        told = [(file.name, state.size, state.mtime_ns) for file, state in zip(places, states, strict=True)]
+        described = [(file.name, state.size, state.mtime_ns) for file, state in zip(places, states, strict=True)]
         self._state = SourceState(
             spec=SPEC,
             offsets=offsets,
-            digest=hashlib.sha256(repr((missing_st, *told, len(self._chunks))).encode()).hexdigest(),
+            digest=hashlib.sha256(repr((missing_st, *described, len(self._chunks))).encode()).hexdigest(),
             metadata={"left_out": self._left_out} if self._left_out else {},
         )
         self._kept = Cache(cache_bytes)

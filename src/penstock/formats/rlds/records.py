@@ -102,10 +102,10 @@ class RLDSRecords:
         index = self.index
         records = np.unique(records)
         unchecked = self._unchecked[records] & verify
-        whole, checked = records[unchecked], records[~unchecked]
-        spans = index.begin[checked][:, None, None] + index.spans[checked][:, list(keys), :2]
+        whole, verified = records[unchecked], records[~unchecked]
+        spans = index.begin[verified][:, None, None] + index.spans[verified][:, list(keys), :2]
         return self._files.remote_ranges(
-            np.concatenate([index.shard[whole], np.repeat(index.shard[checked], len(keys))]).astype(np.int64),
+            np.concatenate([index.shard[whole], np.repeat(index.shard[verified], len(keys))]).astype(np.int64),
             np.concatenate([index.begin[whole], spans[:, :, 0].reshape(-1)]),
             np.concatenate([index.begin[whole] + index.size[whole] + TAIL, spans[:, :, 1].reshape(-1)]),
         )
