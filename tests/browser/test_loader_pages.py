@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import penstock
 from penstock.live.endpoint import MetricsEndpoint
 from penstock.load.loader import Loader
 from penstock.viewer.server import ViewerServer
-from tests.browser.conftest import no_wider_than_the_screen
+from tests.browser.conftest import PATIENCE, no_wider_than_the_screen
 from tests.browser.test_pages import opened
 from tests.viewer.conftest import serving
 
@@ -110,3 +111,36 @@ def test_a_running_loader(page: Any, watched: ViewerServer) -> None:
     page.wait_for_selector("#pause:has-text('Go on')")
     page.keyboard.press("Space")
     page.wait_for_selector("#pause:has-text('Pause')")
+
+
+def test_a_running_loader_is_asked_each_second_until_the_page_is_left(page: Any, watched: ViewerServer) -> None:
+    """The clock of the page stands still but for what the test adds."""
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "live/figures" in request.url else None)
+
+    def pass_seconds(count: int) -> int:
+        """Let seconds pass. Return how many requests were made since the start."""
+        page.clock.run_for(1000 * count)
+        page.evaluate("0")  # requests before it are listed now
+        return len(asked)
+
+    page.clock.install()
+    page.goto(watched.start)
+    last = time.monotonic() + PATIENCE / 1000
+    while pass_seconds(1) < 4:  # the next second begins when an answer is drawn
+        assert time.monotonic() < last
+    page.wait_for_selector("#stages td:has-text('fetch')")
+    page.keyboard.press("Space")
+    page.wait_for_selector("#pause:has-text('Go on')")
+    before = pass_seconds(0)
+    assert pass_seconds(60) == before
+    with page.expect_request("**/live/figures*"):
+        page.keyboard.press("Space")
+    page.wait_for_selector("#pause:has-text('Pause')")
+    page.evaluate("location.hash = '#/'")
+    page.wait_for_selector("h1:has-text('Datasets')")
+    before = pass_seconds(0)
+    assert pass_seconds(60) == before
+    with page.expect_request("**/live/figures*"):
+        page.go_back()
+    page.wait_for_selector("h1:has-text('Live')")

@@ -61,6 +61,29 @@ def test_a_dataset_its_findings_and_episodes(page: Any, viewer: ViewerServer) ->
     expect(page.locator("#row")).to_have_text(re.compile("^step 7 "))
 
 
+def test_breadcrumbs_say_where_the_page_is_and_lead_back(page: Any, viewer: ViewerServer) -> None:
+    crumbs = page.locator("#crumbs")
+    opened(page, viewer)
+    page.click(".card:has-text('kitchen')")
+    expect(page).to_have_title("kitchen - penstock")
+    expect(crumbs).to_have_text("kitchen")
+    page.click("#episodes tbody tr >> nth=2")
+    expect(page).to_have_title("kitchen 2 - penstock")
+    expect(crumbs).to_have_text("kitchen / episode 2")
+    crumbs.locator("a").click()
+    expect(page).to_have_title("kitchen - penstock")
+    expect(crumbs).to_have_text("kitchen")
+    page.wait_for_selector("#episodes tbody tr")
+    page.go_back()
+    expect(crumbs).to_have_text("kitchen / episode 2")
+    page.evaluate("location.hash = '#/clean/1'")
+    expect(crumbs).to_have_text("clean / episode 1")
+    page.evaluate("location.hash = '#/'")
+    expect(page).to_have_title("datasets - penstock")
+    expect(crumbs).to_be_empty()
+    no_wider_than_the_screen(page)
+
+
 @pytest.mark.parametrize("name", ["kitchen", "clean", "v3_video"])
 def test_an_episode_by_keyboard(page: Any, viewer: ViewerServer, name: str) -> None:
     opened(page, viewer, f"#/{name}/1?row=3")

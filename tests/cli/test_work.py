@@ -74,7 +74,9 @@ def test_conversion_in_parts(call: Call, recording: Path, tmp_path: Path, comman
     parts = call("convert", recording, tmp_path / "out", *command[1:], "--json", "--runner", "threads").json
     assert parts == {**alone, "out": str(tmp_path / "out")}
     assert call("diff", tmp_path / "alone", tmp_path / "out").code == 0
-    assert "expected nothing at" in call("convert", recording, tmp_path / "out", "--jobs", "1").err
+    again = call("convert", recording, tmp_path / "out", *command[1:], "--json", "--jobs", "1").json
+    assert again == {**parts, "status": "complete", "resumed_at": parts["episodes"]}
+    assert "expected nothing at" in call("convert", recording, tmp_path / "out", "--episodes", "1:", "--jobs", "1").err
     assert "expected none of --overwrite" in call("convert", recording, tmp_path / "a", "--overwrite", "-j", "1").err
 
 

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import random
+import re
 import stat
 import subprocess
 import sys
@@ -354,7 +355,7 @@ def test_half_a_record_is_taken_back_on_a_full_disk(tmp_path: Path, monkeypatch:
     log = AppendLog(tmp_path / "log", MAGIC, "a log")
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", almost_full)
-        with pytest.raises(OSError, match="disk full"):
+        with pytest.raises(OSError, match=re.escape(f"disk full: '{tmp_path / 'log'}'")):
             log.append(b"first\n")
     log.append(b"second\n")
     log.close()

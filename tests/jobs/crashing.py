@@ -2,7 +2,9 @@
 
 Each line of the standard input is a JSON object: `plan`, `results`, and `die`, the number of the change below `root`
 before which the process is killed, or 0. A change is an opening for writing, or a file or folder that is made, moved or
-removed. A line is answered by the exit code of a process that was forked off for it.
+removed. With `range_bytes`, the work is done as by a command, which removes its
+results in the end, and the number of changes is written to the file `changes`. A line is answered
+by the exit code of a process that was forked off for it.
 """
 
 # pyright: basic
@@ -14,12 +16,14 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import penstock
+from penstock.cli.jobs import WorkOptions, run_in_parts
 from penstock.jobs.coordinator import finish_work, run_work
 from penstock.jobs.work_plan import WorkPlan
 from tests.jobs.cases import ROLLOUT
@@ -27,8 +31,8 @@ from tests.jobs.cases import ROLLOUT
 CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.link"}
 
 
-def die_at(number: int, root: str) -> None:
-    """Kill this process before a change below `root`."""
+def die_at(number: int, root: str) -> Callable[[], int]:
+    """Kill this process before a change below `root`. Return a function that returns the number of changes."""
     left = number
 
     def hear(event: str, details: tuple[Any, ...]) -> None:
@@ -45,14 +49,21 @@ def die_at(number: int, root: str) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(hear)
+    return lambda: number - left
 
 
 def work(task: dict[str, Any]) -> None:
     """Run all jobs, and merge their results."""
     plan = WorkPlan.read(task["plan"])
     results = Path(task["results"])
-    if task["die"]:
-        die_at(task["die"], task["root"])
+    changes = die_at(task["die"], task["root"]) if task["die"] or "changes" in task else None
+    if "range_bytes" in task:
+        options = WorkOptions(runner="threads", jobs=0, range_bytes=str(task["range_bytes"]))
+        with run_in_parts(plan.operation, plan.arguments, options, quiet=True, folder=results):
+            pass
+        assert changes is not None
+        Path(task["changes"]).write_text(str(changes()))
+        return
     run_work(plan, results)
     finish_work(plan, results)
 

@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,9 +53,10 @@ class Forks:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True, cwd=ROOT
         )
 
-    def run(self, folder: Path, die: int) -> int:
+    def run(self, folder: Path, die: int, **more: object) -> int:
         """Work on the plan in a folder; return the exit code."""
         task = {"plan": str(folder / "plan"), "results": str(folder / "results"), "root": str(folder), "die": die}
+        task |= more
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(task) + "\n")
@@ -107,10 +109,47 @@ def test_a_process_that_is_killed_at_any_change_goes_on(
         kills += 1
     assert kills > 1
     assert missing_jobs(work, tmp_path / "results") == []
-    targeted = (tmp_path / "out").exists()
-    assert code == 0 or targeted  # killed after the target was there whole: the next process refuses to replace it
-    result = None if targeted else finish_work(work, tmp_path / "results")
-    assert CASES[name].outcome(result, tmp_path) == expected[name]
+    assert code == 0
+    assert CASES[name].outcome(finish_work(work, tmp_path / "results"), tmp_path) == expected[name]
+
+
+@pytest.mark.parametrize("name", [name for name in WRITING if name != "check --deep"])
+def test_a_command_that_is_killed_while_it_ends_sees_that_its_work_is_finished(
+    name: str, forks: Forks, inputs: Inputs, expected: Mapping[str, Any], tmp_path: Path
+) -> None:
+    """Also after the target is complete: while the staging folder and the results are removed."""
+    folder, range_bytes = tmp_path / "work", CASES[name].range_bytes
+    folder.mkdir()
+    work = CASES[name].plan(inputs, folder)
+    work.write(folder / "plan")
+    run_work(work, folder / "results")
+    shutil.copytree(folder, tmp_path / "before")
+
+    def command(die: int) -> int:
+        return forks.run(folder, die, range_bytes=range_bytes, changes=str(tmp_path / "changes"))
+
+    assert command(0) == 0
+    changes = int((tmp_path / "changes").read_text())
+    assert changes > 5
+    for die in [*random.Random(name).sample(range(1, changes - 4), 2), *range(changes - 4, changes + 1)]:
+        shutil.rmtree(folder)
+        shutil.copytree(tmp_path / "before", folder)
+        assert command(die) == -signal.SIGKILL
+        ended = not (folder / "results").exists()  # after the result was shown
+        assert command(0) == (
+            1 if ended and name.startswith("reshard") else 0
+        )  # nothing in archives says who made them
+        assert CASES[name].outcome(None, folder) == expected[name]
+        if ended:
+            continue
+        left = {path.name for path in folder.iterdir()} - {
+            "out",
+            "out.certificate.json",
+            "plan",
+            "plan.survey",
+            "derived",
+        }
+        assert not left, left
 
 
 @pytest.mark.parametrize("name", [name for name in WRITING if name not in ("check --deep", "record --grow")])

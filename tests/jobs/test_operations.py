@@ -192,6 +192,7 @@ def test_targets_that_have_no_parts(demos: Path, tmp_path: Path) -> None:
         WorkPlan.make("convert", convert_arguments(demos, tmp_path / "out.tar"))
     with pytest.raises(DataError, match="expected a path for a target"):
         WorkPlan.make("convert", convert_arguments(demos, Path()) | {"out": "memory://out"})
+    (tmp_path / "file").touch()
     with pytest.raises(FileExistsError):
         WorkPlan.make("convert", convert_arguments(demos, tmp_path))
 

@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Generator, Sequence
+from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +24,7 @@ from penstock.jobs.coordinator import JOURNAL, finish_work, missing_jobs, run_sh
 from penstock.jobs.packed import pack, unpack
 from penstock.jobs.results import ResultFolder
 from penstock.jobs.runners import JobResources, JobResult, ProcessRunner, Runner, ThreadRunner, run_job
-from penstock.jobs.work_plan import WorkPlan, cut_ranges
+from penstock.jobs.work_plan import WorkPlan, WorkRange, cut_ranges
 
 SMALL = 1_000_000
 
@@ -197,6 +199,13 @@ def test_plans_are_files(work: WorkPlan, tmp_path: Path) -> None:
         plan.write_bytes(wrong)
         with pytest.raises(FormatError):
             WorkPlan.read(plan)
+    other = work.encode().replace(version("penstock").encode(), b"0.0.1", 1)
+    with pytest.raises(FormatError, match=r"of penstock \S+, got one of 0.0.1, which may cut"):
+        WorkPlan.decode(other)
+    longer = replace(work, ranges=(*work.ranges, WorkRange(work.ranges[-1].last, work.ranges[-1].last + 1)))
+    for run in (longer.opened, replace(work, ranges=work.ranges[:-1]).opened):
+        with pytest.raises(FormatError, match=r"expected ranges over \d+ blocks, got \d+; make a new plan"):
+            run()
     with pytest.raises(DataError, match="did you mean 'stats'"):
         WorkPlan.make("stat", {})
 

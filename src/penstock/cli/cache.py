@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from penstock.cli.jobs import WorkOptions, run_in_parts, works_in_parts
+from penstock.cli.jobs import WorkOptions, show_in_parts, works_in_parts
 from penstock.cli.options import From, In, Opening, Storage, chosen_dataset, opened, pairs
 from penstock.cli.show import Json, print_json, size
 from penstock.data.cached import CachedSource, picture_columns
@@ -40,7 +40,7 @@ def cache(
         dataset = chosen_dataset(location, opening, source, pairs(storage, "--storage"))
         folder = str(user_cache("derived").absolute())
         arguments = {**dataset.arguments(), "columns": column, "folder": folder, "show": shown}
-        present(run_in_parts("cache", arguments, work, quiet=as_json), arguments)
+        show_in_parts("cache", arguments, work, quiet=as_json)
         return
     _, data = opened(location, opening, source, pairs(storage, "--storage"))
     with data:

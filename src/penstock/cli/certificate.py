@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.fitted import Fitted
-from penstock.cli.jobs import WorkOptions, run_in_parts, works_in_parts
+from penstock.cli.jobs import WorkOptions, show_in_parts, works_in_parts
 from penstock.cli.options import Storage, stores
 from penstock.cli.show import Json, print_json
 from penstock.conversion.certificate import Certificate
@@ -63,7 +63,7 @@ def certificate(
     shown = {"json": as_json, "verified": again}
     if work.wanted:
         arguments = _arguments(places, options, curation, shown)
-        present(run_in_parts("verify", arguments, work, quiet=as_json), arguments)
+        show_in_parts("verify", arguments, work, quiet=as_json)
         return
     wrong: list[str] = []
     if again:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Annotated, Any, Literal
 
 import typer
@@ -60,17 +61,19 @@ def check(
     if work.plan is not None and len(locations) > 1:
         raise DataError(f"expected one LOCATION with --plan, got {len(locations)}; write a plan for each")
     reports: dict[str, Report] = {}
-    for location in locations:
-        if work.wanted:
-            dataset = chosen_dataset(location, opening, source, stores)
-            arguments = {**dataset.arguments(), "deep": deep, "thresholds": limits, "show": shown}
-            reports[location] = run_in_parts("check", arguments, work, quiet=as_json)
-        else:
-            reports[location] = checked(
-                location, deep=deep, format=source, thresholds=limits, storage_options=stores, **options
-            )
-    places = {location: locate(location, format=source, storage_options=stores) for location in locations}
-    _show(reports, places, shown)
+    with ExitStack() as shown_first:
+        for location in locations:
+            if work.wanted:
+                dataset = chosen_dataset(location, opening, source, stores)
+                arguments = {**dataset.arguments(), "deep": deep, "thresholds": limits, "show": shown}
+                results = run_in_parts("check", arguments, work, quiet=as_json)
+                reports[location] = shown_first.enter_context(results)
+            else:
+                reports[location] = checked(
+                    location, deep=deep, format=source, thresholds=limits, storage_options=stores, **options
+                )
+        places = {location: locate(location, format=source, storage_options=stores) for location in locations}
+        _show(reports, places, shown)
 
 
 def present(result: Report, arguments: Mapping[str, Any]) -> None:

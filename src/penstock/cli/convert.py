@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.fitted import Fitted
-from penstock.cli.jobs import WorkOptions, run_in_parts, works_in_parts
+from penstock.cli.jobs import WorkOptions, show_in_parts, works_in_parts
 from penstock.cli.options import (
     Episodes,
     From,
@@ -106,7 +106,7 @@ def convert(
             "rename": {key: str(value) for key, value in pairs(rename, "--rename").items()},
             **{"fill_missing": fill_missing, "certificate": certificate, "require": require, "show": shown},
         }
-        present(run_in_parts("convert", arguments, work, quiet=as_json), arguments)
+        show_in_parts("convert", arguments, work, quiet=as_json)
         return
     _, source_data = opened(location, opening, source, read_options)
     with source_data, _progress(quiet=as_json) as progress:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from penstock.cli.jobs import WorkOptions, run_in_parts, works_in_parts
+from penstock.cli.jobs import WorkOptions, show_in_parts, works_in_parts
 from penstock.cli.options import In, Storage, pairs
 from penstock.cli.show import Json, print_json, size
 from penstock.core.text import counted
@@ -36,7 +36,7 @@ def index(
     shown = {"json": as_json}
     if work.wanted:
         arguments = {**ChosenDataset(location, storage_options=options).arguments(), "force": force, "show": shown}
-        present(run_in_parts("index", arguments, work, quiet=as_json), arguments)
+        show_in_parts("index", arguments, work, quiet=as_json)
         return
     datasets = locate(location, storage_options=options).datasets
     summaries = [

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 from rich.console import Console
@@ -19,7 +20,7 @@ from penstock.cli.show import print_json
 from penstock.core.text import counted
 from penstock.errors import DataError, WorkerError
 from penstock.files.user_cache import user_cache
-from penstock.jobs.coordinator import OnJob, failures_of, finish_work, run_work
+from penstock.jobs.coordinator import OnJob, failures_of, finish_work, missing_jobs, run_work
 from penstock.jobs.results import ResultFolder
 from penstock.jobs.runners import JobResources, Runner, runner_of
 from penstock.jobs.work_plan import WorkPlan
@@ -27,6 +28,18 @@ from penstock.jobs.work_plan import WorkPlan
 RESOURCES = ("cpus", "memory", "gpus")
 RESULTS = ".results"
 """Suffix of the folder of results, next to the file of a work plan."""
+PRESENT = {
+    "stats": "penstock.cli.stats:present",
+    "check": "penstock.cli.check:present",
+    "convert": "penstock.cli.convert:present",
+    "verify": "penstock.cli.certificate:present",
+    "reshard": "penstock.cli.reshard:present",
+    "index": "penstock.cli.index:present",
+    "cache": "penstock.cli.cache:present",
+    "pack": "penstock.cli.plan:present",
+    "record": "penstock.cli.record:present",
+}
+"""By operation, the function that shows its result, with the arguments of the work plan."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -60,13 +73,13 @@ RangeBytes = Annotated[
 class WorkOptions:
     """How a command works in parts. `wanted` says whether it does."""
 
-    runner: Literal["threads", "processes", "ray"] | None = None
-    jobs: int | None = None
-    address: str | None = None
-    plan: Path | None = None
-    resource: list[str] | None = None
-    max_failures: int = 0
-    range_bytes: str | None = None
+    runner: RunnerName = None
+    jobs: Jobs = None
+    address: Address = None
+    plan: PlanFile = None
+    resource: Resources = None
+    max_failures: MaxFailures = 0
+    range_bytes: RangeBytes = None
 
     @property
     def wanted(self) -> bool:
@@ -98,12 +111,9 @@ class WorkOptions:
 
 
 def works_in_parts(command: Command) -> Command:
-    """Give a command the options above. It gets them as its argument `work`, a `WorkOptions`."""
+    """Give a command the fields of `WorkOptions` as options. It gets them as its argument `work`."""
     signature = inspect.signature(command, eval_str=True)
-    types = {
-        **{"runner": RunnerName, "jobs": Jobs, "address": Address, "plan": PlanFile},
-        **{"resource": Resources, "max_failures": MaxFailures, "range_bytes": RangeBytes},
-    }
+    types = get_type_hints(WorkOptions, include_extras=True)
     own = [parameter for name, parameter in signature.parameters.items() if name != "work"]
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=getattr(WorkOptions, name), annotation=kind)
@@ -130,12 +140,20 @@ def results_of(plan: Path) -> Path:
     return plan.with_name(plan.name + RESULTS)
 
 
+def show_in_parts(operation: str, arguments: Mapping[str, Any], options: WorkOptions, *, quiet: bool) -> None:
+    """Run an operation in parts, and show its result as its command does. Arguments are as of `run_in_parts`."""
+    with run_in_parts(operation, arguments, options, quiet=quiet) as result:
+        pkgutil.resolve_name(PRESENT[operation])(result, arguments)
+
+
+@contextmanager
 def run_in_parts(
     operation: str, arguments: Mapping[str, Any], options: WorkOptions, *, quiet: bool, folder: Path | None = None
-) -> Any:
-    """Run an operation in parts, and return its result. With `--plan`, write the work plan and end the command.
+) -> Generator[Any]:
+    """Run an operation in parts, and give its result. With `--plan`, write the work plan and end the command.
 
-    Called again after an interruption, it goes on with the parts that are missing.
+    Called again after an interruption, it goes on with the parts that are missing. The results of the parts are removed
+    when the block has ended, so that a command that is killed before it has shown the result can show it again.
 
     Args:
         operation: Name of the operation.
@@ -145,7 +163,9 @@ def run_in_parts(
         folder: Folder of the results. The default is None: in the user's cache.
     """
     work = options.make_plan(operation, arguments)
-    if options.plan is not None:
+    place = folder or user_cache("work") / work.digest[:32]
+    finished = work.opened().finished() if missing_jobs(work, place) else None
+    if finished is None and options.plan is not None:
         options.plan.parent.mkdir(parents=True, exist_ok=True)
         work.write(options.plan)
         if quiet:
@@ -156,14 +176,28 @@ def run_in_parts(
                 f"for each I below N, then: penstock work {options.plan} --finish"
             )
         raise typer.Exit
-    place = folder or user_cache("work") / work.digest[:32]
-    with progress_bar(operation, quiet=quiet) as advance:
-        report = run_work(work, place, options.make_runner(), max_failures=options.max_failures, on_job=advance)
-    if report.failures:
-        raise WorkerError(f"{failures_of(work, report.failures)}; the same command runs these again")
-    result = finish_work(work, place)
-    ResultFolder(place, work).remove()
-    return result
+    if finished is None:
+        with progress_bar(operation, quiet=quiet) as advance:
+            report = run_work(work, place, options.make_runner(), max_failures=options.max_failures, on_job=advance)
+        if report.failures:
+            raise WorkerError(f"{failures_of(work, report.failures)}; the same command runs these again")
+    with removed_afterwards(ResultFolder(place, work)):
+        yield finish_work(work, place) if finished is None else finished
+
+
+@contextmanager
+def removed_afterwards(results: ResultFolder) -> Generator[None]:
+    """Remove results when the block has shown them. If it could not, because of a full disk for example, they stay.
+
+    Args:
+        results: The results.
+    """
+    try:
+        yield
+    except typer.Exit:  # the result was shown
+        results.remove()
+        raise
+    results.remove()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.cli.jobs import WorkOptions, run_in_parts, works_in_parts
+from penstock.cli.jobs import WorkOptions, show_in_parts, works_in_parts
 from penstock.cli.options import Opening, Storage, Where, nbytes, pairs
 from penstock.cli.planned_samples import PlannedSamples, pack_arguments
 from penstock.cli.show import Json, print_json, size
@@ -160,7 +160,7 @@ def _pack_in_parts(samples: PlannedSamples, cache: Path | None, work: WorkOption
     if cache is None:
         raise ArgumentError("expected --cache with a folder for the plan that is made in parts, got none")
     arguments = {**samples.work_arguments(), "folder": str(cache.absolute()), "show": {"json": as_json}}
-    present(run_in_parts("pack", arguments, work, quiet=as_json), arguments)
+    show_in_parts("pack", arguments, work, quiet=as_json)
 
 
 def present(summary: dict[str, Any], arguments: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from penstock.cli.jobs import WorkOptions, run_in_parts, works_in_parts
+from penstock.cli.jobs import WorkOptions, show_in_parts, works_in_parts
 from penstock.cli.options import To, pairs
 from penstock.cli.show import Json, print_json, spread
 from penstock.conversion.targets import target_of
@@ -121,7 +121,7 @@ def record(
             spec, place, episodes, first=first, job_episodes=job_episodes, writer=writer, grow=grow
         )
         arguments = {**parts, "show": {"json": as_json, "out": out}}
-        present(run_in_parts("record", arguments, work, quiet=as_json), arguments)
+        show_in_parts("record", arguments, work, quiet=as_json)
         return
     if grow or job_episodes is not None:
         raise DataError("expected --jobs, --runner or --plan with --grow and --job-episodes")

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from penstock.cli.jobs import WorkOptions, run_in_parts, works_in_parts
+from penstock.cli.jobs import WorkOptions, show_in_parts, works_in_parts
 from penstock.cli.options import In, Storage, nbytes, storage_options
 from penstock.cli.show import Json, print_json, size
 from penstock.containers.tar.compress import Compression
@@ -76,7 +76,7 @@ def reshard(
             **{"out": str(local_target(out).absolute()), "show": shown},
             **{"shard_bytes": limits[0], "shard_episodes": limits[1], "compression": packed},
         }
-        present(run_in_parts("reshard", arguments, work, quiet=as_json), arguments)
+        show_in_parts("reshard", arguments, work, quiet=as_json)
         return
     place = output_place(out)
     shards = archives_at(locate(location, storage_options=read_options), out)

@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from penstock.cli.fitted import Fitted
-from penstock.cli.jobs import WorkOptions, run_in_parts, works_in_parts
+from penstock.cli.jobs import WorkOptions, show_in_parts, works_in_parts
 from penstock.cli.options import Episodes, From, In, Opening, Storage, Where, chosen, chosen_dataset, opened, pairs
 from penstock.cli.show import BARS, Json, print_json
 from penstock.core.arrays import IntArray
@@ -72,8 +72,7 @@ def stats(
     if work.wanted:
         dataset = chosen_dataset(location, opening, source, pairs(storage, "--storage"), episodes, where)
         arguments = {**dataset.arguments(), "columns": columns, "by": by, "show": shown}
-        result: Statistics = run_in_parts("stats", arguments, work, quiet=as_json)
-        present(result, arguments)
+        show_in_parts("stats", arguments, work, quiet=as_json)
         return
     located, dataset = opened(location, opening, source, pairs(storage, "--storage"))
     with dataset:

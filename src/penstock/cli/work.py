@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.jobs import results_of
+from penstock.cli.jobs import PRESENT, removed_afterwards, results_of
 from penstock.cli.show import Json, print_json
 from penstock.core.text import counted
 from penstock.errors import DataError
@@ -16,19 +16,6 @@ from penstock.jobs.coordinator import failures_of, finish_work, missing_jobs, ru
 from penstock.jobs.results import ResultFolder
 from penstock.jobs.runners import JobResources
 from penstock.jobs.work_plan import WorkPlan
-
-PRESENT = {
-    "stats": "penstock.cli.stats:present",
-    "check": "penstock.cli.check:present",
-    "convert": "penstock.cli.convert:present",
-    "verify": "penstock.cli.certificate:present",
-    "reshard": "penstock.cli.reshard:present",
-    "index": "penstock.cli.index:present",
-    "cache": "penstock.cli.cache:present",
-    "pack": "penstock.cli.plan:present",
-    "record": "penstock.cli.record:present",
-}
-"""By operation, the function that shows its result, with the arguments of the work plan."""
 
 
 def work(
@@ -47,7 +34,9 @@ def work(
         Path | None,
         typer.Option("--results", help="Folder of the results, which all tasks reach. Default: next to PLAN."),
     ] = None,
-    cpus: Annotated[int, typer.Option("--cpus", min=1, envvar="SLURM_CPUS_PER_TASK", help="Threads of a job.")] = 1,
+    cpus: Annotated[
+        int, typer.Option("--cpus", min=1, envvar="SLURM_CPUS_PER_TASK", help="Threads of a job.")
+    ] = JobResources.cpus,
     as_json: Json = False,
 ) -> None:
     """Run one task of an array job, or merge the results of all tasks.
@@ -61,9 +50,9 @@ def work(
     planned = WorkPlan.read(plan)
     folder = results or results_of(plan)
     if finish:
-        result = finish_work(planned, folder)
-        pkgutil.resolve_name(PRESENT[planned.operation])(result, planned.arguments)
-        ResultFolder(folder, planned).remove()
+        with removed_afterwards(ResultFolder(folder, planned)):
+            result = finish_work(planned, folder)
+            pkgutil.resolve_name(PRESENT[planned.operation])(result, planned.arguments)
         return
     if index is None and count is None:
         _status(planned, folder, as_json)

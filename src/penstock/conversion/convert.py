@@ -19,6 +19,7 @@ from penstock.conversion.job import (
     check_kept,
     check_lossless,
     check_options,
+    column_bytes,
     conversion_job,
     write_episodes,
 )
@@ -192,16 +193,9 @@ def _run(
 ) -> ConversionReport:
     data = job.data
     steps = int(data.episodes.length[:done].sum())
-    width = {align: sum(f.row_bytes for f in job.spec.values() if f.align == align) for align in job.spec.aligns}
-    tally = ConversionProgress(done, steps, _bytes(width, done, steps))
+    tally = ConversionProgress(done, steps, column_bytes(job.spec, done, steps))
     write_episodes(job, writer, tally, len(data), on_episode)
     status: Literal["converted", "resumed", "complete"] = "converted"
     if done:
         status = "complete" if done == len(data) else "resumed"
     return ConversionReport(out, entry.name, status, tally.episodes, tally.steps, tally.bytes, done, tuple(job.notes))
-
-
-def _bytes(width: Mapping[str, int], episodes: int, steps: int) -> int:
-    """Size of the columns of some episodes, without ragged ones."""
-    rows = {"step": steps, "boundary": steps + episodes, "episode": episodes}
-    return sum(width[align] * rows[align] for align in width)

@@ -112,6 +112,18 @@ def _note_of_parts(data: EpisodeDataset) -> Iterator[Note]:
         yield Note("adapted", "episodes", message)
 
 
+def column_bytes(spec: Spec, episodes: int, steps: int) -> int:
+    """Return the size of the columns of some episodes, without ragged ones.
+
+    Args:
+        spec: The columns.
+        episodes: Number of episodes.
+        steps: Number of steps.
+    """
+    rows = {"step": steps, "boundary": steps + episodes, "episode": episodes}
+    return sum(field.row_bytes * rows[field.align] for field in spec.values())
+
+
 def write_episodes(
     job: ConversionJob, writer: Writer, tally: ConversionProgress, last: int, on_episode: OnEpisode | None = None
 ) -> None:

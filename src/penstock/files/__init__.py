@@ -11,7 +11,7 @@ Everything in penstock that writes to a disk goes through this package; `tests/t
 """
 
 from penstock.files.checked import noted_files, read_checked, write_checked
-from penstock.files.folders import atomic_path, replaced_path, scratch_folder
+from penstock.files.folders import atomic_path, remove_folder, replaced_path, scratch_folder
 from penstock.files.locks import locked, open_locked, try_lock
 from penstock.files.log import AppendLog
 from penstock.files.rename import move
@@ -27,6 +27,7 @@ __all__ = [
     "noted_files",
     "open_locked",
     "read_checked",
+    "remove_folder",
     "replaced_path",
     "scratch_folder",
     "sweep",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from penstock.files.descriptors import StrPath, open_descriptor
 from penstock.files.rename import move, put_in_place
 from penstock.files.replace import Durability, sync
-from penstock.files.scratch import NEW, OLD, make_scratch, sweep_once
+from penstock.files.scratch import NEW, OLD, disk_errors_named, make_scratch, sweep, sweep_once
 
 
 @contextmanager
@@ -28,7 +28,8 @@ def scratch_folder(target: StrPath) -> Generator[Path]:
     sweep_once(place.parent)
     scratch, fd = make_scratch(place, _make)
     try:
-        yield scratch
+        with disk_errors_named(place):
+            yield scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)  # what cannot be removed now is left to a later sweep
         os.close(fd)
@@ -102,6 +103,27 @@ def replaced_path(path: StrPath) -> Generator[None]:
         except BaseException:
             move(old, target)
             raise
+
+
+def remove_folder(path: StrPath) -> None:
+    """Delete a folder with all in it, which disappears at once. After a kill, a second call deletes what is left.
+
+    Raises:
+        OSError: It cannot be moved or deleted.
+
+    Example:
+        >>> import tempfile
+        >>> place = Path(tempfile.mkdtemp()) / "results"
+        >>> place.mkdir()
+        >>> remove_folder(place)
+        >>> list(place.parent.iterdir())
+        []
+    """
+    target = Path(path)
+    if os.path.lexists(target):
+        with scratch_folder(target) as scratch, suppress(FileNotFoundError):  # another process was first
+            move(target, scratch / "removed")
+    sweep(target.parent)
 
 
 def _install(new_path: Path, target: Path, scratch: Path, *, overwrite: bool) -> None:

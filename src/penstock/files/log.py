@@ -11,6 +11,7 @@ from penstock.errors import FormatError, LockedError
 from penstock.files.descriptors import StrPath
 from penstock.files.locks import open_locked, unlock
 from penstock.files.replace import write_atomic
+from penstock.files.scratch import disk_errors_named
 
 
 class AppendLog:
@@ -64,7 +65,7 @@ class AppendLog:
         """Write behind the last record. Raises `OSError` if the disk is full; the log is then as it was."""
         fd = self._open_fd()
         try:
-            _write(fd, data, self._end)
+            _write(fd, data, self._end, self.path)
         except BaseException:
             with suppress(OSError):
                 os.ftruncate(fd, self._end)
@@ -102,7 +103,7 @@ def _check(fd: int, magic: bytes, what: str, path: Path) -> int:
     if not stat.S_ISREG(state.st_mode):
         raise FormatError(f"expected {what}, got no regular file; choose another name", path=path)
     if state.st_size == 0:
-        _write(fd, magic, 0)
+        _write(fd, magic, 0, path)
         return len(magic)
     head = os.pread(fd, len(magic), 0)
     if head != magic:
@@ -123,8 +124,9 @@ def _read(fd: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _write(fd: int, data: bytes, position: int) -> None:
+def _write(fd: int, data: bytes, position: int, path: Path) -> None:
     left = memoryview(data)
     while left:
-        written = os.pwrite(fd, left, position)
+        with disk_errors_named(path):
+            written = os.pwrite(fd, left, position)
         left, position = left[written:], position + written

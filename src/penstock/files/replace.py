@@ -11,7 +11,7 @@ from typing import IO, Any, Literal
 from penstock.files.descriptors import StrPath, open_descriptor
 from penstock.files.locks import unlock
 from penstock.files.rename import move
-from penstock.files.scratch import make_scratch, sweep_once
+from penstock.files.scratch import disk_errors_named, make_scratch, sweep_once
 
 Durability = Literal["none", "file", "folder"]
 
@@ -45,10 +45,11 @@ def atomic_file(path: StrPath, *, durable: Durability = "none", overwrite: bool 
     sweep_once(target.parent)
     scratch, fd = make_scratch(target, _make)
     try:
-        with open(fd, "wb", closefd=False) as file:
-            yield file
-        if durable != "none":
-            os.fsync(fd)
+        with disk_errors_named(target):
+            with open(fd, "wb", closefd=False) as file:
+                yield file
+            if durable != "none":
+                os.fsync(fd)
         move(scratch, target, overwrite=overwrite)
         with suppress(OSError):  # a file system without locks
             unlock(fd)  # for who opens the new file next, even if a forked process has a copy of the descriptor

@@ -9,13 +9,14 @@ another if not.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
 import shutil
 import stat
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from penstock.files.descriptors import StrPath, open_descriptor
@@ -25,6 +26,7 @@ from penstock.files.rename import move
 NEW, OLD = "new", "old"  # in a scratch folder: what will take the place of another, and what was replaced
 _PATTERN = re.compile(r"\..+\.[0-9a-f]{12}\.penstock", re.DOTALL)
 _NAME_BYTES = 200  # of the target's name that the scratch name repeats; file systems allow 255 in all
+_OF_DISKS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 _REMEMBERED = 4096
 _swept: dict[str, None] = {}  # folders that this process has swept
 
@@ -70,6 +72,17 @@ def make_scratch(target: Path, make: Callable[[str], int]) -> tuple[Path, int]:
         if _is_ours(fd, path):
             return path, fd
         os.close(fd)
+
+
+@contextmanager
+def disk_errors_named(path: StrPath) -> Generator[None]:
+    """Give an error of a full or failing disk that names no file the name of the file that is written."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno in _OF_DISKS:
+            error.filename = os.fspath(path)
+        raise
 
 
 def _is_ours(fd: int, path: Path) -> bool:

@@ -142,9 +142,11 @@ def run_work(
     """
     if max_failures < 0:
         raise PlanError(f"expected max_failures >= 0, got {max_failures}")
-    work.opened()  # before anything is written: the data may have changed
+    operation = work.opened()  # before anything is written: the data may have changed
     runner = runner or ThreadRunner(0)
     results = ResultFolder(folder, work)
+    if results.missing() and operation.finished() is not None:
+        return WorkReport(len(work), len(work))
     with closing(WorkJournal(folder / JOURNAL)) as journal:
         left = results.missing()
         report = WorkReport(len(work), len(work) - len(left))
@@ -206,10 +208,12 @@ def run_share(work: WorkPlan, folder: Path, index: int, count: int, *, threads: 
     """
     if not 0 <= index < count:
         raise PlanError(f"expected an index within 0:{count}, got {index}")
-    work.opened()
+    operation = work.opened()
     results = ResultFolder(folder, work)
     numbers = range(index, len(work), count)
     report = WorkReport(len(numbers))
+    if operation.finished() is not None:
+        return WorkReport(len(numbers), len(numbers))
     for number in numbers:
         if results.get(number) is not None:
             report.earlier += 1
@@ -263,12 +267,15 @@ def finish_work(work: WorkPlan, folder: Path) -> Any:
         4.0
     """
     results = ResultFolder(folder, work)
+    operation = work.opened()
     if missing := results.missing():
+        if (result := operation.finished()) is not None:
+            return result
         raise DataError(
             f"expected results of all {counted(len(work), 'job')}, got {len(work) - len(missing)}; missing are "
             f"{_listed(work, missing)}; run these again"
         )
-    return work.opened().finish(results.in_order())
+    return operation.finish(results.in_order())
 
 
 def failures_of(work: WorkPlan, failures: dict[int, str]) -> str:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.errors import StateError
+from penstock.errors import FormatError, StateError
 from penstock.jobs.operation import Operation
 from penstock.jobs.survey import open_with
 
@@ -20,20 +20,26 @@ class OpenedOperation:
         self._operation: Operation | None = None
 
     def get(
-        self, digest: str, name: str, arguments: Mapping[str, Any], fingerprint: str, survey: bytes = b""
+        self, digest: str, name: str, arguments: Mapping[str, Any], fingerprint: str, blocks: int, survey: bytes = b""
     ) -> Operation:
         """Return the operation of a work plan, opened at its first job.
 
         Raises:
             StateError: The data changed since the work plan was made.
+            FormatError: The work plan is for another number of blocks.
         """
         with self._lock:
             if self._operation is not None and self._digest == digest:
                 return self._operation
             opened = open_with(survey, name, arguments)
-            if opened.fingerprint != fingerprint:
+            try:
+                if opened.fingerprint != fingerprint:
+                    raise StateError("expected the data of the work plan, got data that changed since; make a new plan")
+                if (count := len(opened.weights())) != blocks:
+                    raise FormatError(f"expected ranges over {count} blocks, got {blocks}; make a new plan")
+            except BaseException:
                 opened.close()
-                raise StateError("expected the data of the work plan, got data that changed since; make a new plan")
+                raise
             if self._operation is not None:
                 self._operation.close()
             self._digest, self._operation = digest, opened

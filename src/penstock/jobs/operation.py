@@ -87,6 +87,16 @@ class Operation(ABC):
             results: Results of `run` of consecutive ranges, which cover all blocks, in order.
         """
 
+    def finished(self) -> Any:
+        """Return the result if `finish` completed the target before, perhaps in another process; otherwise None.
+
+        Only an operation with a target on disk can tell.
+
+        Raises:
+            FileExistsError: Something else is at the target.
+        """
+        return None
+
     @abstractmethod
     def describe(self, first: int, last: int) -> str:
         """Return the place of some blocks for people, such as `"episodes 0 to 99"`.

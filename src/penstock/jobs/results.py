@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.errors import DataError
-from penstock.files import read_checked, write_checked
+from penstock.files import read_checked, remove_folder, write_checked
 from penstock.jobs.work_plan import WorkPlan
 
 MAGIC = b"penstock result 1\n"
@@ -76,7 +75,7 @@ class ResultFolder:
 
     def remove(self) -> None:
         """Delete the folder."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_folder(self.folder)
 
     def _key(self, number: int) -> str:
         return f"{self._work.digest} {number}"

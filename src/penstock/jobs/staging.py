@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-from collections.abc import Mapping
-from contextlib import suppress
+import os
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import DataError
+from penstock.files import locked, remove_folder
 from penstock.locations.location import Url, output_place
 
 PARTS = ".parts"
@@ -33,19 +34,46 @@ class StagingFolder:
         self.out = local_target(out)
         self.path = self.out.with_name(self.out.name + PARTS) / hashlib.sha256(text.encode()).hexdigest()[:16]
 
+    @property
+    def has_target(self) -> bool:
+        """Whether something is at the target."""
+        return os.path.lexists(self.out)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the target is there and this folder is not: the work is finished, or another work made the target."""
+        return self.has_target and not self.path.exists()
+
     def refuse_other(self) -> None:
         """Raise `FileExistsError` if something is at the target that this operation did not begin."""
-        if (self.out.exists() or self.out.is_symlink()) and not self.path.exists():
+        if self.is_closed:
             raise FileExistsError(f"expected nothing at {self.out}; remove it, or choose another place")
 
     def make(self) -> Path:
-        """Make the folder if it does not exist, and return its path."""
+        """Make the folder if it does not exist, and return its path.
+
+        Raises:
+            FileExistsError: The work is finished, or something else is at the target.
+        """
+        self.refuse_other()
         self.path.mkdir(parents=True, exist_ok=True)
         return self.path
 
+    @contextmanager
+    def merging(self) -> Generator[None]:
+        """Lock the folder for the block, which moves its contents to the target; then delete it.
+
+        Raises:
+            LockedError: Another process merges the same parts.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with locked(self.path, holder="another process that merges the same parts"):
+            yield
+            self.remove()
+
     def remove(self) -> None:
-        """Delete the folder."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Delete the folder, and what a killed process left of it."""
+        remove_folder(self.path)
         with suppress(OSError):  # parts of another operation are left
             self.path.parent.rmdir()
 

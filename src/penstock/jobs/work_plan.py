@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,6 +106,7 @@ class WorkPlan:
         """Return the text of the file, the same for equal plans."""
         entries = {
             "penstock_work": VERSION,
+            "penstock": version("penstock"),
             "operation": self.operation,
             "arguments": dict(self.arguments),
             "fingerprint": self.fingerprint,
@@ -127,6 +129,12 @@ class WorkPlan:
             data: Any = json.loads(text)
             if not is_dict(data) or data.get("penstock_work") != VERSION:
                 raise FormatError(f"expected a work plan of version {VERSION}, got {text[:80]!r}", path=path)
+            if data["penstock"] != (installed := version("penstock")):
+                raise FormatError(
+                    f"expected a work plan of penstock {installed}, got one of {data['penstock']}, which "
+                    "may cut other parts; make a new plan, or install the same version everywhere",
+                    path=path,
+                )
             ranges = tuple(WorkRange(int(first), int(last)) for first, last in data["ranges"])
             work = cls(str(data["operation"]), dict(data["arguments"]), str(data["fingerprint"]), ranges)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -174,8 +182,10 @@ class WorkPlan:
 
         Raises:
             StateError: The data changed since the work plan was made.
+            FormatError: The ranges do not cover the blocks of the data.
         """
-        return OPENED.get(self.digest, self.operation, self.arguments, self.fingerprint, self.survey)
+        blocks = self.ranges[-1].last if self.ranges else 0
+        return OPENED.get(self.digest, self.operation, self.arguments, self.fingerprint, blocks, self.survey)
 
     def run(self, number: int, *, threads: int = 0) -> bytes:
         """Run one job; return its result.

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from penstock.conversion.certificate import Comparison
+from penstock.conversion.certificate import Certificate, Comparison
 from penstock.conversion.job import (
     ConversionJob,
     ConversionProgress,
     check_kept,
     check_lossless,
     check_options,
+    column_bytes,
     conversion_job,
     write_episodes,
 )
@@ -76,7 +77,8 @@ class ConvertOperation(Operation):
         if not len(data):
             raise DataError(f"expected episodes to convert in parts, got none: {data.episodes.reason}")
         check_apart(arguments["location"], data.source, self._out)
-        self._staging.refuse_other()
+        if self._staging.is_closed:
+            found_at(self._out, self._format)  # refuses what no conversion wrote, before the data are read
         target = target_of(self._format.name, self._options)
         check_options(target, self._options)
         rename, fill = dict(arguments.get("rename") or {}), bool(arguments.get("fill_missing"))
@@ -145,22 +147,47 @@ class ConvertOperation(Operation):
             total += summary["bytes"]
             notes.update(dict.fromkeys(Note(*note) for note in summary["notes"]))
             compared.append(summary["compared"])
-        self._join(parts)
+        with self._staging.merging():
+            self._join(parts)
+            return self._report(total, tuple(notes), compared)
+
+    def _report(self, total: int, notes: tuple[Note, ...], compared: list[dict[str, Any]]) -> ConversionReport:
+        """Look at the target, write its certificate, and return the report."""
         episodes, steps = len(self._data), self._data.steps
-        report = ConversionReport(self._out, self._format.name, "converted", episodes, steps, total, 0, tuple(notes))
+        report = ConversionReport(self._out, self._format.name, "converted", episodes, steps, total, 0, notes)
         with self._format.open(self._out) as target:
             if len(target) != episodes or target.steps != steps:
                 raise FormatError(f"expected {episodes} episodes of {steps} steps, got others", path=self._out)
             if self._certified:
-                comparison = Comparison(self._data, target, self._job.draft, tuple(notes))
+                comparison = Comparison(self._data, target, self._job.draft, notes)
                 for state in compared:
                     comparison.add(state)
-                proof = comparison.certificate(target, tuple(notes))
+                proof = comparison.certificate(target, notes)
                 check_kept(proof, self._out, lossless=self._lossless)
                 proof.write(self._out)
                 report = replace(report, certificate=proof)
-        self._staging.remove()
         return report
+
+    @override
+    def finished(self) -> ConversionReport | None:
+        if not self._staging.is_closed or (mark := found_at(self._out, self._format)) is None:
+            return None
+        with self._format.open(self._out) as target:
+            episodes, steps = len(target), target.steps
+        if mark != self._job.mark or episodes != len(self._data):
+            raise FileExistsError(
+                f"expected nothing at {self._out}, got the dataset of another conversion, or of one without jobs that "
+                "was interrupted; remove it, or choose another place"
+            )
+        proof = Certificate.read(self._out) if self._certified else None
+        if proof is not None:
+            check_kept(proof, self._out, lossless=self._lossless)
+        total = column_bytes(self._job.spec, episodes, steps)
+        notes = tuple(dict.fromkeys((*self._job.notes, *(() if proof is None else proof.notes))))
+        self._staging.remove()  # what a process left that was killed while it did so
+        return ConversionReport(
+            self._out, self._format.name, "complete", episodes, steps, total, episodes, notes, proof
+        )
 
     def _join(self, parts: list[Path]) -> None:
         """Move the parts together; nothing if an earlier call, which was killed, did so."""

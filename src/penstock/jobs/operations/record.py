@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.core.spec import Spec
-from penstock.errors import DataError, StateError
+from penstock.errors import DataError, PenstockError, StateError
 from penstock.files import atomic_path, move
 from penstock.formats.base.format import recognise
 from penstock.formats.columns.joining import join_stores, publish_segment, segments_of
@@ -64,7 +64,7 @@ class RecordOperation(Operation):
             env.close()
         self._idle: list[RolloutWorker] = []  # threads take and return them; a list does that atomically
         self._staging = StagingFolder(arguments["out"], arguments, self._fingerprint)
-        self._staging.refuse_other()
+        self.finished()  # refuses other episodes, before any work
 
     @property
     @override
@@ -115,6 +115,14 @@ class RecordOperation(Operation):
     @override
     def finish(self, results: Iterable[bytes]) -> Rollout:
         summaries: list[dict[str, Any]] = [summary for result in results for summary in unpack(result)]
+        with self._staging.merging():
+            self._publish(summaries)
+        lengths = [int(length) for summary in summaries for length in summary["lengths"]]
+        returns = [float(total) for summary in summaries for total in summary["returns"]]
+        return Rollout(returns, lengths, sum(lengths))
+
+    def _publish(self, summaries: list[dict[str, Any]]) -> None:
+        """Move the parts to the dataset, or compare that they are there."""
         if self.arguments["grow"]:
             if missing := set(range(len(self.weights()))) - segments_of(self._out):
                 raise StateError(
@@ -122,23 +130,38 @@ class RecordOperation(Operation):
                 )
         else:
             self._join([self._staging.path / summary["part"] / DATA for summary in summaries])
-        self._staging.remove()
-        lengths = [int(length) for summary in summaries for length in summary["lengths"]]
-        returns = [float(total) for summary in summaries for total in summary["returns"]]
-        return Rollout(returns, lengths, sum(lengths))
 
     def _join(self, parts: list[Path]) -> None:
         """Move the parts together; nothing if an earlier call, which was killed, did so."""
-        if self._out.exists() or self._out.is_symlink():
-            entry, _ = recognise(self._out)
-            with entry.open(self._out) as source:
-                done = len(source) == len(self._numbers) and source.metadata.get("rollout") == self._metadata["rollout"]
-            if not done:
-                raise FileExistsError(f"expected nothing at {self._out}, got another dataset")
+        if self._staging.has_target:
+            self._recorded()
             return
         staged = self._staging.path / "joined"
         join_stores(parts, staged)
         move(staged, self._out, overwrite=False)
+
+    @override
+    def finished(self) -> Rollout | None:
+        if not self._staging.is_closed:
+            return None
+        done = self._recorded()
+        self._staging.remove()  # what a process left that was killed while it did so
+        return done
+
+    def _recorded(self) -> Rollout:
+        """Read what was recorded. Raises `FileExistsError` if the target has other episodes."""
+        try:
+            entry, path = recognise(self._out)
+        except PenstockError as error:
+            raise FileExistsError(f"expected nothing at {self._out}, got something else: {error}") from error
+        with entry.open(path) as source:
+            numbers = [each.get("number") for each in source.episode_metadata(range(len(source)))]
+            same = source.metadata.get("rollout") == self._metadata["rollout"]
+            if not same or sorted(map(str, numbers)) != sorted(map(str, self._numbers)):
+                raise FileExistsError(f"expected nothing at {self._out}, got another dataset")
+            order = np.argsort(np.array(numbers, np.int64)).tolist()
+            rewards: list[Any] = [source.episode(e).columns["rewards"] for e in order]
+            return Rollout([float(each.sum()) for each in rewards], [len(each) for each in rewards], source.steps)
 
     @override
     def describe(self, first: int, last: int) -> str:

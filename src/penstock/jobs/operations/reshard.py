@@ -40,14 +40,13 @@ class ReshardOperation(Operation):
 
     Raises:
         FormatError: There are no tar shards at the location.
-        FileExistsError: Something is at the target.
     """
 
     def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
         super().__init__(arguments, survey)
         self._shards = archives_at(ChosenDataset.of(arguments).locate(), arguments["out"])
         self._staging = StagingFolder(arguments["out"], arguments, self.fingerprint)
-        self._staging.refuse_other()
+        self._archives = self._staging.path / "archives"
         limits = (int(arguments["shard_bytes"]), int(arguments["shard_episodes"]))
         limits, self._single, kind = archive_limits(self._staging.out, limits, arguments.get("compression"))
         self._kind: Compression = kind
@@ -77,6 +76,7 @@ class ReshardOperation(Operation):
     @override
     def run(self, first: int, last: int, *, threads: int) -> bytes:
         self._staging.make()
+        self._archives.mkdir(exist_ok=True)
         with OrderedMap(self._write, range(first, last), PrefetchLimits(threads)) as sizes:
             return pack(list(sizes))
 
@@ -85,29 +85,44 @@ class ReshardOperation(Operation):
         if self._buffers is None:
             self._buffers = mapped(self._shards)
         with suppress(FileExistsError):
-            write_archive(self._plan, number, self._buffers, self._staging.path, self._kind)
-        path = self._staging.path / self._plan.name(number, self._kind)
+            write_archive(self._plan, number, self._buffers, self._archives, self._kind)
+        path = self._archives / self._plan.name(number, self._kind)
         return path.name, path.stat().st_size
 
     @override
     def finish(self, results: Iterable[bytes]) -> dict[str, Any]:
         sizes: dict[str, int] = {name: size for result in results for name, size in unpack(result)}
-        out, staged = self._staging.out, self._staging.path
-        if not out.exists():
-            written = {path.name: path.stat().st_size for path in staged.iterdir() if path.name in sizes}
-            if written != sizes:
-                missing = [name for name, size in sizes.items() if written.get(name) != size]
-                raise FormatError(f"expected all archives of the jobs, got none or others: {missing[:5]}", path=staged)
-            sync(staged)
+        with self._staging.merging():
+            self._move(sizes)
+        summary = {"path": str(self._staging.out), **self._counts}
+        return {**summary, "shards": len(sizes), "bytes": sum(sizes.values())}
+
+    def _move(self, sizes: dict[str, int]) -> None:
+        """Move the archives to the target; nothing if an earlier call, which was killed, did so."""
+        out = self._staging.out
+        if not self._staging.has_target:
+            _compare_sizes(self._archives, sizes)
+            sync(self._archives)
             (name,) = sizes if self._single else [""]
-            move(staged / name, out)
+            move(self._archives / name, out)
             sync(out.parent)
-        self._staging.remove()
-        return {"path": str(out), **self._counts, "shards": len(sizes), "bytes": sum(sizes.values())}
+        elif out.is_dir():
+            _compare_sizes(out, sizes)
+
+    @override
+    def finished(self) -> None:
+        self._staging.refuse_other()  # nothing in the archives says which work made them
 
     @override
     def describe(self, first: int, last: int) -> str:
         return f"archives {first} to {last - 1} of {counted(len(self._plan), 'archive')}"
+
+
+def _compare_sizes(folder: Path, sizes: Mapping[str, int]) -> None:
+    """Raise `FormatError` if a folder has not the archives of the jobs."""
+    written = {path.name: path.stat().st_size for path in folder.iterdir()} if folder.is_dir() else {}
+    if missing := [name for name, size in sizes.items() if written.get(name) != size]:
+        raise FormatError(f"expected all archives of the jobs, got none or others: {missing[:5]}", path=folder)
 
 
 def archives_at(located: LocatedData, out: object) -> list[Path]:

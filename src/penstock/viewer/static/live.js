@@ -15,7 +15,8 @@ export async function livePage(page) {
     paused = !paused;
     pause.textContent = paused ? "Go on" : "Pause";
     pause.setAttribute("aria-pressed", String(paused));
-    if (!paused) refresh();
+    if (paused) clearTimeout(waiting);
+    else refresh();
   }
 
   async function refresh() {
