@@ -41,7 +41,7 @@ class StagingFolder:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the target is there and this folder is not: the work is finished, or another work made the target."""
+        """Whether the target exists without this folder: the work is finished, or another work made the target."""
         return self.has_target and not self.path.exists()
 
     def refuse_other(self) -> None:

@@ -184,7 +184,7 @@ class ConvertOperation(Operation):
             check_kept(proof, self._out, lossless=self._lossless)
         total = column_bytes(self._job.spec, episodes, steps)
         notes = tuple(dict.fromkeys((*self._job.notes, *(() if proof is None else proof.notes))))
-        self._staging.remove()  # what a process left that was killed while it did so
+        self._staging.remove()  # leftovers of a killed process
         return ConversionReport(
             self._out, self._format.name, "complete", episodes, steps, total, episodes, notes, proof
         )

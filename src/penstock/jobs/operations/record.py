@@ -122,7 +122,7 @@ class RecordOperation(Operation):
         return Rollout(returns, lengths, sum(lengths))
 
     def _publish(self, summaries: list[dict[str, Any]]) -> None:
-        """Move the parts to the dataset, or compare that they are there."""
+        """Move the parts to the dataset. With `grow`, jobs have moved them, and their numbers are compared."""
         if self.arguments["grow"]:
             if missing := set(range(len(self.weights()))) - segments_of(self._out):
                 raise StateError(
@@ -145,7 +145,7 @@ class RecordOperation(Operation):
         if not self._staging.is_closed:
             return None
         done = self._recorded()
-        self._staging.remove()  # what a process left that was killed while it did so
+        self._staging.remove()  # leftovers of a killed process
         return done
 
     def _recorded(self) -> Rollout:
