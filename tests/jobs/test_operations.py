@@ -8,6 +8,7 @@ import importlib
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -155,40 +156,47 @@ def test_shards_of_parts_are_equal_byte_for_byte_where_they_are_cut_alike(
     assert len(shards[0]) == 8
 
 
-@pytest.mark.parametrize("to", ["columns", "webdataset"])
+JOINING = {
+    "columns": ("penstock.formats.columns.joining", "move"),
+    "webdataset": ("penstock.formats.webdataset.joining", "move"),
+    "zarr": ("penstock.containers.zarr.joining", "move"),
+    "minari": ("penstock.formats.minari.hdf5_joining", "_copy_group"),
+}
+
+
+@pytest.mark.parametrize("to", JOINING)
 def test_a_merge_of_parts_that_is_interrupted_goes_on(
     demos: Path, tmp_path: Path, to: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = importlib.import_module(f"penstock.formats.{to}.joining")
-    real = module.move
-    work = WorkPlan.make("convert", convert_arguments(demos, tmp_path / "out", to=to), range_bytes=1000)
+    module, name = importlib.import_module(JOINING[to][0]), JOINING[to][1]
+    real = getattr(module, name)
+    options = {"chunk_rows": 2} if to == "zarr" else {}
+    arguments = convert_arguments(demos, tmp_path / "out", to=to, writer=options, fill_missing=True)
+    work = WorkPlan.make("convert", arguments, range_bytes=1000)
     run_work(work, tmp_path / "results")
-    for moves in range(20):
-        left = [moves]
+    for calls in (0, 1, 3, 1000):
+        left = [calls]
 
-        def move(*given: Path, left: list[int] = left) -> None:
+        def step(*given: Any, left: list[int] = left, **named: Any) -> Any:
             if not left[0]:
                 raise KeyboardInterrupt
             left[0] -= 1
-            real(*given)
+            return real(*given, **named)
 
-        monkeypatch.setattr(module, "move", move)
+        monkeypatch.setattr(module, name, step)
         try:
             finish_work(work, tmp_path / "results")
-            break
         except KeyboardInterrupt:
             assert not (tmp_path / "out").exists()
-    assert moves > 1
-    penstock.convert(demos, tmp_path / "alone", format=to)
-    assert_equal_datasets(tmp_path / "out", tmp_path / "alone")
+        assert (tmp_path / "out").exists() == (calls == 1000)
+    penstock.convert(demos, tmp_path / "alone" / "out", format=to, options=options, fill_missing=True)
+    assert_equal_datasets(tmp_path / "out", tmp_path / "alone" / "out")
 
 
 def test_targets_that_have_no_parts(demos: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="expected a target that can be written in parts, got 'zarr'"):
-        WorkPlan.make("convert", convert_arguments(demos, tmp_path / "out", to="zarr"))
-    with pytest.raises(DataError, match=r"got 'minari': its HDF5 file .* add --option data_format=parquet"):
-        WorkPlan.make("convert", convert_arguments(demos, tmp_path / "out", to="minari"))
-    with pytest.raises(DataError, match=r"expected a folder as a target.* got the file out.tar"):
+    with pytest.raises(DataError, match="expected a target that can be written in parts, got 'lc0'"):
+        WorkPlan.make("convert", convert_arguments(demos, tmp_path / "out", to="lc0"))
+    with pytest.raises(DataError, match=r"'webdataset': expected a folder, got one archive, out.tar"):
         WorkPlan.make("convert", convert_arguments(demos, tmp_path / "out.tar"))
     with pytest.raises(DataError, match="expected a path for a target"):
         WorkPlan.make("convert", convert_arguments(demos, Path()) | {"out": "memory://out"})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +23,7 @@ from penstock.conversion.report import Note
 from penstock.conversion.similarity import psnr, ssim
 from penstock.core.arrays import AnyArray, ByteArray
 from penstock.core.columns import under
+from penstock.core.episode import Episode
 from penstock.core.frames import is_picture
 from penstock.core.narrowing import is_dict
 from penstock.core.ragged import Array, Ragged
@@ -296,7 +297,7 @@ def certify(
             path=target.location,
         )
     comparison = Comparison(data, target, draft, notes)
-    comparison.compare(target, 0, len(data), on_episode)
+    comparison.compare(target.episodes(), 0, len(data), on_episode)
     return comparison.certificate(target, notes)
 
 
@@ -316,17 +317,19 @@ class Comparison:
         self._missing = [path for path in draft.fields if path not in target.spec]
         self._columns = {path: _column(path, draft, notes) for path in draft.fields if path not in self._missing}
 
-    def compare(self, target: Source, first: int, last: int, on_episode: Callable[[int], object] | None = None) -> None:
-        """Compare chosen episodes with all episodes of `target`.
+    def compare(
+        self, written: Iterable[Episode], first: int, last: int, on_episode: Callable[[int], object] | None = None
+    ) -> None:
+        """Compare chosen episodes with what was written of them.
 
         Args:
-            target: The target, or its part with these episodes.
+            written: The episodes of the target.
             first: Number of the first chosen episode.
             last: The number after the last one.
             on_episode: Called with the number of compared episodes after each. The default is None.
         """
         data, draft = self._data, self._draft
-        pairs = zip(data.episodes_at(range(first, last)), target.episodes(), strict=True)
+        pairs = zip(data.episodes_at(range(first, last)), written, strict=True)
         for number, (before, after) in enumerate(pairs, first):
             expected = draft.of(before.columns, len(before))
             for path, column in self._columns.items():

@@ -3,6 +3,7 @@
 from penstock.containers.zarr.array import Missing, ZarrArray
 from penstock.containers.zarr.dtypes import described, dtype_of
 from penstock.containers.zarr.group import CACHE_BYTES, ZarrGroup
+from penstock.containers.zarr.joining import ArrayPart, join_arrays
 from penstock.containers.zarr.metadata import ArrayMetadata
 from penstock.containers.zarr.rows import MemoryRows, ZarrRows
 from penstock.containers.zarr.stores import DirectoryStore, ZarrStore, ZipStore, open_store
@@ -20,6 +21,7 @@ from penstock.containers.zarr.writing import (
 __all__ = [
     "CACHE_BYTES",
     "ArrayMetadata",
+    "ArrayPart",
     "ArrayWriter",
     "DirectoryStore",
     "GrowingArray",
@@ -36,6 +38,7 @@ __all__ = [
     "create_group",
     "described",
     "dtype_of",
+    "join_arrays",
     "new_array",
     "open_store",
     "write_attributes",

@@ -93,6 +93,13 @@ class ArrayWriter:
         write_atomic(folder / metadata.file, empty.to_json())
         return cls(folder, empty)
 
+    @classmethod
+    def begin_at(cls, folder: Path, metadata: ArrayMetadata, row: int) -> ArrayWriter:
+        """An empty array whose rows before `row` are missing: a part of an array, see `joining`."""
+        placed = metadata.resized(row)
+        write_atomic(folder / placed.file, placed.to_json())
+        return cls(folder, placed, row, "fill")
+
     def __len__(self) -> int:
         return self._length
 
@@ -125,6 +132,13 @@ class ArrayWriter:
     def rollback(self, length: int) -> None:
         """Go on behind row `length`; rows behind it are overwritten."""
         self._begin(length)
+
+    def go_to(self, length: int) -> None:
+        """Go on at row `length`, the first of a chunk; the chunks before it are stored, by whomever. Everything that
+        was appended is in whole chunks."""
+        if self._dirty or length % self.metadata.chunk_rows:
+            raise DataError(f"expected rows of whole chunks, got {self._length} and {length}")
+        self._length = length
 
     def sync(self) -> None:
         """Flush what was written to the disk itself."""

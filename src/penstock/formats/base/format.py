@@ -199,10 +199,11 @@ class Format(ABC):
         """
         yield from ()
 
-    def parts_refusal(self, **options: Any) -> str | None:
+    def parts_refusal(self, path: Path, **options: Any) -> str | None:
         """Return why several processes cannot write parts of a new dataset, and what to do; None if they can.
 
         Args:
+            path: Where the dataset will be.
             options: Options of `create`.
         """
         if type(self).begin_part is not Format.begin_part:
@@ -217,6 +218,9 @@ class Format(ABC):
     ) -> Writer:
         """Create a part of a new dataset, for `join_parts`. Several processes write parts at the same time.
 
+        A format whose rows have places in the whole dataset may put them there. Then `open` shows other episodes before
+        those of the part, as many as there are in the dataset.
+
         Args:
             path: Folder of the part, which must not exist. Its last name is the one of the dataset.
             spec: Columns and spaces of the dataset.
@@ -230,7 +234,9 @@ class Format(ABC):
         raise DataError(f"expected a format with parts, got {self.name!r}")
 
     def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:
-        """Move parts together to a dataset, in their order, without copying or decoding their values.
+        """Put parts together to a dataset, in their order. Files are moved where they can be files of the dataset.
+
+        Memory: some megabytes, however large the parts are.
 
         After a kill, a second call with the same arguments continues.
 

@@ -38,6 +38,7 @@ from penstock.formats.minari import (
 from penstock.formats.minari.arrow_source import ArrowSource
 from penstock.formats.minari.columns import MODES, Infos
 from penstock.formats.minari.hdf5_index import MAIN
+from penstock.formats.minari.hdf5_joining import join_files
 from penstock.formats.minari.hdf5_source import Hdf5Source, Layout
 from penstock.formats.minari.index_cache import WHERE, Where
 from penstock.formats.minari.place import place
@@ -133,29 +134,20 @@ class MinariFormat(Format):
         return arrow_writer.create(Path(path), plan, entries, sync)
 
     @override
-    def parts_refusal(self, **options: Any) -> str | None:
-        if options.get("data_format", "hdf5") != "hdf5":
-            return None
-        return (
-            "its HDF5 file has the episodes of all parts; add --option data_format=parquet or data_format=arrow, "
-            "or convert in one run, or in parts to columns"
-        )
-
-    @override
     def begin_part(
         self, path: Path, spec: Spec, metadata: Mapping[str, Any], first: tuple[int, int], **options: Any
-    ) -> arrow_writer.ArrowWriter:
+    ) -> hdf5_writer.Hdf5Writer | arrow_writer.ArrowWriter:
         writer = self.create(path, spec, metadata, **options)
-        if not isinstance(writer, arrow_writer.ArrowWriter):
-            writer.close()
-            raise DataError(f"expected another data_format than 'hdf5' for parts, got {options}")
         writer.begin_at(first[0])
         return writer
 
     @override
     def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:
-        """Episodes are folders, which have the same bytes as in one run."""
-        arrow_writer.join_datasets(parts, out, place)
+        """Episodes are folders, which are moved; of HDF5, they are groups, which are copied to one file."""
+        if (parts[0] / root.DATA / MAIN).exists():
+            join_files(parts, out, place)
+        else:
+            arrow_writer.join_datasets(parts, out, place)
 
     def append(
         self, path: Path, *, sync: writing.Sync = "close", **unknown: Any

@@ -82,7 +82,16 @@ class Hdf5Writer(writing.DatasetWriter):
         super().__init__(folder, plan, sync)
         self._storage = Storage(checksum=checksums)
         self._path, self._layout = folder / main, layout
+        self._begin = 0
         self._stored = {path: stored_path(path, plan.spec) for path in plan.spec}
+
+    def begin_at(self, episode: int) -> None:
+        """Number the first episode, in a new dataset that is a part of another one.
+
+        Args:
+            episode: Its number in the whole dataset.
+        """
+        self._begin = episode
 
     def _commit(self, episodes: Sequence[Episode]) -> list[int]:
         self._check_open()
@@ -115,14 +124,15 @@ class Hdf5Writer(writing.DatasetWriter):
         """The number of the next episode and the steps so far, counted again where the stored totals are stale."""
         number, steps = entries.get("total_episodes"), entries.get("total_steps")
         if isinstance(number, int) and isinstance(steps, int) and number >= 0:
-            before = number == 0 or f"episode_{number - 1}" in file
+            number = max(number, self._begin)
+            before = number == self._begin or f"episode_{number - 1}" in file
             if before and f"episode_{number}" not in file:
                 return number, steps
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DamageWarning)  # opening the dataset has warned already
             source = Hdf5Source(self._folder, self._path.name, infos="skip", cache="off")
         with source:
-            return int(source.numbers.max(initial=-1)) + 1, source.steps
+            return int(source.numbers.max(initial=self._begin - 1)) + 1, source.steps
 
     def _write_entries(self, entries: Mapping[str, Any]) -> None:
         size = metadata.size_of(self._folder)

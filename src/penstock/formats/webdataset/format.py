@@ -71,6 +71,10 @@ class WebDatasetFormat(Format):
         return LAYOUTS[layout].create(path, spec, metadata, **options)
 
     @override
+    def parts_refusal(self, path: Path, **options: Any) -> str | None:
+        return f"expected a folder, got one archive, {path.name}" if path.name.endswith(SUFFIXES) else None
+
+    @override
     def begin_part(
         self, path: Path, spec: Spec, metadata: Mapping[str, Any], first: tuple[int, int], **options: Any
     ) -> ShardWriter:

@@ -18,6 +18,7 @@ from penstock.files.remote import open_file
 from penstock.formats.base.format import Finding, Format
 from penstock.formats.base.repairs import Repair
 from penstock.formats.zarr.check import findings
+from penstock.formats.zarr.joining import join_buffers
 from penstock.formats.zarr.layout import ENDS, META
 from penstock.formats.zarr.repair import unused_rows
 from penstock.formats.zarr.source import ZarrSource
@@ -59,6 +60,19 @@ class ZarrFormat(Format):
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> ZarrWriter:
         """Create an empty buffer. Raises `FileExistsError`, `SpecError`, `DataError`, `ArgumentError`."""
         return ZarrWriter.create(path, spec, metadata, **options)
+
+    @override
+    def begin_part(
+        self, path: Path, spec: Spec, metadata: Mapping[str, Any], first: tuple[int, int], **options: Any
+    ) -> ZarrWriter:
+        writer = self.create(path, spec, metadata, **options)
+        writer.begin_at(*first)
+        return writer
+
+    @override
+    def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:
+        """Chunks are moved. Those with rows of two parts, and metadata of episodes, are encoded again."""
+        join_buffers(parts, out)
 
     def append(self, path: Path, **options: Any) -> ZarrWriter:
         """Open an existing folder for more episodes. Raises `FormatError`, `DataError`, `LockedError`."""

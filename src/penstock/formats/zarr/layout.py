@@ -34,6 +34,7 @@ DATA, META = "data", "meta"
 ENDS = f"{META}/episode_ends"
 EPISODES = f"{META}/episode_metadata"
 MARK, VERSION = "penstock", 1
+PART = "part.json"  # of a part of a buffer: the first row of the part in each array
 KEYS = "zarr_keys"  # metadata: the array of each column, where no attribute names the columns
 NAMES: Mapping[str, str] = {
     **dict.fromkeys(("action", "actions"), "actions"),
@@ -119,6 +120,19 @@ class BufferLayout:
                 raise SpecError(f"expected ragged rows of one dimension, got {given.shape} - at {path}")
         keys = keys_of(spec)
         return cls(spec, {path: stored_column(given, keys[path]) for path, given in spec.fields.items()})
+
+    def rows_of(self, steps: int, episodes: int) -> dict[str, int]:
+        """How many rows each array has for so many steps and episodes, but for values of ragged columns."""
+        rows = {ENDS: episodes}
+        for stored in self.columns.values():
+            count = {"step": steps, "boundary": steps + episodes, "episode": episodes}[stored.field.align]
+            if stored.ends is not None:
+                rows[stored.ends] = count
+            elif stored.rows:
+                rows[stored.rows] = episodes if stored.field.align == "episode" else steps
+            if stored.final is not None:
+                rows[stored.final] = episodes
+        return rows
 
     def mark(self) -> dict[str, Any]:
         """The attribute that names the columns. The spec is text, because Zarr sorts the keys of attributes."""

@@ -6,6 +6,7 @@ the last complete state, and rows behind it that the next writer overwrites.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -29,10 +30,10 @@ from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, DataError, FormatError, SpecError
-from penstock.files import atomic_path, open_locked
+from penstock.files import atomic_path, open_locked, write_atomic
 from penstock.formats.base import jsonlines
 from penstock.formats.base.writer import Writer
-from penstock.formats.zarr.layout import DATA, ENDS, EPISODES, KEYS, MARK, META, BufferLayout
+from penstock.formats.zarr.layout import DATA, ENDS, EPISODES, KEYS, MARK, META, PART, BufferLayout
 from penstock.formats.zarr.source import ZarrSource
 
 _CHUNK_BYTES = 256 << 10  # of a new array, unless `chunk_rows` says otherwise
@@ -86,16 +87,10 @@ class ZarrWriter(Writer):
             self._steps = steps = source.steps
             episodes = len(source)
             self._attributes = dict(source.group.attributes)
-            lengths = {ENDS: episodes}
+            lengths = source.layout.rows_of(steps, episodes)
             for path, stored in source.layout.columns.items():
-                align = stored.field.align
-                rows = {"step": steps, "boundary": steps + episodes, "episode": episodes}[align]
                 if stored.ends is not None:
-                    lengths |= {stored.rows: int(source.value_offsets(path)[-1]), stored.ends: rows}
-                elif stored.rows:
-                    lengths[stored.rows] = episodes if align == "episode" else steps
-                if stored.final is not None:
-                    lengths[stored.final] = episodes
+                    lengths[stored.rows] = int(source.value_offsets(path)[-1])
             entries = source.entry_bytes
             if entries is None:  # of another library: its episodes have none
                 _create(self.path, f"{EPISODES}.values", np.dtype(np.uint8), (), source.group.zarr_format)
@@ -168,6 +163,31 @@ class ZarrWriter(Writer):
             make(f"{EPISODES}.ends", np.dtype(np.int64), ())
             make(ENDS, np.dtype(np.int64), ())
         return cls(path)
+
+    def begin_at(self, episode: int, step: int, values: Mapping[str, int] | None = None) -> None:
+        """Write the rows of the next episodes where they are in the whole buffer, of which a new one is a part.
+
+        Rows before them are missing. The ends before the first row say that earlier episodes have no rows, and the
+        last of these episodes all.
+
+        Args:
+            episode: Number of the next episode in the whole buffer.
+            step: Number of its first step.
+            values: Number of the first value of ragged columns, where it is known. The default is none: 0.
+        """
+        ragged = {str(stored.ends): (path, stored.rows) for path, stored in self._layout.columns.items() if stored.ends}
+        lengths = self._layout.rows_of(step, episode) | {f"{EPISODES}.ends": episode}
+        lasts = {ENDS: step, f"{EPISODES}.ends": 0}
+        for ends, (path, rows) in ragged.items():
+            lengths[rows] = lasts[ends] = (values or {}).get(path, 0)
+        for name, length in lengths.items():
+            array = self._arrays[name]
+            ending = name in lasts and length > 0
+            self._arrays[name] = array = ArrayWriter.begin_at(array.folder, array.metadata, length - ending)
+            if ending:
+                array.append(np.array([lasts[name]]))
+        self._steps = step
+        write_atomic(self.path / PART, json.dumps({"first_rows": lengths}).encode())
 
     @property
     def spec(self) -> Spec:

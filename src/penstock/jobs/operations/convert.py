@@ -57,10 +57,8 @@ class ConvertOperation(Operation):
         self._out = place = local_target(arguments["out"])
         self._format = format_to_write(place, arguments.get("to"))
         self._options = dict(arguments.get("writer") or {})
-        if (refusal := self._format.parts_refusal(**self._options)) is not None:
+        if (refusal := self._format.parts_refusal(place, **self._options)) is not None:
             raise DataError(f"expected a target that can be written in parts, got {self._format.name!r}: {refusal}")
-        if place.name.endswith(self._format.suffixes):
-            raise DataError(f"expected a folder as a target that is written in parts, got the file {place.name}")
         self._certified = bool(arguments.get("certificate", True))
         self._lossless = arguments.get("require") is not None
         self._data = ChosenDataset.of(arguments).open()
@@ -121,16 +119,17 @@ class ConvertOperation(Operation):
         """Write a part, read it again, and return its summary."""
         job = replace(self._job, notes=dict(self._job.notes))  # notes of this range alone
         tally = ConversionProgress(first, 0, 0)
-        begin = (first, int(self._steps[first]))
-        with self._format.begin_part(path, job.spec, job.metadata, begin, **self._options) as writer:
+        place = (first, int(self._steps[first]))
+        with self._format.begin_part(path, job.spec, job.metadata, place, **self._options) as writer:
             write_episodes(job, writer, tally, last)
         compared: dict[str, Any] = {}
         if self._certified:
             with self._format.open(path) as written:
-                if len(written) != last - first or written.steps != tally.steps:
+                begin = len(written) - (last - first)  # other episodes may be before them, with their places
+                if begin not in (0, first) or written.steps - written.offsets[begin] != tally.steps:
                     raise FormatError(f"expected {last - first} episodes of {tally.steps} steps, got others", path=path)
                 comparison = Comparison(self._data, written, job.draft, job.draft.notes)
-                comparison.compare(written, first, last)
+                comparison.compare(written.episodes(range(begin, len(written))), first, last)
                 compared = comparison.state()
         notes = [astuple(note) for note in job.notes]
         return pack({"part": path.parent.name, "bytes": tally.bytes, "notes": notes, "compared": compared})
