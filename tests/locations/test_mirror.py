@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import functools
 import gc
+import gzip
 import io
 import os
 import random
@@ -16,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock
+from penstock.containers.tar.compress import unpack
 from penstock.errors import ChangedObjectError, FormatError, RemoteError, UnsafeDataError
 from penstock.files.mapping import map_file, read_mapped
 from penstock.files.remote import file_state, filled, open_file, range_of, read_bytes, remote_file, whole_file
@@ -99,6 +102,29 @@ def test_a_large_fetch_shows_its_progress_on_a_terminal(site: Site, monkeypatch:
         assert shown.getvalue() == ""
     whole_file(path)
     assert f"fetching {site.url}/set/a.bin" in shown.getvalue()
+
+
+def test_a_file_that_is_unpacked_in_order_shows_one_bar(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its requests are small at first, and grow; the bar is that of the file, and ends with it."""
+    advanced: list[int] = []
+
+    @contextmanager
+    def noted(names: set[str], nbytes: int) -> Iterator[Callable[[int], None]]:
+        if nbytes == 0 or names != {f"{site.url}/set/big.tar.gz"} or nbytes < len(packed):
+            yield lambda _: None
+        else:
+            yield advanced.append
+
+    packed = gzip.compress(DATA.tobytes(), 0)
+    site.objects["set/big.tar.gz"] = packed
+    monkeypatch.setattr("penstock.locations.fetching.fetch_progress", noted)
+    with (tmp_path / "out").open("wb") as out:
+        unpack(mirror(f"{site.url}/set/big.tar.gz"), out, 1 << 30)
+    assert (tmp_path / "out").read_bytes() == DATA.tobytes()
+    assert sum(advanced) == len(packed)
+    assert len(advanced) > 1
 
 
 def test_failing_requests_are_repeated(site: Site) -> None:

@@ -5,6 +5,7 @@ path goes through this module, or through `penstock.files.mapping`, so that byte
 
 * `open_file`, `read_bytes`, `read_text` and `file_state` take the place of `open` and its like. The file that
   `open_file` gives fetches what is read.
+* `read_in_order` is for reading all of a file, and shows a bar on a terminal.
 * `whole_file` fetches a file before a library reads it by its path or descriptor.
 * `filled` fetches ranges and keeps them for a block.
 * `begin_fetch` asks for ranges that are read later.
@@ -18,7 +19,7 @@ import io
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -58,6 +59,10 @@ class RemoteFile(ABC):
     @abstractmethod
     def identity(self) -> tuple[int, int]:
         """Device and inode of the local file, into which bytes are fetched."""
+
+    @abstractmethod
+    def progress(self) -> AbstractContextManager[Callable[[int], None]]:
+        """Show a bar for the block, where that helps. The function takes the number of bytes that came."""
 
     def check_opened(self, fd: int) -> None:
         """Raise `RemoteError` if an open file is not the one that bytes are fetched into: it would have zeros."""
@@ -206,6 +211,25 @@ def open_file(path: StrPath, *, buffer: int = _BUFFER) -> IO[bytes]:
     return open(path, "rb") if file is None else _FillingReader(_FillingFile(path, file, buffer), buffer)
 
 
+@contextmanager
+def read_in_order(path: StrPath) -> Generator[IO[bytes]]:
+    """Open a file, all of which the block reads in order. A terminal shows a bar while a large file is fetched.
+
+    Args:
+        path: The file.
+
+    Raises:
+        OSError: It cannot be opened.
+    """
+    file = remote_file(path)
+    if file is None:
+        with open(path, "rb") as local:
+            yield local
+        return
+    with file.progress() as advance, _FillingReader(_FillingFile(path, file, _BUFFER, advance), _BUFFER) as reader:
+        yield reader
+
+
 def read_bytes(path: StrPath) -> bytes:
     """Return the bytes of a file."""
     with open_file(path) as file:
@@ -232,8 +256,11 @@ def file_state(path: StrPath) -> FileState:
 class _FillingFile(io.FileIO):
     """A file object that fetches ranges before it reads them, and further ahead the longer it is read in order."""
 
-    def __init__(self, path: StrPath, file: RemoteFile, buffer: int) -> None:
+    def __init__(
+        self, path: StrPath, file: RemoteFile, buffer: int, advance: Callable[[int], None] | None = None
+    ) -> None:
         super().__init__(os.fspath(path), "rb")
+        self._advance = advance
         file.check_opened(self.fileno())
         self._file = file
         self._least = buffer
@@ -271,6 +298,8 @@ class _FillingFile(io.FileIO):
         elif end > self._fetched:
             until = min(max(end, begin + self._ahead), self._file.state.size)
             self._ahead = min(2 * self._ahead, _LONGEST)
+        if self._advance is not None and until > self._fetched:
+            self._advance(until - self._fetched)
         self._fetched = until if begin != self._next else max(until, self._fetched)
         self._next = end
         with filled([range_of(self._file, begin, until)]):

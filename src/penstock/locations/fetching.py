@@ -18,6 +18,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,6 +75,10 @@ class MirroredFile(RemoteFile):
     @override
     def identity(self) -> tuple[int, int]:
         return self.cached.identity
+
+    @override
+    def progress(self) -> AbstractContextManager[Callable[[int], None]]:
+        return fetch_progress({joined(self.store.url, self.info.name)}, self.info.size)
 
 
 def pool(*, ahead: bool = False) -> ThreadPoolExecutor:

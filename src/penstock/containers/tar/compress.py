@@ -16,7 +16,7 @@ from typing import IO, Any, Literal
 from penstock.containers.tar.walk import TornError
 from penstock.errors import FormatError, UnsafeDataError, require
 from penstock.files import atomic_file
-from penstock.files.remote import open_file
+from penstock.files.remote import open_file, read_in_order
 
 Compression = Literal["gzip", "zstd"] | None
 
@@ -148,7 +148,7 @@ def unpack(source: Path, target: IO[bytes], limit: int, *, torn: Literal["refuse
 
     Raises `FormatError` for damaged data, `UnsafeDataError` for more than `limit` bytes. Memory: 1 MiB and the window.
     """
-    with open_file(source) as file:
+    with read_in_order(source) as file:
         reader = opened(file, source, limit)
         with suppress(TornError) if torn == "drop" else nullcontext():
             while part := reader.read(PIECE):

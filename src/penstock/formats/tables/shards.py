@@ -22,7 +22,7 @@ from penstock.core.arrays import ByteArray
 from penstock.core.boundary import json_object, parsing
 from penstock.errors import FormatError
 from penstock.files.mapping import check_mapped, map_file
-from penstock.files.remote import Wanted, open_file, remote_file
+from penstock.files.remote import Wanted, read_in_order, remote_file
 from penstock.formats.tables.files import Kind, kind_of
 
 LINES = 4096  # lines of JSON that become Arrow arrays at a time
@@ -147,7 +147,7 @@ def _json_tables(path: Path) -> list[Any]:
     """
     pa = arrow()
     tables: list[Any] = []
-    with open_file(path) as file:
+    with read_in_order(path) as file:
         lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
         while block := list(islice(lines, LINES)):
             rows = [json_object(line, f"{path}:{number}") for number, line in block]
