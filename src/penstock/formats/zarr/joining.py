@@ -19,6 +19,7 @@ from penstock.containers.zarr import ArrayPart, ZarrGroup, join_arrays
 from penstock.containers.zarr.metadata import ATTRIBUTES, GROUP, NODE
 from penstock.core.arrays import AnyArray
 from penstock.files import sync
+from penstock.files.remote import read_text
 from penstock.formats.zarr.layout import DATA, ENDS, EPISODES, META, PART, BufferLayout
 
 
@@ -29,7 +30,7 @@ def join_buffers(parts: Sequence[Path], out: Path) -> None:
         parts: Folders of buffers that were begun with `ZarrWriter.begin_at`, in the order of their episodes.
         out: The new folder. It may exist from an earlier call.
     """
-    firsts: list[Mapping[str, int]] = [json.loads((part / PART).read_text())["first_rows"] for part in parts]
+    firsts: list[Mapping[str, int]] = [json.loads(read_text(part / PART))["first_rows"] for part in parts]
     for folder in ("", DATA, META):
         (out / folder).mkdir(parents=True, exist_ok=True)
         for name in (GROUP, NODE, ATTRIBUTES):
