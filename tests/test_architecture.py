@@ -36,7 +36,7 @@ SEES: dict[str, tuple[str, ...]] = {
     "locations": (*GROUND, "flow"),
     "containers": (*GROUND, "kernels", "flow", "locations"),
     "formats": (),
-    "formats.base": (*GROUND, "kernels", "formats", "locations"),
+    "formats.base": (*GROUND, "flow", "kernels", "formats", "locations"),
     "formats.memory": (*GROUND, "kernels", "formats.base"),
     "formats.records": (*GROUND, "kernels", "containers", "formats.base"),
     "formats.joined": (*GROUND, "formats.base"),

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from penstock.files.descriptors import StrPath, open_descriptor
+from penstock.files.mapping import map_descriptor
 from penstock.files.replace import write_atomic
 
+MAPPED = 1 << 20
+"""Bytes from which on `read_checked` maps a file: smaller ones cost less to read than to map."""
 _DIGEST = 32
 _noted: list[set[str]] = []  # of the blocks of `noted_files` that this process is in
 
@@ -36,11 +41,16 @@ def write_checked(path: StrPath, magic: bytes, key: str, *parts: Any) -> None:
     _note(path)
 
 
-def read_checked(path: StrPath, magic: bytes, key: str, *, limit: int = 1 << 32) -> memoryview | None:
+def read_checked(
+    path: StrPath, magic: bytes, key: str, *, limit: int = 1 << 32, mapped: bool = False
+) -> memoryview | None:
     """Read the content of a cache file; None if there is none under this key that is as it was written.
 
     A missing, empty, cut, damaged or foreign file counts as none, and so does one that cannot be read, one of more than
     `limit` bytes, a link or a pipe: make the content again.
+
+    With `mapped`, a large file is mapped, so that all processes of a machine share its memory, and `limit` does not
+    count. Files are replaced and never changed, so what is mapped stays as it is.
 
     Example:
         >>> import tempfile
@@ -52,9 +62,13 @@ def read_checked(path: StrPath, magic: bytes, key: str, *, limit: int = 1 << 32)
     try:
         fd = open_descriptor(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(fd, "rb") as file:
-            if os.fstat(fd).st_size > limit:
+            status = os.fstat(fd)
+            if mapped and status.st_size >= MAPPED and stat.S_ISREG(status.st_mode):
+                raw = map_descriptor(fd, Path(path)).data
+            elif status.st_size > limit:
                 return None
-            raw = memoryview(file.read(os.fstat(fd).st_size))
+            else:
+                raw = memoryview(file.read(status.st_size))
     except OSError:
         return None
     begin, head = len(magic) + _DIGEST, _head(key)
@@ -92,6 +106,11 @@ def noted_files() -> Generator[set[str]]:
 def _note(path: StrPath) -> None:
     for paths in list(_noted):
         paths.add(os.path.abspath(path))
+
+
+def head_bytes(magic: bytes, key: str) -> int:
+    """Return the bytes of a cache file before its content."""
+    return len(magic) + _DIGEST + len(_head(key))
 
 
 def _head(key: str) -> bytes:

@@ -21,6 +21,7 @@ from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, DataError, FormatError, UnknownFormatError, suggestion
 from penstock.files import locked
 from penstock.files.remote import set_remote_files
+from penstock.formats.base.file_facts import FileSurvey, ReadFacts
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.repairs import Repair
 from penstock.formats.base.source import Source
@@ -168,18 +169,39 @@ class Format(ABC):
         """
         raise FormatError(f"the format {self.name!r} has no detailed check", path=path)
 
-    def build_index(self, paths: Sequence[Path], *, force: bool = False) -> dict[str, Any]:
-        """Build the index in the user's cache that makes opening quick. The default opens the dataset, and has none.
+    def survey(self, paths: Sequence[Path]) -> FileSurvey | None:
+        """Return the survey of the files of a dataset, if what opening learns of each is kept. The default is None.
+
+        Args:
+            paths: The file or folder, or several files.
+        """
+        return None
+
+    def build_index(
+        self, paths: Sequence[Path], *, force: bool = False, facts: ReadFacts | None = None
+    ) -> dict[str, Any]:
+        """Build the index in the user's cache that makes opening quick. The default keeps the survey, if there is one.
 
         Args:
             paths: The file or folder, or several files.
             force: Build the index also if it is up to date. The default is False.
+            facts: Facts of files that other processes read for `survey`. The default is None: they are read here.
 
         Returns:
             Counts of `episodes` and `steps`; the file `index` or None, and whether it was `made` now.
         """
+        survey = self.survey(paths)
+        index: dict[str, Any] = {"index": None, "made": False}
+        if survey is not None:
+            if facts is None:
+                numbers = survey.unknown(force=force)
+                facts = ReadFacts(numbers, survey.facts(numbers.tolist()))
+            is_new = len(facts.numbers) > 0
+            place = survey.keep(survey.with_facts(facts)) if is_new else survey.place
+            index = {"files": len(survey.files), "read": len(facts.numbers), "index": str(place), "made": is_new}
+            index["index_size"] = place.stat().st_size
         with self.open(paths[0]) if len(paths) == 1 else self.open_files(paths) as source:
-            return {"episodes": len(source), "steps": source.steps, "index": None, "made": False}
+            return {"episodes": len(source), "steps": source.steps, **index}
 
     def opening_checks(self, path: Path, **options: Any) -> bool:
         """Return whether `open` already checks everything that `check` does.

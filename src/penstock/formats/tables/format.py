@@ -9,12 +9,14 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from penstock.errors import PenstockError
+from penstock.formats.base.file_facts import FileSurvey
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
 from penstock.formats.base.repairs import Repair
 from penstock.formats.tables.check import findings, footer_repairs
 from penstock.formats.tables.files import SUFFIXES, files_at, has_table
 from penstock.formats.tables.source import TableSource
+from penstock.formats.tables.survey import is_surveyed, survey_of
 
 
 class TablesFormat(Format):
@@ -54,6 +56,11 @@ class TablesFormat(Format):
     def check_files(self, files: Sequence[Path], **options: Any) -> Iterator[Finding]:
         """Look for damage as `check` does, in all files."""
         return findings(files)
+
+    @override
+    def survey(self, paths: Sequence[Path]) -> FileSurvey | None:
+        files = files_at(paths[0] if len(paths) == 1 else paths)
+        return survey_of([file.absolute() for file in files]) if is_surveyed(files) else None
 
     @override
     def repairs(self, path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,13 @@ class TableShard(ABC):
     schema: Any
     rows: list[int]
 
-    def __init__(self, path: Path, identity: list[int | str]) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.identity = identity
+
+    @cached_property
+    def identity(self) -> list[int | str]:
+        """Size, time, and the digest of the ends of the file. Cost: reads up to 128 KiB at first use."""
+        return identity_of(self.path)
 
     @abstractmethod
     def column(self, block: int, name: str) -> Any:
@@ -55,7 +60,7 @@ class ParquetShard(TableShard):
 
     def __init__(self, path: Path, footers: Cache) -> None:
         self._file = ParquetFile(path, footers)
-        super().__init__(path, self._file.identity)
+        super().__init__(path)
         self.schema = self._file.schema
         self.rows = self._file.rows
 
@@ -72,7 +77,7 @@ class ArrowShard(TableShard):
     """An Arrow file or stream, mapped. Only compressed record batches are copied, when a column is read."""
 
     def __init__(self, path: Path, *, stream: bool) -> None:
-        super().__init__(path, identity_of(path))
+        super().__init__(path)
         pa = arrow()
         self._raw: ByteArray = map_file(path)
         if stream:
@@ -100,7 +105,7 @@ class RangedArrowShard(TableShard):
     """An Arrow file behind a URL, of which the columns of record batches are fetched when they are read."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, identity_of(path))
+        super().__init__(path)
         self._file = RangedArrowFile(path)
         self.schema = self._file.schema
         self.rows = self._file.rows
@@ -121,7 +126,8 @@ class JsonShard(TableShard):
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        super().__init__(paths[0], [entry for path in paths for entry in identity_of(path)])
+        super().__init__(paths[0])
+        self._paths = paths
         pa = arrow()
         tables: list[Any] = []
         for path in paths:
@@ -134,6 +140,11 @@ class JsonShard(TableShard):
             }
         self.schema = pa.schema([(name, column.type) for name, column in self._columns.items()])
         self.rows = [table.num_rows]
+
+    @cached_property
+    def identity(self) -> list[int | str]:
+        """That of all files, one after the other."""
+        return [entry for path in self._paths for entry in identity_of(path)]
 
     @override
     def column(self, block: int, name: str) -> Any:
@@ -181,10 +192,11 @@ def open_shards(paths: Sequence[Path], footers: Cache) -> list[TableShard]:
     kinds: list[Kind | None] = [kind_of(path) for path in paths]
     if paths and set(kinds) == {"json lines"}:
         return [JsonShard(paths)]
-    return [_open(path, kind, footers) for path, kind in zip(paths, kinds, strict=True)]
+    return [open_shard(path, kind, footers) for path, kind in zip(paths, kinds, strict=True)]
 
 
-def _open(path: Path, kind: Kind | None, footers: Cache) -> TableShard:
+def open_shard(path: Path, kind: Kind | None, footers: Cache) -> TableShard:
+    """Open a file of a table. Raises as `open_shards` does."""
     with parsing(path):
         if kind == "parquet":
             return ParquetShard(path, footers)

@@ -13,11 +13,12 @@ from typing_extensions import override
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError
 from penstock.files import locked
+from penstock.formats.base.file_facts import FileSurvey, ReadFacts
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
 from penstock.formats.base.repairs import Repair
 from penstock.formats.webdataset.check import findings
-from penstock.formats.webdataset.indexing import index_shards
+from penstock.formats.webdataset.indexing import ArchiveSurvey, index_shards, members_from
 from penstock.formats.webdataset.joining import join_shards
 from penstock.formats.webdataset.repair import torn_archives
 from penstock.formats.webdataset.seed_writer import SeedWriter
@@ -97,8 +98,15 @@ class WebDatasetFormat(Format):
         return LAYOUTS[layout](path, **options)
 
     @override
-    def build_index(self, paths: Sequence[Path], *, force: bool = False) -> dict[str, Any]:
-        return index_shards(paths, force=force)
+    def survey(self, paths: Sequence[Path]) -> FileSurvey:
+        return ArchiveSurvey(paths)
+
+    @override
+    def build_index(
+        self, paths: Sequence[Path], *, force: bool = False, facts: ReadFacts | None = None
+    ) -> dict[str, Any]:
+        members = [members_from(each) for each in facts.table] if facts is not None and len(facts.numbers) else None
+        return index_shards(paths, members, force=force)
 
     def check(self, path: Path, *, deep: bool = True) -> Iterator[Finding]:
         """Look for members cut off, keys used twice, values left out and steps that do not follow one another."""

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from penstock.containers.on_demand import FilesOnDemand
 from penstock.core.arrays import ByteArray
 from penstock.errors import PenstockError
 from penstock.files.arrays import read_arrays, write_arrays
@@ -41,6 +42,10 @@ def place(path: Path | Sequence[Path]) -> Path:
 def state_of(key: str, shards: Sequence[Path], buffers: Sequence[ByteArray]) -> str:
     """State that an index belongs to: the options and archives that `key` names, and the very files that these are."""
     parts: list[object] = [key]
+    if isinstance(buffers, FilesOnDemand):  # opening each archive takes longer than reading their index
+        states = zip(shards, buffers.states, strict=True)
+        parts += [[str(shard.absolute()), state.size, state.mtime_ns, state.inode] for shard, state in states]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     for shard, data in zip(shards, buffers, strict=True):
         if remote_file(shard) is not None:
             parts.append([str(shard.absolute()), file_state(shard).mtime_ns, len(data)])

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from typing_extensions import override
 
 from penstock.containers.tar import Members
-from penstock.core.arrays import ByteArray
-from penstock.files.remote import file_state
+from penstock.core.arrays import ByteArray, IntArray
+from penstock.formats.base.file_facts import FileFacts, FileSurvey
 from penstock.formats.webdataset import index
 from penstock.formats.webdataset.cache import plain
 from penstock.formats.webdataset.reading import Options
+from penstock.formats.webdataset.shards import shards_of
 from penstock.formats.webdataset.source import OpenedArchives, ShardSource, read, read_members
 
-_FIELDS = ("header", "payload", "size", "end", "torn")
+_FIELDS = ("header", "payload", "size")
 
 
 class IndexedShards(ShardSource):
@@ -34,7 +34,7 @@ class IndexedShards(ShardSource):
         super().__init__(paths)
 
     @override
-    def _open(self, buffers: list[ByteArray]) -> OpenedArchives:
+    def _open(self, buffers: Sequence[ByteArray]) -> OpenedArchives:
         if self._members is None:
             return super()._open(buffers)
         return self._on(read(self._shards, buffers, self._options, self._members), buffers)
@@ -57,28 +57,43 @@ def index_file(paths: Sequence[Path]) -> Path:
     return index.place(paths[0] if len(paths) == 1 else paths)
 
 
-def members_of(path: Path) -> dict[str, Any]:
-    """Read the headers of an archive; return its members as plain values and arrays.
+def members_of(path: Path) -> FileFacts:
+    """Read the headers of an archive; return its members.
 
     Args:
         path: The archive. A compressed one is unpacked into the user's cache.
     """
     members = read_members(plain(path, None), path, Options())
-    return {"names": members.matrix, **{name: getattr(members, name) for name in _FIELDS}}
+    arrays = {name: getattr(members, name) for name in _FIELDS}
+    names = members.matrix
+    values = {"width": names.shape[1], "torn": members.torn}
+    return FileFacts(values, {"names": names.reshape(-1), "end": np.array([members.end]), **arrays})
 
 
-def members_from(values: Mapping[str, Any]) -> Members:
-    """Return the members that `members_of` made plain."""
-    names = values["names"]
-    width = names.shape[1]
-    texts = names.reshape(-1).view(f"S{width}") if width else names.reshape(0).view("S1")
-    return Members(texts, **{name: values[name] for name in _FIELDS})
+def members_from(facts: FileFacts) -> Members:
+    """Return the members that `members_of` read."""
+    width, names = facts.values["width"], facts.arrays["names"]
+    texts = np.ascontiguousarray(names).view(f"S{width}") if width else names.reshape(0).view("S1")
+    arrays = {name: facts.arrays[name] for name in _FIELDS}
+    return Members(texts, **arrays, end=int(facts.arrays["end"][0]), torn=facts.values["torn"])
 
 
-def state_of_archives(paths: Sequence[Path]) -> str:
-    """Return a digest of the names, sizes and times of archives."""
-    states = [(str(path), (state := file_state(path)).size, state.mtime_ns) for path in paths]
-    return hashlib.sha256(json.dumps(states).encode()).hexdigest()
+class ArchiveSurvey(FileSurvey):
+    """The archives of a dataset, whose index has more than their members: so it is made of all of them, or of none.
+
+    Args:
+        paths: A folder, or archives.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        super().__init__("webdataset 1", [shard for path in paths for shard in shards_of(path)], members_of)
+        vars(self).update(paths=paths)
+
+    paths: Sequence[Path]
+
+    @override
+    def unknown(self, *, force: bool = False) -> IntArray:
+        return np.arange(0 if not force and is_indexed(self.paths) else len(self.files))
 
 
 def is_indexed(paths: Sequence[Path]) -> bool:

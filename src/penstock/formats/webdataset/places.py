@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import overload
 
 import numpy as np
 
+from penstock.containers.on_demand import FilesOnDemand
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field
 from penstock.files.remote import Wanted
+from penstock.formats.base.file_rows import FileRows
 from penstock.formats.base.pieces import expand
 from penstock.kernels.rows import RowMap
 
@@ -70,7 +73,10 @@ class Places:
         """The column, to be read. Raises `IndexError` if a run leaves its buffer."""
         width = self.field.dtype.itemsize if self.cuts is not None else self.field.row_bytes
         buffer = np.where(self.buffer < 0, len(buffers), self.buffer)
-        rows = RowMap.build([*buffers, self.held], self.rows, buffer, self.offset, width)
+        if isinstance(buffers, FilesOnDemand):
+            rows = FileRows.of(_WithHeld(buffers, self.held), self.rows, buffer, self.offset, width)
+        else:
+            rows = RowMap.build([*buffers, self.held], self.rows, buffer, self.offset, width)
         if self.cuts is None:
             return PlacedColumn(rows)
         if int(self.cuts[-1]) != rows.n:
@@ -82,7 +88,7 @@ class Places:
 class PlacedColumn:
     """An array column whose places were checked against the archives."""
 
-    rows: RowMap
+    rows: RowMap | FileRows
 
     def read(self, selection: Selection, out: AnyArray) -> None:
         """Rows into the covered places of `out`: one gather."""
@@ -99,7 +105,7 @@ class PlacedRagged:
     """A ragged column whose places were checked against the archives. `rows` are its values."""
 
     field: Field
-    rows: RowMap
+    rows: RowMap | FileRows
     value_offsets: IntArray
 
     def read_values(self, selection: Selection, out: AnyArray) -> None:
@@ -130,7 +136,25 @@ def gathered(buffers: Sequence[ByteArray], buffer: IntArray, offset: IntArray, w
     one = np.ones(len(offset), np.int64)
     out = np.empty((len(offset), width), np.uint8)
     if out.size:
-        RowMap.build(buffers, one, buffer, offset, width).gather(
-            np.arange(len(offset)), one, np.arange(len(offset)), out
-        )
+        build = FileRows.of if isinstance(buffers, FilesOnDemand) else RowMap.build
+        build(buffers, one, buffer, offset, width).gather(np.arange(len(offset)), one, np.arange(len(offset)), out)
     return out
+
+
+class _WithHeld(Sequence[ByteArray]):
+    """Archives that are mapped when they are read, and the decoded values of a column behind the last one."""
+
+    def __init__(self, archives: FilesOnDemand, held: ByteArray) -> None:
+        self._archives, self._held = archives, held
+
+    def __len__(self) -> int:
+        return len(self._archives) + 1
+
+    @overload
+    def __getitem__(self, number: int) -> ByteArray: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[ByteArray]: ...
+    def __getitem__(self, number: int | slice) -> ByteArray | Sequence[ByteArray]:
+        if isinstance(number, slice):
+            return [self[i] for i in range(*number.indices(len(self)))]
+        return self._held if number == len(self._archives) else self._archives[number]

@@ -21,6 +21,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from penstock.containers.on_demand import FilesOnDemand
 from penstock.core.arrays import BoolArray, ByteArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
@@ -104,13 +105,13 @@ class Archives:
     def _raws(self, extension: str) -> Iterator[bytes]:
         """The bytes of every member of one extension. Raises `FormatError` where a sample has none."""
         x = self.samples.extensions.index(extension)
-        check_mapped(*self.buffers)
-        views = [buffer.data for buffer in self.buffers]
+        if not isinstance(self.buffers, FilesOnDemand):
+            check_mapped(*self.buffers)
         columns = (self.samples.shard, self.samples.payload[x], self.samples.size[x])
         for i, (shard, begin, size) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
             if size < 0:
                 self.member(i, extension)  # says what is missing
-            yield bytes(views[int(shard)][begin : begin + size])
+            yield self.buffers[int(shard)][begin : begin + size].tobytes()
 
     def integers(self, extension: str, align: Align) -> Places | None:
         """The column of members that are one Python integer each, as pickles of protocol 4 write those below 2^31; None

@@ -15,12 +15,13 @@ from typing import Any, Literal
 
 from typing_extensions import override
 
+from penstock.containers.on_demand import MANY, FilesOnDemand
 from penstock.containers.tar import Members, TornError, walk
 from penstock.containers.tar.walk import with_advice
 from penstock.core.arrays import ByteArray
 from penstock.errors import DamageWarning, FormatError
 from penstock.files.mapping import is_lazy, map_file
-from penstock.files.remote import file_state
+from penstock.files.remote import FileState, file_state, remote_file
 from penstock.flow import map_on_threads
 from penstock.formats.base.format import folder_of
 from penstock.formats.base.state import SourceState, StateSource
@@ -133,9 +134,10 @@ class ShardSource(StateSource[OpenedArchives]):
         self._options = Options(names, how, decoded_bytes, salvage, join, missing)
         self._rest: dict[str, Any] = {"cache": cache, "cache_bytes": cache_bytes, "index": index}
         self._shards = shards_of(self._files)
-        states = [(shard.name, (s := file_state(shard)).size, s.mtime_ns) for shard in self._shards]
-        self._key = hashlib.sha256(json.dumps([states, str(self._options)]).encode()).hexdigest()
-        buffers = _mapped(self._shards, cache, cache_bytes, "drop" if salvage else "refuse")
+        states = [file_state(shard) for shard in self._shards]
+        named = [(shard.name, state.size, state.mtime_ns) for shard, state in zip(self._shards, states, strict=True)]
+        self._key = hashlib.sha256(json.dumps([named, str(self._options)]).encode()).hexdigest()
+        buffers = _mapped(self._shards, states, cache, cache_bytes, "drop" if salvage else "refuse")
         self._state = self._open(buffers)
         for shard, message in self.torn.items():
             warnings.warn(f"{shard} was cut off: {message}", DamageWarning, stacklevel=3)
@@ -146,21 +148,20 @@ class ShardSource(StateSource[OpenedArchives]):
         options |= {name: getattr(self._options, name) for name in ("decoded_bytes", "salvage", "join", "missing")}
         return _reopened, (self._files, {**options, **self._rest})
 
-    def _open(self, buffers: list[ByteArray]) -> OpenedArchives:
+    def _open(self, buffers: Sequence[ByteArray]) -> OpenedArchives:
         if self._rest["index"] is True and (content := self._indexed(buffers)) is not None:
             with contextlib.suppress(IndexError):  # an index that names places outside of the archives is made again
                 return self._on(content, buffers)
         # Every header is read, so a remote archive is fetched whole, once: afterwards its index is in the cache.
-        remote = any(map(is_lazy, buffers))
-        whole = [map_file(s) if is_lazy(b) else b for s, b in zip(self._shards, buffers, strict=True)]
-        content = read(self._shards, whole, self._options)
+        content = read(self._shards, _whole(self._shards, buffers), self._options)
+        remote = remote_file(self._shards[0]) is not None if self._shards else False
         opened = self._on(content, buffers)
         if self._rest["index"] and (remote or content.samples.size.size >= WORTH):
             with contextlib.suppress(OSError):  # without a folder for it, the next opening takes longer
                 index.save(self.index_file, index.state_of(self._key, self._shards, buffers), content)
         return opened
 
-    def _on(self, content: Content, buffers: list[ByteArray]) -> OpenedArchives:
+    def _on(self, content: Content, buffers: Sequence[ByteArray]) -> OpenedArchives:
         return OpenedArchives.of(content, Archives(self._shards, buffers, content.samples, self._options), self._key)
 
     def _indexed(self, buffers: Sequence[ByteArray]) -> Content | None:
@@ -271,14 +272,31 @@ def _salvaged(samples: Samples, message: str) -> tuple[Samples, str]:
 
 
 def _mapped(
-    shards: Sequence[Path], cache: str | os.PathLike[str] | None, limit: int, torn: Literal["refuse", "drop"]
-) -> list[ByteArray]:
-    """The archives, unpacked where they are compressed, on one thread a core."""
+    shards: Sequence[Path],
+    states: Sequence[FileState],
+    cache: str | os.PathLike[str] | None,
+    limit: int,
+    torn: Literal["refuse", "drop"],
+) -> Sequence[ByteArray]:
+    """The archives, unpacked where they are compressed, on one thread a core; many are mapped when they are read."""
 
     def one(shard: Path) -> ByteArray:
         return unpacked.plain(shard, cache, limit, torn=torn)
 
+    if len(shards) >= MANY:
+        return FilesOnDemand(shards, states, one)
     return map_on_threads(one, shards, name="penstock-unpack")
+
+
+def _whole(shards: Sequence[Path], buffers: Sequence[ByteArray]) -> Sequence[ByteArray]:
+    """The archives with all of their bytes on this machine."""
+    if isinstance(buffers, FilesOnDemand):
+        return FilesOnDemand(shards, buffers.states, lambda shard: _fetched(shard, buffers.read(shard)))
+    return [_fetched(shard, data) for shard, data in zip(shards, buffers, strict=True)]
+
+
+def _fetched(shard: Path, data: ByteArray) -> ByteArray:
+    return map_file(shard) if is_lazy(data) else data
 
 
 def _reopened(path: Path | tuple[Path, ...], options: Mapping[str, Any]) -> ShardSource:

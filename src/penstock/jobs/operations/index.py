@@ -1,38 +1,23 @@
-"""Indexes of datasets: the headers of each tar shard are a block; a dataset of another format is one block."""
+"""Indexes of datasets: what opening learns of a file is a block; a dataset without a survey of files is one block."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
 from penstock.core.arrays import IntArray
+from penstock.core.ragged import offsets_of
+from penstock.core.text import counted
 from penstock.data.located import DatasetFiles
 from penstock.files.remote import file_state
-from penstock.flow.limits import PrefetchLimits
-from penstock.flow.ordered_map import OrderedMap
-from penstock.formats.webdataset.indexing import (
-    index_shards,
-    is_indexed,
-    members_from,
-    members_of,
-    state_of_archives,
-)
-from penstock.formats.webdataset.shards import shards_of
+from penstock.formats.base.file_facts import FileSurvey, FileTable, ReadFacts, digest_of_files
 from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.operation import Operation
 from penstock.jobs.packed import pack, unpack
-
-
-class _IndexBlock(NamedTuple):
-    """A tar shard, or a whole dataset of another format."""
-
-    dataset: int
-    path: Path
-    is_shard: bool
 
 
 class IndexOperation(Operation):
@@ -40,67 +25,83 @@ class IndexOperation(Operation):
 
     Args:
         arguments: `location`, `storage_options`; `force`, whether an index that is up to date is built again.
-        survey: Not used.
+        survey: The files to read, as another process found them; otherwise their states are compared here.
     """
 
     def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
         super().__init__(arguments, survey)
         self._force = bool(arguments.get("force", False))
         self._datasets = ChosenDataset.of(arguments).locate().datasets
-        self._blocks: list[_IndexBlock] = []
-        for number, dataset in enumerate(self._datasets):
-            shards = self._shards_to_read(dataset)
-            self._blocks += [_IndexBlock(number, path, True) for path in shards]
-            if not shards:
-                self._blocks.append(_IndexBlock(number, dataset.paths[0], False))
+        self._surveys = [dataset.format.survey(dataset.paths) for dataset in self._datasets]
+        known: list[IntArray] = unpack(survey)["numbers"] if survey else list(map(self._unknown, self._surveys))
+        self._numbers = known
+        counts = [max(len(numbers), 1) for numbers in known]
+        self._first = offsets_of(np.array(counts, np.int64))  # first block of each dataset, and the end
 
-    def _shards_to_read(self, dataset: DatasetFiles) -> list[Path]:
-        """The tar shards whose headers must be read for the index."""
-        if dataset.format.name != "webdataset" or (not self._force and is_indexed(dataset.paths)):
-            return []
-        return [shard for path in dataset.paths for shard in shards_of(path)]
+    def _unknown(self, survey: FileSurvey | None) -> IntArray:
+        """The files of a dataset that must be read for its index."""
+        return np.zeros(0, np.int64) if survey is None else survey.unknown(force=self._force)
+
+    @override
+    def survey(self) -> bytes:
+        return pack({"numbers": self._numbers})
+
+    def _paths(self, first: int, last: int) -> list[Path]:
+        """A path for each block: the file, or the whole dataset."""
+        return [self._path(*self._place(block)) for block in range(first, last)]
+
+    def _place(self, block: int) -> tuple[int, int]:
+        """Dataset of a block, and its number among the blocks of the dataset."""
+        dataset = int(np.searchsorted(self._first, block, side="right")) - 1
+        return dataset, block - int(self._first[dataset])
+
+    def _path(self, dataset: int, block: int) -> Path:
+        survey, numbers = self._surveys[dataset], self._numbers[dataset]
+        if survey is None or not len(numbers):
+            return self._datasets[dataset].paths[0]
+        return survey.files[int(numbers[block])]
 
     @property
     @override
     def fingerprint(self) -> str:
-        return state_of_archives([block.path for block in self._blocks])
+        return digest_of_files(self._paths(0, int(self._first[-1])))
 
     @override
     def weights(self) -> IntArray:
-        return np.array([file_state(block.path).size for block in self._blocks], np.int64)
+        return np.array([file_state(path).size for path in self._paths(0, int(self._first[-1]))], np.int64)
 
     @property
     @override
     def least_bytes(self) -> int:
-        """An archive of any size is a part: reading headers skips most of its bytes."""
+        """A file of any size is a part: what opening learns of it is a small part of its bytes."""
         return 1
 
     @override
     def run(self, first: int, last: int, *, threads: int) -> bytes:
-        with OrderedMap(self._read, self._blocks[first:last], PrefetchLimits(threads)) as results:
-            return pack(list(results))
-
-    def _read(self, block: _IndexBlock) -> dict[str, Any]:
-        if block.is_shard:
-            return members_of(block.path)
-        dataset = self._datasets[block.dataset]
-        return dataset.format.build_index(dataset.paths, force=self._force)
+        parts: list[dict[str, Any]] = []
+        for number, (survey, files) in enumerate(zip(self._surveys, self._numbers, strict=True)):
+            low, high = (min(max(block - int(self._first[number]), 0), len(files)) for block in (first, last))
+            if survey is not None and high > low:
+                header, arrays = survey.facts(files[low:high].tolist(), threads=threads).packed()
+                parts.append({"dataset": number, "header": header, "arrays": arrays})
+        return pack(parts)
 
     @override
     def finish(self, results: Iterable[bytes]) -> list[dict[str, Any]]:
-        values: list[list[dict[str, Any]]] = [[] for _ in self._datasets]
-        blocks = iter(self._blocks)
+        tables: list[list[FileTable]] = [[] for _ in self._datasets]
         for result in results:
-            for each in unpack(result):
-                values[next(blocks).dataset].append(each)
-        summaries: list[dict[str, Any]] = []
-        for dataset, read in zip(self._datasets, values, strict=True):
-            is_read = "names" in read[0]
-            summary = index_shards(dataset.paths, [members_from(each) for each in read]) if is_read else read[0]
-            summaries.append({"path": str(dataset), "format": dataset.format.name, **summary})
-        return summaries
+            parts: list[dict[str, Any]] = unpack(result)
+            for part in parts:
+                tables[int(part["dataset"])].append(FileTable.unpacked(part["header"], part["arrays"]))
+        return [self._indexed(*each) for each in zip(self._datasets, self._numbers, tables, strict=True)]
+
+    def _indexed(self, dataset: DatasetFiles, numbers: IntArray, tables: list[FileTable]) -> dict[str, Any]:
+        """The index of a dataset, with the facts that the jobs read."""
+        facts = ReadFacts(numbers, FileTable.concatenate(tables)) if len(numbers) else None
+        summary = dataset.format.build_index(dataset.paths, force=self._force, facts=facts)
+        return {"path": str(dataset), "format": dataset.format.name, **summary}
 
     @override
     def describe(self, first: int, last: int) -> str:
-        names = [block.path.name for block in self._blocks[first:last]]
-        return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+        names = [path.name for path in (*self._paths(first, first + 1), *self._paths(last - 1, last))]
+        return names[0] if last - first == 1 else f"{counted(last - first, 'file')}, {names[0]} to {names[1]}"

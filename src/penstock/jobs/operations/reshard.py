@@ -21,8 +21,8 @@ from penstock.errors import FormatError
 from penstock.files import move, sync
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.ordered_map import OrderedMap
+from penstock.formats.base.file_facts import digest_of_files
 from penstock.formats.webdataset.copying import ArchivePlan, archive_limits, mapped, write_archive
-from penstock.formats.webdataset.indexing import state_of_archives
 from penstock.formats.webdataset.shards import shards_of
 from penstock.formats.webdataset.source import ShardSource
 from penstock.jobs.dataset import ChosenDataset
@@ -67,7 +67,7 @@ class ReshardOperation(Operation):
     @property
     @override
     def fingerprint(self) -> str:
-        return state_of_archives(self._shards)
+        return digest_of_files(self._shards)
 
     @override
     def weights(self) -> IntArray:

@@ -1,0 +1,85 @@
+"""`FilesOnDemand`: memory maps of more files than a process may have mapped, each made when it is wanted.
+
+A process may have 65,530 maps (`vm.max_map_count`). So a dataset of 10^5 files is not opened: the state of each file is
+noted, and a file is mapped at its first read, as long as it is in the state that was noted. The maps used last stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import overload
+
+from penstock.containers.cache import Cache
+from penstock.core.arrays import ByteArray
+from penstock.errors import FormatError
+from penstock.files.remote import FileState, file_state
+
+MANY = 1 << 14
+"""Files of a dataset from which on each is mapped when it is read."""
+KEPT = 1 << 11
+"""Maps that stay for the next read."""
+
+
+class FilesOnDemand(Sequence[ByteArray]):
+    """The bytes of files, mapped when they are wanted. Shared by threads.
+
+    Args:
+        paths: The files.
+        states: State of each file now. A file in another state is not read.
+        read: Maps a file.
+        kept: Maps that stay for the next read. The default is 2,048.
+
+    Example:
+        >>> import tempfile
+        >>> from penstock.files.mapping import map_file
+        >>> file = Path(tempfile.mkdtemp()) / "bytes"
+        >>> _ = file.write_bytes(b"abc")
+        >>> files = FilesOnDemand([file], [file_state(file)], map_file)
+        >>> files[0].tolist(), len(files)
+        ([97, 98, 99], 1)
+        >>> _ = file.write_bytes(b"changed")
+        >>> FilesOnDemand([file], files.states, map_file)[0]
+        Traceback (most recent call last):
+        penstock.errors.FormatError: expected the file that was opened, got a changed one; open the dataset again ...
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        states: Sequence[FileState],
+        read: Callable[[Path], ByteArray],
+        kept: int = KEPT,
+    ) -> None:
+        self.paths = paths
+        self.states = states
+        self.read = read
+        self._maps = Cache(kept)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @overload
+    def __getitem__(self, number: int) -> ByteArray: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[ByteArray]: ...
+    def __getitem__(self, number: int | slice) -> ByteArray | list[ByteArray]:
+        """Return the bytes of a file, mapped.
+
+        Raises:
+            FormatError: The file changed since its state was noted, or is gone.
+        """
+        if isinstance(number, slice):
+            return [self[i] for i in range(*number.indices(len(self)))]
+        return self._maps.get(number, lambda: (self._mapped(number), 1))
+
+    def _mapped(self, number: int) -> ByteArray:
+        path = self.paths[number]
+        try:
+            data, state = self.read(path), file_state(path)
+        except FileNotFoundError as error:
+            raise FormatError("expected the file that was opened, got none; restore it", path=path) from error
+        if state != self.states[number]:
+            message = "expected the file that was opened, got a changed one; open the dataset again"
+            raise FormatError(message, path=path)
+        return data

@@ -1,0 +1,316 @@
+"""What opening a dataset needs to know of each of its files, learned once and kept in the user's cache.
+
+A dataset of 10^5 files cannot be opened file by file in each rank. A `FileSurvey` says which files a dataset has and
+how the facts of one are read, a pure function of the file. Any processes may read any of them (`penstock index`), and a
+`FileTable` has the facts of all: a few arrays, which every process of a machine maps. An entry counts only while its
+file has the size and time that it had before it was read, so a later opening looks at each file with one `stat` and
+reads the files that changed. A file that was written within `SETTLED` of its reading is read again at the next opening,
+because two versions of it may have one time.
+
+Errors are facts too (`FileFacts.error`), which are never kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+
+from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.ragged import offsets_of
+from penstock.files.arrays import read_arrays, write_arrays
+from penstock.files.remote import FileState, file_state
+from penstock.files.user_cache import make_room, user_cache
+from penstock.flow import OrderedMap, PrefetchLimits
+
+MAGIC = b"penstock files 1\n"
+MANY_FILES = 1024
+"""Files of a dataset from which on what opening learns of them is kept."""
+SETTLED = 2_000_000_000  # ns: times of files are as coarse as 2 s on some file systems
+BYTES = 8 << 30  # that all tables together may have
+_SUFFIX = ".penstock-files"
+_UNKNOWN = -1  # time of a file whose facts are read again at the next opening
+
+
+@dataclass(frozen=True, eq=False)
+class FileFacts:
+    """Facts of one file.
+
+    Args:
+        values: Values that JSON can hold. Most files of a dataset have the same ones, such as a schema.
+        arrays: Arrays of one dimension. Files have the same names and dtypes. The default is none.
+        error: Why the file cannot be read. The default is None: it was read.
+    """
+
+    values: Mapping[str, Any]
+    arrays: Mapping[str, AnyArray] = field(default_factory=dict[str, AnyArray])
+    error: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class FileTable(Sequence[FileFacts]):
+    """Facts of `F` files.
+
+    Args:
+        size: `[F]` int64 bytes of each file.
+        mtime_ns: `[F]` int64 time of each file, -1 if its facts are not to be kept.
+        texts: Distinct `values` of files, as JSON.
+        text: `[F]` int64 number of each file's `values`.
+        arrays: Values `[n]` of all files, by name of the array.
+        counts: `[F]` int64 number of values of each file, by name of the array.
+        errors: Error of each file that could not be read, by number.
+
+    Example:
+        >>> table = FileTable.of([FileFacts({"k": 1}, {"x": np.arange(n)}) for n in (2, 3)], [FileState(9, 9)] * 2)
+        >>> len(table), len(table.texts), table.arrays["x"].tolist(), table[1].arrays["x"].tolist()
+        (2, 1, [0, 1, 0, 1, 2], [0, 1, 2])
+    """
+
+    size: IntArray
+    mtime_ns: IntArray
+    texts: tuple[str, ...]
+    text: IntArray
+    arrays: Mapping[str, AnyArray]
+    counts: Mapping[str, IntArray]
+    errors: Mapping[int, str]
+
+    @classmethod
+    def of(cls, facts: Iterable[FileFacts], states: Iterable[FileState]) -> FileTable:
+        """Return the facts of files as a table.
+
+        Args:
+            facts: Facts of each file.
+            states: State of each file before it was read.
+        """
+        now = time.time_ns()
+        texts: dict[str, int] = {}
+        text: list[int] = []
+        known: list[tuple[int, int]] = []
+        parts: dict[str, list[AnyArray]] = {}
+        counts: dict[str, list[int]] = {}
+        errors: dict[int, str] = {}
+        for number, (each, state) in enumerate(zip(facts, states, strict=True)):
+            text.append(texts.setdefault(json.dumps(each.values, sort_keys=True), len(texts)))
+            settled = each.error is None and (state.inode == 0 or state.mtime_ns < now - SETTLED)
+            known.append((state.size, state.mtime_ns if settled else _UNKNOWN))
+            if each.error is not None:
+                errors[number] = each.error
+            for name in {**parts, **each.arrays}:
+                values = each.arrays.get(name)
+                counts.setdefault(name, [0] * number).append(0 if values is None else len(values))
+                parts.setdefault(name, []).extend([] if values is None else [values])
+        arrays = {name: np.concatenate(values) for name, values in parts.items()}
+        numbers = {name: np.array(values, np.int64) for name, values in counts.items()}
+        size, mtime_ns = np.array(known, np.int64).reshape(-1, 2).T.copy()
+        return cls(size, mtime_ns, tuple(texts), np.array(text, np.int64), arrays, numbers, errors)
+
+    @classmethod
+    def concatenate(cls, tables: Sequence[FileTable]) -> FileTable:
+        """Return the files of several tables, one after the other."""
+        numbers = {text: i for i, text in enumerate(dict.fromkeys(text for table in tables for text in table.texts))}
+        names = dict.fromkeys(name for table in tables for name in table.arrays)
+        empty = np.zeros(0, np.int64)
+
+        def joined(parts: Iterable[AnyArray]) -> Any:
+            listed = list(parts)
+            return np.concatenate(listed) if listed else empty
+
+        def of_text(table: FileTable) -> IntArray:
+            return np.array([numbers[text] for text in table.texts], np.int64)[table.text]
+
+        first = offsets_of(np.array([len(table) for table in tables], np.int64)).tolist()
+        return cls(
+            joined(table.size for table in tables),
+            joined(table.mtime_ns for table in tables),
+            tuple(numbers),
+            joined(map(of_text, tables)),
+            {name: joined(t.arrays[name] for t in tables if name in t.arrays) for name in names},
+            {name: joined(t.counts.get(name, np.zeros(len(t), np.int64)) for t in tables) for name in names},
+            {begin + i: error for begin, t in zip(first, tables, strict=False) for i, error in t.errors.items()},
+        )
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    @overload
+    def __getitem__(self, number: int) -> FileFacts: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[FileFacts]: ...
+    def __getitem__(self, number: int | slice) -> FileFacts | list[FileFacts]:
+        if isinstance(number, slice):
+            return [self[i] for i in range(*number.indices(len(self)))]
+        if not 0 <= number < len(self):
+            raise IndexError(f"expected a file within 0:{len(self)}, got {number}")
+        arrays = {name: self.arrays[name][ends[number] : ends[number + 1]] for name, ends in self.ends.items()}
+        return FileFacts(json.loads(self.texts[int(self.text[number])]), arrays, self.errors.get(number))
+
+    @cached_property
+    def ends(self) -> Mapping[str, IntArray]:
+        """`[F + 1]` int64 first value of each file, and the end, by name of the array."""
+        return {name: offsets_of(counts) for name, counts in self.counts.items()}
+
+    def stale(self, states: Sequence[FileState]) -> IntArray:
+        """Return the numbers of the files whose facts are not known, because they changed.
+
+        Args:
+            states: State of each file now.
+        """
+        now = np.array([(state.size, state.mtime_ns) for state in states], np.int64).reshape(-1, 2)
+        return np.flatnonzero((self.size != now[:, 0]) | (self.mtime_ns != now[:, 1]))
+
+    def packed(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """Return a header that JSON can hold, and arrays. `unpacked` is the inverse."""
+        header = {"texts": list(self.texts), "errors": [[i, error] for i, error in self.errors.items()]}
+        arrays: dict[str, AnyArray] = {"size": self.size, "mtime_ns": self.mtime_ns, "text": self.text}
+        arrays |= {f"value {name}": values for name, values in self.arrays.items()}
+        return header, arrays | {f"count {name}": counts for name, counts in self.counts.items()}
+
+    @classmethod
+    def unpacked(cls, header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> FileTable:
+        """Return the table that `packed` took apart."""
+        size, mtime_ns, text = (arrays[name] for name in ("size", "mtime_ns", "text"))
+        values, counts = (
+            {name.removeprefix(head): array for name, array in arrays.items() if name.startswith(head)}
+            for head in ("value ", "count ")
+        )
+        errors = {int(number): str(error) for number, error in header["errors"]}
+        return cls(size, mtime_ns, tuple(header["texts"]), text, values, counts, errors)
+
+
+class ReadFacts(NamedTuple):
+    """Facts of some files of a survey, read by any processes.
+
+    Attributes:
+        numbers: `[n]` int64 numbers of the files.
+        table: Facts of these files.
+    """
+
+    numbers: IntArray
+    table: FileTable
+
+
+@dataclass(frozen=True, eq=False)
+class FileSurvey:
+    """The files of a dataset, and how the facts of one are read.
+
+    Args:
+        kind: What the facts are, with the options that they depend on.
+        files: The files, in order.
+        read: Reads the facts of a file. Threads call it.
+
+    Example:
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp()) / "a"
+        >>> _ = file.write_bytes(b"abc")
+        >>> survey = FileSurvey("length", [file], lambda path: FileFacts({}, {"n": np.array([len(path.read_bytes())])}))
+        >>> survey.facts([0], threads=0).arrays["n"].tolist()
+        [3]
+    """
+
+    kind: str
+    files: Sequence[Path]
+    read: Callable[[Path], FileFacts]
+
+    @property
+    def place(self) -> Path:
+        """The file of the table in the user's cache. Raises `OSError` where there is no folder for caches."""
+        digest = hashlib.sha256(self.kind.encode())
+        for file in self.files:
+            digest.update(b"\0" + os.fsencode(file))
+        return user_cache("file-tables") / f"{digest.hexdigest()[:32]}{_SUFFIX}"
+
+    def facts(self, numbers: Iterable[int], *, threads: int | None = None) -> FileTable:
+        """Read the facts of files.
+
+        Args:
+            numbers: Numbers of the files.
+            threads: Threads to use. The default is None: as many as there are cores.
+        """
+        files = [self.files[number] for number in numbers]
+        states = [file_state(path) for path in files]
+        with OrderedMap(self.read, files, PrefetchLimits(threads), name="penstock-survey") as facts:
+            return FileTable.of(facts, states)
+
+    def unknown(self, *, force: bool = False) -> IntArray:
+        """Return the numbers of the files whose facts are not in the user's cache.
+
+        Args:
+            force: Whether to count all files. The default is False.
+        """
+        table = None if force else self.kept()
+        return np.arange(len(self.files)) if table is None else table.stale([file_state(path) for path in self.files])
+
+    def kept(self) -> FileTable | None:
+        """Return the table in the user's cache, of files that may have changed since; None if there is none."""
+        with suppress(OSError, KeyError, TypeError, ValueError, AttributeError):
+            cached = read_arrays(self.place, MAGIC, self.kind)
+            table = None if cached is None else FileTable.unpacked(*cached)
+            return table if table is None or len(table) == len(self.files) else None
+        return None
+
+    def keep(self, table: FileTable) -> Path:
+        """Write a table to the user's cache; return its file.
+
+        Args:
+            table: Facts of all files.
+
+        Raises:
+            OSError: The folder cannot be written, or the disk is full.
+        """
+        write_arrays(self.place, MAGIC, self.kind, *table.packed())
+        make_room(self.place.parent, f"*{_SUFFIX}", BYTES)
+        return self.place
+
+    def with_facts(self, read: ReadFacts) -> FileTable:
+        """Return the facts of all files: those just read, and those in the user's cache.
+
+        Args:
+            read: Facts of at least the files that `unknown` names.
+        """
+        table = self.kept()
+        if len(read.numbers) == len(self.files) or table is None:
+            return read.table
+        return _updated(table, read.numbers, read.table)
+
+    def table(self) -> FileTable:
+        """Return the facts of all files, from the user's cache as far as the files are as they were.
+
+        Without a folder for caches, or on a full disk, all files are read, and the next opening does so again.
+        """
+        numbers = self.unknown()
+        if not len(numbers) and (table := self.kept()) is not None:
+            return table
+        table = self.with_facts(ReadFacts(numbers, self.facts(numbers.tolist())))
+        with suppress(OSError):  # costs only time at the next opening
+            self.keep(table)
+            return self.kept() or table  # mapped
+        return table
+
+
+def _updated(table: FileTable, numbers: IntArray, newer: FileTable) -> FileTable:
+    """A table with newer facts of some files."""
+    both = FileTable.concatenate([table, newer])
+    chosen = np.arange(len(table))
+    chosen[numbers] = len(table) + np.arange(len(numbers))
+    arrays: dict[str, AnyArray] = {}
+    for name, ends in both.ends.items():
+        parts = [both.arrays[name][a:b] for a, b in zip(ends[chosen].tolist(), ends[chosen + 1].tolist(), strict=True)]
+        arrays[name] = np.concatenate(parts)
+    counts = {name: counts[chosen] for name, counts in both.counts.items()}
+    errors = {i: both.errors[c] for i, c in enumerate(chosen.tolist()) if c in both.errors}
+    return FileTable(both.size[chosen], both.mtime_ns[chosen], both.texts, both.text[chosen], arrays, counts, errors)
+
+
+def digest_of_files(files: Iterable[Path]) -> str:
+    """Return a digest of the names, sizes and times of files."""
+    states = [(str(path), (state := file_state(path)).size, state.mtime_ns) for path in files]
+    return hashlib.sha256(json.dumps(states).encode()).hexdigest()

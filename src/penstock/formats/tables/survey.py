@@ -1,0 +1,196 @@
+"""Tables of many files: what opening learns of each file is kept, and a file is opened when its rows are read."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from penstock.containers.arrow import TableColumn, arrow, leaves_of
+from penstock.containers.cache import Cache
+from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.ragged import offsets_of
+from penstock.errors import FormatError
+from penstock.files.remote import file_state
+from penstock.formats.base.file_facts import MANY_FILES, FileFacts, FileSurvey, FileTable
+from penstock.formats.tables.episodes import EpisodeRuns, episode_column, episode_names, runs_of
+from penstock.formats.tables.files import JSON_SUFFIXES, kind_of
+from penstock.formats.tables.shards import TableShard, open_shard, open_shards
+
+FOOTER_BYTES = 64 << 20  # footers of Parquet files that stay in memory
+OPENED = 256  # files that stay open for the next read
+_DIGEST = 32  # bytes of a digest of the ends of a file
+
+
+def is_surveyed(files: Sequence[Path]) -> bool:
+    """Whether a table has so many files that what opening learns of them is kept."""
+    return len(files) >= MANY_FILES and files[0].suffix not in JSON_SUFFIXES
+
+
+def survey_of(files: Sequence[Path], episode: str | None = None) -> FileSurvey:
+    """Return the survey of the files of a table.
+
+    Args:
+        files: Parquet or Arrow files.
+        episode: Path of the episode column. The default is None: the first of the known names.
+    """
+    return FileSurvey(f"tables 1 {episode!r}", files, partial(_facts, episode=episode))
+
+
+def _facts(path: Path, episode: str | None) -> FileFacts:
+    """What opening needs to know of a file: its schema, the rows of its blocks, its episodes, a digest of its ends."""
+    kind = kind_of(path)
+    shard = open_shard(path, kind, Cache(FOOTER_BYTES))
+    leaves = leaves_of(
+        shard.schema, {}, frozenset(episode_names(shard.schema, episode) & set(shard.schema.names)) or None, path
+    )
+    column = episode_column(leaves, episode, path)
+    runs = runs_of([(shard, number) for number in range(len(shard.rows))], leaves[column], column)
+    size, mtime_ns, digest = shard.identity
+    digest = np.frombuffer(bytes.fromhex(str(digest)), np.uint8)
+    schema = base64.b64encode(shard.schema.remove_metadata().serialize()).decode()
+    return FileFacts(
+        {"kind": kind, "schema": schema, "column": column},
+        {
+            "rows": np.array(shard.rows, np.int64),
+            "digest": digest,
+            "state": np.array([size, mtime_ns], np.int64),
+            "start": runs.start,
+            **runs.stored(),
+        },
+    )
+
+
+class SurveyedShards(Sequence[TableShard]):
+    """The files of a table by their facts: a file is opened when its rows are read, and closed when others are.
+
+    Args:
+        files: The files.
+        table: Their facts.
+        footers: Cache of footers of Parquet files.
+    """
+
+    def __init__(self, files: Sequence[Path], table: FileTable, footers: Cache) -> None:
+        self.files = files
+        self.table = table
+        self._footers = footers
+        self._opened = Cache(OPENED)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @overload
+    def __getitem__(self, number: int) -> TableShard: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[TableShard]: ...
+    def __getitem__(self, number: int | slice) -> TableShard | Sequence[TableShard]:
+        """Return a file, opened.
+
+        Raises:
+            FormatError: The file changed since the table was made, or is gone.
+        """
+        if isinstance(number, slice):
+            return [self[i] for i in range(*number.indices(len(self)))]
+        return self._opened.get(number, lambda: (self._open(number), 1))
+
+    def _open(self, number: int) -> TableShard:
+        path, facts = self.files[number], self.table[number]
+        try:
+            state = file_state(path)
+            is_same = (state.size, state.mtime_ns) == tuple(facts.arrays["state"].tolist())
+            shard = open_shard(path, facts.values["kind"], self._footers) if is_same else None
+        except FileNotFoundError as error:
+            raise FormatError("expected the file that was opened, got none; restore it", path=path) from error
+        if shard is None or shard.rows != facts.arrays["rows"].tolist():
+            message = "expected the file that was opened, got a changed one; open the dataset again"
+            raise FormatError(message, path=path)
+        return shard
+
+    def schemas(self) -> list[tuple[Path, Any]]:
+        """Return each distinct schema, with the first file that has it."""
+        pa = arrow()
+        first = np.unique(self.table.text, return_index=True)[1]
+        schemas: list[tuple[Path, Any]] = []
+        numbers: list[int] = np.sort(first).tolist()
+        for number in numbers:
+            raw = base64.b64decode(self.table[number].values["schema"])
+            schemas.append((self.files[number], pa.ipc.read_schema(pa.py_buffer(raw))))
+        return schemas
+
+    def identities(self) -> list[list[int | str]]:
+        """Return size, time and digest of the ends of each file, as `identity_of` does."""
+        digests = self.table.arrays["digest"].tobytes().hex()
+        width = 2 * _DIGEST
+        states = self.table.arrays["state"].reshape(-1, 2).tolist()
+        return [[*state, digests[i * width : (i + 1) * width]] for i, state in enumerate(states)]
+
+    def runs(self) -> EpisodeRuns:
+        """Return the runs of equal values in the episode column of each file, one file after the other."""
+        table, ends = self.table, self.table.ends
+        rows = np.add.reduceat(np.append(table.arrays["rows"], 0), ends["rows"][:-1]) * (np.diff(ends["rows"]) > 0)
+        before = np.repeat(offsets_of(rows)[:-1], table.counts["start"])
+        stored: dict[str, AnyArray] = {name: table.arrays[name] for name in table.arrays if name.startswith("value")}
+        return EpisodeRuns.restored(table.arrays["start"] + before, stored, int(rows.sum()))
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedTable:
+    """The files of a table, and their blocks of rows.
+
+    Args:
+        shards: The files.
+        schemas: Schemas, each with a file that has it.
+        identities: Identity of each file.
+        counts: `[F]` int64 number of blocks of each file.
+        rows: `[B]` int64 number of rows of each block.
+    """
+
+    shards: Sequence[TableShard]
+    schemas: list[tuple[Path, Any]]
+    identities: list[list[int | str]]
+    counts: IntArray
+    rows: IntArray
+
+    @property
+    def shard(self) -> IntArray:
+        """`[B]` file of each block."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    @property
+    def number(self) -> IntArray:
+        """`[B]` number of each block in its file."""
+        return np.arange(len(self.rows)) - np.repeat(offsets_of(self.counts)[:-1], self.counts)
+
+    def runs(self, leaf: TableColumn, name: str) -> EpisodeRuns:
+        """Return the runs of the episode column: those of the survey, or else by reading the column."""
+        if isinstance(self.shards, SurveyedShards):
+            return self.shards.runs()
+        return runs_of([(shard, i) for shard in self.shards for i in range(len(shard.rows))], leaf, name)
+
+
+def open_table(files: Sequence[Path], episode: str | None) -> OpenedTable:
+    """Open the files of a table; of many files only their survey.
+
+    Args:
+        files: The files.
+        episode: Path of the episode column, or None for the first of the known names.
+
+    Raises:
+        FormatError: A file is damaged, or no table.
+    """
+    footers = Cache(FOOTER_BYTES)
+    if is_surveyed(files):
+        table = survey_of(files, episode).table()
+        shards = SurveyedShards(files, table, footers)
+        rows = table.arrays["rows"]
+        return OpenedTable(shards, shards.schemas(), shards.identities(), table.counts["rows"], rows)
+    opened = open_shards(files, footers)
+    counts = np.array([len(shard.rows) for shard in opened], np.int64)
+    rows = np.array([n for shard in opened for n in shard.rows], np.int64)
+    schemas = [(shard.path, shard.schema) for shard in opened]
+    return OpenedTable(opened, schemas, [shard.identity for shard in opened], counts, rows)
