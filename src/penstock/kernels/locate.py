@@ -12,12 +12,14 @@ share. A search takes 0.9 to 2 times as long as in a table (`benchmarks/scale.py
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.core.arrays import IntArray
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import offsets_of
+from penstock.files.shared import SHARED_BYTES, shared_arrays
 from penstock.kernels.intrinsics import prefetch
 from penstock.kernels.jit import uncounted_kernel
 
@@ -66,6 +68,25 @@ class Groups:
         for c, column in enumerate(known):
             table[:-1, 1 + c] = column
         return cls(table, *guide_of(cuts))
+
+    @classmethod
+    def shared(cls, key: str, sizes: Callable[[], IntArray], *known: IntArray) -> Groups:
+        """Return groups whose tables the processes of a machine share, if they are large.
+
+        Args:
+            key: Digest of what the sizes and columns are made of.
+            sizes: Returns the `[G]` sizes.
+            known: `[G]` columns of what is known of each group.
+        """
+
+        def make() -> dict[str, AnyArray]:
+            groups = cls.of(sizes(), *known)
+            return {"table": groups.table, "guide": groups.guide, "shift": np.array(groups.shift)}
+
+        if len(known[0]) * 8 * (2 + len(known)) < SHARED_BYTES:
+            return cls.of(sizes(), *known)
+        arrays = shared_arrays(f"groups {key}", make)
+        return cls(arrays["table"], arrays["guide"], int(arrays["shift"]))
 
     @property
     def n(self) -> int:
@@ -164,7 +185,7 @@ class OffsetGroups:
         return self.locate(index)[2]
 
 
-@uncounted_kernel("i8[2C] i8[1C] i8 i8[1C] i8[2C]")
+@uncounted_kernel("i8[2C] i8[1C] i8 i8[1C] i8[2C]", "i8[2Cr] i8[1Cr] i8 i8[1C] i8[2C]")
 def _locate(table: IntArray, guide: IntArray, shift: int, index: IntArray, out: IntArray) -> bool:
     n = len(index)
     columns = table.shape[1]

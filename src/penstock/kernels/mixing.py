@@ -347,7 +347,9 @@ def _descend(pieces: UInt64Array, node: IntArray, n: UInt64Array, inner: IntArra
     return left_over
 
 
-@uncounted_kernel("i8[1C] u8[2C] i8[1C] u8[1C] i8[1C] i8[1C] i8[1C]")
+@uncounted_kernel(
+    "i8[1C] u8[2C] i8[1C] u8[1C] i8[1C] i8[1C] i8[1C]", "i8[1C] u8[2Cr] i8[1C] u8[1C] i8[1C] i8[1C] i8[1C]"
+)
 def _deal(
     k: IntArray, nodes: UInt64Array, node: IntArray, n: UInt64Array, inner: IntArray, leaf: IntArray, rank: IntArray
 ) -> int:

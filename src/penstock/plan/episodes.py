@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, overload
 
@@ -26,6 +26,7 @@ from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns, under
 from penstock.core.spec import Align
 from penstock.errors import PlanError, StateError, suggestion
+from penstock.files.shared import SHARED_BYTES, shared_arrays
 from penstock.formats.base.source import Source
 from penstock.kernels.locate import Groups, OffsetGroups
 
@@ -133,8 +134,9 @@ class Episodes:
             Groups, which find the number of a sample in its episode, and source, index, start and length of the
             episode.
         """
-        sizes = np.maximum(0, -(-(self.length - room) // stride))
-        return Groups.of(sizes, self.source, self.index, self.start, self.length)
+        known = self.source, self.index, self.start, self.length
+        key = f"{self.fingerprint} {len(self)} {room} {stride}"
+        return Groups.shared(key, lambda: np.maximum(0, -(-(self.length - room) // stride)), *known)
 
     def with_table(self, table: Callable[[], Columns]) -> Episodes:
         """Return the same episodes with other metadata columns.
@@ -163,22 +165,10 @@ class Episodes:
             chosen: `[n]` row numbers, in the new order.
             why: The operation, which becomes part of the fingerprint together with the rows.
         """
-        rows = np.asarray(chosen, np.int64)
-        known = _EpisodeSubset(self, rows)
-        digest = hashlib.sha256(f"{self.fingerprint} {why} ".encode() + rows.tobytes()).hexdigest()
-        return Episodes(
-            self.source[rows],
-            self.index[rows],
-            self.start[rows],
-            self.length[rows],
-            self.aligns,
-            digest,
-            known.table,
-            self.ragged,
-            known.extents,
-            f"{why} keeps none of {len(self):,} episodes" if len(self) else self.reason,
-            None if self.first_step is None else self.first_step[rows],
-        )
+        rows = np.ascontiguousarray(chosen, np.int64)
+        digest = hashlib.sha256(f"{self.fingerprint} {why} ".encode())
+        digest.update(rows.data)
+        return ChosenEpisodes(self, rows, digest.hexdigest(), why)
 
     def parts(self, chosen: IntArray, first: IntArray, length: IntArray, why: str) -> Episodes:
         """Return parts of rows of the table. A row may have several, or none.
@@ -191,13 +181,18 @@ class Episodes:
         """
         whole = self.take(chosen, why)
         digest = hashlib.sha256(whole.fingerprint.encode() + first.tobytes() + length.tobytes()).hexdigest()
-        return replace(
-            whole,
-            start=whole.start + first,
-            length=length,
-            fingerprint=digest,
-            table=_EpisodeParts(whole.table, length).table,
-            first_step=first if whole.first_step is None else whole.first_step + first,
+        return Episodes(
+            whole.source,
+            whole.index,
+            whole.start + first,
+            length,
+            whole.aligns,
+            digest,
+            _EpisodeParts(whole.table, length).table,
+            whole.ragged,
+            whole.extents,
+            whole.reason,
+            first if whole.first_step is None else whole.first_step + first,
         )
 
     def columns(self, prefix: str) -> list[str]:
@@ -230,6 +225,55 @@ class Episodes:
         if other:
             raise PlanError(f"expected {prefix!r} to have T + 1 rows for T steps (align 'boundary'), got {other}")
         return columns
+
+
+class ChosenEpisodes(Episodes):
+    """Some rows of a table. Large tables are mapped files, which the processes of a machine share.
+
+    Args:
+        table_of: The table.
+        rows: `[n]` int64 row numbers, in the new order.
+        fingerprint: Digest of the table, the rows, and why they were chosen.
+        why: The operation.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> episodes = penstock.from_arrays({"rewards": np.zeros(5)}, lengths=[2, 3]).episodes
+        >>> episodes.take(np.array([1]), "last").start.tolist()
+        [2]
+    """
+
+    def __init__(self, table_of: Episodes, rows: IntArray, fingerprint: str, why: str) -> None:
+        arrays = _chosen_arrays(table_of, rows, fingerprint)
+        known = _EpisodeSubset(table_of, arrays["rows"])
+        reason = f"{why} keeps none of {len(table_of):,} episodes" if len(table_of) else table_of.reason
+        columns = (arrays[name] for name in _COLUMNS)
+        described = table_of.aligns, fingerprint, known.table, table_of.ragged, known.extents, reason
+        super().__init__(*columns, *described, arrays.get("first_step"))
+        vars(self).update(chosen_from=(table_of, why))
+
+    chosen_from: tuple[Episodes, str]
+
+    def __reduce__(self) -> tuple[type[ChosenEpisodes], tuple[Episodes, IntArray, str, str]]:
+        """Send the row numbers alone: another process makes, or maps, the rest."""
+        table_of, why = self.chosen_from
+        rows: IntArray = vars(self)["table"].__self__.rows
+        return type(self), (table_of, rows, self.fingerprint, why)
+
+
+_COLUMNS = ("source", "index", "start", "length")
+
+
+def _chosen_arrays(table: Episodes, rows: IntArray, fingerprint: str) -> Mapping[str, IntArray]:
+    """Rows of a table, and what is known of each, in shared memory if they are many."""
+
+    def make() -> dict[str, IntArray]:
+        arrays = {"rows": rows, **dict(zip(_COLUMNS, table.rows_at(rows), strict=True))}
+        return arrays if table.first_step is None else {**arrays, "first_step": table.first_step[rows]}
+
+    if rows.nbytes * (1 + len(_COLUMNS)) < SHARED_BYTES:
+        return make()
+    return shared_arrays(f"episodes {fingerprint} {len(rows)}", make)
 
 
 class SourceEpisodes(Episodes):

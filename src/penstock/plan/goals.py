@@ -24,7 +24,7 @@ from penstock.core.arrays import BoolArray, FloatArray, IntArray
 from penstock.core.frozen import set_fields
 from penstock.core.selection import Selection
 from penstock.errors import PlanError, suggestion
-from penstock.kernels.locate import Groups
+from penstock.kernels.locate import Groups, OffsetGroups
 from penstock.plan.anchored import AnchoredPlan, Anchors
 from penstock.plan.base import (
     DerivedPlan,
@@ -157,7 +157,9 @@ class GoalPlan(Reordered):
         self.reads = (*upstream.reads, *reads)
         self._ascending = -_survival(transform.p, self._base) if transform.p is not None else np.zeros(0)
         self._guide = self._ascending.searchsorted(-np.arange(GUIDE + 1) / GUIDE)
-        self._states = _states(self._base, self._boundary) if transform.strategy == "random" else None
+        self._states: Groups | OffsetGroups | None = None
+        if transform.strategy == "random":  # a state for each step, and one more in boundary columns
+            self._states = self._base.episodes.groups(-int(self._boundary), 1)
 
     @property
     def steady(self) -> bool:
@@ -239,8 +241,8 @@ class GoalPlan(Reordered):
         """Source `[n]` and row `[n]` of each drawn goal."""
         unit = (keys(self._goals.seed, k) >> np.uint64(11)) / float(1 << 53)
         if self._states is not None:
-            step, source, row = self._states.locate(_uniform(unit, np.full(len(k), self._states.n)))
-            return source, row + step
+            step, source, number, first, _ = self._states.locate(_uniform(unit, np.full(len(k), self._states.n)))
+            return source, first + step + (number if self._boundary else 0)
         last = anchors.length if self._boundary else anchors.length - 1
         first = np.minimum(anchors.step + self._goals.offset, last)
         if self._goals.strategy == "final":
@@ -272,13 +274,6 @@ def _survival(p: float, base: AnchoredPlan) -> FloatArray:
     """`(1 - p)^j` for `j` from 1 on, to the longest distance in an episode, or below 2^-53."""
     longest = base.episodes.longest + 1
     return np.multiply.accumulate(np.full(min(longest, int(37 / p) + 1), 1 - p))
-
-
-def _states(base: AnchoredPlan, boundary: bool) -> Groups:
-    """All states of all episodes, with source and first row of each episode."""
-    one = base.episodes
-    first = one.start + one.index if boundary else one.start
-    return Groups.of(one.length + int(boundary), one.source, first)
 
 
 def _uniform(unit: FloatArray, size: IntArray) -> IntArray:

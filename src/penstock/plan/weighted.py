@@ -25,15 +25,17 @@ Source: own. The split in two is Bresenham's line, and the tree is Fano's.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from typing_extensions import override
 
-from penstock.core.arrays import FloatArray, IntArray, UInt64Array
+from penstock.core.arrays import AnyArray, FloatArray, IntArray, UInt64Array
 from penstock.core.frozen import set_fields
 from penstock.errors import PlanError
+from penstock.files.shared import SHARED_BYTES, shared_arrays
 from penstock.kernels.mixing import deal
 from penstock.kernels.permute import permute
 from penstock.plan.base import ENDLESS, DerivedPlan, Plan
@@ -112,20 +114,13 @@ class WeightedPlan(DerivedPlan):
         super().__init__(upstream, transform)
         self._seed, self._systematic = transform.seed, transform.draw == "systematic"
         self._length = transform.epoch_length or len(upstream)
-        used = np.flatnonzero(transform.weights)
-        weight, group = np.unique(transform.weights[used], return_inverse=True)
-        total = weight * np.bincount(group, minlength=len(weight))
-        by_total = np.argsort(total, kind="stable")
-        rank = np.empty_like(by_total)
-        rank[by_total] = np.arange(len(by_total))
-        group = rank[group]
-        # Samples class after class, and the first place and the number of samples of each class.
-        self._samples = used[np.argsort(group, kind="stable")]
-        self._size = np.bincount(group, minlength=len(weight))
-        self._first = np.cumsum(self._size) - self._size
-        self._cumulative = np.concatenate([np.zeros(1), np.cumsum(total[by_total])])
-        self._nodes, errors = _tree(self._cumulative) if self._systematic else (np.zeros((0, 3), np.uint64), total)
-        self.bound = float(((errors + self._size - 1) / self._size).max(initial=0)) if self._systematic else np.inf
+        classes = _shared_classes(transform.weights, systematic=self._systematic)
+        self._samples: IntArray = classes["samples"]
+        self._size: IntArray = classes["size"]
+        self._first: IntArray = classes["first"]
+        self._cumulative: FloatArray = classes["cumulative"]
+        self._nodes: UInt64Array = classes["nodes"]
+        self.bound = float(classes["bound"])
         """No sample is ever further from its share of the draws; infinite for random draws."""
 
     def __len__(self) -> int:
@@ -160,6 +155,37 @@ class WeightedPlan(DerivedPlan):
         group = np.minimum(group, len(self._size) - 1)  # the product may round up to the total
         place = keys(self._seed, 2 * k + 1) % self._size[group].astype(np.uint64)
         return group, place.astype(np.int64)
+
+
+def _shared_classes(weights: FloatArray, *, systematic: bool) -> Mapping[str, AnyArray]:
+    """The classes of weights, in memory that the processes of a machine share if it is large."""
+    if weights.nbytes < SHARED_BYTES:
+        return _classes(weights, systematic=systematic)
+    key = f"weighted {len(weights)} {systematic} {hashlib.sha256(weights.data).hexdigest()}"
+    return shared_arrays(key, lambda: _classes(weights, systematic=systematic))
+
+
+def _classes(weights: FloatArray, *, systematic: bool) -> dict[str, AnyArray]:
+    """Samples class after class, and of each class its first place, number of samples, and node of the tree."""
+    used = np.flatnonzero(weights)
+    weight, group = np.unique(weights[used], return_inverse=True)
+    total = weight * np.bincount(group, minlength=len(weight))
+    by_total = np.argsort(total, kind="stable")
+    rank = np.empty_like(by_total)
+    rank[by_total] = np.arange(len(by_total))
+    group = rank[group]
+    size = np.bincount(group, minlength=len(weight))
+    cumulative = np.concatenate([np.zeros(1), np.cumsum(total[by_total])])
+    nodes, errors = _tree(cumulative) if systematic else (np.zeros((0, 3), np.uint64), total)
+    bound = float(((errors + size - 1) / size).max(initial=0)) if systematic else np.inf
+    return {
+        "samples": used[np.argsort(group, kind="stable")],
+        "size": size,
+        "first": np.cumsum(size) - size,
+        "cumulative": cumulative,
+        "nodes": nodes,
+        "bound": np.array(bound),
+    }
 
 
 def _checked(weights: object) -> FloatArray:

@@ -115,7 +115,7 @@ class FileTable(Sequence[FileFacts]):
 
     @classmethod
     def concatenate(cls, tables: Sequence[FileTable]) -> FileTable:
-        """Return the files of several tables, one after the other."""
+        """Return the files of several tables, in order."""
         numbers = {text: i for i, text in enumerate(dict.fromkeys(text for table in tables for text in table.texts))}
         names = dict.fromkeys(name for table in tables for name in table.arrays)
         empty = np.zeros(0, np.int64)

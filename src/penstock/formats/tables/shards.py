@@ -87,7 +87,7 @@ class ArrowShard(TableShard):
             reader = pa.ipc.open_file(pa.py_buffer(self._raw))
             self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
         for batch in self._batches:
-            batch.validate()  # sizes and buffers, so that nobody allocates what a false size claims
+            batch.validate()  # sizes and buffers, so that no memory is allocated for a false size
         self.schema = reader.schema
         self.rows = [batch.num_rows for batch in self._batches]
 
@@ -143,7 +143,7 @@ class JsonShard(TableShard):
 
     @cached_property
     def identity(self) -> list[int | str]:
-        """That of all files, one after the other."""
+        """Identities of all files, in order."""
         return [entry for path in self._paths for entry in identity_of(path)]
 
     @override

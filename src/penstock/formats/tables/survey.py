@@ -130,7 +130,7 @@ class SurveyedShards(Sequence[TableShard]):
         return [[*state, digests[i * width : (i + 1) * width]] for i, state in enumerate(states)]
 
     def runs(self) -> EpisodeRuns:
-        """Return the runs of equal values in the episode column of each file, one file after the other."""
+        """Return the runs of equal values in the episode column of each file, in order of the files."""
         table, ends = self.table, self.table.ends
         rows = np.add.reduceat(np.append(table.arrays["rows"], 0), ends["rows"][:-1]) * (np.diff(ends["rows"]) > 0)
         before = np.repeat(offsets_of(rows)[:-1], table.counts["start"])
