@@ -17,6 +17,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -25,8 +26,10 @@ from penstock.core.ragged import Ragged
 from penstock.doctor.block import EpisodeBlock, Hits, flattened, is_camera, is_numbering, sums
 from penstock.doctor.rows import clock_changes, still_steps
 from penstock.doctor.thresholds import CheckThresholds
+from penstock.files.arrays import scratch_zeros
 
 DIGEST_BYTES = 16
+PARTITION = 1 << 20  # digests that are compared together
 FEATURES = 8  # elements of a column that count for near duplicates
 NEIGHBOURS = 4
 # Measures of a column are named by its path behind one of these:
@@ -72,7 +75,7 @@ class Measures:
 
     def __post_init__(self) -> None:
         self.lengths = np.zeros(self.episodes, np.int64)
-        self.digests = np.zeros((self.episodes, DIGEST_BYTES), np.uint8)
+        self.digests = scratch_zeros((self.episodes, DIGEST_BYTES), np.uint8)
         self.known = np.zeros(self.episodes, np.uint8)
 
     def add(self, block: BlockMeasures) -> None:
@@ -272,11 +275,47 @@ def _marked(name: str, column: str, bad: AnyArray) -> Iterator[Hits]:
 def first_of_equals(digests: ByteArray) -> IntArray:
     """`[n]` the first row with the same digest.
 
+    Equal digests begin with the same bytes. So rows are divided by these into partitions of about `PARTITION` rows, in
+    order, and each partition is compared for itself. Memory: a partition at a time, some 100 MB; 32 bytes a row are in
+    a scratch file.
+
     Example:
         >>> first_of_equals(np.array([[1], [2], [1]], np.uint8)).tolist()
         [0, 1, 0]
     """
-    whole = np.ascontiguousarray(digests).view(f"V{digests.shape[1]}").reshape(-1)
+    if len(digests) <= PARTITION:
+        return _first_of_equals(digests)
+    entry = np.dtype([("digest", f"V{digests.shape[1]}"), ("row", np.int64)])
+    bits = min(((len(digests) - 1) // PARTITION).bit_length(), 16)
+    blocks = [(a, min(a + PARTITION, len(digests))) for a in range(0, len(digests), PARTITION)]
+    counts = [np.bincount(_partition(digests[a:b], bits), minlength=1 << bits) for a, b in blocks]
+    ends = np.cumsum(np.sum(counts, axis=0))
+    free = np.concatenate([[0], ends[:-1]])  # place of the next row of each partition
+    entries = scratch_zeros((len(digests),), entry)
+    for (a, b), count in zip(blocks, counts, strict=True):
+        partition = _partition(digests[a:b], bits)
+        order = np.argsort(partition, kind="stable")
+        begins = np.cumsum(count) - count
+        places = (free - begins)[partition[order]] + np.arange(b - a)
+        entries["digest"][places] = np.ascontiguousarray(digests[a:b][order]).view(entry["digest"]).reshape(-1)
+        entries["row"][places] = order + a
+        free += count
+    first = scratch_zeros((len(digests),), np.int64)
+    for a, b in pairwise([0, *ends.tolist()]):
+        rows = entries["row"][a:b]
+        first[rows] = rows[_first_of_equals(entries["digest"][a:b])]
+    return first
+
+
+def _partition(digests: ByteArray, bits: int) -> IntArray:
+    """The first bits of each digest."""
+    head = digests[:, 0].astype(np.int64) << 8 | digests[:, min(1, digests.shape[1] - 1)]
+    return head >> (16 - bits)
+
+
+def _first_of_equals(digests: AnyArray) -> IntArray:
+    width = digests.dtype.itemsize * (digests.shape[1] if digests.ndim > 1 else 1)
+    whole = np.ascontiguousarray(digests).view(f"V{width}").reshape(-1)
     _, first, number = np.unique(whole, return_index=True, return_inverse=True)
     return first[number.reshape(-1)]
 
@@ -285,7 +324,8 @@ def _duplicates(measures: Measures, thresholds: CheckThresholds) -> Iterator[Hit
     chosen = np.flatnonzero((measures.known == 2) & (measures.lengths > 1))
     if len(chosen) < 2:
         return
-    first = first_of_equals(measures.digests[chosen])
+    is_whole = len(chosen) == measures.episodes
+    first = first_of_equals(measures.digests if is_whole else measures.digests[chosen])
     copies = first != np.arange(len(chosen))
     marked = np.zeros(measures.episodes, np.bool_)
     marked[chosen[copies]] = True

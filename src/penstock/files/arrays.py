@@ -8,7 +8,11 @@ of the file, because a large file is read by a memory map, and compiled loops wa
 from __future__ import annotations
 
 import json
+import mmap
+import os
+import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -21,6 +25,8 @@ Arrays = Mapping[str, AnyArray]
 
 
 ALIGNED = 64
+SPILLED = 64 << 20
+"""Bytes from which on `scratch_zeros` uses a file."""
 
 
 def write_arrays(path: StrPath, magic: bytes, key: str, header: Mapping[str, Any], arrays: Arrays) -> None:
@@ -70,6 +76,27 @@ def _arrays(content: memoryview, begin: int, listed: list[Any]) -> dict[str, Any
         )
         begin = end + _gap(end - begin)
     return arrays
+
+
+def scratch_zeros(shape: tuple[int, ...], dtype: Any) -> AnyArray:
+    """Return zeros to write to. Large ones are in a temporary file without a name (`TMPDIR`), so the system can write
+    them out when it needs the memory. Without space for the file, they are in memory.
+
+    Args:
+        shape: Shape of the array.
+        dtype: Its dtype.
+
+    Example:
+        >>> scratch_zeros((2,), np.int64).tolist()
+        [0, 0]
+    """
+    kind = np.dtype(dtype)
+    size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+    if size >= SPILLED:
+        with suppress(OSError), tempfile.TemporaryFile() as file:
+            os.posix_fallocate(file.fileno(), 0, size)  # a full disk is an error here, and would end the process later
+            return np.frombuffer(mmap.mmap(file.fileno(), size), kind).reshape(shape)
+    return np.zeros(shape, kind)
 
 
 def _gap(size: int) -> int:

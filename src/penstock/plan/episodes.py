@@ -247,9 +247,19 @@ class ChosenEpisodes(Episodes):
         arrays = _chosen_arrays(table_of, rows, fingerprint)
         known = _EpisodeSubset(table_of, arrays["rows"])
         reason = f"{why} keeps none of {len(table_of):,} episodes" if len(table_of) else table_of.reason
-        columns = (arrays[name] for name in _COLUMNS)
-        described = table_of.aligns, fingerprint, known.table, table_of.ragged, known.extents, reason
-        super().__init__(*columns, *described, arrays.get("first_step"))
+        super().__init__(
+            arrays["source"],
+            arrays["index"],
+            arrays["start"],
+            arrays["length"],
+            table_of.aligns,
+            fingerprint,
+            known.table,
+            table_of.ragged,
+            known.extents,
+            reason,
+            arrays.get("first_step"),
+        )
         vars(self).update(chosen_from=(table_of, why))
 
     chosen_from: tuple[Episodes, str]

@@ -28,7 +28,7 @@ Values = AnyArray | Sequence[str]
 
 
 @dataclass(frozen=True, eq=False)
-class EpisodeRuns:
+class ValueRuns:
     """Runs of equal values in the episode column.
 
     Args:
@@ -37,7 +37,7 @@ class EpisodeRuns:
         rows: Number of rows.
 
     Example:
-        >>> runs = EpisodeRuns(np.array([0, 2, 4]), np.array([5, 5, 6]), 6)
+        >>> runs = ValueRuns(np.array([0, 2, 4]), np.array([5, 5, 6]), 6)
         >>> [part.tolist() for part in runs.episodes(Path("a"), "episode")]
         [[0, 4, 6], [5, 6]]
     """
@@ -55,7 +55,7 @@ class EpisodeRuns:
         return {"value text": np.frombuffer(b"".join(texts), np.uint8), "value length": lengths}
 
     @classmethod
-    def restored(cls, start: IntArray, arrays: Mapping[str, AnyArray], rows: int) -> EpisodeRuns:
+    def restored(cls, start: IntArray, arrays: Mapping[str, AnyArray], rows: int) -> ValueRuns:
         """Return runs whose values `stored` made arrays of."""
         if "value" in arrays:
             return cls(start, arrays["value"], rows)
@@ -96,7 +96,7 @@ def plain(value: Any) -> Any:
     return value.item() if is_scalar(value) else value
 
 
-def runs_of(blocks: Sequence[tuple[TableShard, int]], leaf: TableColumn, name: str) -> EpisodeRuns:
+def runs_of(blocks: Sequence[tuple[TableShard, int]], leaf: TableColumn, name: str) -> ValueRuns:
     """Return the runs of the episode column in blocks of files.
 
     Args:
@@ -126,7 +126,7 @@ def runs_of(blocks: Sequence[tuple[TableShard, int]], leaf: TableColumn, name: s
                 numbers.append(begun.to_numpy(zero_copy_only=False).astype(leaf.field.dtype, copy=False))
         starts.append(begins + row)
         row += len(column)
-    return EpisodeRuns(np.concatenate(starts), texts if text else np.concatenate(numbers), row)
+    return ValueRuns(np.concatenate(starts), texts if text else np.concatenate(numbers), row)
 
 
 def episode_names(schema: Any, name: str | None) -> set[str]:

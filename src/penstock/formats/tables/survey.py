@@ -18,7 +18,7 @@ from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
 from penstock.files.remote import file_state
 from penstock.formats.base.file_facts import MANY_FILES, FileFacts, FileSurvey, FileTable
-from penstock.formats.tables.episodes import EpisodeRuns, episode_column, episode_names, runs_of
+from penstock.formats.tables.episodes import ValueRuns, episode_column, episode_names, runs_of
 from penstock.formats.tables.files import JSON_SUFFIXES, kind_of
 from penstock.formats.tables.shards import TableShard, open_shard, open_shards
 
@@ -129,13 +129,13 @@ class SurveyedShards(Sequence[TableShard]):
         states = self.table.arrays["state"].reshape(-1, 2).tolist()
         return [[*state, digests[i * width : (i + 1) * width]] for i, state in enumerate(states)]
 
-    def runs(self) -> EpisodeRuns:
+    def runs(self) -> ValueRuns:
         """Return the runs of equal values in the episode column of each file, in order of the files."""
         table, ends = self.table, self.table.ends
         rows = np.add.reduceat(np.append(table.arrays["rows"], 0), ends["rows"][:-1]) * (np.diff(ends["rows"]) > 0)
         before = np.repeat(offsets_of(rows)[:-1], table.counts["start"])
         stored: dict[str, AnyArray] = {name: table.arrays[name] for name in table.arrays if name.startswith("value")}
-        return EpisodeRuns.restored(table.arrays["start"] + before, stored, int(rows.sum()))
+        return ValueRuns.restored(table.arrays["start"] + before, stored, int(rows.sum()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +166,7 @@ class OpenedTable:
         """`[B]` number of each block in its file."""
         return np.arange(len(self.rows)) - np.repeat(offsets_of(self.counts)[:-1], self.counts)
 
-    def runs(self, leaf: TableColumn, name: str) -> EpisodeRuns:
+    def runs(self, leaf: TableColumn, name: str) -> ValueRuns:
         """Return the runs of the episode column: those of the survey, or else by reading the column."""
         if isinstance(self.shards, SurveyedShards):
             return self.shards.runs()
