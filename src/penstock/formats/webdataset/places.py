@@ -74,7 +74,7 @@ class Places:
         width = self.field.dtype.itemsize if self.cuts is not None else self.field.row_bytes
         buffer = np.where(self.buffer < 0, len(buffers), self.buffer)
         if isinstance(buffers, FilesOnDemand):
-            rows = FileRows.of(_WithHeld(buffers, self.held), self.rows, buffer, self.offset, width)
+            rows = FileRows.of(_ArchivesAndDecoded(buffers, self.held), self.rows, buffer, self.offset, width)
         else:
             rows = RowMap.build([*buffers, self.held], self.rows, buffer, self.offset, width)
         if self.cuts is None:
@@ -141,11 +141,11 @@ def gathered(buffers: Sequence[ByteArray], buffer: IntArray, offset: IntArray, w
     return out
 
 
-class _WithHeld(Sequence[ByteArray]):
+class _ArchivesAndDecoded(Sequence[ByteArray]):
     """Archives that are mapped when they are read, and the decoded values of a column behind the last one."""
 
-    def __init__(self, archives: FilesOnDemand, held: ByteArray) -> None:
-        self._archives, self._held = archives, held
+    def __init__(self, archives: FilesOnDemand, decoded: ByteArray) -> None:
+        self._archives, self._decoded = archives, decoded
 
     def __len__(self) -> int:
         return len(self._archives) + 1
@@ -157,4 +157,4 @@ class _WithHeld(Sequence[ByteArray]):
     def __getitem__(self, number: int | slice) -> ByteArray | Sequence[ByteArray]:
         if isinstance(number, slice):
             return [self[i] for i in range(*number.indices(len(self)))]
-        return self._held if number == len(self._archives) else self._archives[number]
+        return self._decoded if number == len(self._archives) else self._archives[number]
