@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from figures import record
 
 import penstock
 from penstock.jobs.coordinator import finish_work, run_work
@@ -88,8 +89,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=512)
     size = parser.parse_args().megabytes
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         place = recording(folder, size)
         print(f"{size} MB, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
         for operation, more in OPERATIONS.items():
@@ -100,6 +101,11 @@ def main() -> None:
             start, serial = max(used[2] - used[1], 0.0), min(each.serial for each in rounds[1])
             parts = used[1] - start
             limit = (parts + serial) / (parts / 2 + serial)
+            name = operation.replace(" ", "_")
+            for key, value in (("one", wall[1]), ("two", wall[2]), ("jobs", parts), ("serial", serial)):
+                record(f"{name}.{key}", value, "s")
+            record(f"{name}.speedup", wall[1] / wall[2], "x")
+            record(f"{name}.limit", limit, "x")
             print(
                 f"{operation:14} 1 process {wall[1]:6.2f} s, 2 processes {wall[2]:6.2f} s, x{wall[1] / wall[2]:.2f}; "
                 f"CPU of jobs {parts:.2f} s, start {start:.2f} s, serial {serial:.2f} s, limit x{limit:.2f}",
@@ -108,6 +114,7 @@ def main() -> None:
         tiny = penstock.from_arrays({"x": np.zeros(500)}, lengths=np.ones(500, np.int64))
         small = penstock.convert(tiny, folder / "small").out
         cost = measured("verify", {"location": str(small)}, folder, 1, 1)
+        record("tiny", cost.wall / 500, "s")
         print(f"a job of almost nothing: {cost.wall / 500 * 1e3:.2f} ms")
 
 

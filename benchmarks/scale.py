@@ -25,13 +25,11 @@ from typing import Any
 
 import figures
 import numpy as np
+from lengths_only import LengthsOnly
 
 import penstock
-from penstock.core.arrays import AnyArray, IntArray
-from penstock.core.selection import Selection
-from penstock.core.spec import Field, Spec
+from penstock.core.spec import Field
 from penstock.data.dataset import EpisodeDataset
-from penstock.formats.base.source import Source
 from penstock.plan.packing.index import PackIndex
 from penstock.plan.packing.rule import Rule
 
@@ -40,30 +38,7 @@ BLOCK = 4096  # positions of a call
 CALLS = 30
 
 
-class MappedLengths(Source):
-    """A dataset of which only the offsets are known, from a mapped file."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._offsets: IntArray = np.asarray(np.load(path, mmap_mode="r"))
-
-    def __reduce__(self) -> tuple[type[MappedLengths], tuple[str]]:
-        return type(self), (self._path,)
-
-    @property
-    def spec(self) -> Spec:
-        return Spec({"state": Field(np.dtype("float32"), (8,)), "action": Field(np.dtype("float32"), (2,))})
-
-    @property
-    def offsets(self) -> IntArray:
-        return self._offsets
-
-    @property
-    def fingerprint(self) -> str:
-        return f"lengths {len(self._offsets)} {self._offsets[-1]}"
-
-    def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
-        raise NotImplementedError(f"{column} has no values: {selection.shape} {out.shape}")
+FIELDS = {"state": Field(np.dtype("float32"), (8,)), "action": Field(np.dtype("float32"), (2,))}
 
 
 def write_offsets(path: Path, episodes: int) -> None:
@@ -110,12 +85,12 @@ def orders(windows: penstock.MapDataset) -> dict[str, penstock.MapDataset]:
 
 def rank(path: str, pipe: Connection, barrier: Any) -> None:
     """Plan, and report memory and times. All ranks have their plans when memory is measured."""
-    MappedLengths(path).spec  # noqa: B018 - imports come before the measurement
+    LengthsOnly(FIELDS, path)  # imports come before the measurement
     small = EpisodeDataset(penstock.from_arrays({"x": np.zeros(9)}, [9]).source).windows(2).shuffle(0)
     small.plan.resolve(np.arange(2))
     before = memory()["private"]
     begin = time.perf_counter()
-    windows = EpisodeDataset(MappedLengths(path)).windows(16)
+    windows = EpisodeDataset(LengthsOnly(FIELDS, path)).windows(16)
     seconds = time.perf_counter() - begin
     plans = orders(windows)
     report: dict[str, Any] = {"seconds": seconds, "samples": len(windows), "before": before}
@@ -161,8 +136,10 @@ def windows(folder: Path, samples: list[float], ranks: int) -> None:
         size = f"1e{round(np.log10(count))}"
         figures.record(f"{size}.seconds", one["seconds"], "s")
         figures.record(f"{size}.private", one["memory"], "B")
+        figures.record(f"{size}.offsets", offsets, "B")
         figures.record(f"{size}.sent", one["sent"], "B")
         figures.record(f"{size}.shuffle", spent["shuffle"] * 1e-9, "s")
+        figures.record("state", one["state"], "B")
     print(f"\na state has {one['state']} bytes")
 
 
@@ -181,6 +158,8 @@ def packs(sequences: int) -> None:
     print(f"plan {index.nbytes / 1e6:.2f} MB, memory {more / 1e6:.0f} MB")
     figures.record("packs.seconds", seconds, "s")
     figures.record("packs.plan", index.nbytes, "B")
+    figures.record("packs.memory", more, "B")
+    figures.record("packs.packs", many, "count")
 
 
 def main() -> None:

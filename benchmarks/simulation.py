@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import queue
 import tempfile
 import time
 from collections.abc import Callable
@@ -105,25 +106,23 @@ def host(
     barrier.wait(LIMIT)
     before = counts(url) if rank == 0 else (0, 0)
     barrier.wait(LIMIT)
-    seconds, steps = waited(loader, step, barrier)
-    if rank == 0:
-        after = counts(url)
-        out.put((after[0] - before[0], after[1] - before[1], seconds / (seconds + steps * step)))
+    times = loaded(loader, step, barrier)
+    after = counts(url) if rank == 0 else (0, 0)
+    out.put((after[0] - before[0], after[1] - before[1], times))
 
 
-def waited(loader: penstock.Loader, step: float, barrier: Barrier) -> tuple[float, int]:
-    """Seconds that steps wait in an epoch, and the number of steps. The first batch waits for an empty pipeline."""
-    seconds, number = 0.0, 0
+def loaded(loader: penstock.Loader, step: float, barrier: Barrier) -> list[tuple[float, float]]:
+    """When this host asked for each batch of an epoch, and when it had it, on the clock of all processes."""
+    times: list[tuple[float, float]] = []
     batches = iter(loader)
-    begin = time.perf_counter()
+    asked = time.monotonic()
     while next(batches, None) is not None:
+        times.append((asked, time.monotonic()))
         barrier.wait(LIMIT)  # until all have their batch
-        seconds += time.perf_counter() - begin if number else 0.0
-        number += 1
         time.sleep(step)
-        begin = time.perf_counter()
+        asked = time.monotonic()
     barrier.wait(LIMIT)
-    return seconds, number
+    return times
 
 
 def counts(url: str) -> tuple[int, int]:
@@ -144,11 +143,22 @@ def measured(
     ]
     for process in hosts:
         process.start()
+    results = []
+    while len(results) < world:
+        try:
+            results.append(out.get(timeout=1))
+        except queue.Empty:
+            if any(process.exitcode for process in hosts):
+                raise SystemExit("a host ended with an error, see above") from None
     for process in hosts:
         process.join()
-    if any(process.exitcode for process in hosts):
-        raise SystemExit(f"a host ended with an error, see above: {[process.exitcode for process in hosts]}")
-    return out.get(timeout=LIMIT)
+    requests, nbytes = (sum(each[i] for each in results) for i in (0, 1))
+    times = np.array([each[2] for each in results])  # [hosts, batches, asked and had]
+    asked, had = times.max(axis=0).T
+    # A step waits from the moment when the last host asked for its batch until the last one has it: the time that
+    # processes need to wake up does not count. The first batch waits for an empty pipeline.
+    waits = np.maximum(had - asked, 0)[1:].sum()
+    return requests, nbytes, float(waits / (waits + len(asked) * step))
 
 
 def predicted(

@@ -1,8 +1,9 @@
 """64 ranks on 3 hosts, killed and started again with other numbers of ranks and hosts: the global order is one.
 
 A host is a process with its ranks. It gets a saved state and nothing else, and reads nothing of other hosts, so no rank
-waits for another. Each writes which samples it got. Hosts kill themselves in the middle; the one of rank 0, which saves
-states, is the first.
+waits for another. Each writes which samples it got, with random numbers of their augmentation. Hosts kill themselves in
+the middle; the one of rank 0, which saves states, is the first. A saved state is shared by all: the ranks of a host
+have equal ones, and each is the state of one process that has loaded as many batches.
 """
 
 # pyright: basic
@@ -40,8 +41,10 @@ iterators = [iter(loader) for loader in loaders]
 for step in range(begin, STEPS):
     if step == killed:
         os.kill(os.getpid(), signal.SIGKILL)
-    rows = [next(iterator)["number"] for iterator in iterators]
-    np.save(folder / f"step-{step:04d}-{first:04d}.npy", np.concatenate(rows))
+    batches = [next(iterator) for iterator in iterators]
+    rows = np.concatenate([np.stack([batch["number"], batch["noise"]], axis=1) for batch in batches])
+    np.save(folder / f"step-{step:04d}-{first:04d}.npy", rows)
+    assert all(loader.state_dict() == loaders[0].state_dict() for loader in loaders)
     if first == 0 and (step + 1) % EVERY == 0:
         draft = folder / "draft"
         draft.write_text(json.dumps(loaders[0].state_dict()))
@@ -54,7 +57,28 @@ def samples() -> MapDataset:
     rng = np.random.default_rng(64)
     lengths = rng.integers(1, 40, 200)
     data = penstock.from_arrays({"number": np.arange(lengths.sum())}, lengths=lengths)
-    return data.samples().shuffle(seed=3).repeat(3)
+    return data.samples().shuffle(seed=3).repeat(3).map(with_noise, seed=5)
+
+
+def with_noise(columns: dict[str, np.ndarray], keys: np.ndarray) -> dict[str, np.ndarray]:
+    """A random augmentation, whose numbers belong to the sample and not to the rank."""
+    return {**columns, "noise": (keys >> np.uint64(1)).astype(np.int64)}
+
+
+def random_restarts(seed: int) -> list[tuple[list[int], dict[int, int]]]:
+    """Restarts on random numbers of ranks and hosts; the host of rank 0 dies after it saved a later state."""
+    rng = np.random.default_rng(seed)
+    restarts: list[tuple[list[int], dict[int, int]]] = []
+    saved = 0
+    while True:
+        hosts = int(rng.integers(2, 4))
+        ranks = rng.multinomial(int(rng.choice([24, 40, 64])) - hosts, np.ones(hosts) / hosts) + 1
+        death = saved + int(rng.integers(EVERY + 1, 3 * EVERY))
+        if death >= STEPS:
+            return [*restarts, (ranks.tolist(), {})]
+        others = {host: death + int(rng.integers(3)) for host in range(1, hosts) if rng.random() < 0.5}
+        restarts.append((ranks.tolist(), {0: death, **{host: at for host, at in others.items() if at < STEPS}}))
+        saved = death // EVERY * EVERY
 
 
 def run_hosts(folder: Path, ranks: list[int], killed: dict[int, int]) -> None:
@@ -76,15 +100,25 @@ def digest_of(rows: list[np.ndarray]) -> str:
     return hashlib.sha256(np.concatenate(rows).astype("<i8").tobytes()).hexdigest()
 
 
-@pytest.mark.parametrize("restarts", [[([22, 21, 21], {0: 9, 1: 10, 2: 11}), ([24, 24], {0: 14}), ([10, 30, 24], {})]])
+@pytest.mark.parametrize(
+    "restarts",
+    [[([22, 21, 21], {0: 9, 1: 10, 2: 11}), ([24, 24], {0: 14}), ([10, 30, 24], {})], random_restarts(17)],
+    ids=["64, 48 and 64 ranks", "random numbers of ranks"],
+)
 def test_the_global_order_is_one(tmp_path: Path, restarts: list[tuple[list[int], dict[int, int]]]) -> None:
     loader = penstock.Loader(samples(), batch_size=BATCH, threads=0, rank=0, world=1)
-    alone = [batch["number"] for batch, _ in zip(loader, range(STEPS), strict=False)]
+    alone, states = [], {}
+    for batch, step in zip(loader, range(1, STEPS + 1), strict=False):
+        alone.append(np.stack([batch["number"], batch["noise"]], axis=1))
+        states[step] = loader.state_dict()
     for ranks, killed in restarts:
         run_hosts(tmp_path, ranks, killed)
     files = sorted(tmp_path.glob("step-*.npy"))
     assert digest_of([np.load(file) for file in files]) == digest_of(alone)
-    assert json.loads((tmp_path / f"state-{STEPS:04d}.json").read_text())
+    saved = {int(file.stem[6:]): file.read_text() for file in tmp_path.glob("state-*.json")}
+    assert sorted(saved) == list(range(EVERY, STEPS + 1, EVERY))
+    assert {step: json.loads(text) for step, text in saved.items()} == {step: states[step] for step in saved}
+    assert max(map(len, saved.values())) < 1000
 
 
 def test_a_rank_gets_its_samples_while_no_other_rank_exists() -> None:

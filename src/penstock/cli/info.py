@@ -147,7 +147,7 @@ def _reward_blocks(source: Source) -> Iterator[tuple[int, FloatArray]]:
 
 
 def _bytes_of(located: LocatedData, source: Source) -> int:
-    """Bytes of a dataset; of a part that a location names, as `folder:train`, those of the folder."""
+    """Return the bytes of a dataset. A part such as `folder:train` has the bytes of its folder."""
     place = source.location
     if isinstance(place, Path) and not all(path.exists() for path in located.paths):
         return bytes_at(place)

@@ -132,7 +132,7 @@ def closed(make: Make | None, ends: Sequence[Make]) -> Make:
 
 
 def unless(make: Make, other: Make) -> Make:
-    """Flags that are set where those of another column are not."""
+    """Return a column of flags, without the steps at which another column has flags."""
     return lambda columns, steps: np.asarray(make(columns, steps)) & ~np.asarray(other(columns, steps))
 
 

@@ -131,7 +131,7 @@ def _walk(
     room: UInt64Array,
     out: IntArray,
 ) -> None:
-    """Write the cipher of the first `count` of `value` to `out`; those of `n` or more go through it again together."""
+    """Write the cipher of the first `count` of `value` to `out`, and encrypt results of `n` or more again, together."""
     place, left = room[3], count
     for i in range(count):
         place[i] = np.uint64(i)

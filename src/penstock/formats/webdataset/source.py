@@ -229,7 +229,7 @@ def read(
 ) -> Content:
     """The content of archives by the layout that their members have. Raises `FormatError`.
 
-    `members` are those of each archive, where they are known: then no headers are read."""
+    `members` lists the members of each archive. The default None reads them from the headers."""
     if members is None:
         members = [read_members(data, path, options) for path, data in zip(paths, buffers, strict=True)]
     groups = [grouped(listed, shard, paths[shard]) for shard, listed in enumerate(members)]
