@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import PlanError
+from penstock.kernels.permute import permute
 from penstock.plan import DerivedPlan, Pairs, Plan, Repeat, Shard, Shuffle, Split, Steps, Where, Windows, apply
 from penstock.testing.plans import episodes_of
 
@@ -39,6 +41,28 @@ def test_an_epoch_has_every_sample_once(n: int, shuffle: Shuffle) -> None:
 def test_pools_of_any_size_are_exact(n: int, block: int, pool: int, seed: int) -> None:
     order = Shuffle(seed, block, pool).order(np.arange(2 * n), n)
     np.testing.assert_array_equal(np.sort(order), np.arange(2 * n))
+
+
+@settings(deadline=None)
+@given(
+    st.integers(1, 300), st.integers(1, 60), st.integers(1, 9), st.integers(0, 2**64 - 1), st.sampled_from([0, 1, 7])
+)
+def test_pools_are_as_their_definition_says(n: int, block: int, pool: int, seed: int, epoch: int) -> None:
+    """Blocks change places, are cut into pools, and each pool of each epoch is shuffled by a key of its own."""
+
+    def permuted(count: int, stream: int, key: int) -> list[int]:
+        return permute(np.arange(count), np.full(count, count), np.full(count, stream), key).tolist()
+
+    block = min(block, n)
+    blocks = [list(range(first, min(first + block, n))) for first in range(0, n, block)]
+    moved = [blocks[number] for number in permuted(len(blocks), epoch, seed)]
+    pools = [list(chain(*moved[first : first + pool])) for first in range(0, len(moved), pool)]
+    expected: list[int] = []
+    for number, samples in enumerate(pools):
+        places = permuted(len(samples), epoch * len(pools) + number, (seed + 1) % 2**64)
+        expected += [samples[place] for place in places]
+    order = Shuffle(seed, block, pool).order(np.arange(epoch * n, (epoch + 1) * n), n)
+    assert (order - epoch * n).tolist() == expected
 
 
 @settings(deadline=None)

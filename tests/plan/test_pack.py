@@ -15,8 +15,10 @@ import penstock
 from penstock.core.columns import Columns
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.map_dataset import MapDataset
-from penstock.errors import PlanError
-from penstock.plan import Episodes, Pack, Plan, Sequences, Shuffle, Steps, Windows
+from penstock.errors import PlanError, StateError
+from penstock.plan import Episodes, Pack, Plan, Sequences, Shuffle, Steps, Windows, packed
+from penstock.plan.packing.index import PackIndex
+from penstock.plan.packing.rule import Rule
 from penstock.testing.examples import two_columns
 from penstock.testing.plans import PlanContract, episodes_of
 
@@ -326,17 +328,55 @@ def test_windows_may_be_of_any_size(window: int):
     assert sorted(t for each in sequences_of(packs[:]) for t in each) == list(range(1, 16))
 
 
-def test_a_known_epoch_spares_those_before_it():
+def test_a_known_epoch_spares_those_before_it(monkeypatch: pytest.MonkeyPatch):
     lengths = np.random.default_rng(0).integers(1, 20, 300).tolist()
     whole = packed_anew(lengths)
     epoch, begin = 50, whole.plan.start(50)
+    k = np.arange(begin, begin + 5)
+    expected = whole.batch(k)["tokens"]
+    planned: list[int] = []
+
+    class CountedIndex(PackIndex):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            planned.append(len(planned))
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr(packed, "PackIndex", CountedIndex)
     fresh = packed_anew(lengths)
     fresh.plan.set_epoch_start(epoch, begin)
-    k = np.arange(begin, begin + 5)
-    np.testing.assert_array_equal(fresh.batch(k)["tokens"], whole.batch(k)["tokens"])
+    np.testing.assert_array_equal(fresh.batch(k)["tokens"], expected)
+    assert len(planned) < epoch // 2  # the first one says how long an epoch is, and the next is always planned ahead
     assert fresh.plan.start(epoch) == begin
     with pytest.raises(PlanError, match="expected a position within 100000 epochs"):
         fresh.plan.locate(np.array([1 << 60]))
+
+
+def test_an_epoch_begins_where_its_neighbours_allow():
+    plan = packed_anew(np.random.default_rng(0).integers(1, 20, 300).tolist()).plan
+    starts = [plan.start(epoch) for epoch in range(7)]
+    for start in (starts[2], starts[4]):
+        with pytest.raises(StateError, match=rf"expected epoch 3 to begin within {starts[3]}:{starts[3] + 1}, got"):
+            plan.set_epoch_start(3, start)
+    plan.set_epoch_start(3, starts[3])
+
+
+def test_an_epoch_is_planned_once_while_it_is_among_the_last():
+    planned: list[int] = []
+
+    def make(epoch: int) -> PackIndex:
+        planned.append(epoch)
+        return PackIndex(np.full(4, epoch + 1), Rule(8))
+
+    plans = packed._Plans(make, ahead=False)
+    first = plans.of(0)
+    for epoch in range(packed.RECENT):
+        assert plans.of(0) is first
+        plans.of(epoch)
+    assert planned == list(range(packed.RECENT))
+    plans.of(packed.RECENT)
+    assert plans.of(0) is first  # it was asked for later than the others
+    plans.of(1)
+    assert planned == [*range(packed.RECENT + 1), 1]
 
 
 def packed_anew(lengths: list[int]) -> MapDataset:
