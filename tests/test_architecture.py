@@ -328,7 +328,7 @@ def test_files_are_owned_in_one_way() -> None:
 # Threads and counts of cores outside of `flow`, and why: docs/decisions.md, "Background threads are in flow".
 THREAD_EXCEPTIONS = {
     "locations/fetching.py": {"ThreadPoolExecutor"},  # requests of all readers of the process, in no order
-    "plan/packed.py": {"ThreadPoolExecutor"},  # one plan ahead, of whichever epoch is asked for
+    "plan/packing/recent.py": {"ThreadPoolExecutor"},  # one plan ahead, of whichever epoch is asked for
     "containers/video/writer.py": {"Thread"},  # an encoder belongs to one thread; a `BlockQueue` feeds it
     "live/intake.py": {"Thread"},  # looks for files until the last stream leaves
     "live/pipeline.py": {"Thread"},  # ends the threads of a pipeline that was dropped

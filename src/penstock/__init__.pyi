@@ -90,9 +90,9 @@ from .record.vector import VectorCollector as VectorCollector
 from .replay.completion_recorder import CompletionRecorder as CompletionRecorder
 from .replay.completions import Completions as Completions
 from .replay.group_sampler import GroupSampler as GroupSampler
+from .replay.prioritized import PrioritizedSampler as PrioritizedSampler
 from .replay.ratio import SampleRatio as SampleRatio
 from .replay.replay import Replay as Replay
-from .replay.samplers import PrioritizedSampler as PrioritizedSampler
 from .replay.samplers import RecentSampler as RecentSampler
 from .replay.samplers import UniformSampler as UniformSampler
 from .replay.samples import Transitions as Transitions

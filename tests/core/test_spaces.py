@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.ragged import Ragged
+from penstock.core.space_columns import unflatten
 from penstock.core.space_json import compact, json_text
-from penstock.core.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple, unflatten
+from penstock.core.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
 from penstock.errors import SpecError
 
 SPACES = [

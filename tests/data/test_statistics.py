@@ -16,7 +16,7 @@ import penstock
 from penstock.core.arrays import AnyArray
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
-from penstock.data import summarize
+from penstock.data import column_counters, summarize
 from penstock.data.statistics import Statistics
 from penstock.errors import ArgumentError, FormatError, PlanError, SpecError
 from penstock.formats.memory import MemorySource
@@ -123,8 +123,8 @@ def test_rows_in_place_and_copied_rows_have_the_same_statistics(
     assert whole == penstock.statistics(data, threads=0)
     monkeypatch.setattr(MemorySource, "view_array", lambda *_: None)
     monkeypatch.setattr(summarize, "BLOCK_BYTES", 1000)
-    monkeypatch.setattr(summarize, "MOST_VALUES", 5000)
-    monkeypatch.setattr(summarize, "MOST_LEAVES", 3)
+    monkeypatch.setattr(column_counters, "MOST_VALUES", 5000)
+    monkeypatch.setattr(column_counters, "MOST_LEAVES", 3)
     assert whole == penstock.statistics(data, threads=3)
 
 

@@ -18,6 +18,7 @@ from penstock.data.map_dataset import MapDataset
 from penstock.errors import PlanError, StateError
 from penstock.plan import Episodes, Pack, Plan, Sequences, Shuffle, Steps, Windows, packed
 from penstock.plan.packing.index import PackIndex
+from penstock.plan.packing.recent import RECENT, RecentIndexes
 from penstock.plan.packing.rule import Rule
 from penstock.testing.examples import two_columns
 from penstock.testing.plans import PlanContract, episodes_of
@@ -367,16 +368,16 @@ def test_an_epoch_is_planned_once_while_it_is_among_the_last():
         planned.append(epoch)
         return PackIndex(np.full(4, epoch + 1), Rule(8))
 
-    plans = packed._Plans(make, ahead=False)
+    plans = RecentIndexes(make, ahead=False)
     first = plans.of(0)
-    for epoch in range(packed.RECENT):
+    for epoch in range(RECENT):
         assert plans.of(0) is first
         plans.of(epoch)
-    assert planned == list(range(packed.RECENT))
-    plans.of(packed.RECENT)
+    assert planned == list(range(RECENT))
+    plans.of(RECENT)
     assert plans.of(0) is first  # it was asked for later than the others
     plans.of(1)
-    assert planned == [*range(packed.RECENT + 1), 1]
+    assert planned == [*range(RECENT + 1), 1]
 
 
 def packed_anew(lengths: list[int]) -> MapDataset:

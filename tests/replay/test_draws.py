@@ -12,7 +12,7 @@ import pytest
 import penstock
 from penstock.core.arrays import IntArray
 from penstock.formats.columns.writer import ColumnsWriter
-from penstock.replay.samplers import sequence_priorities
+from penstock.replay.prioritized import sequence_priorities
 from penstock.replay.sum_tree import SumTree, key_of
 from tests.replay.runs import SPEC, episode, filled
 

@@ -14,7 +14,8 @@ from penstock.core.episode_picture import EpisodePicture
 from penstock.core.frozen import set_fields
 from penstock.core.html import columns_table, page
 from penstock.core.ragged import Array, Ragged
-from penstock.core.spaces import Space, unflatten
+from penstock.core.space_columns import unflatten
+from penstock.core.spaces import Space
 from penstock.core.spec import Spec
 from penstock.core.text import counted
 from penstock.errors import SpecError

@@ -1,7 +1,7 @@
 """Columns of spaces: a space has a column for each leaf, named by the path of the leaf.
 
 Recorders and writers ask which columns a space has. Readers and conversions ask the inverse: where a dataset has no
-space, which is the widest that its columns can come from?
+space, which is the widest that its columns can come from? Episodes fold columns back into the structure of a space.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.columns import under
-from penstock.core.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text
+from penstock.core.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import SpecError
 
@@ -138,3 +138,41 @@ def widest_space(root: str, fields: Mapping[str, Field]) -> Space:
     paths = [path for path in fields if under(root, path)]
     keys = dict.fromkeys(path[len(root) + 1 :].split("/", 1)[0] for path in paths)
     return Dict({key: widest_space(f"{root}/{key}", fields) for key in keys})
+
+
+def unflatten(space: Space | None, columns: Mapping[str, Any]) -> Any:
+    """Fold leaf values into the structure of a space: dicts, tuples, or the leaf itself.
+
+    Args:
+        space: The space. Without one, paths become nested dicts, and a single value at `""` stays as it is.
+        columns: Leaf values by path.
+
+    Returns:
+        The structure, with the values as they are.
+
+    Raises:
+        SpecError: A leaf is missing.
+
+    Example:
+        >>> unflatten(Tuple((Discrete(2), Discrete(3))), {"0": 1, "1": 2})
+        (1, 2)
+    """
+    return _fold(space, columns, "")
+
+
+def _fold(space: Space | None, columns: Mapping[str, Any], path: str) -> Any:
+    if path in columns:
+        return columns[path]
+    if isinstance(space, Tuple):
+        return tuple(_fold(s, columns, _join(path, str(i))) for i, s in enumerate(space.spaces))
+    if isinstance(space, Dict):
+        return {key: _fold(s, columns, _join(path, key)) for key, s in space.spaces.items()}
+    prefix = f"{path}/" if path else ""
+    keys = dict.fromkeys(p[len(prefix) :].split("/")[0] for p in columns if p.startswith(prefix))
+    if space is not None or (path and not keys):
+        raise SpecError(f"expected a column at {path!r} for {space}, got {list(columns)}")
+    return {key: _fold(None, columns, _join(path, key)) for key in keys}
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}/{key}" if path else key

@@ -374,44 +374,6 @@ class Dict(Space):
         raise SpecError("a Dict has no column; ask each of its leaves")
 
 
-def unflatten(space: Space | None, columns: Mapping[str, Any]) -> Any:
-    """Fold leaf values into the structure of a space: dicts, tuples, or the leaf itself.
-
-    Args:
-        space: The space. Without one, paths become nested dicts, and a single value at `""` stays as it is.
-        columns: Leaf values by path.
-
-    Returns:
-        The structure, with the values as they are.
-
-    Raises:
-        SpecError: A leaf is missing.
-
-    Example:
-        >>> unflatten(Tuple((Discrete(2), Discrete(3))), {"0": 1, "1": 2})
-        (1, 2)
-    """
-    return _fold(space, columns, "")
-
-
-def _fold(space: Space | None, columns: Mapping[str, Any], path: str) -> Any:
-    if path in columns:
-        return columns[path]
-    if isinstance(space, Tuple):
-        return tuple(_fold(s, columns, _join(path, str(i))) for i, s in enumerate(space.spaces))
-    if isinstance(space, Dict):
-        return {key: _fold(s, columns, _join(path, key)) for key, s in space.spaces.items()}
-    prefix = f"{path}/" if path else ""
-    keys = dict.fromkeys(p[len(prefix) :].split("/")[0] for p in columns if p.startswith(prefix))
-    if space is not None or (path and not keys):
-        raise SpecError(f"expected a column at {path!r} for {space}, got {list(columns)}")
-    return {key: _fold(None, columns, _join(path, key)) for key in keys}
-
-
-def _join(path: str, key: str) -> str:
-    return f"{path}/{key}" if path else key
-
-
 def _below(key: str, space: Space) -> Iterator[tuple[str, Space]]:
     for path, leaf in space.leaves():
         yield (f"{key}/{path}" if path else key), leaf

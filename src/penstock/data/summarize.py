@@ -8,7 +8,6 @@ all columns together, because many formats decode the columns of a row together.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,31 +15,25 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.arrays import AnyArray, BoolArray, IntArray
+from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.columns import under
-from penstock.core.frames import channel_axis, is_picture
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
-from penstock.core.spec import Align, Field
+from penstock.core.spec import Align
+from penstock.data.column_counters import Counters, ReadBuffers
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.map_dataset import MapDataset
 from penstock.data.progress import tracked
-from penstock.data.statistics import ColumnStatistics, Statistics
+from penstock.data.statistics import Statistics
 from penstock.errors import ArgumentError, PlanError, SpecError, suggestion
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.ordered_map import OrderedMap
-from penstock.kernels.histograms import BUCKETS, count_bytes, tables_for
-from penstock.kernels.statistics import LIMBS, LOWEST, MOST_LEAVES, NANS, carry, summarize, total
 from penstock.plan.base import ENDLESS
 
 LEAF = 1024
 """Most steps of a leaf. Another number would round the sums of squares in other places."""
 BLOCK_BYTES = 1 << 22
 """Bytes that a thread reads and counts at a time: some calls of Python a block, which cost little then."""
-MOST_ELEMENTS = 4096
-MOST_HISTOGRAMS = 256
-MOST_VALUES = 1 << 32
-"""Values that fit into tables of uint32, wherever they count."""
 
 
 def statistics(
@@ -108,7 +101,7 @@ class StatisticsBlocks:
     """
 
     weights: IntArray
-    read: Callable[[int, _Buffers], Iterable[tuple[Hashable, str, Array, IntArray]]]
+    read: Callable[[int, ReadBuffers], Iterable[tuple[Hashable, str, Array, IntArray]]]
     labelled: bool
     skipped: dict[str, str]
 
@@ -126,13 +119,13 @@ def count_blocks(
         threads: Threads that read and count. 0 works in the caller. The default is None: the number of cores.
         progress: Whether to show a progress bar. None shows it on a terminal. The default is False.
     """
-    idle: list[_Counters] = []
-    counters_of_parts: list[_Counters] = []
+    idle: list[Counters] = []
+    counters_of_parts: list[Counters] = []
     lock = threading.Lock()
 
     def work(block: int) -> None:
         with lock:
-            counters = idle.pop() if idle else _Counters()
+            counters = idle.pop() if idle else Counters()
             if counters not in counters_of_parts:
                 counters_of_parts.append(counters)
         for order, (label, path, rows, leaves) in enumerate(walk.read(block, counters.buffers)):
@@ -146,7 +139,7 @@ def count_blocks(
         for _ in tracked(blocks, "statistics", progress):
             done.get()
     first: dict[Hashable, tuple[int, int]] = {}
-    counters = _Counters()
+    counters = Counters()
     for part in counters_of_parts:
         counters.merge(part)
         first |= {label: min(place, first.get(label, place)) for label, place in part.first.items()}
@@ -157,199 +150,6 @@ def count_blocks(
     if walk.labelled:
         merged.groups.update({label: groups[label] for label in sorted(groups, key=first.__getitem__)})
     return merged
-
-
-class _Buffers:
-    """Memory that a thread reads into, again and again: new memory costs more than the copy into it."""
-
-    def __init__(self) -> None:
-        self._columns: dict[str, AnyArray] = {}
-
-    def rows(self, path: str, field: Field, n: int) -> AnyArray:
-        """Return `[n, *shape]` for a column, undefined, valid until the next call for that column."""
-        known = self._columns.get(path)
-        if known is None or len(known) < n:
-            known = self._columns[path] = np.empty((n, *field.shape), field.dtype)
-        return known[:n]
-
-
-class _Counters:
-    """The counters of one thread, by label and column."""
-
-    def __init__(self) -> None:
-        self._columns: dict[tuple[Hashable, str], _ColumnCounter] = {}
-        self.buffers = _Buffers()
-        self.first: dict[Hashable, tuple[int, int]] = {}  # where each label occurs first: block, place in it
-
-    def add(self, label: Hashable, path: str, rows: Array, leaves: IntArray) -> None:
-        """Add rows `[n, *shape]`, or the values of ragged rows."""
-        if isinstance(rows, Ragged):
-            rows, leaves = rows.values, rows.offsets[leaves]
-        counter = self._columns.get((label, path))
-        if counter is None:
-            counter = self._columns[label, path] = _ColumnCounter(path, rows.shape[1:], rows.dtype)
-        counter.add(rows, leaves)
-
-    def merge(self, other: _Counters) -> None:
-        """Add what another thread counted, which is not to be used afterwards."""
-        for key, counter in other._columns.items():
-            if key in self._columns:
-                self._columns[key].merge(counter)
-            else:
-                self._columns[key] = counter
-
-    def statistics(self) -> dict[Hashable, Statistics]:
-        """Return what was counted, by label."""
-        by_group: dict[Hashable, dict[str, ColumnStatistics]] = {}
-        for (label, path), counter in self._columns.items():
-            by_group.setdefault(label, {})[path] = counter.statistics()
-        return {label: Statistics(columns) for label, columns in by_group.items()}
-
-
-class _ColumnCounter:
-    """Counters of one column. `kept` is the shape of its figures, whose elements are apart."""
-
-    def __init__(self, path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self._path = path
-        self._row = shape
-        self._dtype = dtype
-        self._channel: int | None = None
-        self._kept = shape
-        size = math.prod(shape)
-        if dtype == np.uint8 or size > MOST_ELEMENTS:
-            inner = shape[-3:]
-            if len(shape) > 1 and is_picture(shape):
-                axis = channel_axis(inner) if len(inner) == 3 else None
-                self._channel = None if axis is None else axis + len(shape) - len(inner)
-                self._kept = tuple(n if i == self._channel else 1 for i, n in enumerate(shape))
-            elif size > MOST_ELEMENTS:
-                self._kept = (1,) * len(shape)
-        d = math.prod(self._kept)
-        self._bytes: IntArray | None = np.zeros((d, 256), np.int64) if dtype == np.uint8 or dtype.kind == "b" else None
-        self._histograms = d if d <= MOST_HISTOGRAMS else 1
-        tables = 0 if self._bytes is not None else tables_for(self._histograms)
-        self._tables = np.zeros((tables, BUCKETS), np.uint32)
-        self._bins: IntArray | None = None  # what was moved out of full tables, once there is any
-        self._sums = np.zeros((d, LIMBS), np.int64)
-        self._squares = np.zeros((d, LIMBS), np.int64)
-        self._count = np.zeros(d, np.int64)
-        self._special = np.zeros((3, d), np.int64)
-        self._low = np.full(d, np.inf)
-        self._high = np.full(d, -np.inf)
-        self._values = self._leaves = 0  # that were added since tables and limbs were emptied
-
-    def add(self, rows: AnyArray, leaves: IntArray) -> None:
-        """Add rows `[n, *shape]`."""
-        if rows.shape[1:] != self._row or rows.dtype != self._dtype:
-            raise SpecError(
-                f"expected {self._path} as {self._dtype}{list(self._row)} everywhere, got "
-                f"{rows.dtype}{list(rows.shape[1:])}"
-            )
-        rows = rows[int(leaves[0]) : int(leaves[-1])]
-        leaves = leaves - leaves[0]
-        if self._bytes is not None and self._channel is not None and self._channel + 2 < rows.ndim:
-            for plane, counts in zip(np.moveaxis(rows, self._channel + 1, 0), self._bytes, strict=True):
-                count_bytes(np.ascontiguousarray(plane).reshape(-1, 1), counts[None])
-            return
-        if self._channel is not None:
-            rows = np.moveaxis(rows, self._channel + 1, -1)
-        flat = np.ascontiguousarray(rows).reshape(-1, len(self._count))
-        leaves = leaves * (math.prod(self._row) // len(self._count))
-        if self._bytes is not None:
-            count_bytes(flat.view(np.uint8), self._bytes)
-            return
-        self._make_room(flat.size, len(leaves))
-        # Small whole numbers and half precision are exact in float32, others but the largest are in float64.
-        exact = np.float32 if flat.dtype.itemsize < 4 or flat.dtype == np.float32 else np.float64
-        counters = (self._sums, self._squares, self._count, self._special, self._low, self._high, self._tables)
-        summarize(flat.astype(exact, copy=False), leaves, *counters)
-
-    def _make_room(self, values: int, leaves: int) -> None:
-        """Empty tables and limbs before they can overflow."""
-        if self._values + values >= MOST_VALUES:
-            self._bins, self._values = self._counts().astype(np.int64), 0
-            self._tables[:] = 0
-        if self._leaves + leaves >= MOST_LEAVES:
-            carry(self._sums)
-            carry(self._squares)
-            self._leaves = 0
-        self._values += values
-        self._leaves += leaves
-
-    def _counts(self) -> AnyArray:
-        """`[histograms, BUCKETS]` counts. Table `t` counted histogram `t % histograms`."""
-        if self._bins is None and len(self._tables) == self._histograms:
-            return self._tables
-        each = self._tables.reshape(-1, self._histograms, BUCKETS).sum(axis=0, dtype=np.int64)
-        return each if self._bins is None else each + self._bins
-
-    def merge(self, other: _ColumnCounter) -> None:
-        """Add what another thread counted."""
-        if self._bytes is not None and other._bytes is not None:
-            self._bytes += other._bytes
-            return
-        self._make_room(other._values, 0)
-        np.add(self._tables, other._tables, out=self._tables)
-        if other._bins is not None:
-            self._bins = other._bins if self._bins is None else self._bins + other._bins
-        for mine, theirs in ((self._sums, other._sums), (self._squares, other._squares)):
-            carry(mine)
-            carry(theirs)
-            np.add(mine, theirs, out=mine)
-        self._count += other._count
-        self._special += other._special
-        np.minimum(self._low, other._low, out=self._low)
-        np.maximum(self._high, other._high, out=self._high)
-
-    def statistics(self) -> ColumnStatistics:
-        """Return what was counted."""
-        if self._bytes is not None:
-            return self._of_bytes(self._bytes)
-        nothing = self._count == 0
-        # Adding 0 makes one zero of both, whose order says which was found first.
-        return ColumnStatistics(
-            self._kept,
-            self._count.reshape(self._kept),
-            self._special[NANS].reshape(self._kept),
-            (self._special.sum(axis=0) - self._special[NANS]).reshape(self._kept),
-            np.where(nothing, np.nan, self._low + 0.0).reshape(self._kept),
-            np.where(nothing, np.nan, self._high + 0.0).reshape(self._kept),
-            tuple(total(self._sums)),
-            tuple(total(self._squares)),
-            tuple(_bucket_values(table) for table in self._counts()),
-        )
-
-    def _of_bytes(self, counts: IntArray) -> ColumnStatistics:
-        value = np.arange(256)
-        none = np.zeros(self._kept, np.int64)
-        seen = [np.flatnonzero(row) for row in counts]
-        low, high = (np.array([float(s[end]) if len(s) else np.nan for s in seen]) for end in (0, -1))
-        sums, squares = ((counts * value**power).sum(axis=1).tolist() for power in (1, 2))
-        return ColumnStatistics(
-            self._kept,
-            counts.sum(axis=1).reshape(self._kept),
-            none,
-            none,
-            low.reshape(self._kept),
-            high.reshape(self._kept),
-            tuple(n << -LOWEST for n in sums),
-            tuple(n << -LOWEST for n in squares),
-            tuple((s.astype(np.float64), row[s]) for s, row in zip(seen, counts, strict=True)),
-        )
-
-
-def _bucket_values(table: AnyArray) -> tuple[AnyArray, IntArray]:
-    """The value of each bucket that counted something, increasing, and its count. Both zeros are one value."""
-    keys = np.flatnonzero(table)
-    positive = int(keys.searchsorted(BUCKETS // 2))  # how many have no sign
-    keys = np.concatenate([keys[positive:][::-1], keys[:positive]])  # a negative number is less with a greater key
-    values = (keys.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    counts = table[keys].astype(np.int64)
-    if np.count_nonzero(values == 0) == 2:
-        first = int(np.argmax(values == 0))
-        counts[first + 1] += counts[first]
-        values, counts = np.delete(values, first), np.delete(counts, first)
-    return values + 0.0, counts
 
 
 def _numeric(dtype: np.dtype[Any]) -> bool:
@@ -406,7 +206,7 @@ def episode_blocks(
     start = data.episodes.start[order]
     begins: dict[Align, IntArray] = {"step": start, "boundary": start + index, "episode": index}
 
-    def read(block: int, buffers: _Buffers) -> Iterator[tuple[Hashable, str, Array, IntArray]]:
+    def read(block: int, buffers: ReadBuffers) -> Iterator[tuple[Hashable, str, Array, IntArray]]:
         part = slice(int(bounds[block]), int(bounds[block + 1]))
         label = None if labels is None else labels[order[episode[part.start]]]
         chosen = (episode[part], first[part], last[part], length[episode[part]])
@@ -521,7 +321,7 @@ def _sample_walk(
     block_samples = max(BLOCK_BYTES // max(each, 64), 1)
     views = {read.name: read for read in data.plan.reads}
 
-    def read(block: int, _: _Buffers) -> Iterator[tuple[Hashable, str, Array, IntArray]]:
+    def read(block: int, _: ReadBuffers) -> Iterator[tuple[Hashable, str, Array, IntArray]]:
         positions = np.arange(block * block_samples, min((block + 1) * block_samples, n))
         grids = data.resolve(positions)
         batch = data.mapped(data.read(grids), positions).flat
@@ -536,7 +336,7 @@ def _sample_walk(
     return StatisticsBlocks(weights, read, by is not None, skipped)
 
 
-def _no_rows(block: int, buffers: _Buffers) -> tuple[tuple[Hashable, str, Array, IntArray], ...]:  # noqa: ARG001
+def _no_rows(block: int, buffers: ReadBuffers) -> tuple[tuple[Hashable, str, Array, IntArray], ...]:  # noqa: ARG001
     return ()
 
 

@@ -5,8 +5,8 @@ and each span is moved to the offset of its piece in the row of the pack, and cu
 
 If the plan below has the same samples in every epoch (`steady`), one index serves all epochs. Otherwise, and where the
 length of rows changes (`Pack.ramp`), each epoch has its own index, and epochs differ in length. Their starts are then
-sums over the epochs before. A thread plans the next epoch while the current one is read, and the last `RECENT` indexes
-are kept. `set_epoch_start` sets a known start, so that a resumed run does not plan the epochs before it.
+sums over the epochs before. `RecentIndexes` plans the next epoch while the current one is read. `set_epoch_start` sets
+a known start, so that a resumed run does not plan the epochs before it.
 
 Indexes can be cached in a folder, in a file with a checksum under the fingerprint of the plan. A damaged file, or one
 of another version, is planned again.
@@ -15,10 +15,7 @@ of another version, is planned again.
 from __future__ import annotations
 
 import math
-import os
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -43,8 +40,10 @@ from penstock.plan.base import (
 )
 from penstock.plan.outputs import DerivedOutput, Read, View
 from penstock.plan.packing.even import EvenIndex
-from penstock.plan.packing.index import PackIndex, PackPieces, PackReport
+from penstock.plan.packing.index import PackIndex, PackPieces
 from penstock.plan.packing.layout import Lengths
+from penstock.plan.packing.recent import Index, RecentIndexes
+from penstock.plan.packing.report import PackReport
 from penstock.plan.packing.rule import Rule
 from penstock.plan.packing.staged import StagedIndex, joined_pieces
 from penstock.plan.ramp import ramp_at
@@ -52,11 +51,9 @@ from penstock.plan.ramp import ramp_at
 if TYPE_CHECKING:
     from penstock.plan.pack import Pack
 
-Index = PackIndex | EvenIndex | StagedIndex
 _CACHED = b"penstock cached plan 1\n"
 FAR = 100_000  # epochs between one whose begin is known and one that is asked for: further off it is a mistake
 BARREN = 100  # epochs without any pack that are planned in a row before it is taken that there never is one
-RECENT = 3  # indexes of epochs that are kept at hand, where every epoch has its own
 
 
 class PackedPlan(Plan):
@@ -78,7 +75,7 @@ class PackedPlan(Plan):
         self._axes = _axes(upstream, limits)
         self._rule = transform.rule(tuple(axis.limit for axis in self._axes))
         self._single = upstream.steady and not transform.repack and not transform.ramp
-        self._plans = _Plans(self._planned, ahead=not self._single)
+        self._plans = RecentIndexes(self._planned, ahead=not self._single)
         self._only: Index | None = None  # the index of all epochs, once it is planned
         self._starts = {0: 0}  # of epochs whose begin is known; all of them where there is one index
         self._lock = ForkSafeLock()
@@ -372,53 +369,6 @@ class PackedPlan(Plan):
         limits = {name: axis.limit for axis in self._axes for name in axis.names}
         fill, head = ({r.name: getattr(r, which) for r in self.reads} for which in ("fill", "head"))
         return PackedPlan, (self.upstream, self._pack, limits, fill, head)
-
-
-class _Plans:
-    """The indexes of the last few epochs; `ahead`, the next epoch is planned on a thread while this one is read."""
-
-    def __init__(self, make: Callable[[int], Index], *, ahead: bool) -> None:
-        self._make, self._ahead = make, ahead
-        self._lock = ForkSafeLock()
-        self._process = os.getpid()
-        self._pool: ThreadPoolExecutor | None = None
-        self._recent: OrderedDict[int, Future[Index]] = OrderedDict()
-
-    def of(self, epoch: int) -> Index:
-        """The index of an epoch, planned at first use. Any number of threads may ask."""
-        with self._lock:
-            if self._process != os.getpid():  # a fork has the futures but no thread that would fulfil them
-                self._process, self._pool = os.getpid(), None
-                self._recent = OrderedDict((e, f) for e, f in self._recent.items() if f.done())
-            mine = self._asked(epoch)
-            if self._ahead:
-                self._asked(epoch + 1)
-            while len(self._recent) > RECENT:
-                self._recent.popitem(last=False)
-        return mine.result()
-
-    def _asked(self, epoch: int) -> Future[Index]:
-        if epoch in self._recent:
-            self._recent.move_to_end(epoch)
-        elif (submitted := self._submitted(epoch)) is not None:
-            self._recent[epoch] = submitted
-        else:
-            plan = self._make(epoch)
-            self._recent[epoch] = Future()
-            self._recent[epoch].set_result(plan)
-        return self._recent[epoch]
-
-    def _submitted(self, epoch: int) -> Future[Index] | None:
-        """The index on its way on a thread; None where nothing is planned ahead, or the interpreter is exiting."""
-        if not self._ahead:
-            return None
-        self._pool = self._pool or ThreadPoolExecutor(1, "penstock-pack")
-        try:
-            return self._pool.submit(self._make, epoch)
-        except RuntimeError as error:
-            if "shutdown" not in str(error):  # such as no room for one more thread
-                raise
-            return None
 
 
 @dataclass(frozen=True)

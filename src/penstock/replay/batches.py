@@ -20,7 +20,7 @@ from penstock.load.ticket import Batch, Ticket
 from penstock.load.why import Why
 from penstock.plan.schedule import Schedule
 from penstock.replay.draw import REMEMBERED, Draw
-from penstock.replay.samplers import PrioritizedSampler
+from penstock.replay.prioritized import PrioritizedSampler
 from penstock.replay.why import with_offline
 
 if TYPE_CHECKING:

@@ -45,8 +45,9 @@ from penstock.replay.journal import (
     ReplayJournal,
     read_entries,
 )
+from penstock.replay.prioritized import checked_priorities
 from penstock.replay.ratio import SampleRatio, TurnSignal
-from penstock.replay.samplers import ReplaySampler, UniformSampler, checked_priorities, numbers_of
+from penstock.replay.samplers import ReplaySampler, UniformSampler, numbers_of
 from penstock.replay.samples import ReplaySamples, Transitions
 from penstock.replay.saved import packed, unpacked
 from penstock.replay.segments import PARTS

@@ -10,7 +10,8 @@ import numpy as np
 from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
 from penstock.kernels.permute import permute
-from penstock.plan.packing.index import PackPieces, PackReport
+from penstock.plan.packing.index import PackPieces
+from penstock.plan.packing.report import PackReport
 from penstock.plan.packing.rule import Rule
 
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
@@ -36,6 +35,7 @@ from penstock.kernels.permute import permute
 from penstock.plan.packing import saved
 from penstock.plan.packing.bound import bound_of
 from penstock.plan.packing.layout import Lengths, WindowLayout
+from penstock.plan.packing.report import PackReport
 from penstock.plan.packing.rule import Rule
 from penstock.plan.packing.store import StoredPieces, WindowStore
 from penstock.plan.packing.tally import PackingStats, tally_of, tally_of_counts
@@ -61,32 +61,6 @@ class PackPieces(NamedTuple):
     begin: IntArray
     length: IntArray
     destination: IntArray
-
-
-@dataclass(frozen=True)
-class PackReport:
-    """What packing did. `empty` items have no rows and are in no pack. `rows`, `lost` (cut off or dropped) and
-    `efficiency` (share of the room of all packs that rows fill) have an entry an axis; `lower_bound` is a number of
-    packs that no method can do without."""
-
-    items: int
-    packs: int
-    pieces: int
-    rows: tuple[int, ...]
-    lower_bound: int
-    efficiency: tuple[float, ...]
-    most_sequences: int
-    empty: int
-    truncated: int
-    split: int
-    dropped: int
-    own_packs: int
-    lost: tuple[int, ...]
-
-    @property
-    def excess(self) -> float:
-        """Packs above the bound, as a share of it."""
-        return self.packs / self.lower_bound - 1 if self.lower_bound else 0.0
 
 
 class PackIndex:

@@ -9,7 +9,8 @@ import numpy as np
 from penstock.core.arrays import IntArray
 from penstock.core.ragged import offsets_of
 from penstock.plan.packing.even import EvenIndex
-from penstock.plan.packing.index import PackIndex, PackPieces, PackReport
+from penstock.plan.packing.index import PackIndex, PackPieces
+from penstock.plan.packing.report import PackReport
 
 
 class StagedIndex:
