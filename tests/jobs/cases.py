@@ -19,6 +19,7 @@ from penstock.conversion.verify import verify
 from penstock.core.ragged import Ragged
 from penstock.data.cached import CachedSource
 from penstock.data.located import locate
+from penstock.formats.l5kit import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE, L5KitWriter
 from penstock.formats.webdataset.copying import copy
 from penstock.formats.webdataset.source import ShardSource
 from penstock.jobs.dataset import ChosenDataset
@@ -41,12 +42,14 @@ class Inputs:
         shards: The same episodes as 12 tar shards.
         copy: A copy of the recording with a certificate, and one damaged value.
         robot: A column store of 25 episodes with two cameras, whose steps have three tasks.
+        drive: A driving log of 20 scenes.
     """
 
     recording: Path
     shards: Path
     copy: Path
     robot: Path
+    drive: Path
 
 
 def make_inputs(folder: Path) -> Inputs:
@@ -64,7 +67,7 @@ def make_inputs(folder: Path) -> Inputs:
     columns["truncations"][np.cumsum(lengths) - 1] = True
     columns["task"] = rng.integers(0, 3, episodes)
     data = penstock.from_arrays(columns, lengths=lengths)
-    inputs = Inputs(folder / "recording", folder / "shards", folder / "copy", folder / "robot")
+    inputs = Inputs(*(folder / name for name in ("recording", "shards", "copy", "robot", "drive")))
     penstock.convert(data, inputs.recording, certificate=False)
     penstock.convert(data, inputs.shards, format="webdataset", options={"shard_episodes": 5}, certificate=False)
     penstock.convert(inputs.recording, inputs.copy)
@@ -73,7 +76,20 @@ def make_inputs(folder: Path) -> Inputs:
     raw[-1] ^= 1
     values.write_bytes(raw)
     _record_robot(inputs.robot, rng)
+    _write_drive(inputs.drive, rng)
     return inputs
+
+
+def _write_drive(path: Path, rng: np.random.Generator) -> None:
+    """Write a driving log of scenes of very different lengths."""
+    with L5KitWriter.create(path) as writer:
+        for length in [*rng.integers(1, 9, 9).tolist(), 120, *rng.integers(1, 9, 10).tolist()]:
+            frames, counts = np.zeros(length, FRAME_DTYPE), rng.integers(0, 9, length)
+            frames["ego_translation"] = rng.standard_normal((length, 3))
+            frames["agent_index_interval"][:, 1] = counts
+            agents = np.zeros(int(counts.sum()), AGENT_DTYPE)
+            agents["centroid"] = rng.standard_normal((len(agents), 2))
+            writer.write_scene(np.zeros((), SCENE_DTYPE), frames, agents, np.zeros(0, TL_FACE_DTYPE))
 
 
 def _record_robot(path: Path, rng: np.random.Generator) -> None:
@@ -188,9 +204,11 @@ def _convert(**more: Any) -> Callable[[Inputs, Path], dict[str, Any]]:
     return lambda inputs, folder: {**_recording(inputs, folder), "out": str(folder / "out"), **more}
 
 
-def _converted(read: Callable[[Path], Mapping[str, bytes]], **more: Any) -> Callable[[Inputs, Path], Any]:
+def _converted(
+    read: Callable[[Path], Mapping[str, bytes]], source: str = "recording", **more: Any
+) -> Callable[[Inputs, Path], Any]:
     def plain(inputs: Inputs, folder: Path) -> Mapping[str, bytes]:
-        penstock.convert(inputs.recording, folder / "out", **more)
+        penstock.convert(getattr(inputs, source), folder / "out", **more)
         return read(folder / "out")
 
     return plain
@@ -328,6 +346,16 @@ CASES = {
         _convert(to="zarr", writer={"chunk_rows": 300}),
         _converted(files_in, format="zarr", options={"chunk_rows": 300}),
         lambda result, folder: files_in(folder / "out"),
+    ),
+    "convert to l5kit": Case(
+        "convert",
+        lambda inputs, folder: {
+            **ChosenDataset(str(inputs.drive)).arguments(),
+            **{"out": str(folder / "out"), "to": "l5kit", "writer": {"chunk_rows": 50}},
+        },
+        _converted(files_in, "drive", format="l5kit", options={"chunk_rows": 50}),
+        lambda result, folder: files_in(folder / "out"),
+        range_bytes=5000,
     ),
     "convert to rlds": Case(
         "convert",

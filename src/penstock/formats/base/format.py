@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, wraps
 from pathlib import Path
-from typing import Any, ClassVar, get_args, get_type_hints
+from typing import Any, ClassVar, NamedTuple, get_args, get_type_hints
 
 from penstock import formats
 from penstock.core.boundary import is_of_call, parsing, refusal
@@ -35,6 +35,25 @@ QUICK_BYTES = 1 << 28  # that a check reads at most if it is not deep
 GUARDED = ("recognises", "open", "open_files", "append", "check", "check_files", "opening_checks", "repairs")
 
 
+class PartStart(NamedTuple):
+    """Where a part begins in the whole dataset, of which several processes write parts.
+
+    Args:
+        episode: Number of its first episode.
+        step: Number of its first step.
+        values: Number of its first value in ragged columns, if the format asks for it (`Format.places_values`) and the
+            source says it.
+
+    Example:
+        >>> PartStart(10, 2500, {}).step
+        2500
+    """
+
+    episode: int
+    step: int
+    values: Mapping[str, int]
+
+
 class Format(ABC):
     """How one kind of dataset is recognised, opened, checked and written. Formats are stateless.
 
@@ -54,6 +73,7 @@ class Format(ABC):
     description: ClassVar[str]
     extras: ClassVar[tuple[str, ...]] = ()  # extras of the distribution that some of the files need
     suffixes: ClassVar[tuple[str, ...]] = ()  # endings of names for which new datasets have this format by default
+    places_values: ClassVar[bool] = False  # whether parts put ragged values where they are in the whole dataset
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -236,24 +256,32 @@ class Format(ABC):
         )
 
     def begin_part(
-        self, path: Path, spec: Spec, metadata: Mapping[str, Any], first: tuple[int, int], **options: Any
+        self, path: Path, spec: Spec, metadata: Mapping[str, Any], start: PartStart, **options: Any
     ) -> Writer:
         """Create a part of a new dataset, for `join_parts`. Several processes write parts at the same time.
 
-        A format whose rows have places in the whole dataset may put them there. Then `open` shows other episodes before
-        those of the part, as many as there are in the dataset.
+        A format whose rows have places in the whole dataset may put them there. Then `open_part` shows other episodes
+        before those of the part, as many as there are in the dataset.
 
         Args:
             path: Folder of the part, which must not exist. Its last name is the one of the dataset.
             spec: Columns and spaces of the dataset.
             metadata: Metadata of the dataset.
-            first: Number of the first episode of the part in the dataset, and of its first step.
+            start: Where the part begins in the dataset.
             options: Options of `create`.
 
         Raises:
             DataError: The format cannot be written in parts.
         """
         raise DataError(f"expected a format with parts, got {self.name!r}")
+
+    def open_part(self, path: Path) -> Source:
+        """Open a part for reading. The default is `open`.
+
+        Args:
+            path: Folder of the part.
+        """
+        return self.open(path)
 
     def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:
         """Put parts together to a dataset, in their order. Files are moved where they can be files of the dataset.

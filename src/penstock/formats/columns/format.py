@@ -12,7 +12,7 @@ from typing_extensions import override
 from penstock.core.spec import Spec
 from penstock.errors import FormatError
 from penstock.formats.base.findings import Finding
-from penstock.formats.base.format import Format
+from penstock.formats.base.format import Format, PartStart
 from penstock.formats.base.repairs import Repair
 from penstock.formats.columns.check import findings
 from penstock.formats.columns.files import read_json
@@ -63,7 +63,7 @@ class ColumnsFormat(Format):
 
     @override
     def begin_part(
-        self, path: Path, spec: Spec, metadata: Mapping[str, Any], first: tuple[int, int], **options: Any
+        self, path: Path, spec: Spec, metadata: Mapping[str, Any], start: PartStart, **options: Any
     ) -> ColumnsWriter:
         return ColumnsWriter.create(path, spec, metadata, **options)
 

@@ -13,9 +13,10 @@ from typing_extensions import override
 from penstock.core.spec import Spec
 from penstock.files import locked
 from penstock.formats.base.findings import Finding
-from penstock.formats.base.format import Format
+from penstock.formats.base.format import Format, PartStart
 from penstock.formats.base.repairs import Repair
 from penstock.formats.l5kit.check import findings
+from penstock.formats.l5kit.joining import join_tables
 from penstock.formats.l5kit.repair import unused_rows
 from penstock.formats.l5kit.source import L5KitSource
 from penstock.formats.l5kit.tables import has_tables
@@ -34,6 +35,7 @@ class L5KitFormat(Format):
     name: ClassVar[str] = "l5kit"
     description: ClassVar[str] = "driving logs of L5Kit: a zarr group of scenes, frames, agents and traffic lights"
     extras: ClassVar[tuple[str, ...]] = ("zarr", "remote")
+    places_values: ClassVar[bool] = True
 
     def recognises(self, path: Path) -> bool:
         """Whether there is a group with scenes or frames in it: a folder, a zip archive, or `.npy` files."""
@@ -46,6 +48,23 @@ class L5KitFormat(Format):
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> L5KitWriter:
         """Create an empty dataset. Raises `FileExistsError`, `SpecError`, `DataError`, `TypeError`."""
         return L5KitWriter.create(path, spec, metadata, **options)
+
+    @override
+    def begin_part(
+        self, path: Path, spec: Spec, metadata: Mapping[str, Any], start: PartStart, **options: Any
+    ) -> L5KitWriter:
+        writer = self.create(path, spec, metadata, **options)
+        writer.begin_at(*start)
+        return writer
+
+    @override
+    def open_part(self, path: Path) -> L5KitSource:
+        return self.open(path, missing="fill")
+
+    @override
+    def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:
+        """Chunks are moved. Those with rows of two parts are encoded again, and `.npy` files are copied."""
+        join_tables(parts, out)
 
     def append(self, path: Path, **options: Any) -> L5KitWriter:
         """Open an existing dataset for more scenes. Raises `FormatError`, `LockedError`, `TypeError`."""

@@ -21,6 +21,7 @@ from penstock.formats.l5kit.dtypes import DTYPES, FORMAT_VERSION
 from penstock.formats.l5kit.upgrade import current
 
 FACES = "traffic_light_faces"
+PART = "part.json"  # of a part of a dataset: the first row of the part in each array
 
 
 @dataclass(frozen=True, eq=False)

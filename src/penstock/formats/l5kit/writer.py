@@ -28,10 +28,10 @@ from penstock.errors import DataError, FormatError
 from penstock.files import atomic_path, open_locked, write_atomic
 from penstock.formats.base.writer import Writer
 from penstock.formats.l5kit import npy
-from penstock.formats.l5kit.columns import check_spec, intervals, tables_of
-from penstock.formats.l5kit.dtypes import CHUNK_ROWS, DTYPES, FORMAT_VERSION, LABELS, SCENE_DTYPE
+from penstock.formats.l5kit.columns import WIDTHS, check_spec, intervals, tables_of
+from penstock.formats.l5kit.dtypes import CHUNK_ROWS, DTYPES, FORMAT_VERSION, FRAME_DTYPE, LABELS, SCENE_DTYPE
 from penstock.formats.l5kit.source import offsets_in
-from penstock.formats.l5kit.tables import FACES, open_tables, stored_rows
+from penstock.formats.l5kit.tables import FACES, PART, open_tables, stored_rows
 
 Layout = Literal["zarr", "npy"]
 _STRETCH = 1_000_000  # agents that are written before the scenes so far are made to last
@@ -114,6 +114,36 @@ class L5KitWriter(Writer):
         with atomic_path(place) as new_folder:
             make(new_folder)
         return cls(place)
+
+    def begin_at(self, episode: int, step: int, values: Mapping[str, int]) -> None:
+        """Write the rows of the next scenes where they are in the whole dataset, of which a new one is a part.
+
+        Rows before them are missing. The last scene before them has all frames, and the last frame all agents.
+
+        Args:
+            episode: Number of the next scene in the whole dataset.
+            step: Number of its first frame.
+            values: Number of the first value of ragged columns; agents and faces of which it is unknown begin at 0.
+        """
+        nested = {"agents": "agents/track_id", FACES: "tl_faces/face_id"} if step else {}
+        counts = {name: values.get(path, 0) // WIDTHS[path] for name, path in nested.items()}
+        first = {"scenes": episode, "frames": step, "agents": 0, FACES: 0} | counts
+        scene, frame = np.zeros(1, SCENE_DTYPE), np.zeros(1, FRAME_DTYPE)
+        scene["frame_index_interval"] = [0, step]
+        frame["agent_index_interval"] = [0, first["agents"]]
+        frame["traffic_light_faces_index_interval"] = [0, first[FACES]]
+        lasts = {"scenes": scene[:episode], "frames": frame[:step]}
+        for name, row in first.items():
+            last = lasts.get(name, scene[:0])
+            table = self._tables[name]
+            if isinstance(table, ArrayWriter):
+                self._tables[name] = table = ArrayWriter.begin_at(table.folder, table.metadata, row - len(last))
+            else:
+                table.rollback(row - len(last))
+            if len(last):
+                table.append(last)
+        self._commit()
+        write_atomic(self.path / PART, _json({"first_rows": first}))
 
     def __enter__(self) -> L5KitWriter:
         return self

@@ -22,7 +22,7 @@ from penstock.errors import (
 )
 from penstock.files import locked
 from penstock.formats.base.findings import Finding
-from penstock.formats.base.format import Format
+from penstock.formats.base.format import Format, PartStart
 from penstock.formats.base.repairs import Repair
 from penstock.formats.minari import (
     arrow_writer,
@@ -135,10 +135,10 @@ class MinariFormat(Format):
 
     @override
     def begin_part(
-        self, path: Path, spec: Spec, metadata: Mapping[str, Any], first: tuple[int, int], **options: Any
+        self, path: Path, spec: Spec, metadata: Mapping[str, Any], start: PartStart, **options: Any
     ) -> hdf5_writer.Hdf5Writer | arrow_writer.ArrowWriter:
         writer = self.create(path, spec, metadata, **options)
-        writer.begin_at(first[0])
+        writer.begin_at(start.episode)
         return writer
 
     @override

@@ -14,7 +14,7 @@ from typing_extensions import override
 from penstock.core.spec import Spec
 from penstock.errors import ChecksumError, DamageWarning, PenstockError
 from penstock.files import locked
-from penstock.formats.base.format import Finding, Format
+from penstock.formats.base.format import Finding, Format, PartStart
 from penstock.formats.base.repairs import Repair
 from penstock.formats.rlds.folder import SPLIT, is_version, version_folder, versions_below
 from penstock.formats.rlds.repair import shard_ends, tail_findings, tail_repairs
@@ -59,7 +59,7 @@ class RLDSFormat(Format):
 
     @override
     def begin_part(
-        self, path: Path, spec: Spec, metadata: Mapping[str, Any], first: tuple[int, int], **options: Any
+        self, path: Path, spec: Spec, metadata: Mapping[str, Any], start: PartStart, **options: Any
     ) -> RLDSWriter:
         return self.create(path, spec, metadata, **options)
 

@@ -15,7 +15,7 @@ from penstock.errors import DataError, FormatError
 from penstock.files import locked
 from penstock.formats.base.file_facts import FileSurvey, ReadFacts
 from penstock.formats.base.findings import Finding
-from penstock.formats.base.format import Format
+from penstock.formats.base.format import Format, PartStart
 from penstock.formats.base.repairs import Repair
 from penstock.formats.webdataset.check import findings
 from penstock.formats.webdataset.indexing import ArchiveSurvey, index_shards, members_from
@@ -77,10 +77,10 @@ class WebDatasetFormat(Format):
 
     @override
     def begin_part(
-        self, path: Path, spec: Spec, metadata: Mapping[str, Any], first: tuple[int, int], **options: Any
+        self, path: Path, spec: Spec, metadata: Mapping[str, Any], start: PartStart, **options: Any
     ) -> ShardWriter:
         writer = self.create(path, spec, metadata, **options)
-        writer.begin_at(*first)
+        writer.begin_at(start.episode, start.step)
         return writer
 
     @override

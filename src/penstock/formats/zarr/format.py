@@ -15,7 +15,7 @@ from penstock.core.spec import Spec
 from penstock.errors import FormatError
 from penstock.files import locked
 from penstock.files.remote import open_file
-from penstock.formats.base.format import Finding, Format
+from penstock.formats.base.format import Finding, Format, PartStart
 from penstock.formats.base.repairs import Repair
 from penstock.formats.zarr.check import findings
 from penstock.formats.zarr.joining import join_buffers
@@ -38,6 +38,7 @@ class ZarrFormat(Format):
     description: ClassVar[str] = "replay buffers of Diffusion Policy and UMI: Zarr arrays and the ends of episodes"
     suffixes: ClassVar[tuple[str, ...]] = (".zarr",)
     extras: ClassVar[tuple[str, ...]] = ("zarr", "jpegxl", "remote")
+    places_values: ClassVar[bool] = True
 
     def recognises(self, path: Path) -> bool:
         """Return whether there is a Zarr group with `meta/episode_ends`: a folder, or a ZIP archive."""
@@ -63,10 +64,10 @@ class ZarrFormat(Format):
 
     @override
     def begin_part(
-        self, path: Path, spec: Spec, metadata: Mapping[str, Any], first: tuple[int, int], **options: Any
+        self, path: Path, spec: Spec, metadata: Mapping[str, Any], start: PartStart, **options: Any
     ) -> ZarrWriter:
         writer = self.create(path, spec, metadata, **options)
-        writer.begin_at(*first)
+        writer.begin_at(*start)
         return writer
 
     @override

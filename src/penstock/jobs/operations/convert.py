@@ -31,9 +31,10 @@ from penstock.conversion.mark import check_apart, found_at
 from penstock.conversion.report import ConversionReport, Note
 from penstock.conversion.targets import target_of
 from penstock.core.arrays import IntArray
+from penstock.core.ragged import offsets_of
 from penstock.errors import DataError, FormatError
 from penstock.files import atomic_path, move
-from penstock.formats.base.format import format_to_write
+from penstock.formats.base.format import PartStart, format_to_write
 from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.operation import Operation
 from penstock.jobs.packed import pack, unpack
@@ -42,6 +43,7 @@ from penstock.jobs.staging import StagingFolder, local_target
 LEAST_PART = 64 << 20
 SUMMARY = "summary"
 JOINED = "joined"
+VALUES = "values"
 
 
 class ConvertOperation(Operation):
@@ -84,8 +86,25 @@ class ConvertOperation(Operation):
         job = conversion_job(data, target, self._options, drop, rename, fill=fill, answers=self._answers)
         if self._lossless:
             check_lossless(job, arguments["require"], certificate=self._certified)
-        self._steps = np.concatenate([[0], np.cumsum(data.episodes.length)])
+        self._steps = offsets_of(data.episodes.length)
+        self._values = self._values_before(job) if self._format.places_values else {}
         return job
+
+    def _values_before(self, job: ConversionJob) -> dict[str, IntArray]:
+        """For each ragged column that stays as it is, how many values are before each episode. None if spans of
+        episodes are excluded: the format then does with less."""
+        if VALUES not in self._answers:
+            episodes, source = self._data.episodes, self._data.source
+            kept = {path: job.draft.origins.get(path, path) for path, field in job.spec.items() if field.ragged}
+            whole = episodes.first_step is None
+            self._answers[VALUES] = {
+                path: offsets_of(
+                    np.diff(source.value_offsets(origin)[source.rows(source.spec[origin].align)])[episodes.index]
+                )
+                for path, origin in kept.items()
+                if whole and origin in source.spec and source.spec[origin].ragged
+            }
+        return self._answers[VALUES]
 
     @property
     @override
@@ -119,12 +138,14 @@ class ConvertOperation(Operation):
         """Write a part, read it again, and return its summary."""
         job = replace(self._job, notes=dict(self._job.notes))  # notes of this range alone
         tally = ConversionProgress(first, 0, 0)
-        place = (first, int(self._steps[first]))
-        with self._format.begin_part(path, job.spec, job.metadata, place, **self._options) as writer:
+        start = PartStart(
+            first, int(self._steps[first]), {path: int(counts[first]) for path, counts in self._values.items()}
+        )
+        with self._format.begin_part(path, job.spec, job.metadata, start, **self._options) as writer:
             write_episodes(job, writer, tally, last)
         compared: dict[str, Any] = {}
         if self._certified:
-            with self._format.open(path) as written:
+            with self._format.open_part(path) as written:
                 begin = len(written) - (last - first)  # other episodes may be before them, with their places
                 if begin not in (0, first) or written.steps - written.offsets[begin] != tally.steps:
                     raise FormatError(f"expected {last - first} episodes of {tally.steps} steps, got others", path=path)
