@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import errno
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -105,6 +107,27 @@ def test_a_table_whose_maker_fails_is_made_by_the_next(sharing: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         shared.shared_arrays("a table", killed)
+    assert shared.shared_arrays("a table", lambda: {"x": np.arange(2)})["x"].tolist() == [0, 1]
+
+
+KILLED = """
+import sys, numpy as np
+from penstock.files.shared import shared_arrays
+
+def make():
+    print("making", flush=True)
+    sys.stdin.read()
+
+shared_arrays("a table", make)
+"""
+
+
+def test_a_process_that_is_killed_while_it_makes_a_table_leaves_no_lock(sharing: Path) -> None:
+    maker = subprocess.Popen([sys.executable, "-c", KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with maker:
+        assert maker.stdout is not None
+        assert maker.stdout.readline() == b"making\n"
+        maker.kill()
     assert shared.shared_arrays("a table", lambda: {"x": np.arange(2)})["x"].tolist() == [0, 1]
 
 

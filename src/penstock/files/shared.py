@@ -19,7 +19,7 @@ from penstock.files.locks import locked
 from penstock.files.user_cache import make_room, user_cache
 
 MAGIC = b"penstock table 1\n"
-SHARED_BYTES = 32 << 20
+SHARED_BYTES = 16 << 20
 """Bytes from which on arrays are shared: smaller ones are made faster than they are found."""
 BYTES = 16 << 30  # that all files together may have
 _FOLDER = "plan-tables"
