@@ -1,60 +1,92 @@
-"""Requests of hosts over a fixed number of connections each: the time at which the bytes of each tick arrive.
+"""Requests of hosts over a fixed number of connections each: the time at which the bytes of each job arrive.
 
 For each host, requests are taken in order. A request starts on the connection that is free first, not before `asked`
-and not before the host's next slot. Its bytes take `latency`, then the speed of a connection, and pass through the line
-of the host one request after the other, each with an overhead. Events of a host depend on its own requests alone, so
-there is no queue of events: a request costs one look at the connections of its host. `tests/kernels/reference` has the
-definition.
+and not before the host's next slot. Its bytes take `latency`, then the speed of a connection.
+
+They also pass through the line of the host, and through the line that all hosts share. A line reserves time for
+requests in the order in which they start, from the moment when a usual request has its first byte: a straggler does
+not block the requests behind it. Hosts without a shared line are independent of each other, so they are simulated one
+by one. Hosts with one take turns: next is the request that starts first. `tests/kernels/reference` has the definition.
 """
 
 from __future__ import annotations
 
 from penstock.core.arrays import FloatArray, IntArray
-from penstock.kernels.jit import uncounted_kernel
+from penstock.kernels.jit import helper, uncounted_kernel
 
 
-@uncounted_kernel("f8[2C] i8[2C] f8[2C] f8[1C] f8[2C] f8[1C] f8[1C] f8[1C] f8[2C]")
+@uncounted_kernel("f8[2C] i8[2C] f8[2C] f8[1C] f8[2C] f8[1C] f8[1C] f8[1C] f8[1C] f8[1C] i8[1C] f8[2C]")
 def fetch_requests(
     nbytes: FloatArray,
-    tick: IntArray,
+    job: IntArray,
     latency: FloatArray,
     asked: FloatArray,
     free: FloatArray,
     line_free: FloatArray,
     slot: FloatArray,
+    shared_free: FloatArray,
     speeds: FloatArray,
+    begin: FloatArray,
+    turn: IntArray,
     ready: FloatArray,
 ) -> None:
     """Advance the state of all hosts by a group of requests.
 
     Args:
         nbytes: `[hosts, r]` float64 bytes of each request, 0 where a host has fewer.
-        tick: `[hosts, r]` int64 tick that needs each request.
+        job: `[hosts, r]` int64 job that needs each request.
         latency: `[hosts, r]` float64 seconds.
         asked: `[hosts]` float64, when each host asks for the requests.
         free: `[hosts, connections]` float64, when each connection is free. Updated.
         line_free: `[hosts]` float64, when the line of each host is free. Updated.
         slot: `[hosts]` float64, when each host may start its next request. Updated.
-        speeds: `[4]` float64: seconds between two requests of a host, seconds that the line takes for each request
-            beyond its bytes, bytes a second of a connection, and of a line.
-        ready: `[hosts, ticks]` float64, time at which the requests of each tick end. Updated.
+        shared_free: `[1]` float64, when the line of all hosts is free. Updated.
+        speeds: `[6]` float64: seconds between two requests of a host, seconds that its line takes for each request
+            beyond its bytes, usual latency, bytes a second of a connection, of a line, and of the shared line, which is
+            infinite where there is none.
+        begin: `[hosts]` float64, for work.
+        turn: `[hosts]` int64, for work.
+        ready: `[hosts, jobs]` float64, time at which the requests of each job end. Updated.
     """
-    pause, overhead = speeds[0], speeds[1]
-    connection, line = speeds[2], speeds[3]
-    for host in range(len(nbytes)):
-        for r in range(nbytes.shape[1]):
-            size = nbytes[host, r]
-            if size <= 0:
-                continue
-            chosen = 0
-            for c in range(1, free.shape[1]):
-                if free[host, c] < free[host, chosen]:
-                    chosen = c
-            start = max(free[host, chosen], asked[host], slot[host])
-            first = start + latency[host, r]
-            sent = max(first, line_free[host]) + overhead + size / line
-            end = max(sent, first + size / connection)
-            slot[host] = start + pause
-            line_free[host] = sent
-            free[host, chosen] = end
-            ready[host, tick[host, r]] = max(ready[host, tick[host, r]], end)
+    pause, overhead, usual = speeds[0], speeds[1], speeds[2]
+    connection, line, shared = speeds[3], speeds[4], speeds[5]
+    hosts, many = nbytes.shape
+    for host in range(hosts):
+        turn[host] = 0
+        begin[host] = max(asked[host], slot[host], free[host, _first(free, host)])
+    host = 0
+    is_shared = shared < float("inf")
+    for _ in range(hosts * many):
+        if is_shared:
+            host = -1
+            for h in range(hosts):
+                if turn[h] < many and (host < 0 or begin[h] < begin[host]):
+                    host = h
+        elif turn[host] == many:
+            host += 1
+        r = turn[host]
+        turn[host] += 1
+        size = nbytes[host, r]
+        if size <= 0:
+            continue
+        start = begin[host]
+        sent = max(start + usual, line_free[host]) + overhead + size / line
+        line_free[host] = sent
+        end = max(sent, start + latency[host, r] + size / min(connection, line))
+        if is_shared:
+            shared_free[0] = max(start + usual, shared_free[0]) + size / shared
+            end = max(end, shared_free[0])
+        slot[host] = start + pause
+        free[host, _first(free, host)] = end
+        begin[host] = max(asked[host], slot[host], free[host, _first(free, host)])
+        ready[host, job[host, r]] = max(ready[host, job[host, r]], end)
+
+
+@helper
+def _first(free: FloatArray, host: int) -> int:
+    """The connection of a host that is free first."""
+    chosen = 0
+    for c in range(1, free.shape[1]):
+        if free[host, c] < free[host, chosen]:
+            chosen = c
+    return chosen

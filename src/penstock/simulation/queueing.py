@@ -2,9 +2,9 @@
 
 *Calls.* A loader asks for the bytes of several jobs in one call, when a thread takes a certain job (`FetchCall`). Its
 requests begin in order on `CONNECTIONS` connections: when one is free, and not before the share of this host in the
-requests a second allows it. A request takes its latency, then its bytes at the speed of a connection, and the bytes of
-all requests of a host share its line. The line and the requests a second are the host's own, or its share of the limits
-of all hosts. Each request also costs the host some processor time, one request after the other.
+requests a second allows it. A request takes its latency, then its bytes at the speed of a connection. The bytes of all
+requests of a host share its line, and the bytes of all hosts the line of the storage. Each request also costs the host
+some processor time.
 
 *Jobs.* A thread takes the next job when it is free and there is room: `OrderedMap` lets `threads + 1` jobs be ahead of
 the consumer. The job is done when all its bytes have arrived. It has several batches, and all of them are ready at
@@ -127,19 +127,22 @@ class _Network:
     """Connections and lines of some hosts, which have their share of the limits of all."""
 
     def __init__(self, hosts: int, sharing: int, storage: StorageConstants, rng: np.random.Generator) -> None:
-        line = storage.host if storage.total is None else min(storage.host, storage.total / sharing)
         pause = 0.0 if storage.requests is None else sharing / storage.requests
+        shared = np.inf if storage.total is None else storage.total * hosts / sharing
         self._storage, self._rng = storage, rng
-        self._speeds = np.array([pause, storage.overhead, storage.connection, line])
+        self._speeds = np.array([pause, storage.overhead, storage.latency, storage.connection, storage.host, shared])
         self._free = np.zeros((hosts, CONNECTIONS))
-        self._line_free, self._slot = np.zeros(hosts), np.zeros(hosts)
+        self._slot = np.zeros(hosts)
+        self._line_free, self._shared_free = np.zeros(hosts), np.zeros(1)
 
     def fetch(self, requests: HostRequests, asked: FloatArray, jobs: int) -> FloatArray:
         """Return when each host has the bytes of each job of a call, `[hosts, jobs]`."""
+        hosts = len(asked)
         latency = self._storage.latencies(requests.nbytes.shape, self._rng)
         arrivals = np.tile(asked[:, None], jobs)
-        state = (self._free, self._line_free, self._slot, self._speeds, arrivals)
-        fetch_requests(requests.nbytes, requests.job, latency, asked, *state)
+        state = (self._free, self._line_free, self._slot, self._shared_free)
+        scratch = np.zeros(hosts), np.zeros(hosts, np.int64)
+        fetch_requests(requests.nbytes, requests.job, latency, asked, *state, self._speeds, *scratch, arrivals)
         return arrivals
 
 

@@ -1,23 +1,29 @@
-"""Definition of `kernels.queueing`: a request after the other, for all hosts at once."""
+"""Definition of `kernels.queueing`: of all requests, the one that starts first is next."""
 
 # pyright: basic
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
 
-def fetch_requests(nbytes, tick, latency, asked, free, line_free, slot, speeds, ready):
+def fetch_requests(nbytes, job, latency, asked, free, line_free, slot, shared_free, speeds, begin, turn, ready):
     """Advance the state of all hosts by a group of requests."""
-    pause, overhead, speed, line = speeds
-    rows = np.arange(len(nbytes))
-    for r in range(nbytes.shape[1]):
-        real = nbytes[:, r] > 0
-        connection = free.argmin(axis=1)
-        start = np.maximum(np.maximum(free[rows, connection], asked), slot)
-        sent = np.maximum(start + latency[:, r], line_free) + overhead + nbytes[:, r] / line
-        end = np.maximum(sent, start + latency[:, r] + nbytes[:, r] / speed)
-        slot[:] = np.where(real, start + pause, slot)
-        line_free[:] = np.where(real, sent, line_free)
-        free[rows, connection] = np.where(real, end, free[rows, connection])
-        ready[rows, tick[:, r]] = np.where(real, np.maximum(ready[rows, tick[:, r]], end), ready[rows, tick[:, r]])
+    pause, overhead, usual, speed, line, shared = speeds
+    waiting = [[r for r in range(nbytes.shape[1]) if nbytes[host, r] > 0] for host in range(len(nbytes))]
+
+    def start_of(host):
+        return max(free[host].min(), asked[host], slot[host])
+
+    while any(waiting):
+        host = min((h for h in range(len(waiting)) if waiting[h]), key=start_of)
+        start, r = start_of(host), waiting[host].pop(0)
+        size = nbytes[host, r]
+        line_free[host] = max(start + usual, line_free[host]) + overhead + size / line
+        ends = [line_free[host], start + latency[host, r] + size / min(speed, line)]
+        if math.isfinite(shared):
+            shared_free[0] = max(start + usual, shared_free[0]) + size / shared
+            ends.append(shared_free[0])
+        free[host, free[host].argmin()] = end = max(ends)
+        slot[host] = start + pause
+        ready[host, job[host, r]] = max(ready[host, job[host, r]], end)
