@@ -1,4 +1,4 @@
-"""The current configuration without Sacred and with it; what the door loads."""
+"""The current configuration with and without Sacred, and the modules that an import loads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import penstock.compat.il_representations as door
+import penstock.compat.il_representations as package
 from penstock.compat.il_representations.envs import config
 
 EXPERIMENT = """
@@ -107,9 +107,9 @@ def test_sacreds_run_is_the_current_configuration(tmp_path: Path) -> None:
 
 
 def test_names() -> None:
-    assert set(door.__all__) <= set(dir(door))
-    assert all(getattr(door, name).__doc__ for name in door.__all__)
-    for module in (door, config):
+    assert set(package.__all__) <= set(dir(package))
+    assert all(getattr(package, name).__doc__ for name in package.__all__)
+    for module in (package, config):
         with pytest.raises(AttributeError, match="no attribute 'nothing'"):
             _ = module.nothing
 

@@ -1,4 +1,4 @@
-"""Datasets under the original's names: what they give is what the original gave, and belongs to the door."""
+"""Datasets under the names of the original return the values of the original, in objects of penstock."""
 
 from __future__ import annotations
 

@@ -136,8 +136,8 @@ def test_what_is_not_offered_is_not_half_there() -> None:
 
 
 def test_the_shortest_way_has_the_same_objects() -> None:
-    door = importlib.import_module("penstock.compat.l5kit")
+    package = importlib.import_module("penstock.compat.l5kit")
     for path in ("configs", "data", "dataset", "geometry", "rasterization", "vectorization"):
         module = importlib.import_module(f"penstock.compat.l5kit.{path}")
-        for name in set(door.__all__) & set(module.__all__):
-            assert getattr(door, name) is getattr(module, name)
+        for name in set(package.__all__) & set(module.__all__):
+            assert getattr(package, name) is getattr(module, name)

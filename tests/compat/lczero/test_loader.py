@@ -1,4 +1,4 @@
-"""The door's loader: the original's batches bit for bit, outputs, anchors, figures, states, what is not."""
+"""The compatible loader: the original's batches bit for bit, outputs, anchors, figures, states, what is not."""
 
 from __future__ import annotations
 

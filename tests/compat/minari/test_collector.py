@@ -1,4 +1,4 @@
-"""Recording through the door: what is kept, what is refused, what survives."""
+"""Recording by the compatible API: stored values, refused values, and recordings that survive a kill."""
 
 from __future__ import annotations
 

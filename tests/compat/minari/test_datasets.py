@@ -1,4 +1,4 @@
-"""Datasets through the door: every release's files, growing, filtering, splitting, combining."""
+"""Datasets of the compatible API: every release's files, growing, filtering, splitting, combining."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import penstock.compat.minari as door
+from penstock.compat import minari
 from penstock.errors import require
 
 
@@ -14,11 +14,11 @@ def is_supported(version: Any) -> bool:
     >>> is_supported("0.5.4"), is_supported("~=0.4"), is_supported("9.0"), is_supported(None)
     (True, True, False, False)
     """
-    if version in door.supported_dataset_versions:
+    if version in minari.supported_dataset_versions:
         return True
     specifiers: Any = require("packaging.specifiers", "minari")
     try:
         wanted = specifiers.SpecifierSet(version)
     except (specifiers.InvalidSpecifier, AttributeError, TypeError):
         return False
-    return bool(wanted) and any(wanted.contains(release) for release in door.supported_dataset_versions)
+    return bool(wanted) and any(wanted.contains(release) for release in minari.supported_dataset_versions)
