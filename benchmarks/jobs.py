@@ -2,6 +2,8 @@
 
     python benchmarks/jobs.py --megabytes 512
 
+First come whole commands, with their start: `--jobs 1` and `--jobs 2`, in turns.
+
 Ranges are the default ones. Wall time is the best of three runs, without the start of the processes: the first job of
 each, which opens the data and loads kernels, does not count. Wall times need as many free cores as processes, so the
 load of the machine is printed.
@@ -9,7 +11,8 @@ load of the machine is printed.
 CPU time depends little on the load. `serial` is that of the coordinator: it publishes results and merges them.
 `start` is that of one process more, for imports and kernels. The rest, the jobs themselves, is divided among
 processes. So `limit` is the speed-up of 2 processes on free cores, without their start: (jobs + serial) /
-(jobs / 2 + serial), if storage is as quick for two. The cost of a job is the time of 500 jobs of one tiny episode.
+(jobs / 2 + serial), if storage is as quick for two. The cost of a job is the time of 500 jobs of one tiny episode. It
+is compared with plain processes: `concurrent.futures` over the same function, in turns, without results on disk.
 """
 
 from __future__ import annotations
@@ -17,8 +20,13 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import statistics
+import subprocess
+import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +35,7 @@ from figures import record
 
 import penstock
 from penstock.jobs.coordinator import finish_work, run_work
-from penstock.jobs.runners import ProcessRunner
+from penstock.jobs.runners import ProcessRunner, run_job
 from penstock.jobs.work_plan import WorkPlan
 
 OPERATIONS: dict[str, dict[str, Any]] = {"stats": {}, "check": {"deep": True}, "convert": {}, "convert minari": {}}
@@ -76,13 +84,53 @@ def measured(
     workers = cpu(resource.RUSAGE_CHILDREN)
     work.opened()
     serial = cpu(resource.RUSAGE_SELF)
-    run_work(work, place, ProcessRunner(jobs), on_job=lambda *_: times.append(time.perf_counter()))
+    runner = ProcessRunner(jobs, meanwhile=False)
+    run_work(work, place, runner, on_job=lambda *_: times.append(time.perf_counter()))
     begin = time.perf_counter()
     finish_work(work, place)
     merged = time.perf_counter() - begin
     finished = len(times) - 1 - jobs
     wall = (times[-1] - times[jobs]) / finished * len(work) + merged
     return Times(wall, cpu(resource.RUSAGE_CHILDREN) - workers, cpu(resource.RUSAGE_SELF) - serial)
+
+
+def commands(place: Path, folder: Path) -> None:
+    """Time whole commands, and print the ratio of 1 to 2 jobs at a time."""
+    run = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
+    environment = {**os.environ, "PENSTOCK_CACHE": str(folder / "cache")}
+    for name, more in {"stats": (), "check": ("--deep",), "convert": ("OUT",)}.items():
+        times: dict[int, list[float]] = {1: [], 2: []}
+        for attempt in range(4):  # the first one compiles
+            for jobs, each in times.items():
+                given = [str(folder / f"{jobs}-{attempt}") if one == "OUT" else one for one in more]
+                begin = time.perf_counter()
+                command = [*run, name, str(place), *given, "--jobs", str(jobs)]
+                subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False)
+                each.append(time.perf_counter() - begin)
+        one, two = (min(each[1:]) for each in times.values())
+        ratio = statistics.median(a / b for a, b in zip(*(each[1:] for each in times.values()), strict=True))
+        print(f"penstock {name:8} --jobs 1 {one:6.2f} s, --jobs 2 {two:6.2f} s, median x{ratio:.2f}", flush=True)
+
+
+_WORK: list[WorkPlan] = []
+
+
+def begin_process(work: WorkPlan) -> None:
+    _WORK[:] = [work]
+    work.opened()
+
+
+def run_number(number: int) -> bytes | None:
+    return run_job(_WORK[0], number, 0).result
+
+
+def plain_processes(work: WorkPlan, jobs: int) -> float:
+    """Return the seconds of all jobs in plain processes, without their start."""
+    with ProcessPoolExecutor(jobs, get_context("spawn"), begin_process, (work,)) as pool:
+        list(pool.map(run_number, range(2 * jobs)))
+        begin = time.perf_counter()
+        list(pool.map(run_number, range(len(work))))
+        return time.perf_counter() - begin
 
 
 def main() -> None:
@@ -93,6 +141,7 @@ def main() -> None:
         folder = Path(temporary)
         place = recording(folder, size)
         print(f"{size} MB, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+        commands(place, folder)
         for operation, more in OPERATIONS.items():
             arguments = {"location": str(place), **more}
             rounds = {jobs: [measured(operation, arguments, folder, jobs) for _ in range(3)] for jobs in (1, 2)}
@@ -113,9 +162,13 @@ def main() -> None:
             )
         tiny = penstock.from_arrays({"x": np.zeros(500)}, lengths=np.ones(500, np.int64))
         small = penstock.convert(tiny, folder / "small").out
-        cost = measured("verify", {"location": str(small)}, folder, 1, 1)
-        record("tiny", cost.wall / 500, "s")
-        print(f"a job of almost nothing: {cost.wall / 500 * 1e3:.2f} ms")
+        arguments = {"location": str(small)}
+        work = WorkPlan.make("verify", arguments, range_bytes=1)
+        pairs = [(measured("verify", arguments, folder, 1, 1).wall, plain_processes(work, 1)) for _ in range(3)]
+        ratio = statistics.median(ours / plain for ours, plain in pairs)
+        ours, plain = (min(each) / len(work) * 1e3 for each in zip(*pairs, strict=True))
+        record("tiny", ours / 1e3, "s")
+        print(f"a job of almost nothing: {ours:.2f} ms, in plain processes {plain:.2f} ms, median x{ratio:.2f}")
 
 
 if __name__ == "__main__":

@@ -37,7 +37,11 @@ def run_array(work: WorkPlan, folder: Path, plan: Path) -> None:
         assert run_share(WorkPlan.read(plan), folder, index, 3).failures == {}
 
 
-RUNNERS = {"caller": lambda: ThreadRunner(0), "threads": lambda: ThreadRunner(3), "processes": lambda: ProcessRunner(2)}
+RUNNERS = {
+    "caller": lambda: ThreadRunner(0),
+    "threads": lambda: ThreadRunner(3),
+    "processes": lambda: ProcessRunner(2, meanwhile=False),
+}
 
 
 @pytest.mark.parametrize("runner", [*RUNNERS, "array"])

@@ -31,7 +31,7 @@ SMALL = 1_000_000
 def worked(operation: str, arguments: dict[str, object], folder: Path, processes: int = 0) -> object:
     work = WorkPlan.make(operation, arguments, range_bytes=SMALL)
     assert len(work) > 1
-    run_work(work, folder, ProcessRunner(processes) if processes else ThreadRunner(2))
+    run_work(work, folder, ProcessRunner(processes, meanwhile=False) if processes else ThreadRunner(2))
     return finish_work(work, folder)
 
 

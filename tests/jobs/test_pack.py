@@ -52,7 +52,7 @@ def test_packs_in_parts_are_the_packs_of_one_process(texts: Path, options: dict[
 
 def test_processes_plan_the_same_packs(texts: Path, tmp_path: Path) -> None:
     summaries = []
-    for name, runner in (("caller", ThreadRunner(0)), ("processes", ProcessRunner(2))):
+    for name, runner in (("caller", ThreadRunner(0)), ("processes", ProcessRunner(2, meanwhile=False))):
         packing = {"length": 256, "overlong": "split", "window": 512}
         arguments = {**ChosenDataset(str(texts)).arguments(), "pack": packing, "folder": str(tmp_path / name)}
         work = WorkPlan.make("pack", arguments, range_bytes=5 * 512 * 8)

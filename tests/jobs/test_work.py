@@ -8,6 +8,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Generator, Sequence
@@ -25,6 +26,7 @@ from penstock.jobs.packed import pack, unpack
 from penstock.jobs.results import ResultFolder
 from penstock.jobs.runners import JobResources, JobResult, ProcessRunner, Runner, ThreadRunner, run_job
 from penstock.jobs.work_plan import WorkPlan, WorkRange, cut_ranges
+from tests.threads import threads_before, wait_for_others
 
 SMALL = 1_000_000
 
@@ -69,8 +71,15 @@ def test_lost_and_doubled_jobs_change_nothing(seed: int, work: WorkPlan, expecte
     assert finish_work(work, tmp_path) == expected
 
 
-@pytest.mark.parametrize("runner", [ThreadRunner(0), ThreadRunner(3), ProcessRunner(2)], ids=["caller", "threads", "2"])
-def test_runners_are_equal(runner: Runner, work: WorkPlan, expected: object, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "runner",
+    [ThreadRunner(0), ThreadRunner(3), ProcessRunner(2, meanwhile=False), ProcessRunner(2)],
+    ids=["caller", "threads", "processes", "caller and processes"],
+)
+def test_runners_are_equal(
+    runner: Runner, work: WorkPlan, expected: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.jobs.runners.HEAD_START", 0.001)  # so that processes are started at all
     seen: list[tuple[int, int]] = []
     report = run_work(work, tmp_path, runner, on_job=lambda *counts: seen.append(counts))
     assert (report.done, report.earlier, report.failures) == (len(work), 0, {})
@@ -93,11 +102,40 @@ def test_processes_that_are_killed_are_replaced(work: WorkPlan, expected: object
                 killed.append(child)
 
     before = children()  # processes of other tests, such as the tracker of shared memory
-    report = run_work(work, tmp_path, ProcessRunner(2), on_job=kill)
+    report = run_work(work, tmp_path, ProcessRunner(2, meanwhile=False), on_job=kill)
     assert report.lost >= 2
     assert report.failures == {}
     assert children() == before
     assert finish_work(work, tmp_path) == expected
+
+
+def test_short_work_starts_no_processes(work: WorkPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.jobs.runners.HEAD_START", 3600)
+    before = children()
+    seen: list[list[int]] = []
+    threads = threads_before()
+    report = run_work(work, tmp_path, ProcessRunner(2), on_job=lambda *_: seen.append(children()))
+    assert report.done == len(work)
+    assert seen == [before] * (len(work) + 1)
+    wait_for_others(threads)  # also the one that would have started processes
+
+
+BLOCKED = """
+import sys, threading
+from multiprocessing.connection import Connection
+from penstock.jobs.worker import end_with_parent
+threading.Thread(target=end_with_parent, args=(Connection(int(sys.argv[1])),), daemon=True).start()
+threading.Event().wait()
+"""
+
+
+def test_a_worker_in_the_middle_of_a_job_ends_with_its_coordinator() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        command = [sys.executable, "-c", BLOCKED, str(theirs.fileno())]
+        process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+    ours.close()
+    assert process.wait(120) == 1
 
 
 def test_a_job_that_always_kills_its_worker_fails_with_its_range(work: WorkPlan, tmp_path: Path) -> None:
@@ -129,7 +167,7 @@ work, folder, last = WorkPlan.read(sys.argv[1]), Path(sys.argv[2]), int(sys.argv
 def on_job(done, total):
     if done >= last:
         os.kill(os.getpid(), signal.SIGKILL)
-run_work(work, folder, ProcessRunner(2), on_job=on_job)
+run_work(work, folder, ProcessRunner(2, meanwhile=False), on_job=on_job)
 """
 
 

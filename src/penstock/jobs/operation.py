@@ -48,6 +48,9 @@ class Operation(ABC):
         True
     """
 
+    runs_user_code = False
+    """Whether jobs run code that may end or block its process, which therefore must not be the coordinator."""
+
     def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
         self.arguments = dict(arguments)
 

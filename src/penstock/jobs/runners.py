@@ -12,11 +12,12 @@ import pkgutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Generator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -32,6 +33,10 @@ RUNNERS = {
     "processes": "penstock.jobs.runners:ProcessRunner",
     "ray": "penstock.jobs.ray_runner:RayRunner",
 }
+
+
+HEAD_START = 0.5
+"""Seconds of work of the caller before processes are started, which costs each of them about a second of CPU time."""
 
 
 @dataclass(frozen=True)
@@ -165,9 +170,15 @@ class ProcessRunner(Runner):
     The processes are started with the interpreter of this one and do not import its main module. They end when this
     process ends, also if it is killed. A process that dies is replaced.
 
+    A process needs a second for imports and kernels. Meanwhile the caller runs jobs, unless they run code of the user
+    (`Operation.runs_user_code`), and the processes are started when it has done so for half a second. So short work is
+    as quick as without processes.
+
     Args:
-        jobs: Processes. The default is None: all cores, if there is enough memory.
+        jobs: Jobs at a time, and processes. The default is None: all cores, if there is enough memory.
         resources: Resources of one job. The default is one core.
+        meanwhile: Whether the caller runs jobs until the processes have started. A job that ends its process then ends
+            the caller. The default is True.
 
     Raises:
         PlanError: `jobs` is below 0.
@@ -177,35 +188,97 @@ class ProcessRunner(Runner):
         2
     """
 
-    def __init__(self, jobs: int | None = None, resources: JobResources | None = None) -> None:
+    def __init__(
+        self, jobs: int | None = None, resources: JobResources | None = None, *, meanwhile: bool = True
+    ) -> None:
         super().__init__(resources)
         self.jobs = max(_at_a_time(jobs, self.resources), 1)
+        self.meanwhile = meanwhile
 
     def run(self, work: WorkPlan, numbers: Sequence[int]) -> Generator[JobResult]:
         """Yield the results in the order in which they are ready."""
+        threads = self.resources.threads
+        here = self.meanwhile and not work.opened().runs_user_code
         waiting = deque(numbers)
-        workers: list[_Worker] = []
-        try:
-            while waiting or workers:
-                while waiting and len(workers) < self.jobs:
-                    workers.append(_Worker(work, self.resources.threads, waiting.popleft()))
-                ready = wait([worker.connection for worker in workers])
-                for worker in [worker for worker in workers if worker.connection in ready]:
-                    yield (result := worker.result())
-                    if not result.lost and waiting:
+        with closing(_Workers(work, threads)) as workers:
+            workers.start(min(self.jobs, len(waiting) - here), HEAD_START if here else 0)  # the caller does one job
+            while waiting or workers.busy:
+                free = workers.busy < self.jobs
+                if here and waiting and free and not wait(workers.connections, 0):
+                    yield run_job(work, waiting.popleft(), threads)
+                    continue
+                for worker in workers.ready():
+                    if (result := worker.result(waiting)) is not None:
+                        yield result
+                    if worker.alive and waiting:
                         worker.begin(waiting.popleft())
-                    else:
-                        workers.remove(worker)
-                        worker.stop()
-        finally:
-            for worker in workers:
+                workers.replace(min(self.jobs, len(waiting) + workers.busy))
+
+
+class _Workers:
+    """The processes of a run. They may be started later, by another thread, while the caller runs a job."""
+
+    def __init__(self, work: WorkPlan, threads: int) -> None:
+        self._work, self._threads = work, threads
+        self._lock = threading.Lock()
+        self._workers: list[_Worker] = []
+        self._later: threading.Timer | None = None
+        self._closed = False
+
+    def start(self, count: int, seconds: float) -> None:
+        """Start some processes after some seconds. 0 starts them now."""
+        if not seconds:
+            self._add(count)
+        elif count > 0:
+            self._later = threading.Timer(seconds, self._add, (count,))
+            self._later.daemon = True
+            self._later.start()
+
+    def replace(self, count: int) -> None:
+        """Start processes for those that died, so that there are `count`, if processes were started before."""
+        with self._lock:
+            gone = [worker for worker in self._workers if not worker.alive]
+            self._workers = [worker for worker in self._workers if worker.alive]
+        for worker in gone:
+            worker.stop()
+        if gone:
+            self._add(count)
+
+    def _add(self, count: int) -> None:
+        with self._lock:
+            while len(self._workers) < count and not self._closed:
+                self._workers.append(_Worker(self._work, self._threads))
+
+    @property
+    def busy(self) -> int:
+        """How many processes have a job."""
+        return sum(worker.busy for worker in self._workers)
+
+    @property
+    def connections(self) -> list[Connection]:
+        """Connections to all processes."""
+        return [worker.connection for worker in self._workers]
+
+    def ready(self) -> list[_Worker]:
+        """Wait for messages, and return the processes that sent one."""
+        workers = list(self._workers)
+        ready = wait([worker.connection for worker in workers])
+        return [worker for worker in workers if worker.connection in ready]
+
+    def close(self) -> None:
+        """End the processes at once."""
+        if self._later is not None:
+            self._later.cancel()
+        with self._lock:
+            self._closed = True
+            for worker in self._workers:
                 worker.stop()
 
 
 class _Worker:
-    """A process that runs one job after the other, and a connection to it."""
+    """A process that runs one job after the other, and a connection to it. It says when it has started."""
 
-    def __init__(self, work: WorkPlan, threads: int, number: int) -> None:
+    def __init__(self, work: WorkPlan, threads: int) -> None:
         ours, theirs = socket.socketpair()
         environment = {**os.environ, "PYTHONPATH": _python_path()}
         command = [sys.executable, "-m", "penstock.jobs.worker", str(theirs.fileno()), str(threads)]
@@ -214,29 +287,44 @@ class _Worker:
                 command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=environment
             )
         self.connection = Connection(ours.detach())
-        self.number = number
+        self.alive = True
+        self._number: int | None = None
         with suppress(BrokenPipeError, ConnectionResetError):  # the process died already: `result` says so
             self.connection.send_bytes(work.encode())
             self.connection.send_bytes(work.survey)
-        self.begin(number)
+
+    @property
+    def busy(self) -> bool:
+        """Whether the process has a job."""
+        return self._number is not None
 
     def begin(self, number: int) -> None:
         """Begin a job."""
-        self.number = number
+        self._number = number
         with suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send_bytes(str(number).encode())
 
-    def result(self) -> JobResult:
-        """Wait for the result of the job; if the process died, the job is lost."""
+    def result(self, waiting: deque[int]) -> JobResult | None:
+        """Wait for the result of the job. None if the process says that it has started.
+
+        If the process died, the job is lost, or the next of those that wait, so that a process that cannot start is not
+        started forever.
+        """
+        number, self._number = self._number, None
         try:
             seconds = float(self.connection.recv_bytes())
+            if number is None:
+                return None
             error = self.connection.recv_bytes().decode()
             result = None if error else self.connection.recv_bytes()
         except (EOFError, ConnectionResetError):
+            self.alive = False
             code = self.process.wait()
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
-            return JobResult(self.number, None, f"the process died ({how})", lost=True)
-        return JobResult(self.number, result, error, False, seconds)
+            if number is None and waiting:
+                number = waiting.popleft()
+            return None if number is None else JobResult(number, None, f"the process died ({how})", lost=True)
+        return JobResult(number, result, error, False, seconds)
 
     def stop(self) -> None:
         """End the process at once."""

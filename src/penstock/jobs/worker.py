@@ -1,9 +1,18 @@
-"""The process of a `ProcessRunner`: receives a work plan, then numbers, and sends results until the parent is gone."""
+"""The process of a `ProcessRunner`: receives a work plan, then numbers, and sends results until the parent is gone.
+
+It sends how long it took to start, and then three messages for each job. A thread waits for the end of the parent, so
+that the process ends even in the middle of a long job.
+"""
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import sys
+import threading
+import time
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
@@ -19,7 +28,11 @@ def serve(connection: Connection, threads: int) -> None:
         threads: Threads that a job may use.
     """
     try:
+        begin = time.perf_counter()
         work = replace(WorkPlan.decode(connection.recv_bytes()), survey=connection.recv_bytes())
+        with suppress(Exception):  # jobs report it
+            work.opened()
+        connection.send_bytes(repr(time.perf_counter() - begin).encode())
         while True:
             done = run_job(work, int(connection.recv_bytes()), threads)
             connection.send_bytes(repr(done.seconds).encode())
@@ -30,6 +43,20 @@ def serve(connection: Connection, threads: int) -> None:
         return  # the coordinator ended or was killed
 
 
+def end_with_parent(connection: Connection) -> None:
+    """End this process when the other end of the connection is closed, whatever it does.
+
+    Args:
+        connection: Connection to the coordinator.
+    """
+    poll = select.poll()
+    poll.register(connection.fileno(), 0)  # only hang-ups
+    poll.poll()
+    os._exit(1)
+
+
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator ends this process
-    serve(Connection(int(sys.argv[1])), int(sys.argv[2]))
+    parent = Connection(int(sys.argv[1]))
+    threading.Thread(target=end_with_parent, args=(parent,), daemon=True).start()
+    serve(parent, int(sys.argv[2]))

@@ -48,6 +48,8 @@ class RecordOperation(Operation):
         arguments: Output of `record_arguments`.
     """
 
+    runs_user_code = True
+
     def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
         super().__init__(arguments, survey)
         self._spec = RolloutSpec.of(arguments)
