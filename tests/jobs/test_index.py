@@ -38,7 +38,7 @@ def index(folder: Path, runner: Runner, results: Path, **arguments: Any) -> dict
 
 def test_each_runner_writes_the_same_index(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files: list[bytes] = []
-    for name, runner in (("caller", ThreadRunner(0)), ("processes", ProcessRunner(2))):
+    for name, runner in (("caller", ThreadRunner(0)), ("processes", ProcessRunner(2, meanwhile=False))):
         monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / name))
         summary = index(folder, runner, tmp_path / f"{name} results")
         assert (summary["made"], summary["read"], summary["episodes"]) == (True, MANY_FILES + 3, MANY_FILES + 3)

@@ -212,7 +212,7 @@ class ProcessRunner(Runner):
                         yield result
                     if worker.alive and waiting:
                         worker.begin(waiting.popleft())
-                workers.replace(min(self.jobs, len(waiting) + workers.busy))
+                workers.restart(min(self.jobs, len(waiting) + workers.busy))
 
 
 class _Workers:
@@ -234,7 +234,7 @@ class _Workers:
             self._later.daemon = True
             self._later.start()
 
-    def replace(self, count: int) -> None:
+    def restart(self, count: int) -> None:
         """Start processes for those that died, so that there are `count`, if processes were started before."""
         with self._lock:
             gone = [worker for worker in self._workers if not worker.alive]
