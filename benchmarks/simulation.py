@@ -56,7 +56,7 @@ class Setting:
     step: float
 
 
-SETTINGS = (Setting(0.05, 50, 0.1), Setting(0.1, 20, 0.1), Setting(0.2, 100, 0.05))
+SETTINGS = (Setting(0.05, 50, 0.1), Setting(0.1, 20, 0.1), Setting(0.2, 40, 0.1))
 
 
 @dataclass(frozen=True)

@@ -170,6 +170,10 @@ def test_wrong_numbers_are_refused() -> None:
         simulate(data, [1], batch_size=8, storage=FAST, step_seconds=-1)
     with pytest.raises(PlanError, match="speeds"):
         replace(FAST, host=0)
+    with pytest.raises(PlanError, match="finite"):
+        replace(FAST, latency=float("nan"))
+    with pytest.raises(PlanError, match="thread"):
+        simulate(data, [1], batch_size=8, storage=FAST, threads=0)
     with pytest.raises(PlanError, match="stragglers"):
         replace(FAST, stragglers=2)
 

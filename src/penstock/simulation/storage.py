@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -60,7 +61,10 @@ class StorageConstants:
 
     def __post_init__(self) -> None:
         speeds = (self.connection, self.host, *(each for each in (self.requests, self.total) if each is not None))
-        if min(self.latency, self.spread, self.overhead) < 0 or min(speeds) <= 0 or self.straggle < 1:
+        times = (self.latency, self.spread, self.overhead, self.straggle)
+        if not all(math.isfinite(each) for each in (*speeds, *times)):
+            raise PlanError(f"expected finite constants, got {self}")
+        if min(times) < 0 or min(speeds) <= 0 or self.straggle < 1:
             raise PlanError(
                 f"expected a latency, a spread and an overhead of 0 or more, and speeds above 0, got {self}"
             )
