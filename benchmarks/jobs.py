@@ -1,6 +1,6 @@
 """Work in parts: the time of `check --deep`, statistics and a conversion by 1 and 2 processes, and what a job costs.
 
-    python benchmarks/jobs.py --megabytes 512
+    python benchmarks/jobs.py --megabytes 512 [--operations stats check]
 
 First come whole commands, with their start: `--jobs 1` and `--jobs 2`, in turns.
 
@@ -136,14 +136,16 @@ def plain_processes(work: WorkPlan, jobs: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=512)
-    size = parser.parse_args().megabytes
+    parser.add_argument("--operations", nargs="+", choices=OPERATIONS, default=list(OPERATIONS))
+    chosen = parser.parse_args()
+    size = chosen.megabytes
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         place = recording(folder, size)
         print(f"{size} MB, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
         commands(place, folder)
-        for operation, more in OPERATIONS.items():
-            arguments = {"location": str(place), **more}
+        for operation in chosen.operations:
+            arguments = {"location": str(place), **OPERATIONS[operation]}
             rounds = {jobs: [measured(operation, arguments, folder, jobs) for _ in range(3)] for jobs in (1, 2)}
             wall = {jobs: min(each.wall for each in times) for jobs, times in rounds.items()}
             used = {jobs: min(each.workers for each in times) for jobs, times in rounds.items()}

@@ -79,7 +79,7 @@ COMMANDS = (
     Command("video_cpu", f"video.py --cpu --batches 4 --peer {LEROBOT}"),
     Command("many_videos", "many_videos.py"),
     Command("viewer", "viewer.py"),
-    Command("jobs", "jobs.py --megabytes 256"),
+    Command("jobs", "jobs.py --megabytes 256 --operations stats check convert"),
     Command("collect_workers", "collect_workers.py --episodes 4000 --rounds 2"),
     Command("ray_kill", "ray_kill.py --minutes 10"),
     Command("shared_cache", "shared_cache.py"),
