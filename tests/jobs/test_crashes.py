@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import WorkerError
-from penstock.jobs.coordinator import finish_work, missing_jobs, run_work
+from penstock.errors import DataError, WorkerError
+from penstock.jobs.coordinator import finish_work, missing_jobs, run_share, run_work
 from penstock.jobs.opened import OPENED
 from penstock.jobs.runners import ThreadRunner
 from tests.jobs.cases import CASES, Inputs, make_inputs
@@ -168,3 +168,30 @@ def test_a_full_disk_fails_jobs_and_the_next_run_goes_on(
     assert missing_jobs(work, results) == list(range(failed, len(work)))
     assert run_work(work, results, ThreadRunner(0)).done == len(work) - failed
     assert CASES[name].outcome(finish_work(work, results), tmp_path) == expected[name]
+
+
+@pytest.mark.parametrize("name", [name for name in WRITING if name != "check --deep"])
+def test_parts_that_are_gone_are_made_again_and_late_tasks_find_the_work_finished(
+    name: str, inputs: Inputs, expected: Mapping[str, Any], tmp_path: Path
+) -> None:
+    work, results = CASES[name].plan(inputs, tmp_path), tmp_path / "results"
+    run_work(work, results)
+    folder = next(tmp_path.glob("out*.parts/*"), None) or next(tmp_path.glob("derived/*/parts"))
+    parts = sorted((folder / "archives" if (folder / "archives").exists() else folder).iterdir())
+    for part in random.Random(name).sample(parts, min(len(parts), 2)):
+        shutil.rmtree(part) if part.is_dir() else part.unlink()
+    if name != "record --grow":  # whose episodes are in the dataset already
+        with pytest.raises(DataError, match=rf"missing are job \d+ \(({PLACES})"):
+            finish_work(work, results)
+        assert run_share(work, results, 0, 1).done > 0
+    assert CASES[name].outcome(finish_work(work, results), tmp_path) == expected[name]
+    shutil.rmtree(results)
+    OPENED.close()
+    if name.startswith("reshard"):
+        with pytest.raises(FileExistsError, match="expected nothing at"):
+            run_share(work, results, 0, 1)
+    elif name != "cache":  # whose parts are not made again, either
+        assert (run_share(work, results, 0, 1).earlier, run_work(work, results).earlier) == (len(work), len(work))
+        assert CASES[name].outcome(finish_work(work, results), tmp_path) == expected[name]
+    assert CASES[name].outcome(None, tmp_path) == expected[name]
+    assert not list(tmp_path.glob("*.parts"))

@@ -285,6 +285,15 @@ class StoredValues:
                     writer.write(Episode(self._spec, {_COLUMN: values}))
         return path.name
 
+    def has_part(self, name: str) -> bool:
+        """Return whether a part exists, or was moved to the store.
+
+        Args:
+            name: Its name.
+        """
+        parts = self.folder / _PARTS
+        return (parts / name).exists() or (parts / _STORE).exists() or self._complete() is not None
+
     def join_parts(self, names: Sequence[str]) -> None:
         """Move parts together to the store, unless the column is complete.
 

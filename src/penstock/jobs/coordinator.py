@@ -145,12 +145,12 @@ def run_work(
     operation = work.opened()  # before anything is written: the data may have changed
     runner = runner or ThreadRunner(0)
     results = ResultFolder(folder, work)
-    if results.missing() and operation.finished() is not None:
+    if results.missing(operation.has_part) and operation.finished() is not None:
         return WorkReport(len(work), len(work))
     with closing(WorkJournal(folder / JOURNAL)) as journal:
-        left = results.missing()
+        left = results.missing(operation.has_part)
         report = WorkReport(len(work), len(work) - len(left))
-        attempts = Counter[int]()
+        attempts, done = Counter[int](), set[int]()
         while left:
             if on_job is not None:
                 on_job(report.earlier + report.done, report.total)
@@ -158,7 +158,7 @@ def run_work(
             with closing(runner.run(work, left)) as stream:
                 for result in stream:
                     attempts[result.number] += 1
-                    _settle(result, results, report)
+                    _settle(result, results, report, done)
                     journal.add(result)
                     if result.lost and attempts[result.number] < ATTEMPTS:
                         again.append(result.number)
@@ -172,12 +172,13 @@ def run_work(
     return report
 
 
-def _settle(result: JobResult, results: ResultFolder, report: WorkReport) -> None:
-    """Publish a result, and count it."""
+def _settle(result: JobResult, results: ResultFolder, report: WorkReport, done: set[int]) -> None:
+    """Publish a result, and count it, unless another copy of the job is among the numbers that are done."""
     report.seconds += result.seconds
     report.lost += result.lost
     if result.result is not None:
-        report.done += results.get(result.number) is None  # another copy of the job may have ended before
+        done.add(result.number)
+        report.done = len(done)
         results.publish(result.number, result.result)
 
 
@@ -211,15 +212,15 @@ def run_share(work: WorkPlan, folder: Path, index: int, count: int, *, threads: 
     operation = work.opened()
     results = ResultFolder(folder, work)
     numbers = range(index, len(work), count)
-    report = WorkReport(len(numbers))
+    report, done = WorkReport(len(numbers)), set[int]()
     if operation.finished() is not None:
         return WorkReport(len(numbers), len(numbers))
     for number in numbers:
-        if results.get(number) is not None:
+        if (earlier := results.get(number)) is not None and operation.has_part(earlier):
             report.earlier += 1
             continue
         result = run_job(work, number, threads)
-        _settle(result, results, report)
+        _settle(result, results, report, done)
         if result.error:
             report.failures[number] = result.error
     return report
@@ -268,7 +269,7 @@ def finish_work(work: WorkPlan, folder: Path) -> Any:
     """
     results = ResultFolder(folder, work)
     operation = work.opened()
-    if missing := results.missing():
+    if missing := results.missing(operation.has_part):
         if (result := operation.finished()) is not None:
             return result
         raise DataError(

@@ -90,6 +90,14 @@ class Operation(ABC):
             results: Results of `run` of consecutive ranges, which cover all blocks, in order.
         """
 
+    def has_part(self, result: bytes) -> bool:
+        """Return whether the files that a result names exist, or were moved by `finish`. If not, the job runs again.
+
+        Args:
+            result: A result of `run`.
+        """
+        return True
+
     def finished(self) -> Any:
         """Return the result if `finish` completed the target before, perhaps in another process; otherwise None.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from penstock.errors import DataError
@@ -52,13 +52,19 @@ class ResultFolder:
         content = read_checked(self.path(number), MAGIC, self._key(number))
         return None if content is None else bytes(content)
 
-    def missing(self) -> list[int]:
-        """Return the numbers of jobs without a result. Cost: every file is read, to compare its checksum."""
+    def missing(self, has_part: Callable[[bytes], bool] | None = None) -> list[int]:
+        """Return the numbers of jobs without a result. Cost: every file is read, to compare its checksum.
+
+        Args:
+            has_part: `Operation.has_part`. Results for which it returns False count as missing. The default is None.
+        """
         present = {path.name for path in self.folder.glob("*.result")} if self.folder.is_dir() else set[str]()
         return [
             number
             for number in range(len(self._work))
-            if self.path(number).name not in present or self.get(number) is None
+            if self.path(number).name not in present
+            or (result := self.get(number)) is None
+            or (has_part is not None and not has_part(result))
         ]
 
     def in_order(self) -> Iterator[bytes]:

@@ -59,6 +59,14 @@ class StagingFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         return self.path
 
+    def has_part(self, name: str) -> bool:
+        """Return whether a file or folder of this folder exists, or the target.
+
+        Args:
+            name: Its name. What stays of it while parts are moved counts.
+        """
+        return (self.path / name).exists() or self.has_target
+
     @contextmanager
     def merging(self) -> Generator[None]:
         """Lock the folder for the block, which moves its contents to the target; then delete it.

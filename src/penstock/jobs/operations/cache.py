@@ -65,6 +65,11 @@ class CacheOperation(Operation):
         return pack(written)
 
     @override
+    def has_part(self, result: bytes) -> bool:
+        parts: list[tuple[int, str]] = unpack(result)
+        return all(self._stores[number].has_part(name) for number, name in parts)
+
+    @override
     def finish(self, results: Iterable[bytes]) -> dict[str, int]:
         parts = [(int(number), str(name)) for result in results for number, name in unpack(result)]
         for number, store in enumerate(self._stores):

@@ -156,6 +156,10 @@ class ConvertOperation(Operation):
         return pack({"part": path.parent.name, "bytes": tally.bytes, "notes": notes, "compared": compared})
 
     @override
+    def has_part(self, result: bytes) -> bool:
+        return self._staging.has_part(unpack(result)["part"])
+
+    @override
     def finish(self, results: Iterable[bytes]) -> ConversionReport:
         notes = dict(self._job.notes)
         total = 0

@@ -115,6 +115,10 @@ class RecordOperation(Operation):
         self._idle.append(worker)
 
     @override
+    def has_part(self, result: bytes) -> bool:
+        return all(self._staging.has_part(summary["part"]) for summary in unpack(result))
+
+    @override
     def finish(self, results: Iterable[bytes]) -> Rollout:
         summaries: list[dict[str, Any]] = [summary for result in results for summary in unpack(result)]
         with self._staging.merging():

@@ -30,6 +30,8 @@ from penstock.jobs.operation import Operation
 from penstock.jobs.packed import pack, unpack
 from penstock.jobs.staging import StagingFolder
 
+ARCHIVES = "archives"
+
 
 class ReshardOperation(Operation):
     """`penstock reshard` without another layout.
@@ -46,7 +48,7 @@ class ReshardOperation(Operation):
         super().__init__(arguments, survey)
         self._shards = archives_at(ChosenDataset.of(arguments).locate(), arguments["out"])
         self._staging = StagingFolder(arguments["out"], arguments, self.fingerprint)
-        self._archives = self._staging.path / "archives"
+        self._archives = self._staging.path / ARCHIVES
         limits = (int(arguments["shard_bytes"]), int(arguments["shard_episodes"]))
         limits, self._single, kind = archive_limits(self._staging.out, limits, arguments.get("compression"))
         self._kind: Compression = kind
@@ -88,6 +90,10 @@ class ReshardOperation(Operation):
             write_archive(self._plan, number, self._buffers, self._archives, self._kind)
         path = self._archives / self._plan.name(number, self._kind)
         return path.name, path.stat().st_size
+
+    @override
+    def has_part(self, result: bytes) -> bool:
+        return all(self._staging.has_part(f"{ARCHIVES}/{name}") for name, _ in unpack(result))
 
     @override
     def finish(self, results: Iterable[bytes]) -> dict[str, Any]:
