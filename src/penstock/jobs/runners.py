@@ -235,7 +235,7 @@ class _Workers:
             self._later.start()
 
     def restart(self, count: int) -> None:
-        """Start processes for those that died, so that there are `count`, if processes were started before."""
+        """Replace dead processes by new ones, up to `count` processes in all."""
         with self._lock:
             gone = [worker for worker in self._workers if not worker.alive]
             self._workers = [worker for worker in self._workers if worker.alive]
@@ -307,8 +307,8 @@ class _Worker:
     def result(self, waiting: deque[int]) -> JobResult | None:
         """Wait for the result of the job. None if the process says that it has started.
 
-        If the process died, the job is lost, or the next of those that wait, so that a process that cannot start is not
-        started forever.
+        If the process died, its job is lost. A process that died before it had a job loses the next waiting job, which
+        bounds how often processes are started that cannot run.
         """
         number, self._number = self._number, None
         try:

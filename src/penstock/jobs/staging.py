@@ -63,7 +63,7 @@ class StagingFolder:
         """Return whether a file or folder of this folder exists, or the target.
 
         Args:
-            name: Its name. What stays of it while parts are moved counts.
+            name: Its name. A part whose contents were moved keeps its folder.
         """
         return (self.path / name).exists() or self.has_target
 

@@ -44,7 +44,7 @@ def serve(connection: Connection, threads: int) -> None:
 
 
 def end_with_parent(connection: Connection) -> None:
-    """End this process when the other end of the connection is closed, whatever it does.
+    """End this process when the other end of the connection is closed, even in the middle of a job.
 
     Args:
         connection: Connection to the coordinator.
