@@ -18,12 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
+from penstock.containers.arrow import ParquetFile
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, DataError, FormatError, LockedError, SpecError
 from penstock.files import rename
-from penstock.formats.lerobot import FORMAT, stats
+from penstock.formats.lerobot import FORMAT, pending, stats
+from penstock.formats.lerobot import writer as writer_module
 from penstock.formats.lerobot.episodes import read_entries
 from penstock.formats.lerobot.info import read_info
 from penstock.formats.lerobot.writer import LeRobotWriter
@@ -117,6 +119,68 @@ def test_files_are_full_at_their_size_and_folders_at_their_count(tmp_path: Path)
     assert (sum(groups), set(groups[:-1])) == (7, {2})  # as LeRobot, a file is full when the next episode would not fit
     assert all((tmp_path / "data" / name).stat().st_size < 1 << 20 for name in files)
     same(tmp_path / "data", made)
+
+
+def test_each_pending_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Saving an episode takes as long with many pending episodes as with few."""
+    read: list[Path] = []
+    real = pending.read_pending_episode
+
+    def noted(info: Any, path: Path) -> Any:
+        read.append(path)
+        return real(info, path)
+
+    for module in (pending, writer_module):
+        monkeypatch.setattr(module, "read_pending_episode", noted)
+    spec = Spec({"observations": field("f8", 4)})
+    made = [episode(e, 3, spec) for e in range(12)]
+    with create(tmp_path / "data", spec) as writer:
+        writer.write_all(made[:9])
+        assert len(read) == len(set(read)) == 9
+    with FORMAT.append(tmp_path / "data") as writer:
+        writer.write_all(made[9:])
+    assert len(read) == 12
+    same(tmp_path / "data", made)
+
+
+def test_row_groups_are_read_together_where_many_are_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values are equal, also where a row group is damaged, which is then the only one that cannot be read."""
+    spec = Spec({"observations": field("f8", 40), "actions": field("f4", 2), "task": field("u1", kind="text")})
+    made = [episode(e, 5 + e % 3, spec) for e in range(40)]
+    with create(tmp_path / "data", spec) as writer:
+        writer.write_all(made)
+    together: list[int] = []
+    real = ParquetFile.columns
+
+    def noted(self: ParquetFile, groups: Any, name: str) -> Any:
+        together.append(len(groups))
+        return real(self, groups, name)
+
+    monkeypatch.setattr(ParquetFile, "columns", noted)
+    with penstock.open(tmp_path / "data") as data:
+        together.clear()
+        whole = data.samples()[:]
+        assert together == [40] * len(together)
+        same(tmp_path / "data", made)
+        monkeypatch.setattr("penstock.formats.lerobot.columns.TOGETHER", 99)
+        together.clear()
+        with penstock.open(tmp_path / "data") as again:
+            alone = again.samples()[:]
+        assert together == [40]  # of the index
+        for name in whole:
+            assert_same_array(alone[name], whole[name], name)
+    monkeypatch.undo()
+    file = next((tmp_path / "data/data").rglob("*.parquet"))
+    chunk = pq.ParquetFile(file).metadata.row_group(17)
+    column = next(chunk.column(i) for i in range(chunk.num_columns) if "observation" in chunk.column(i).path_in_schema)
+    begin = column.dictionary_page_offset or column.data_page_offset
+    raw = bytearray(file.read_bytes())
+    raw[begin : begin + column.total_compressed_size] = bytes([255]) * column.total_compressed_size
+    file.write_bytes(raw)
+    with penstock.open(tmp_path / "data") as data:
+        with pytest.raises(FormatError, match="row group 17"):
+            data.samples().select("observations")[:]
+        np.testing.assert_array_equal(data[16].observations, made[16].columns["observations"])
 
 
 def test_statistics_equal_those_of_lerobot() -> None:

@@ -8,7 +8,7 @@ changed since it was opened is an error: its footer would describe other bytes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,21 @@ class ParquetFile:
         """Arrow schema."""
         return self._footer()[1]
 
+    def columns(self, groups: Sequence[int], name: str) -> Any:
+        """Decode a column of several row groups at once, a fraction of the time of small row groups one by one.
+
+        Args:
+            groups: Numbers of the row groups.
+            name: Name of the column.
+
+        Returns:
+            One valid Arrow array.
+
+        Raises:
+            FormatError: The file changed since it was opened, or the column is damaged.
+        """
+        return one_array(self._read(groups, name), sum(self.rows[group] for group in groups))
+
     def column(self, group: int, name: str) -> Any:
         """Decode a column of a row group.
 
@@ -78,14 +93,16 @@ class ParquetFile:
         Raises:
             FormatError: The file changed since it was opened, or the column is damaged.
         """
+        return one_array(self._read([group], name), self.rows[group])
+
+    def _read(self, groups: Sequence[int], name: str) -> Any:
         if _stat(self.path) != self._stat:
             raise FormatError("expected the file that was opened, got a changed one; open the dataset again")
         with require("pyarrow.parquet", "arrow").ParquetFile(
             path_or_file(self.path), metadata=self._footer()[0]
         ) as file:
             # The threads of Arrow do not survive a fork.
-            table = file.read_row_group(group, columns=[name], use_threads=False)
-        return one_array(table.column(name), self.rows[group])
+            return file.read_row_groups(groups, columns=[name], use_threads=False).column(name)
 
     def remote_ranges(self, group: int, name: str) -> list[Wanted]:
         """Return the bytes behind a URL that `column` would fetch; none for a file on this machine.

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -141,11 +142,21 @@ class Info:
                 raise FormatError(f"expected names among {list(known)} in {entry!r}, got {hole[1]!r}", path=self.root)
             return str(known[hole[1]]).zfill(int(hole[2] or 0))
 
-        name = _HOLE.sub(filled, template)
-        parts = Path(name).parts
-        if ".." in parts or Path(name).is_absolute() or "{" in name:
-            raise UnsafeDataError(f"expected a file in the folder under {entry!r}, got {name!r}", path=self.root / INFO)
-        return self.root / name
+        return self._below(_HOLE.sub(filled, template), entry)
+
+    def _below(self, name: str, entry: str) -> Path:
+        """Return the path of a file by its name; many episodes share a file, and paths are slow to make."""
+        if (path := self._paths.get(name)) is None:
+            path = Path(name)
+            if ".." in path.parts or path.is_absolute() or "{" in name:
+                message = f"expected a file in the folder under {entry!r}, got {name!r}"
+                raise UnsafeDataError(message, path=self.root / INFO)
+            path = self._paths[name] = self.root / path
+        return path
+
+    @cached_property
+    def _paths(self) -> dict[str, Path]:
+        return {}
 
     def split(self, name: str) -> tuple[int, int]:
         """Return the first episode of a split, and the one after its last.

@@ -60,7 +60,7 @@ def read_pending(info: Info, known: set[int], damage: list[str]) -> list[Pending
     episodes: list[PendingEpisode] = []
     for path in sorted((info.root / FOLDER).glob("episode-*.parquet")):
         try:
-            episode = _read(info, path)
+            episode = read_pending_episode(info, path)
         except FormatError as error:
             damage.append(str(error))
             continue
@@ -69,7 +69,8 @@ def read_pending(info: Info, known: set[int], damage: list[str]) -> list[Pending
     return sorted(episodes, key=lambda episode: episode.entry.index)
 
 
-def _read(info: Info, path: Path) -> PendingEpisode:
+def read_pending_episode(info: Info, path: Path) -> PendingEpisode:
+    """Return the pending episode of a file. Raises `FormatError` for a damaged one."""
     with parsing(path):
         stored: Any = json.loads(require("pyarrow.parquet", "arrow").read_schema(path).metadata[KEY])
         if not is_dict(stored):

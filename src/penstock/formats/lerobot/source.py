@@ -218,6 +218,7 @@ def open_files(
     rows: list[int] = []  # of each block
     starts: list[int] = []  # stored row at which each kept episode starts
     kept: list[EpisodeEntry] = []
+    before = 0  # rows of the files before
     by_file: dict[Path, list[EpisodeEntry]] = {}
     for entry in entries:
         by_file.setdefault(entry.file, []).append(entry)
@@ -228,7 +229,6 @@ def open_files(
         except (FormatError, OSError) as error:
             damage += [Damage(f"episode {entry.index}: {error}", entry.index) for entry in mine]
             continue
-        before = sum(rows)
         for entry in mine:
             start, length = runs.get(entry.index, (0, 0))
             if length != entry.length:
@@ -241,6 +241,7 @@ def open_files(
             starts.append(before + start)
         files.append(file)
         rows += file.rows
+        before += sum(file.rows)
     counts = [len(file.rows) for file in files]
     order = sorted(range(len(kept)), key=lambda i: kept[i].index)
     offsets = offsets_of([kept[i].length for i in order])
@@ -257,11 +258,8 @@ def open_files(
 def _runs(file: ParquetFile) -> dict[int, tuple[int, int]]:
     """Return first row and length of each episode in a file. An episode of several runs has the length -1."""
     runs: dict[int, tuple[int, int]] = {}
-    columns: list[Any] = []
-    for group in range(len(file.rows)):
-        with parsing(file.path, f"episode_index, row group {group}"):
-            columns.append(rows_of(file.column(group, "episode_index"), _INDEX))
-    index = np.concatenate([np.zeros(0, np.int64), *columns])
+    with parsing(file.path, "episode_index"):
+        index = np.asarray(rows_of(file.columns(range(len(file.rows)), "episode_index"), _INDEX))
     edges = np.flatnonzero(np.diff(index, prepend=index[:1] - 1, append=index[-1:] - 1))
     for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         number = int(index[start])

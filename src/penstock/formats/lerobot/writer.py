@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,14 @@ from penstock.formats.lerobot.joining import (
     write_data,
     write_video,
 )
-from penstock.formats.lerobot.pending import FOLDER, PendingEpisode, piece_path, read_pending, video_path
+from penstock.formats.lerobot.pending import (
+    FOLDER,
+    PendingEpisode,
+    piece_path,
+    read_pending,
+    read_pending_episode,
+    video_path,
+)
 from penstock.formats.lerobot.stats import Figures, add_figures, column_figures, picture_figures, plain_figures
 from penstock.formats.lerobot.written_files import json_bytes, write_tables, write_tasks
 
@@ -123,13 +131,15 @@ class LeRobotWriter(Writer):
                 raise FormatError(message, path=self._root)
             self._stored = _stored(self._info, spec)
             damage: list[str] = []
-            self._entries = read_entries(self._info, damage)
+            self._take_entries(read_entries(self._info, damage))
             if damage:
                 raise FormatError(f"expected undamaged metadata to append to, got {damage[0]}", path=self._root)
             tasks = read_tasks(self._info) or {}
             self._tasks = [tasks[i] for i in range(len(tasks))]
             self._statistics = _read_statistics(self._info)
             self._pending = read_pending(self._info, {entry.index for entry in self._entries}, damage)
+            self._pending_steps = sum(each.entry.length for each in self._pending)
+            self._pending_bytes = sum(os.path.getsize(each.path) for each in self._pending)
             self._first = (0, 0)
             self._remove_leftovers()
             if self._info.entries.get("total_episodes") != len(self._entries):  # a writer was killed before it did
@@ -180,6 +190,8 @@ class LeRobotWriter(Writer):
         if videos is not None and set(videos) != (cameras := self._cameras()):
             raise DataError(f"expected files of the cameras {sorted(cameras)}, got {sorted(videos)}")
         self._pending.append(self._save(episode, videos or {}))
+        self._pending_steps += len(episode)
+        self._pending_bytes += os.path.getsize(self._pending[-1].path)
         if self._pending_mb(len(episode)) >= self._limit(DATA_LIMIT):
             self.finalize()
         return self._first[0] + len(self) - 1
@@ -213,7 +225,7 @@ class LeRobotWriter(Writer):
                 where = {"data/chunk_index": file.place[0], "data/file_index": file.place[1]}
                 places[episode.entry.index] = where | places[episode.entry.index]
         self._write_rows(places)
-        self._entries = read_entries(self._info, [])
+        self._take_entries(read_entries(self._info, []))
         for episode in self._pending:
             add_figures(self._statistics, episode.statistics)
         self._write_totals()
@@ -223,6 +235,7 @@ class LeRobotWriter(Writer):
             for video in episode.entry.videos.values():
                 video.file.unlink()
         self._pending = []
+        self._pending_steps = self._pending_bytes = 0
 
     def close(self) -> None:
         """Join pending episodes, and release the dataset. A second call does nothing."""
@@ -245,12 +258,17 @@ class LeRobotWriter(Writer):
 
     def _pending_mb(self, steps: int) -> float:
         """Size of the pending files and one more episode of so many steps, as LeRobot estimates it."""
-        size = sum(os.path.getsize(each.path) for each in self._pending) / MIB
-        return size + size / sum(each.entry.length for each in self._pending) * steps
+        size = self._pending_bytes / MIB
+        return size + size / self._pending_steps * steps
+
+    def _take_entries(self, entries: list[EpisodeEntry]) -> None:
+        """Set the joined episodes. Their steps are counted once, and not for each episode that is saved."""
+        self._entries = entries
+        self._joined_steps = sum(entry.length for entry in entries)
 
     def _steps(self) -> int:
         """Return the number of the step behind the joined episodes."""
-        return self._first[1] + sum(entry.length for entry in self._entries)
+        return self._first[1] + self._joined_steps
 
     def _internal(self) -> dict[str, Any]:
         entry = self._info.entries.get(INTERNAL)
@@ -264,10 +282,11 @@ class LeRobotWriter(Writer):
         """Write the pending file of an episode."""
         index = self._entries[-1].index + 1 if self._entries else self._first[0]
         index = self._pending[-1].entry.index + 1 if self._pending else index
-        first = self._steps() + sum(each.entry.length for each in self._pending)
+        first = self._steps() + self._pending_steps
         tasks = _tasks_of(episode)
         self._add_tasks(tasks)
-        columns = _index_columns(episode, self._info.fps, index, first, [self._tasks.index(task) for task in tasks])
+        numbers_of_tasks = {task: self._tasks.index(task) for task in dict.fromkeys(tasks)}
+        columns = _index_columns(episode, self._info.fps, index, first, [numbers_of_tasks[task] for task in tasks])
         fields: list[Any] = []
         arrays: list[Any] = []
         figures: dict[str, Figures] = {}
@@ -300,7 +319,7 @@ class LeRobotWriter(Writer):
         }
         schema = pa.schema(fields, metadata={KEY: json_bytes(described)})
         write_tables(entry.file, schema, [pa.Table.from_arrays(arrays, schema=schema)])
-        return read_one(self._info, entry.file, figures)
+        return replace(read_pending_episode(self._info, entry.file), statistics=figures)  # in their own dtypes
 
     def _save_videos(self, index: int, episode: Episode, encoded: Mapping[str, Path]) -> None:
         """Make the video of each camera of a pending episode."""
@@ -390,15 +409,6 @@ class LeRobotWriter(Writer):
     def _write_info(self, changed: Mapping[str, Any]) -> None:
         write_atomic(self._root / INFO, json_bytes({**self._info.entries, **changed}), durable="folder")
         self._info = read_info(self._root)
-
-
-def read_one(info: Info, path: Path, figures: Mapping[str, Figures]) -> PendingEpisode:
-    """Return a pending episode that was just written, with its figures in their own dtypes."""
-    damage: list[str] = []
-    pending = [each for each in read_pending(info, set(), damage) if each.path == path]
-    if not pending:
-        raise FormatError(f"expected the episode that was written, got {damage}", path=path)
-    return PendingEpisode(path, pending[0].entry, figures)
 
 
 def _stored(info: Info, spec: Spec) -> dict[str, StoredFeature]:
