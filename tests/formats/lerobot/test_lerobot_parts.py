@@ -17,6 +17,7 @@ from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
 from penstock.errors import FormatError
+from penstock.formats.base.format import PartStart
 from penstock.formats.lerobot import FORMAT, parts
 from penstock.formats.lerobot.writer import LeRobotWriter
 from penstock.testing.compare import assert_same_array
@@ -62,7 +63,7 @@ def write_parts(
     written: list[Path] = []
     for first, last in itertools.pairwise(edges):
         path = folder / f"part-{len(written)}" / "data"
-        begin = (first, sum(len(each) for each in episodes[:first]))
+        begin = PartStart(first, sum(len(each) for each in episodes[:first]), {})
         with FORMAT.begin_part(path, spec, METADATA, begin, **options) as writer:
             assert writer.write_all(episodes[first:last]) == [*range(first, last)]
         written.append(path)
@@ -168,7 +169,7 @@ def test_parts_that_do_not_continue_each_other_are_refused(tmp_path: Path) -> No
     with pytest.raises(FormatError, match=r"expected episodes from 1, .* got 3, step \d+"):
         FORMAT.join_parts([one, three], tmp_path / "joined", tmp_path / "joined")
     with pytest.raises(FileExistsError):
-        FORMAT.begin_part(two, WITHOUT_CAMERA, METADATA, (1, 1))
+        FORMAT.begin_part(two, WITHOUT_CAMERA, METADATA, PartStart(1, 1, {}))
 
 
 def test_figures_of_a_dataset_do_not_depend_on_whether_a_writer_was_killed(tmp_path: Path) -> None:
