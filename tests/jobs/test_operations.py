@@ -196,8 +196,8 @@ def test_a_merge_of_parts_that_is_interrupted_goes_on(
 def test_targets_that_have_no_parts(demos: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="expected a target that can be written in parts, got 'lc0'"):
         WorkPlan.make("convert", convert_arguments(demos, tmp_path / "out", to="lc0"))
-    with pytest.raises(DataError, match=r"'webdataset': expected a folder, got one archive, out.tar"):
-        WorkPlan.make("convert", convert_arguments(demos, tmp_path / "out.tar"))
+    with pytest.raises(DataError, match=r"'webdataset': .* one archive that is not compressed, got out.tgz"):
+        WorkPlan.make("convert", convert_arguments(demos, tmp_path / "out.tgz"))
     with pytest.raises(DataError, match="expected a path for a target"):
         WorkPlan.make("convert", convert_arguments(demos, Path()) | {"out": "memory://out"})
     (tmp_path / "file").touch()
@@ -217,3 +217,23 @@ def test_verify(recording: Path, tmp_path: Path) -> None:
     wrong = worked("verify", arguments, tmp_path / "second")
     assert wrong == ["target: pixels has other values in 1 episode, the first is 90"]
     assert wrong == list(verify(Certificate.read(copy), penstock.open(copy).source, penstock.open(recording).source))
+
+
+@pytest.mark.parametrize("layout", ["npy", "seed"])
+def test_an_archive_of_parts_has_the_bytes_of_one_run(
+    demos: Path, tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = convert_arguments(demos, tmp_path / "out.tar", writer={"layout": layout})
+    work = WorkPlan.make("convert", arguments, range_bytes=1000)
+    assert len(work) > 2
+    run_work(work, tmp_path / "results", ThreadRunner(2))
+    joining = importlib.import_module("penstock.formats.webdataset.joining")
+    with monkeypatch.context() as patch:
+        patch.setattr(joining, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            finish_work(work, tmp_path / "results")
+    assert not (tmp_path / "out.tar").exists()
+    finish_work(work, tmp_path / "results")
+    penstock.convert(demos, tmp_path / "alone.tar", options={"layout": layout})
+    assert (tmp_path / "out.tar").read_bytes() == (tmp_path / "alone.tar").read_bytes()
+    assert not list(tmp_path.glob("*.parts"))

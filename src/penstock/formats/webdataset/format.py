@@ -19,7 +19,7 @@ from penstock.formats.base.format import Format, PartStart
 from penstock.formats.base.repairs import Repair
 from penstock.formats.webdataset.check import findings
 from penstock.formats.webdataset.indexing import ArchiveSurvey, index_shards, members_from
-from penstock.formats.webdataset.joining import join_shards
+from penstock.formats.webdataset.joining import join_members, join_shards
 from penstock.formats.webdataset.repair import torn_archives
 from penstock.formats.webdataset.seed_writer import SeedWriter
 from penstock.formats.webdataset.shards import SUFFIXES, has_shards
@@ -73,7 +73,9 @@ class WebDatasetFormat(Format):
 
     @override
     def parts_refusal(self, path: Path, **options: Any) -> str | None:
-        return f"expected a folder, got one archive, {path.name}" if path.name.endswith(SUFFIXES) else None
+        if not path.name.endswith(SUFFIXES) or path.suffix == ".tar":
+            return None
+        return f"expected a folder, or one archive that is not compressed, got {path.name}"
 
     @override
     def begin_part(
@@ -85,8 +87,14 @@ class WebDatasetFormat(Format):
 
     @override
     def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:
-        """The archives of all parts are numbered again; the last one of a part may be shorter than its limit."""
-        join_shards(parts, out)
+        """The archives of all parts are numbered again; the last one of a part may be shorter than its limit.
+
+        One archive has the members of all parts, whose bytes are copied.
+        """
+        if out.suffix == ".tar":
+            join_members(parts, out)
+        else:
+            join_shards(parts, out)
 
     def append(self, path: Path, **options: Any) -> ShardWriter:
         """Open an existing dataset for writing more episodes, in the layout that it has."""

@@ -1,7 +1,8 @@
-"""Folders of archives that were written in parts become one folder: archives are moved, and numbered again.
+"""Folders of archives that were written in parts become one folder: archives are moved, and numbered again. Single
+archives become one archive: their members are copied.
 
-Two passes, so that a second call continues after a kill: first all archives move under hidden names that sort by part,
-then they get their numbers in that order. A name that is final is never used again.
+A folder takes two passes, so that a second call continues after a kill: first all archives move under hidden names that
+sort by part, then they get their numbers in that order. A name that is final is never used again.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from penstock.containers.tar import walk
+from penstock.containers.tar.writer import Piece, replace
 from penstock.files import move, sync
+from penstock.files.mapping import map_file
 from penstock.formats.webdataset.shards import SUFFIXES
 from penstock.formats.webdataset.writer import shard_name
 
@@ -33,6 +37,25 @@ def join_shards(parts: Sequence[Path], out: Path) -> None:
         stem = shard_name(number).partition(".")[0]
         move(archive, out / (stem + archive.name[archive.name.index(".", len(_HIDDEN)) :]))
     sync(out)
+
+
+def join_members(parts: Sequence[Path], out: Path) -> None:
+    """Copy the members of archives into one archive, which appears when it is complete, after one description.
+
+    Args:
+        parts: Archives that begin with the same description, in the order of their episodes.
+        out: The new archive. One from an earlier call is replaced.
+
+    Raises:
+        FormatError: An archive is damaged.
+    """
+    pieces: list[Piece] = []
+    for number, part in enumerate(parts):
+        data = map_file(part)
+        members = walk(data, part)
+        episodes = int(members.header[1]) if len(members) > 1 else members.end
+        pieces.append(data[episodes if number else 0 : members.end].data)
+    replace(out, pieces)
 
 
 def _archives(folder: Path, first: str) -> list[Path]:
