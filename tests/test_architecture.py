@@ -330,6 +330,8 @@ THREAD_EXCEPTIONS = {
     "locations/fetching.py": {"ThreadPoolExecutor"},  # requests of all readers of the process, in no order
     "plan/packing/recent.py": {"ThreadPoolExecutor"},  # one plan ahead, of whichever epoch is asked for
     "containers/video/writer.py": {"Thread"},  # an encoder belongs to one thread; a `BlockQueue` feeds it
+    "jobs/runners.py": {"Timer"},  # starts processes while the caller runs a job
+    "jobs/worker.py": {"Thread"},  # waits for the end of the parent process
     "live/intake.py": {"Thread"},  # looks for files until the last stream leaves
     "live/pipeline.py": {"Thread"},  # ends the threads of a pipeline that was dropped
     "compat/lczero/loader.py": {"Thread"},  # snapshots of the figures, every quarter of a second

@@ -49,3 +49,12 @@ def test_each_runner_writes_the_same_index(folder: Path, tmp_path: Path, monkeyp
     os.utime(folder / "7.parquet", ns=(10**18, 10**18 + 1))
     part = index(folder, ThreadRunner(0), tmp_path / "part")
     assert (part["made"], part["read"]) == (True, 1)
+
+
+@pytest.mark.parametrize("kind", ["minari", "columns", "zarr"])
+def test_formats_without_facts_of_files_are_indexed_as_one_part(tmp_path: Path, kind: str) -> None:
+    columns = {"rewards": [0.0, 1.0], "actions": [0, 1], "observations": [0.0, 1.0, 2.0]}
+    data = penstock.from_arrays(columns, lengths=[2])
+    out = penstock.convert(data, tmp_path / "data", format=kind, fill_missing=True).out
+    summary = index(out, ThreadRunner(0), tmp_path / "results", force=True)
+    assert (summary["episodes"], summary["steps"], summary["made"]) == (1, 2, False)

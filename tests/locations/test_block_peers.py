@@ -14,7 +14,7 @@ import pytest
 
 from penstock.errors import ChangedObjectError, RemoteError
 from penstock.files.remote import FOLDER, read_bytes
-from penstock.locations.block_peers import OWNED, USED_PEERS, BlockPeers, MirroredPlace, is_whole, owners_of
+from penstock.locations.block_peers import OWNED, TRIED, USED_PEERS, BlockPeers, MirroredPlace, is_whole, owners_of
 from penstock.locations.blocks import BlockCache
 from penstock.locations.mirror import MANIFEST, Mirrors, mirror
 from tests.locations.server import serving
@@ -99,7 +99,9 @@ def test_the_store_is_asked_where_no_host_has_the_blocks(tmp_path: Path, content
     with serving({"a.bin": content}) as site:
         USED_PEERS.set(peers)
         assert read_bytes(mirror(f"{site.url}/a.bin")) == content
-        assert {host for host, _, _ in peers.asked} == set(peers.hosts())
+        asked = {(begin // OWNED, host) for host, begin, _ in peers.asked}
+        regions = Counter(region for region, _ in asked)
+        assert regions == ({} if wrong == "none" else dict.fromkeys(range(4), TRIED))  # which hosts, the port decides
 
 
 def test_a_changed_object_is_an_error_of_the_reader(tmp_path: Path, content: bytes) -> None:

@@ -38,7 +38,7 @@ GUARDED = ("recognises", "open", "open_files", "append", "check", "check_files",
 class PartStart(NamedTuple):
     """Where a part begins in the whole dataset, of which several processes write parts.
 
-    Args:
+    Attributes:
         episode: Number of its first episode.
         step: Number of its first step.
         values: Number of its first value in ragged columns, if the format asks for it (`Format.places_values`) and the

@@ -21,6 +21,7 @@ from penstock.errors import (
     suggestion,
 )
 from penstock.files import locked
+from penstock.formats.base.file_facts import ReadFacts
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format, PartStart
 from penstock.formats.base.repairs import Repair
@@ -191,8 +192,10 @@ class MinariFormat(Format):
         return check.findings(path, self.open, infos)
 
     @override
-    def build_index(self, paths: Sequence[Path], *, force: bool = False) -> dict[str, Any]:
-        """Open the dataset, which saves the index of a large dataset."""
+    def build_index(
+        self, paths: Sequence[Path], *, force: bool = False, facts: ReadFacts | None = None
+    ) -> dict[str, Any]:
+        """Open the dataset, which saves the index of a large dataset. It has no survey, so there are no `facts`."""
         folder, main = place(paths[0])
         file = index_cache.place((folder / main if main is not None else folder).absolute(), "user")
         if file is None:
