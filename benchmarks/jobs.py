@@ -1,6 +1,6 @@
 """Work in parts: the time of `check --deep`, statistics and a conversion by 1 and 2 processes, and what a job costs.
 
-    python benchmarks/jobs.py --megabytes 512 [--operations stats check]
+    python benchmarks/jobs.py --megabytes 512 [--operations stats check] [--ray]
 
 First come whole commands, with their start: `--jobs 1` and `--jobs 2`, in turns.
 
@@ -13,6 +13,7 @@ CPU time depends little on the load. `serial` is that of the coordinator: it pub
 processes. So `limit` is the speed-up of 2 processes on free cores, without their start: (jobs + serial) /
 (jobs / 2 + serial), if storage is as quick for two. The cost of a job is the time of 500 jobs of one tiny episode. It
 is compared with plain processes: `concurrent.futures` over the same function, in turns, without results on disk.
+With `--ray`, only the cost of a job on two processes and on two actors of Ray is measured.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -32,6 +34,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from figures import record
+
+sys.path.append(str(Path(__file__).parents[1]))
 
 import penstock
 from penstock.jobs.coordinator import finish_work, run_work
@@ -133,11 +137,35 @@ def plain_processes(work: WorkPlan, jobs: int) -> float:
         return time.perf_counter() - begin
 
 
+def compare_with_ray() -> None:
+    """Print what a job of almost nothing costs on two processes and on two actors, and the start of both."""
+    from penstock.jobs.ray_runner import RayRunner
+    from tests.ray_cluster import local_cluster
+
+    with tempfile.TemporaryDirectory() as temporary, local_cluster(cpus=2):
+        tiny = penstock.from_arrays({"x": np.zeros(500)}, lengths=[1] * 500)
+        small = penstock.convert(tiny, Path(temporary) / "small").out
+        work = WorkPlan.make("verify", {"location": str(small)}, range_bytes=1)
+        for number in range(4):
+            for runner in (ProcessRunner(2, meanwhile=False), RayRunner(2)):
+                begin = time.perf_counter()
+                times = [time.perf_counter() for _ in runner.run(work, deque(range(len(work))))]
+                quarter = len(times) // 4
+                cost = (times[-1] - times[quarter]) / (len(times) - 1 - quarter)
+                kind = type(runner).__name__
+                print(f"round {number}, {kind:13} first result {times[0] - begin:.2f} s, {cost * 1e3:.2f} ms a job")
+        print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=512)
     parser.add_argument("--operations", nargs="+", choices=OPERATIONS, default=list(OPERATIONS))
+    parser.add_argument("--ray", action="store_true", help="compare the cost of a job on processes and on Ray, no more")
     chosen = parser.parse_args()
+    if chosen.ray:
+        compare_with_ray()
+        return
     size = chosen.megabytes
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

@@ -14,13 +14,14 @@ import select
 import shutil
 import signal
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 HEAD = "127.0.0.2"  # Ray replaces 127.0.0.1 by the address of the machine
 STORE = 80 << 20  # bytes of the object store of a node: the least that Ray takes
+ENDED_SECONDS = 60
 CLUSTER, NODE = "PENSTOCK_TEST_CLUSTER", "PENSTOCK_TEST_NODE"
 SETTINGS = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -55,6 +56,7 @@ class LocalCluster:
         import ray
         from ray import cluster_utils
 
+        self.nodes = []  # those of an earlier head have ended with it
         head = {
             "num_cpus": self.cpus,
             "object_store_memory": STORE,
@@ -66,15 +68,25 @@ class LocalCluster:
         )
         ray.init(address=self.address, log_to_driver=False, _node_ip_address=HEAD)
 
-    def add(self) -> Any:
-        """Add a node with its own address."""
+    def add(self, gpus: int = 0) -> Any:
+        """Add a node with its own address, and with GPUs that do not exist."""
         self._started += 1
         address = f"127.0.0.{self._started + 1}"
         node = self._made.add_node(
-            num_cpus=1, object_store_memory=STORE, node_ip_address=address, env_vars=self._variables(address)
+            num_cpus=1,
+            num_gpus=gpus,
+            object_store_memory=STORE,
+            node_ip_address=address,
+            env_vars=self._variables(address),
         )
         self.nodes.append(node)
         return node
+
+    def remove(self, node: Any) -> None:
+        """Remove a node as an administrator does: Ray ends its processes."""
+        self.nodes.remove(node)
+        self._made.remove_node(node)
+        self._kill(f"{NODE}={node.node_ip_address}")  # agents of Ray, of which one may outlive its node
 
     def _variables(self, address: str) -> dict[str, str]:
         cache = {} if self.caches is None else {"PENSTOCK_CACHE": str(self.caches / f"cache of {address}")}
@@ -97,9 +109,20 @@ class LocalCluster:
     def kill_workers(self, *titles: bytes) -> None:
         """Kill all processes whose titles begin so; by default those that run jobs or wait for one."""
         for pid, title in self.processes():
-            if title.startswith(titles or (b"ray::penstock", b"ray::IDLE")):
+            if title.startswith(titles or (b"ray::JobActor", b"ray::IDLE")):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+
+    def wait_for_workers(self) -> None:
+        """Wait until all actors that were killed have ended: a second copy of a job may write until then.
+
+        Nodes of a head that was killed end later, and do not count.
+        """
+        for address in [HEAD, *(node.node_ip_address for node in self.nodes)]:
+            for pid, title in self.processes(f"{NODE}={address}"):
+                if title.startswith(b"ray::JobActor"):
+                    with suppress(ProcessLookupError):
+                        self._wait_for(os.pidfd_open(pid), pid, title)
 
     def stop(self) -> None:
         """Stop all nodes, and wait until all processes are gone."""
@@ -121,31 +144,38 @@ class LocalCluster:
             except OSError:
                 continue  # it ended meanwhile, or belongs to somebody else
 
-    def _kill(self, variable: str, seconds: float = 60) -> None:
+    def _kill(self, variable: str) -> None:
         """Kill the processes with a variable, and wait until none is left. A process that ended has no environment."""
         while left := list(self.processes(variable)):
             for pid, title in left:
                 with suppress(ProcessLookupError):
                     process = os.pidfd_open(pid)
-                    try:
-                        signal.pidfd_send_signal(process, signal.SIGKILL)
-                        ended = select.poll()
-                        ended.register(process, select.POLLIN)
-                        assert ended.poll(1000 * seconds), f"a process of the cluster is left: {pid} {title!r}"
-                    finally:
-                        os.close(process)
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+                    self._wait_for(process, pid, title)
+
+    def _wait_for(self, process: int, pid: int, title: bytes) -> None:
+        """Wait until a process has ended, and close its descriptor."""
+        try:
+            ended = select.poll()
+            ended.register(process, select.POLLIN)
+            assert ended.poll(1000 * ENDED_SECONDS), f"a process of the cluster is left: {pid} {title!r}"
+        finally:
+            os.close(process)
 
 
 @contextmanager
-def local_cluster(cpus: int = 1, *, own_caches: bool = False) -> Generator[LocalCluster]:
+def local_cluster(
+    cpus: int = 1, *, own_caches: bool = False, variables: Mapping[str, str] | None = None
+) -> Generator[LocalCluster]:
     """Start a cluster of one node with some cores; at the end nothing of it is left.
 
-    With `own_caches`, each node has its own cache folder, as hosts have; else all have that of this process.
+    With `own_caches`, each node has its own cache folder, as hosts have; else all have that of this process. All
+    processes have the environment `variables`.
     """
     token = secrets.token_hex(8)
     folder = Path(tempfile.mkdtemp(prefix="ray-"))  # short: paths of sockets have at most 107 bytes
     before = dict(os.environ)
-    os.environ |= {**SETTINGS, CLUSTER: token, "RAY_TMPDIR": str(folder)}
+    os.environ |= {**SETTINGS, **(variables or {}), CLUSTER: token, "RAY_TMPDIR": str(folder)}
     cluster = LocalCluster(folder if own_caches else None, token, cpus)
     try:
         cluster.start()

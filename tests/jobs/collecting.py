@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from pathlib import Path
@@ -12,6 +13,8 @@ import gymnasium
 import numpy as np
 
 MARKERS = "PENSTOCK_TEST_MARKERS"  # a folder: whoever dies leaves a file there, and does not die again
+BUILT = "PENSTOCK_TEST_BUILT"  # a folder: environments leave files there when they are built and closed
+NUMBERS = itertools.count()
 
 
 class Walk(gymnasium.Env):
@@ -48,6 +51,24 @@ class Walk(gymnasium.Env):
         )
 
 
+class Counted(Walk):
+    """Says in a file when it was built and closed, by which process, and on which node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = next(NUMBERS)
+        self.mark("built")
+
+    def close(self) -> None:
+        self.mark("closed")
+
+    def mark(self, event: str) -> None:
+        node = os.environ.get("PENSTOCK_TEST_NODE", "here")
+        name = f"{node} {os.getpid()} {self.number} {event} {os.environ.get('CUDA_VISIBLE_DEVICES', '')}"
+        if BUILT in os.environ:  # an operation that stays open may close after the test
+            Path(os.environ[BUILT], name).touch()
+
+
 for name, how in {
     "Walk-v0": {},
     "Fragile-v0": {"fails_at": 20},
@@ -55,6 +76,7 @@ for name, how in {
     "Unseeded-v0": {"forgets": False},
 }.items():
     gymnasium.register(name, Walk, kwargs=how, disable_env_checker=True)
+gymnasium.register("Counted-v0", Counted, disable_env_checker=True)
 
 
 def noisy(observation, rng):

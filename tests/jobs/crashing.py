@@ -31,8 +31,11 @@ from tests.jobs.cases import ROLLOUT
 CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.link"}
 
 
-def die_at(number: int, root: str) -> Callable[[], int]:
-    """Kill this process before a change below `root`. Return a function that returns the number of changes."""
+def die_at(number: int, root: str | tuple[str, ...]) -> Callable[[], int]:
+    """Kill this process before a change below `root`, or below one of several folders.
+
+    Return a function that returns the number of changes.
+    """
     left = number
 
     def hear(event: str, details: tuple[Any, ...]) -> None:

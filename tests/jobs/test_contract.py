@@ -5,18 +5,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Mapping, Sequence
+from collections import deque
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.jobs.coordinator import finish_work, run_share, run_work
-from penstock.jobs.ray_runner import RayRunner
 from penstock.jobs.runners import JobResult, ProcessRunner, Runner, ThreadRunner, run_job
 from penstock.jobs.work_plan import WorkPlan
 from tests.jobs.cases import CASES, Inputs, make_inputs
-from tests.ray_cluster import local_cluster, time_limit
 
 
 @pytest.fixture(scope="module")
@@ -65,20 +64,22 @@ class Unreliable(Runner):
     def __init__(self, seed: str) -> None:
         super().__init__()
         self.random = random.Random(seed)
-        self.rounds = 0
 
-    def run(self, work: WorkPlan, numbers: Sequence[int]) -> Generator[JobResult]:
-        order = [*numbers, *numbers]
-        self.random.shuffle(order)
-        self.rounds += 1
-        lost = self.random.sample(list(numbers), (len(numbers) + 1) // 2) if self.rounds < 3 else []
-        for number in order:
-            result = run_job(work, number, 0)
-            if number in lost:
-                lost.remove(number)
-                yield JobResult(number, None, "the process died (signal 9)", lost=True)
-            else:
-                yield result
+    def run(self, work: WorkPlan, waiting: deque[int]) -> Generator[JobResult]:
+        rounds = 0
+        while waiting:
+            order = [*waiting, *waiting]
+            lost = self.random.sample(list(waiting), (len(waiting) + 1) // 2) if rounds < 2 else []
+            self.random.shuffle(order)
+            waiting.clear()
+            rounds += 1
+            for number in order:
+                result = run_job(work, number, 0)
+                if number in lost:
+                    lost.remove(number)
+                    yield JobResult(number, None, "the process died (signal 9)", lost=True)
+                else:
+                    yield result
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -94,23 +95,3 @@ def test_lost_doubled_and_late_jobs_change_nothing(
     result = finish_work(work, tmp_path / "results")
     assert CASES[name].outcome(result, tmp_path) == expected[name]
     assert not list(tmp_path.glob("*.parts"))
-
-
-@pytest.fixture(scope="module")
-def ray_here() -> Generator[None]:
-    """A Ray cluster of two cores on loopback addresses."""
-    with local_cluster(cpus=2):
-        yield
-
-
-@pytest.mark.filterwarnings("ignore")  # of Ray
-@pytest.mark.parametrize("name", CASES)
-def test_ray_gives_the_bytes_of_a_run_without_jobs(
-    name: str, ray_here: None, inputs: Inputs, expected: Mapping[str, Any], tmp_path: Path
-) -> None:
-    work = CASES[name].plan(inputs, tmp_path)
-    with time_limit(600):
-        report = run_work(work, tmp_path / "results", RayRunner())
-    assert (report.done, report.failures) == (len(work), {})
-    result = finish_work(work, tmp_path / "results")
-    assert CASES[name].outcome(result, tmp_path) == expected[name]

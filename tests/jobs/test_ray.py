@@ -4,35 +4,39 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import penstock
-from penstock.conversion.difference import difference
-from penstock.errors import MissingExtraError
+from penstock.errors import MissingExtraError, WorkerError
+from penstock.files.user_cache import user_cache
 from penstock.jobs import ray_runner
-from penstock.jobs.coordinator import finish_work, missing_jobs, run_work
-from penstock.jobs.dataset import ChosenDataset
+from penstock.jobs.coordinator import JOURNAL, finish_work, missing_jobs, run_work
 from penstock.jobs.operations.record import record_arguments
 from penstock.jobs.ray_runner import RayRunner
 from penstock.jobs.runners import JobResources, runner_of
 from penstock.jobs.work_plan import WorkPlan
-from penstock.record.memory import MemoryWriter
+from tests.jobs import collecting
+from tests.jobs.cases import CASES, Inputs, make_inputs, values_of
 from tests.ray_cluster import LocalCluster, local_cluster, time_limit
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray
-RANGE = 1_000_000
-COLLECTED = penstock.RolloutSpec("CartPole-v1", seed=9, n_envs=2)
+COUNTED = penstock.RolloutSpec(
+    f"{collecting.__name__}:Counted-v0", policy=f"{collecting.__name__}:noisy_batch", seed=9, n_envs=3
+)
 SECONDS = 600
+MOST_LOST = 3  # how often a job may be lost: once less than makes it fail
 
 
 @pytest.fixture(autouse=True)
@@ -42,49 +46,85 @@ def limit() -> Generator[None]:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Generator[LocalCluster]:
-    with local_cluster() as made:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder where environments of type `Counted` leave files."""
+    return tmp_path_factory.mktemp("built")
+
+
+@pytest.fixture(scope="module")
+def cluster(built: Path) -> Generator[LocalCluster]:
+    with local_cluster(variables={collecting.BUILT: str(built)}) as made:
         made.add()
         yield made
 
 
 @pytest.fixture(scope="module")
-def copy(recording: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("copy") / "copy"
-    penstock.convert(recording, path)
-    return path
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    return make_inputs(tmp_path_factory.mktemp("inputs"))
 
 
 class Faults:
     """What dies while the jobs of a plan run, by a seed.
 
-    Two jobs kill their worker when they run for the first time, for certain. When some numbers of jobs are done, all
-    workers or a node are killed. At the end, each job that still runs gets a second copy. A job is lost at most three
-    times, which is once less than makes it fail.
+    A job kills its worker in its first attempts: before a change of a file that follows from the seed, the job and the
+    attempt, or when the work is done and its result is not sent. When some numbers of jobs are done, all workers or a
+    node are killed. At the end, each job that still runs gets a second copy.
+
+    Args:
+        cluster: The cluster.
+        work: The jobs.
+        folder: Their folder.
+        seed: Seed of the choices.
+        deaths: How many attempts kill their worker, of each of some jobs.
+        kills: `"workers"` or `"node"`, for each time that others are killed.
     """
 
-    def __init__(self, cluster: LocalCluster, work: WorkPlan, folder: Path, seed: int, kills: Sequence[str]) -> None:
-        chosen = random.Random(seed)
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        work: WorkPlan,
+        folder: Path,
+        seed: object,
+        deaths: Sequence[int] = (2,),
+        kills: Sequence[str] = (),
+    ) -> None:
+        chosen = random.Random(str(seed))
+        assert max(deaths, default=0) + len(kills) <= MOST_LOST
         self.cluster = cluster
-        self.deadly = chosen.sample(range(max(len(work) // 2, 2)), 2)
+        self.deaths = dict(zip(chosen.sample(range(len(work)), len(deaths)), deaths, strict=True))
+        self.points = {(number, start): chosen.randint(0, 12) for number in self.deaths for start in range(MOST_LOST)}
         self.kills = dict(zip(chosen.sample(range(1, len(work)), len(kills)), kills, strict=True))
-        self.marks = folder
-        folder.mkdir()
+        self.marks = folder / "marks"
+        self.roots = (str(folder), str(user_cache("")))
+        self.marks.mkdir()
 
-    def task(self) -> Callable[..., Any]:
-        """The function of a Ray task, which travels to workers with the variables that it refers to."""
-        marks, deadly, run_task = self.marks, self.deadly, ray_runner.run_task
+    def actor(self) -> type[Any]:
+        """The class of actors, which travels to nodes with the variables that it refers to."""
+        marks, roots, deaths, points = self.marks, self.roots, self.deaths, self.points
 
-        def run(plan: bytes, survey: bytes, number: int, *more: Any) -> Any:
-            import os
-            import signal
+        class JobActorThatDies(ray_runner.JobActor):
+            def run(self, number: int) -> Any:
+                import os
+                import signal
+                from itertools import count
 
-            if number in deadly and not (marks / str(number)).exists():
-                (marks / str(number)).touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-            return run_task(plan, survey, number, *more)
+                from tests.jobs.crashing import die_at
 
-        return run
+                for start in count():  # how many attempts have begun before
+                    try:
+                        (marks / f"{number}.{start}").touch(exist_ok=False)
+                        break
+                    except FileExistsError:
+                        continue
+                dies = start < deaths.get(number, 0)
+                if dies:
+                    die_at(points[number, start] + 1, roots)
+                done = super().run(number)
+                if dies:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return done
+
+        return JobActorThatDies
 
     def on_job(self, done: int, _: int) -> None:
         kill = self.kills.pop(done, None)
@@ -98,71 +138,173 @@ class Faults:
 def run_with_faults(work: WorkPlan, folder: Path, faults: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run all jobs, and require that everything died that should."""
     monkeypatch.setattr(ray_runner, "LATE", 0.0)
-    monkeypatch.setattr(ray_runner, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(ray_runner, "run_task", faults.task())
+    monkeypatch.setattr(ray_runner, "LEAST_DONE", 1)
+    monkeypatch.setattr(ray_runner, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(ray_runner, "JobActor", faults.actor())
     report = run_work(work, folder / "results", RayRunner(), on_job=faults.on_job)
     assert report.failures == {}
-    assert report.done == len(work)
-    assert {int(mark.name) for mark in faults.marks.iterdir()} == set(faults.deadly)  # a copy may have saved the job
+    assert report.earlier + report.done == len(work)
+    for number, times in faults.deaths.items():
+        assert {f"{number}.{start}" for start in range(times)} < {mark.name for mark in faults.marks.iterdir()}
     assert faults.kills == {}
 
 
-def plan_of(operation: str, recording: Path, copy: Path, folder: Path) -> WorkPlan:
-    chosen = ChosenDataset(str(recording)).arguments()
-    arguments = {
-        "stats": {**chosen, "by": "task"},
-        "check": {**chosen, "deep": True, "thresholds": {"frozen_steps": 3}},
-        "convert": {**chosen, "out": str(folder / "out")},
-        "verify": {"location": str(copy), "source": chosen},
-    }
-    if operation == "record":
-        arguments["record"] = record_arguments(COLLECTED, folder / "out", 60, job_episodes=5)
-    return WorkPlan.make(operation, arguments[operation], range_bytes=RANGE)
+KILLS = {"convert to columns": ["node"], "record --grow": ["workers"]}
 
 
-def require_equal(operation: str, result: Any, recording: Path, copy: Path, folder: Path) -> None:
-    """Compare the result of jobs with that of a run without jobs."""
-    if operation == "stats":
-        assert result == penstock.statistics(penstock.open(recording), by="task")
-    elif operation == "check":
-        expected = penstock.check(recording, deep=True, thresholds={"frozen_steps": 3})
-        assert result.findings == expected.findings
-        assert np.array_equal(result.digests, expected.digests)
-        for name, measure in expected.measures.flat.items():
-            assert np.array_equal(result.measures.flat[name], measure, equal_nan=True)
-    elif operation == "verify":
-        assert result == []
-    elif operation == "record":
-        penstock.RolloutWorker(COLLECTED).record(range(60), alone := MemoryWriter())
-        collected = penstock.open(folder / "out")
-        assert [dict(episode.metadata) for episode in collected] == [episode.metadata for episode in alone.episodes]
-        for one, other in zip(collected, alone.episodes, strict=True):
-            assert all(np.array_equal(one.columns[name], rows) for name, rows in other.columns.items())
-        assert {each.name for each in folder.iterdir()} == {"marks", "results", "out"}
-    else:
-        with penstock.open(folder / "out") as one, penstock.open(copy) as other:
-            assert list(difference(one, other)) == []
-            assert one.source.fingerprint == other.source.fingerprint
-        assert {each.name for each in folder.iterdir()} == {"marks", "results", "out", "out.certificate.json"}
-
-
-KILLS = {
-    "stats": ["workers"],
-    "check": ["node"],
-    "convert": ["workers", "node"],
-    "verify": ["workers"],
-    "record": ["workers", "node"],
-}
-
-
-@pytest.mark.parametrize("operation", KILLS)
-def test_workers_and_nodes_that_die(
-    cluster: LocalCluster, recording: Path, copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+@pytest.mark.parametrize("name", CASES)
+def test_each_command_whose_workers_die_gives_the_bytes_of_a_run_without_jobs(
+    name: str, cluster: LocalCluster, inputs: Inputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = plan_of(operation, recording, copy, tmp_path)
-    faults = Faults(cluster, work, tmp_path / "marks", len(work), KILLS[operation])
-    run_with_faults(work, tmp_path, faults, monkeypatch)
-    require_equal(operation, finish_work(work, tmp_path / "results"), recording, copy, tmp_path)
+    (plain := tmp_path / "plain").mkdir()
+    expected = CASES[name].plain(inputs, plain)
+    (folder := tmp_path / "parts").mkdir()
+    work = CASES[name].plan(inputs, folder)
+    faults = Faults(cluster, work, folder, name, kills=KILLS.get(name, []))
+    run_with_faults(work, folder, faults, monkeypatch)
+    cluster.wait_for_workers()
+    assert CASES[name].outcome(finish_work(work, folder / "results"), folder) == expected
+    assert not list(folder.glob("*.parts"))
+
+
+class Built:
+    """What the files of environments of type `Counted` say, but for those of this process."""
+
+    def __init__(self, folder: Path) -> None:
+        events = [file.name.split(" ") for file in folder.iterdir()]
+        self.events = [event for event in events if event[1] != str(os.getpid())]
+
+    def count(self, event: str) -> Counter[str]:
+        """How many environments each process built or closed."""
+        return Counter(process for _, process, _, name, _ in self.events if name == event)
+
+
+@pytest.fixture
+def empty(built: Path) -> Path:
+    """The folder of these files, empty."""
+    for file in built.iterdir():
+        file.unlink()
+    return built
+
+
+def collected_alone(folder: Path) -> Mapping[str, bytes]:
+    penstock.RolloutWorker(COUNTED).record(range(60), folder / "alone")
+    return values_of(folder / "alone", "number")
+
+
+def collecting_plan(folder: Path, *, grow: bool = False) -> WorkPlan:
+    return WorkPlan.make("record", record_arguments(COUNTED, folder / "out", 60, job_episodes=3, grow=grow))
+
+
+def test_an_actor_keeps_its_environments_until_no_job_waits(cluster: LocalCluster, empty: Path, tmp_path: Path) -> None:
+    expected = collected_alone(tmp_path)
+    work = collecting_plan(tmp_path)
+    assert run_work(work, tmp_path / "results", RayRunner()).done == len(work) == 20
+    finish_work(work, tmp_path / "results")
+    assert values_of(tmp_path / "out", "number") == expected
+    built, closed = Built(empty).count("built"), Built(empty).count("closed")
+    assert 1 <= len(built) <= 2  # actors, for 20 jobs
+    assert set(built.values()) == {COUNTED.n_envs}
+    assert closed == built
+
+
+def test_actors_with_gpus_run_where_these_are(cluster: LocalCluster, empty: Path, tmp_path: Path) -> None:
+    node = cluster.add(gpus=1)
+    runner = RayRunner(resources=JobResources(gpus=0.5))
+    assert run_work(collecting_plan(tmp_path), tmp_path / "results", runner).done == 20
+    assert {(place, gpus) for place, *_, gpus in Built(empty).events} == {(node.node_ip_address, "0")}
+    cluster.remove(node)
+
+
+def test_nodes_that_join_and_leave_while_collecting(
+    cluster: LocalCluster, empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs wait until a node that joined has done one. Then one node is removed, and another one loses its power."""
+    expected = collected_alone(tmp_path)
+    work = collecting_plan(tmp_path, grow=True)
+    (marks := tmp_path / "marks").mkdir()
+
+    class JobActorThatWaits(ray_runner.JobActor):
+        def run(self, number: int) -> Any:
+            import os
+            import time
+
+            node = os.environ["PENSTOCK_TEST_NODE"]
+            if number > 5:
+                while not (joined := marks / "joined").exists() or joined.read_text() not in (node, "done"):
+                    time.sleep(0.01)  # the time limit of the test ends this
+            done = super().run(number)
+            (marks / f"{node} has done a job").touch()
+            if number > 5:
+                (marks / "done").write_text("done")
+                (marks / "done").replace(marks / "joined")
+            return done
+
+    nodes = list[str]()
+
+    def on_job(done: int, _: int) -> None:
+        if done == 3:
+            nodes.append(cluster.add().node_ip_address)
+            (marks / "new").write_text(nodes[0])
+            (marks / "new").replace(marks / "joined")
+        elif done == 9:
+            cluster.remove(cluster.nodes[0])
+            cluster.add()
+        elif done == 13:
+            cluster.kill_node(cluster.nodes[0])
+
+    monkeypatch.setattr(ray_runner, "JobActor", JobActorThatWaits)
+    report = run_work(work, tmp_path / "results", RayRunner(), on_job=on_job)
+    assert (report.done, report.failures) == (len(work), {})
+    assert (marks / f"{nodes[0]} has done a job").exists()
+    finish_work(work, tmp_path / "results")
+    assert values_of(tmp_path / "out", "number") == expected
+    assert max(Built(empty).count("built").values()) == COUNTED.n_envs
+
+
+def test_a_node_whose_disk_is_full_loses_and_doubles_nothing(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails when three jobs are done, and the others wait for that. The same command goes on when there is room."""
+    expected = collected_alone(tmp_path)
+    work = collecting_plan(tmp_path, grow=True)
+    (marks := tmp_path / "marks").mkdir()
+    full, results = cluster.nodes[0].node_ip_address, tmp_path / "results"
+
+    class JobActorWithoutRoom(ray_runner.JobActor):
+        def run(self, number: int) -> Any:
+            import os
+            import time
+
+            from tests.jobs.test_crashes import FullDisk
+
+            def is_full() -> bool:
+                return len(list(marks.glob("done *"))) >= 3
+
+            if os.environ["PENSTOCK_TEST_NODE"] == full:
+                while not is_full():
+                    time.sleep(0.01)  # the time limit of the test ends this
+                FullDisk(tmp_path / "out", results, 20, pytest.MonkeyPatch())
+            else:
+                while is_full() and not (marks / "failed").exists():
+                    time.sleep(0.01)
+            done = super().run(number)
+            (marks / ("failed" if done[1] else f"done {number}")).touch()
+            return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ray_runner, "JobActor", JobActorWithoutRoom)
+        with pytest.raises(WorkerError, match=r"failed job: job \d+ \(episodes .*No space left on device"):
+            run_work(work, results, RayRunner())
+    cluster.wait_for_workers()
+    events = [json.loads(line) for line in (results / JOURNAL).read_text().splitlines()[1:]]
+    done = {event["job"] for event in events if event["event"] == "done"}
+    assert set(missing_jobs(work, results)) == set(range(len(work))) - done
+    assert penstock.check(tmp_path / "out", deep=True).sound
+    report = run_work(work, results, RayRunner())
+    assert (report.earlier, report.done) == (len(done), len(work) - len(done))
+    finish_work(work, results)
+    assert values_of(tmp_path / "out", "number") == expected
 
 
 DRIVER = """
@@ -194,29 +336,29 @@ def drive(cluster: LocalCluster, node: str, folder: Path, last: int) -> subproce
     return driver
 
 
-def test_the_driver_and_then_the_head_die(cluster: LocalCluster, recording: Path, copy: Path, tmp_path: Path) -> None:
+def test_the_driver_and_then_the_head_die(cluster: LocalCluster, inputs: Inputs, tmp_path: Path) -> None:
     """The same command goes on, in the end on another cluster, while workers of the first one may still run."""
-    work = plan_of("convert", recording, copy, tmp_path)
-    (tmp_path / "marks").mkdir()
-    state = tmp_path / "marks"
-    work.write(state / "plan.json")
-    driver = drive(cluster, cluster.nodes[0].node_ip_address, state, 3)
+    case = replace(CASES["convert to columns"], range_bytes=10_000)
+    (plain := tmp_path / "plain").mkdir()
+    expected = case.plain(inputs, plain)
+    (folder := tmp_path / "parts").mkdir()
+    work = case.plan(inputs, folder)
+    work.write(folder / "plan.json")
+    driver = drive(cluster, cluster.nodes[0].node_ip_address, folder, 3)
     driver.kill()
     driver.communicate()
     assert driver.wait() == -signal.SIGKILL
-    driver = drive(cluster, cluster.nodes[0].node_ip_address, state, 6)
+    driver = drive(cluster, cluster.nodes[0].node_ip_address, folder, 6)
     cluster.kill_head()
     driver.communicate()
     assert driver.wait() not in (0, -signal.SIGKILL)
-    done = len(work) - len(missing_jobs(work, state / "results"))
+    done = len(work) - len(missing_jobs(work, folder / "results"))
     assert 6 <= done < len(work)
 
     cluster.start()
-    report = run_work(work, state / "results", RayRunner())
+    report = run_work(work, folder / "results", RayRunner())
     assert (report.earlier, report.done) == (done, len(work) - done)
-    finish_work(work, state / "results")
-    os.rename(state / "results", tmp_path / "results")
-    require_equal("convert", None, recording, copy, tmp_path)
+    assert case.outcome(finish_work(work, folder / "results"), folder) == expected
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

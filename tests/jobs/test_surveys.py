@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing import Pipe
@@ -135,11 +135,11 @@ def test_a_plan_without_its_survey_gives_the_same(data: penstock.EpisodeDataset,
     arguments = {"location": str(tmp_path / "data"), "shard_bytes": 2000, "shard_episodes": 3}
     work = WorkPlan.make("reshard", {**arguments, "out": str(tmp_path / "out")}, range_bytes=1)
     assert work.survey
-    results = [[result.result for result in ThreadRunner(0).run(work, range(len(work)))]]
+    results = [[result.result for result in ThreadRunner(0).run(work, deque(range(len(work))))]]
     OPENED.close()
     without = replace(work, survey=b"")
     assert without.digest == work.digest
-    results.append([result.result for result in ThreadRunner(0).run(without, range(len(work)))])
+    results.append([result.result for result in ThreadRunner(0).run(without, deque(range(len(work))))])
     assert results[0] == results[1]
 
 
@@ -150,6 +150,6 @@ def test_a_survey_writes_nothing_outside_of_the_cache(tmp_path: Path, monkeypatc
     for wrong in ("../outside", str(tmp_path / "outside")):
         survey = pack({"operation": b"", "indexes": [[wrong, b"x"]]})
         OPENED.close()
-        (result,) = ThreadRunner(0).run(replace(work, survey=survey), [0])
+        (result,) = ThreadRunner(0).run(replace(work, survey=survey), deque([0]))
         assert "expected places in the cache" in result.error
     assert not (tmp_path / "outside").exists()

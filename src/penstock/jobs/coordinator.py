@@ -8,7 +8,7 @@ at a time; it has a line of JSON for each job that was done, failed or lost.
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -148,27 +148,24 @@ def run_work(
     if results.missing(operation.has_part) and operation.finished() is not None:
         return WorkReport(len(work), len(work))
     with closing(WorkJournal(folder / JOURNAL)) as journal:
-        left = results.missing(operation.has_part)
-        report = WorkReport(len(work), len(work) - len(left))
+        waiting = deque(results.missing(operation.has_part))
+        report = WorkReport(len(work), len(work) - len(waiting))
         attempts, done = Counter[int](), set[int]()
-        while left:
-            if on_job is not None:
-                on_job(report.earlier + report.done, report.total)
-            again: list[int] = []
-            with closing(runner.run(work, left)) as stream:
-                for result in stream:
-                    attempts[result.number] += 1
-                    _settle(result, results, report, done)
-                    journal.add(result)
-                    if result.lost and attempts[result.number] < ATTEMPTS:
-                        again.append(result.number)
-                    elif result.error:
-                        report.failures[result.number] = result.error
-                    if len(report.failures) > max_failures:
-                        raise WorkerError(failures_of(work, report.failures))
-                    if on_job is not None:
-                        on_job(report.earlier + report.done, report.total)
-            left = again
+        if waiting and on_job is not None:
+            on_job(report.earlier, report.total)
+        with closing(runner.run(work, waiting)) as stream:
+            for result in stream:
+                attempts[result.number] += 1
+                _settle(result, results, report, done)
+                journal.add(result)
+                if result.lost and attempts[result.number] < ATTEMPTS:
+                    waiting.append(result.number)
+                elif result.error:
+                    report.failures[result.number] = result.error
+                if len(report.failures) > max_failures:
+                    raise WorkerError(failures_of(work, report.failures))
+                if on_job is not None:
+                    on_job(report.earlier + report.done, report.total)
     return report
 
 

@@ -1,41 +1,51 @@
-"""`RayRunner`: jobs as tasks of a Ray cluster.
+"""`RayRunner`: jobs on actors of a Ray cluster.
+
+An actor is a process that runs one job after another, so it opens the data, or makes environments and loads a policy,
+once. While jobs wait, twice the number of actors that fit on the cluster are requested: Ray places the surplus when a
+node joins, and an autoscaler sees it as demand. An actor that dies is replaced.
 
 The driver alone writes results and the journal, so nodes need no common folder for operations whose results are small.
-Tasks are not retried by Ray: a lost task is reported to the coordinator, which counts attempts for all runners alike.
-At the end, when no job waits and slots are free, jobs that take twice the usual time get a second copy; the result that
-arrives first counts.
+Ray repeats nothing: a lost job is reported to the coordinator, which counts attempts for all runners alike. At the end,
+when no job waits and actors are idle, jobs that take twice the usual time get a second copy; the result that arrives
+first counts.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 from typing_extensions import override
 
-from penstock.errors import StateError, require
+from penstock.errors import StateError, WorkerError, require
+from penstock.jobs.opened import OPENED
 from penstock.jobs.runners import JobResources, JobResult, Runner, run_job
 from penstock.jobs.work_plan import WorkPlan
 
 LATE = 2.0  # times the median duration of a job, from which on it gets a second copy
 LEAST_DONE = 5  # jobs whose durations are known before any job counts as late
 LOOK_SECONDS = 1.0
+CLOSE_SECONDS = 10.0
+"""How long actors may take to close what they opened, before they are killed."""
+FAILED_STARTS = 8
+"""How many actors in a row may die while they start, besides one for each actor of the pool."""
+UNITS = 10_000  # Ray counts resources in ten-thousandths
 
 
 class RayRunner(Runner):
-    """Jobs as Ray tasks.
+    """Jobs on actors of a Ray cluster.
 
     If the process is connected to a cluster, that cluster is used. Every node needs the same version of penstock, and
-    access to the data.
+    access to the data. An actor keeps its resources until no job waits.
 
     Args:
-        jobs: Tasks at a time. The default is None: twice the tasks that fit on the cluster, also when nodes join.
-        resources: Resources of one job, which Ray reserves. The default is one core.
+        jobs: Number of actors. The default is None: all that fit on the cluster, also when nodes join.
+        resources: Resources of one actor, which Ray reserves. The default is one core.
         address: Address of the cluster, such as `"auto"`. The default is None: a new cluster on this machine, which
             ends with the work.
 
@@ -56,12 +66,14 @@ class RayRunner(Runner):
         self.address = address
 
     @override
-    def run(self, work: WorkPlan, numbers: Sequence[int]) -> Generator[JobResult]:
+    def run(self, work: WorkPlan, waiting: deque[int]) -> Generator[JobResult]:
+        if not waiting:
+            return
         connected = self._ray.is_initialized()
         if not connected:
             self._connect()
         try:
-            yield from self._run(work, numbers)
+            yield from self._run(work, waiting)
         finally:
             if not connected:
                 self._ray.shutdown()
@@ -72,69 +84,192 @@ class RayRunner(Runner):
         else:
             self._ray.init(address=self.address, log_to_driver=False)
 
-    def _run(self, work: WorkPlan, numbers: Sequence[int]) -> Generator[JobResult]:
-        ray, kinds = self._ray, self._ray.exceptions
-        lost = (kinds.WorkerCrashedError, kinds.NodeDiedError, kinds.ObjectLostError, kinds.OutOfMemoryError)
-        options = {"num_cpus": self.resources.cpus, "num_gpus": self.resources.gpus, "memory": self.resources.memory}
-        task = ray.remote(run_task).options(**options, max_retries=0, name=f"penstock {work.operation}")
-        plan, survey = ray.put(work.encode()), ray.put(work.survey)
-        waiting = deque(numbers)
-        running: dict[Any, tuple[int, float]] = {}  # task: its job, and when it began
-        seconds: list[float] = []
-        settled: set[int] = set()
+    def _run(self, work: WorkPlan, waiting: deque[int]) -> Generator[JobResult]:
+        pool = _ActorPool(self._ray, work, self.resources)
+        looked = 0.0
+        most = 0
         try:
-            while len(settled) < len(numbers):
-                for number in self._next(waiting, running, seconds):
-                    reference = task.remote(plan, survey, number, self.resources.threads, version("penstock"))
-                    running[reference] = (number, time.monotonic())
-                ready, _ = ray.wait(list(running), num_returns=1, timeout=LOOK_SECONDS)
-                for reference in ready:
-                    number, begun = running.pop(reference)
-                    if number in settled:
-                        continue  # the other copy was quicker
-                    try:
-                        taken, error, payload = ray.get(reference)
-                        result = JobResult(number, payload, error, False, taken)
-                        seconds.append(time.monotonic() - begun)
-                    except lost as failure:
-                        if any(other == number for other, _ in running.values()):
-                            continue  # another copy goes on
-                        result = JobResult(number, None, f"{type(failure).__name__}", lost=True)
-                    settled.add(number)
+            while waiting or pool.busy:
+                if time.monotonic() >= looked + LOOK_SECONDS:
+                    most, looked = self.jobs or max(2 * self._capacity(), 1), time.monotonic()
+                pool.resize(len(waiting), most)
+                result = pool.next_result()
+                for number in pool.choose(waiting):
+                    pool.begin(number)
+                if result is not None:
                     yield result
+            pool.close()
         finally:
-            for reference in running:
-                ray.cancel(reference, force=True)
+            pool.kill()
 
-    def _next(self, waiting: deque[int], running: dict[Any, tuple[int, float]], seconds: list[float]) -> list[int]:
-        """The jobs to begin now: waiting ones, and once none waits, second copies of late ones."""
-        fit = int(self._ray.cluster_resources().get("CPU", 1)) // self.resources.cpus
-        free = (self.jobs or max(2 * fit, 1)) - len(running)
-        if waiting or len(seconds) < LEAST_DONE:
-            return [waiting.popleft() for _ in range(min(free, len(waiting)))]
-        limit = time.monotonic() - LATE * statistics.median(seconds) - LOOK_SECONDS
-        copies = [number for number, _ in running.values()]
-        late = [number for number, begun in running.values() if begun < limit and copies.count(number) == 1]
-        return late[: max(min(free, fit - len(running)), 0)]
+    def _capacity(self) -> int:
+        """How many actors all nodes hold together."""
+        needs = {"CPU": self.resources.cpus, "GPU": self.resources.gpus, "memory": self.resources.memory or 0}
+        units = {name: round(UNITS * need) for name, need in needs.items() if need}
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        return sum(min(round(UNITS * node.get(name, 0)) // need for name, need in units.items()) for node in nodes)
 
 
-def run_task(plan: bytes, survey: bytes, number: int, threads: int, release: str) -> tuple[float, str, bytes | None]:
-    """Run a job on a node.
+class _Running(NamedTuple):
+    """A job that runs: its actor, its number, and when it began."""
+
+    actor: Any
+    number: int
+    begun: float
+
+
+class _ActorPool:
+    """Actors that start, wait for a job, or run one."""
+
+    def __init__(self, ray: Any, work: WorkPlan, resources: JobResources) -> None:
+        self._ray = ray
+        kinds = ray.exceptions
+        self._lost = (kinds.RayActorError, kinds.ObjectLostError, kinds.OutOfMemoryError, kinds.WorkerCrashedError)
+        options = {"num_cpus": resources.cpus, "num_gpus": resources.gpus, "memory": resources.memory}
+        self._actor = ray.remote(JobActor).options(**options)
+        self._arguments = (ray.put(work.encode()), ray.put(work.survey), resources.threads)
+        self._starting: dict[Any, Any] = {}  # what `start` will return: its actor
+        self._idle: list[Any] = []
+        self._running: dict[Any, _Running] = {}  # what `run` will return
+        self._closing: dict[Any, Any] = {}  # what `close` will return: its actor
+        self._unsettled: set[int] = set()  # jobs that have begun and have no result
+        self._seconds: list[float] = []
+        self._failed_starts = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a job has begun and has no result."""
+        return bool(self._unsettled)
+
+    def resize(self, waiting: int, most: int) -> None:
+        """Start actors for jobs that wait, `most` in all. End actors that no job needs."""
+        size = len(self._starting) + len(self._idle) + len(self._running)
+        for _ in range(min(most - size, waiting - len(self._starting) - len(self._idle))):
+            actor = self._actor.remote(*self._arguments)
+            self._starting[actor.start.remote(version("penstock"))] = actor
+        if not waiting:
+            self._end(list(self._starting.values()))
+            self._starting.clear()
+            while len(self._idle) > len(self._running):  # the others may take second copies
+                self._close(self._idle.pop())
+
+    def choose(self, waiting: deque[int]) -> list[int]:
+        """Return the jobs to begin now, at most one for each idle actor: taken from `waiting`, else late ones again."""
+        if waiting or len(self._seconds) < LEAST_DONE:
+            return [waiting.popleft() for _ in range(min(len(self._idle), len(waiting)))]
+        limit = time.monotonic() - LATE * statistics.median(self._seconds) - LOOK_SECONDS
+        copies = Counter(each.number for each in self._running.values() if each.number in self._unsettled)
+        late = [each.number for each in self._running.values() if each.begun < limit and copies[each.number] == 1]
+        return late[: len(self._idle)]
+
+    def begin(self, number: int) -> None:
+        """Begin a job on an idle actor."""
+        actor = self._idle.pop()
+        self._unsettled.add(number)
+        self._running[actor.run.remote(number)] = _Running(actor, number, time.monotonic())
+
+    def next_result(self) -> JobResult | None:
+        """Wait until an actor has started or ended a job, for a second at most. Return the result of the job."""
+        references = [*self._running, *self._starting, *self._closing]
+        ready, _ = self._ray.wait(references, num_returns=1, timeout=LOOK_SECONDS)
+        for reference in ready:
+            if reference in self._starting:
+                self._started(reference)
+            elif reference in self._closing:
+                self._end([self._closing.pop(reference)])
+            else:
+                return self._ended(reference)
+        return None
+
+    def _started(self, reference: Any) -> None:
+        actor = self._starting.pop(reference)
+        try:
+            self._ray.get(reference)
+        except self._lost as failure:
+            self._end([actor])
+            self._failed_starts += 1
+            if self._failed_starts > FAILED_STARTS + len(self._starting) + len(self._running):
+                raise WorkerError(f"expected actors of Ray to start, got none of the last few: {failure}") from failure
+        else:
+            self._failed_starts = 0
+            self._idle.append(actor)
+
+    def _ended(self, reference: Any) -> JobResult | None:
+        """Return the result of a job; None if another copy was quicker, or goes on where this one died."""
+        actor, number, begun = self._running.pop(reference)
+        try:
+            seconds, error, payload = self._ray.get(reference)
+        except self._lost as failure:
+            self._end([actor])
+            if any(other.number == number for other in self._running.values()):
+                return None
+            result = JobResult(number, None, type(failure).__name__, lost=True)
+        else:
+            self._seconds.append(time.monotonic() - begun)
+            self._idle.append(actor)
+            result = JobResult(number, payload, error, False, seconds)
+        if number not in self._unsettled:
+            return None
+        self._unsettled.remove(number)
+        return result
+
+    def close(self) -> None:
+        """Let idle actors close what they opened, such as environments."""
+        while self._idle:
+            self._close(self._idle.pop())
+        if self._closing:
+            self._ray.wait(list(self._closing), num_returns=len(self._closing), timeout=CLOSE_SECONDS)
+
+    def kill(self) -> None:
+        """End all actors at once."""
+        running = [each.actor for each in self._running.values()]
+        self._end([*self._starting.values(), *self._idle, *running, *self._closing.values()])
+
+    def _close(self, actor: Any) -> None:
+        self._closing[actor.close.remote()] = actor
+
+    def _end(self, actors: Sequence[Any]) -> None:
+        for actor in actors:
+            self._ray.kill(actor)
+
+
+class JobActor:
+    """The actor of Ray that runs jobs of one work plan.
 
     Args:
         plan: Text of the work plan.
         survey: What its making learned about the data.
-        number: Number of the job.
-        threads: Threads that the job may use; 0 works in the caller.
-        release: Version of penstock of the driver.
-
-    Returns:
-        Seconds, the error or `""`, and the result or None.
-
-    Raises:
-        StateError: This node has another version of penstock.
+        threads: Threads that a job may use; 0 works in the caller.
     """
-    if (installed := version("penstock")) != release:
-        raise StateError(f"expected penstock {release} on every node, got {installed}; install the same version")
-    done = run_job(replace(WorkPlan.decode(plan), survey=survey), number, threads)
-    return done.seconds, done.error, done.result
+
+    def __init__(self, plan: bytes, survey: bytes, threads: int) -> None:
+        self._work = replace(WorkPlan.decode(plan), survey=survey)
+        self._threads = threads
+
+    def start(self, release: str) -> None:
+        """Return when the actor runs.
+
+        Args:
+            release: Version of penstock of the driver.
+
+        Raises:
+            StateError: This node has another version of penstock.
+        """
+        if (installed := version("penstock")) != release:
+            raise StateError(f"expected penstock {release} on every node, got {installed}; install the same version")
+
+    def run(self, number: int) -> tuple[float, str, bytes | None]:
+        """Run a job.
+
+        Args:
+            number: Number of the job.
+
+        Returns:
+            Seconds, the error or `""`, and the result or None.
+        """
+        done = run_job(self._work, number, self._threads)
+        return done.seconds, done.error, done.result
+
+    def close(self) -> None:
+        """Close what the jobs opened."""
+        OPENED.close()

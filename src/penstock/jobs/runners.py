@@ -1,8 +1,8 @@
-"""Runners: where jobs run. A runner maps integers to threads, processes or Ray tasks, and knows no operation.
+"""Runners: where jobs run. A runner maps integers to threads, processes or actors of Ray, and knows no operation.
 
-The contract: `run` yields one `JobResult` for each number, in any order. A job may run more than once, for example
-because a machine was lost, and only one of its results is used. A result whose worker died is `lost`; the coordinator
-repeats the job. Closing the generator ends the workers.
+The contract: `run` takes numbers from `waiting`, and yields one `JobResult` for each, in any order. A job may run more
+than once, for example because a machine was lost, and only one of its results is used. A result whose worker died is
+`lost`; the coordinator adds its number to `waiting` again. Closing the generator ends the workers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -125,12 +125,12 @@ class Runner(ABC):
         self.resources = resources or JobResources()
 
     @abstractmethod
-    def run(self, work: WorkPlan, numbers: Sequence[int]) -> Generator[JobResult]:
-        """Yield the result of each job, in any order.
+    def run(self, work: WorkPlan, waiting: deque[int]) -> Generator[JobResult]:
+        """Yield the result of each job, in any order, until none waits or runs.
 
         Args:
             work: The work plan.
-            numbers: Numbers of the jobs.
+            waiting: Numbers of the jobs, which are taken from it. The caller may add others after each result.
         """
 
 
@@ -153,14 +153,18 @@ class ThreadRunner(Runner):
         super().__init__(resources)
         self.jobs = _at_a_time(jobs, self.resources)
 
-    def run(self, work: WorkPlan, numbers: Sequence[int]) -> Generator[JobResult]:
+    def run(self, work: WorkPlan, waiting: deque[int]) -> Generator[JobResult]:
         """Yield the results in the order of the numbers."""
         threads = self.resources.threads
 
         def work_on(number: int) -> JobResult:
             return run_job(work, number, threads)
 
-        with OrderedMap(work_on, numbers, PrefetchLimits(self.jobs)) as results:
+        def numbers() -> Generator[int]:
+            while waiting:
+                yield waiting.popleft()
+
+        with OrderedMap(work_on, numbers(), PrefetchLimits(self.jobs)) as results:
             yield from results
 
 
@@ -195,11 +199,16 @@ class ProcessRunner(Runner):
         self.jobs = max(_at_a_time(jobs, self.resources), 1)
         self.meanwhile = meanwhile
 
-    def run(self, work: WorkPlan, numbers: Sequence[int]) -> Generator[JobResult]:
-        """Yield the results in the order in which they are ready."""
+    def run(self, work: WorkPlan, waiting: deque[int]) -> Generator[JobResult]:
+        """Yield the results in the order in which they are ready. Lost jobs run on new processes, after the others."""
+        while waiting:
+            numbers = deque(waiting)
+            waiting.clear()
+            yield from self._run(work, numbers)
+
+    def _run(self, work: WorkPlan, waiting: deque[int]) -> Generator[JobResult]:
         threads = self.resources.threads
         here = self.meanwhile and not work.opened().runs_user_code
-        waiting = deque(numbers)
         with closing(_Workers(work, threads)) as workers:
             workers.start(min(self.jobs, len(waiting) - here), HEAD_START if here else 0)  # the caller does one job
             while waiting or workers.busy:

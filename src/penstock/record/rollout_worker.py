@@ -41,6 +41,8 @@ Limited = Callable[[], AbstractContextManager[None]]
 class RolloutWorker:
     """Environments and a policy that make the episodes of a `RolloutSpec` by number.
 
+    Environments after the first one are made with the first episode.
+
     Args:
         spec: The episodes.
         columns: Columns of the dataset, of `first_columns`. The default is None: the first episode decides the columns
@@ -66,11 +68,6 @@ class RolloutWorker:
         self._columns = columns
         self._policies = spec.loader()
         self._environments = [spec.make()]
-        try:
-            self._environments += [spec.make() for _ in range(spec.n_envs - 1)]
-        except BaseException:
-            self.close()
-            raise
         env: Any = self._environments[0]
         self._observation_space, self._batches = env.observation_space, batch_space(env.action_space, spec.n_envs)
         self._spare = np.random.default_rng(0)
@@ -79,6 +76,11 @@ class RolloutWorker:
     def metadata(self) -> dict[str, Any]:
         """Metadata of a dataset of these episodes."""
         return self.spec.metadata(self._environments[0])
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the environment's description and of the file that defines the policy."""
+        return self.spec.fingerprint(self._environments[0])
 
     def record(
         self,
@@ -165,6 +167,8 @@ class RolloutWorker:
         waiting = iter(numbers)
         closed: dict[int, ClosedEpisode] = {}
         due = numbers.start
+        while len(self._environments) < self.spec.n_envs:
+            self._environments.append(self.spec.make())
         self._spare = np.random.default_rng(0)  # for rows whose actions are ignored
         with time_limit(self.spec.step_timeout) as limited:
             lanes = [_Lane(self.spec, row, env, schema, limited) for row, env in enumerate(self._environments)]

@@ -58,15 +58,15 @@ class RecordOperation(Operation):
         self._writer = dict(arguments["writer"])
         self._numbers = range(arguments["first"], arguments["first"] + arguments["episodes"])
         self._block = int(arguments["job_episodes"])
-        env = self._spec.make()
+        worker = RolloutWorker(self._spec, self._columns)
+        self._idle = [worker]  # threads take and return them; a list does that atomically
         try:
-            self._metadata = self._spec.metadata(env)
-            self._fingerprint = self._spec.fingerprint(env)
-        finally:
-            env.close()
-        self._idle: list[RolloutWorker] = []  # threads take and return them; a list does that atomically
-        self._staging = StagingFolder(arguments["out"], arguments, self._fingerprint)
-        self.finished()  # refuses other episodes, before any work
+            self._metadata, self._fingerprint = worker.metadata, worker.fingerprint
+            self._staging = StagingFolder(arguments["out"], arguments, self._fingerprint)
+            self.finished()  # refuses other episodes, before any work
+        except BaseException:
+            self.close()
+            raise
 
     @property
     @override

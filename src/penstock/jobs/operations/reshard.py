@@ -1,7 +1,8 @@
 """Tar shards with other limits: a block is a new archive, whose bytes are known before the first is written.
 
-A job writes its archives to the staging folder under their final names, and `finish` moves the folder to its place. So
-the result is equal byte for byte to the one of a run without jobs, and appears only when it is complete.
+A job writes its archives to the staging folder under their final names. `finish` moves the archives to another folder,
+without what killed jobs left, and that folder to its place. So the result is equal byte for byte to the one of a run
+without jobs, and appears only when it is complete.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from penstock.jobs.operation import Operation
 from penstock.jobs.packed import pack, unpack
 from penstock.jobs.staging import StagingFolder
 
-ARCHIVES = "archives"
+ARCHIVES, JOINED = "archives", "joined"
 
 
 class ReshardOperation(Operation):
@@ -93,7 +94,8 @@ class ReshardOperation(Operation):
 
     @override
     def has_part(self, result: bytes) -> bool:
-        return all(self._staging.has_part(f"{ARCHIVES}/{name}") for name, _ in unpack(result))
+        names: list[str] = [name for name, _ in unpack(result)]
+        return all(any(self._staging.has_part(f"{folder}/{name}") for folder in (ARCHIVES, JOINED)) for name in names)
 
     @override
     def finish(self, results: Iterable[bytes]) -> dict[str, Any]:
@@ -107,10 +109,15 @@ class ReshardOperation(Operation):
         """Move the archives to the target; nothing if an earlier call, which was killed, did so."""
         out = self._staging.out
         if not self._staging.has_target:
-            _compare_sizes(self._archives, sizes)
-            sync(self._archives)
+            joined = self._staging.path / JOINED
+            joined.mkdir(exist_ok=True)
+            for name in sizes:
+                with suppress(FileNotFoundError):  # an earlier call, which was killed, moved it
+                    move(self._archives / name, joined / name, overwrite=True)
+            _compare_sizes(joined, sizes)
+            sync(joined)
             (name,) = sizes if self._single else [""]
-            move(self._archives / name, out)
+            move(joined / name, out)
             sync(out.parent)
         elif out.is_dir():
             _compare_sizes(out, sizes)
