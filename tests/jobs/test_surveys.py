@@ -121,6 +121,7 @@ def worked(work: WorkPlan) -> str:
     thread.start()
     for message in (work.encode(), work.survey, str(len(work) - 1).encode()):
         ours.send_bytes(message)
+    ours.recv_bytes()  # how long it took to start
     _, error = ours.recv_bytes(), ours.recv_bytes().decode()
     if not error:
         ours.recv_bytes()
