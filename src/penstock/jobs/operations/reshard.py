@@ -109,15 +109,15 @@ class ReshardOperation(Operation):
         """Move the archives to the target; nothing if an earlier call, which was killed, did so."""
         out = self._staging.out
         if not self._staging.has_target:
-            joined = self._staging.path / JOINED
-            joined.mkdir(exist_ok=True)
+            folder = self._staging.path / JOINED
+            folder.mkdir(exist_ok=True)
             for name in sizes:
                 with suppress(FileNotFoundError):  # an earlier call, which was killed, moved it
-                    move(self._archives / name, joined / name, overwrite=True)
-            _compare_sizes(joined, sizes)
-            sync(joined)
+                    move(self._archives / name, folder / name, overwrite=True)
+            _compare_sizes(folder, sizes)
+            sync(folder)
             (name,) = sizes if self._single else [""]
-            move(joined / name, out)
+            move(folder / name, out)
             sync(out.parent)
         elif out.is_dir():
             _compare_sizes(out, sizes)
