@@ -86,6 +86,8 @@ def test_a_long_episode_is_several_ranges(recording: Path) -> None:
 def test_credentials_are_not_written(recording: Path) -> None:
     with pytest.raises(DataError, match=r"without credentials, got \['aws_secret_access_key'\]"):
         ChosenDataset(str(recording), storage_options={"aws_secret_access_key": "x"}).arguments()
+    with pytest.raises(DataError, match="'location' of a dataset"):
+        WorkPlan.make("stats", {"where": None})
 
 
 def convert_arguments(recording: Path, out: Path, **more: object) -> dict[str, object]:

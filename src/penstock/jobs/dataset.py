@@ -61,7 +61,12 @@ class ChosenDataset:
 
         Args:
             arguments: Arguments of an operation.
+
+        Raises:
+            DataError: There is no location.
         """
+        if "location" not in arguments:
+            raise DataError(f"expected arguments with the 'location' of a dataset, got {sorted(arguments)}")
         names = cls.__dataclass_fields__
         return cls(**{name: value for name, value in arguments.items() if name in names})
 
