@@ -80,7 +80,7 @@ COMMANDS = (
     Command("many_videos", "many_videos.py"),
     Command("viewer", "viewer.py"),
     Command("jobs", "jobs.py --megabytes 256 --operations stats check convert"),
-    Command("collect_workers", "collect_workers.py --episodes 4000 --rounds 2"),
+    Command("collect_workers", "collect_workers.py --episodes 8000 --rounds 2 --ray"),
     Command("ray_kill", "ray_kill.py --minutes 10"),
     Command("shared_cache", "shared_cache.py"),
     Command("cross_read_lerobot", f"cross_read_lerobot.py --peer {LEROBOT}"),
