@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -14,7 +15,7 @@ from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -29,7 +30,7 @@ from penstock.jobs.runners import JobResources, runner_of
 from penstock.jobs.work_plan import WorkPlan
 from tests.jobs import collecting
 from tests.jobs.cases import CASES, Inputs, make_inputs, values_of
-from tests.ray_cluster import LocalCluster, local_cluster, time_limit
+from tests.ray_cluster import HEAD, LocalCluster, local_cluster, time_limit
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray
 COUNTED = penstock.RolloutSpec(
@@ -196,6 +197,18 @@ def collecting_plan(folder: Path, *, grow: bool = False) -> WorkPlan:
     return WorkPlan.make("record", record_arguments(COUNTED, folder / "out", 60, job_episodes=3, grow=grow))
 
 
+def closed_gate(path: Path) -> IO[str]:
+    """A file at which other processes wait until it is closed."""
+    gate = path.open("w")
+    fcntl.flock(gate, fcntl.LOCK_EX)
+    return gate
+
+
+def wait_at_gate(path: Path) -> None:
+    with path.open() as gate:
+        fcntl.flock(gate, fcntl.LOCK_SH)
+
+
 def test_an_actor_keeps_its_environments_until_no_job_waits(cluster: LocalCluster, empty: Path, tmp_path: Path) -> None:
     expected = collected_alone(tmp_path)
     work = collecting_plan(tmp_path)
@@ -223,35 +236,31 @@ def test_nodes_that_join_and_leave_while_collecting(
     expected = collected_alone(tmp_path)
     work = collecting_plan(tmp_path, grow=True)
     (marks := tmp_path / "marks").mkdir()
+    old = [HEAD, *(node.node_ip_address for node in cluster.nodes)]
+    nodes = list[str]()
+    gate = closed_gate(marks / "gate")
 
     class JobActorThatWaits(ray_runner.JobActor):
         def run(self, number: int) -> Any:
             import os
-            import time
 
             node = os.environ["PENSTOCK_TEST_NODE"]
-            if number > 5:
-                while not (joined := marks / "joined").exists() or joined.read_text() not in (node, "done"):
-                    time.sleep(0.01)  # the time limit of the test ends this
+            if number > 5 and node in old:
+                wait_at_gate(marks / "gate")
             done = super().run(number)
             (marks / f"{node} has done a job").touch()
-            if number > 5:
-                (marks / "done").write_text("done")
-                (marks / "done").replace(marks / "joined")
             return done
-
-    nodes = list[str]()
 
     def on_job(done: int, _: int) -> None:
         if done == 3:
             nodes.append(cluster.add().node_ip_address)
-            (marks / "new").write_text(nodes[0])
-            (marks / "new").replace(marks / "joined")
         elif done == 9:
             cluster.remove(cluster.nodes[0])
             cluster.add()
         elif done == 13:
             cluster.kill_node(cluster.nodes[0])
+        if nodes and (marks / f"{nodes[0]} has done a job").exists():
+            gate.close()
 
     monkeypatch.setattr(ray_runner, "JobActor", JobActorThatWaits)
     report = run_work(work, tmp_path / "results", RayRunner(), on_job=on_job)
@@ -271,31 +280,32 @@ def test_a_node_whose_disk_is_full_loses_and_doubles_nothing(
     (marks := tmp_path / "marks").mkdir()
     full, results = cluster.nodes[0].node_ip_address, tmp_path / "results"
 
+    gates = {name: closed_gate(marks / name) for name in ("three are done", "one failed")}
+
     class JobActorWithoutRoom(ray_runner.JobActor):
         def run(self, number: int) -> Any:
             import os
-            import time
 
             from tests.jobs.test_crashes import FullDisk
 
-            def is_full() -> bool:
-                return len(list(marks.glob("done *"))) >= 3
-
             if os.environ["PENSTOCK_TEST_NODE"] == full:
-                while not is_full():
-                    time.sleep(0.01)  # the time limit of the test ends this
+                wait_at_gate(marks / "three are done")
                 FullDisk(tmp_path / "out", results, 20, pytest.MonkeyPatch())
-            else:
-                while is_full() and not (marks / "failed").exists():
-                    time.sleep(0.01)
+            elif len(list(marks.glob("done *"))) >= 3:
+                wait_at_gate(marks / "one failed")  # which ends all actors
             done = super().run(number)
-            (marks / ("failed" if done[1] else f"done {number}")).touch()
+            (marks / f"done {number}").touch()
             return done
+
+    def on_job(done: int, _: int) -> None:
+        if done == 3:
+            gates["three are done"].close()
 
     with monkeypatch.context() as patch:
         patch.setattr(ray_runner, "JobActor", JobActorWithoutRoom)
         with pytest.raises(WorkerError, match=r"failed job: job \d+ \(episodes .*No space left on device"):
-            run_work(work, results, RayRunner())
+            run_work(work, results, RayRunner(), on_job=on_job)
+    gates["one failed"].close()
     cluster.wait_for_workers()
     events = [json.loads(line) for line in (results / JOURNAL).read_text().splitlines()[1:]]
     done = {event["job"] for event in events if event["event"] == "done"}

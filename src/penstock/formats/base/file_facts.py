@@ -220,13 +220,18 @@ class FileSurvey:
     files: Sequence[Path]
     read: Callable[[Path], FileFacts]
 
-    @property
-    def place(self) -> Path:
-        """The file of the table in the user's cache. Raises `OSError` where there is no folder for caches."""
+    @cached_property
+    def _name(self) -> str:
+        """Name of the table's file. It is asked for several times, and hashes the paths of all files."""
         digest = hashlib.sha256(self.kind.encode())
         for file in self.files:
             digest.update(b"\0" + os.fsencode(file))
-        return user_cache("file-tables") / f"{digest.hexdigest()[:32]}{_SUFFIX}"
+        return f"{digest.hexdigest()[:32]}{_SUFFIX}"
+
+    @property
+    def place(self) -> Path:
+        """The file of the table in the user's cache. Raises `OSError` where there is no folder for caches."""
+        return user_cache("file-tables") / self._name
 
     def facts(self, numbers: Iterable[int], *, threads: int | None = None) -> FileTable:
         """Read the facts of files.

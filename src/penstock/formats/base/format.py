@@ -260,8 +260,8 @@ class Format(ABC):
     ) -> Writer:
         """Create a part of a new dataset, for `join_parts`. Several processes write parts at the same time.
 
-        A format whose rows have places in the whole dataset may put them there. Then `open_part` shows other episodes
-        before those of the part, as many as there are in the dataset.
+        A format whose rows have places in the whole dataset may put them there. In that case, `open_part` also
+        shows the episodes before the part, with other values.
 
         Args:
             path: Folder of the part, which must not exist. Its last name is the one of the dataset.

@@ -210,8 +210,7 @@ def join_datasets(parts: Sequence[Path], out: Path, place: Path) -> None:
     data.mkdir(parents=True, exist_ok=True)
     described = [metadata.read_json(folder / "data" / metadata.FILE) or {} for folder in parts]
     entries = {name: value for name, value in described[0].items() if name != "dataset_size"}
-    if entries["dataset_id"] == ids.id_of(parts[0]):
-        entries["dataset_id"] = ids.id_of(place)
+    entries["dataset_id"] = ids.of_joined(entries["dataset_id"], parts[0], place)
     begun = {**entries, "total_episodes": 0, "total_steps": 0}
     for folder in parts:
         for number in episode_directories(folder / "data"):

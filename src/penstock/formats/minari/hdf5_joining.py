@@ -35,8 +35,7 @@ def join_files(parts: Sequence[Path], out: Path, place: Path) -> None:
     data.mkdir(parents=True, exist_ok=True)
     described = [_entries(part / "data") for part in parts]
     entries = dict(described[0])
-    if entries["dataset_id"] == ids.id_of(parts[0]):
-        entries["dataset_id"] = ids.id_of(place)
+    entries["dataset_id"] = ids.of_joined(entries["dataset_id"], parts[0], place)
     entries["total_episodes"] = described[-1]["total_episodes"]
     entries["total_steps"] = sum(int(each["total_steps"]) for each in described)
     main = data / MAIN

@@ -108,3 +108,8 @@ def id_of(path: Path, base: Path | None = None) -> str:
     """
     top, place = (root() if base is None else base).resolve(), path.resolve()
     return place.relative_to(top).as_posix() if place.is_relative_to(top) and place != top else place.name
+
+
+def of_joined(part_id: str, part: Path, place: Path) -> str:
+    """Return the id of a dataset that parts are joined to: if a part's id says its place, the id says the new place."""
+    return id_of(place) if part_id == id_of(part) else part_id

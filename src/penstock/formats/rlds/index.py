@@ -218,7 +218,7 @@ def _index_of(
     size: IntArray,
     checksum: AnyArray,
 ) -> RecordIndex:
-    """Return the index of records; `within` is None for those of a TFRecord file."""
+    """Return the index of records. TFRecord files have no `within`, so it is None."""
     shard = np.zeros(len(number), np.int32)
     chunked = np.full(len(number), within is not None)
     within = np.zeros(len(number), np.int64) if within is None else within

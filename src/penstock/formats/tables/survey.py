@@ -167,7 +167,7 @@ class OpenedTable:
         return np.arange(len(self.rows)) - np.repeat(offsets_of(self.counts)[:-1], self.counts)
 
     def runs(self, leaf: TableColumn, name: str) -> ValueRuns:
-        """Return the runs of the episode column: those of the survey, or else by reading the column."""
+        """Return the runs of the episode column, from the survey if there is one; otherwise read the column."""
         if isinstance(self.shards, SurveyedShards):
             return self.shards.runs()
         return runs_of([(shard, i) for shard in self.shards for i in range(len(shard.rows))], leaf, name)
