@@ -1,13 +1,15 @@
 """`.npy` files as NumPy writes them, and such as it would not."""
 
 import io
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock.containers.npy import array_of, header_bytes
+from penstock.containers.npy import array_of, header_bytes, header_of
 from penstock.errors import FormatError, UnsafeDataError
+from tests.threads import taking_turns
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,16 @@ def test_arrays_are_what_numpy_wrote(array: np.ndarray[Any, Any], version: tuple
         "{'descr': '<i2', 'fortran_order': False, 'shape': (99999999999999999999,), }",
         "{'descr': '<i3', 'fortran_order': False, 'shape': (3,), }",
         "{'descr': [('a', '<i2')], 'fortran_order': False, 'shape': (3,), }",
+        "{'descr': '<i2', 'fortran_order': 1, 'shape': (3,), }",
+        "{'descr': '<i2', 'fortran_order': False, 'shape': (True,), }",
+        "{'descr': '<i2', 'fortran_order': False, 'shape': 3, }",
+        "{'descr': '<i2', 'fortran_order': False, 'shape': (3,), 'more': 1, }",
+        "{'fortran_order': False, 'shape': (3,), }",
+        "{'descr': '<f4,<f4', 'fortran_order': False, 'shape': (3,), }",
+        "['descr']",
+        "{'descr': [], 'fortran_order': False, 'shape': (3,)}",
+        "(" * 20_000,
+        "1" * 60_000 + "x",
         "{'descr': '<i2', 'fortran_order': False, 'shape': (__import__('os'),), }",
         "{'descr': '|V6', 'fortran_order': False, 'shape': (1,), }",
         "{'descr': '<i2', 'fortran_order': False, 'shape': (" + "1, " * 40 + "), }",
@@ -68,6 +80,51 @@ def test_headers_are_those_that_numpy_writes(dtype: str, shape: tuple[int, ...])
     np.save(file, np.zeros(shape, dtype))
     assert file.getvalue().startswith(header_bytes(dtype, shape))
     assert array_of(header_bytes(dtype, shape) + np.zeros(shape, dtype).tobytes(), path=None).shape == shape
+
+
+ROWS = [
+    np.dtype([("a", "<f4"), ("pair", "<i8", (2,)), ("matrix", ">f8", (3, 3)), ("name", "<U16"), ("raw", "S3")]),
+    np.dtype([("outer", [("True", "?"), ("L", "<i2", (0,))]), ("again", [("x", "<f8")], (2,))]),
+]
+
+
+@pytest.mark.parametrize("dtype", ROWS)
+def test_rows_of_fields_are_read_where_they_are_asked_for(dtype: np.dtype[Any]) -> None:
+    raw = header_bytes(dtype, (3,))
+    header = header_of(raw, path=None, fields=True)
+    assert (header.dtype, header.shape, header.fortran, header.offset) == (dtype, (3,), False, len(raw))
+    with pytest.raises(FormatError, match="rows of the fields"):
+        header_of(raw, path=None)
+
+
+@pytest.mark.parametrize(
+    "fields", ["[['a']]", "[('', '<f4')]", "[('a', '<f4'), ('a', '<f4')]", "[(1, '<f4')]", "[1]", "[[]]"]
+)
+def test_fields_are_not_believed(fields: str) -> None:
+    header = f"{{'descr': {fields}, 'fortran_order': False, 'shape': (3,), }}".encode()
+    with pytest.raises(FormatError):
+        header_of(b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header, path="x.npy", fields=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{'shape':(2,3),'fortran_order':True,'descr':'<f4'}", "{'descr':'<f4', 'fortran_order':True, 'shape':(2L, 3L)}"],
+)
+def test_other_writers_order_and_space_as_they_like(text: str) -> None:
+    header = header_of(b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text.encode(), path=None)
+    assert (header.dtype, header.shape, header.fortran) == (np.dtype("<f4"), (2, 3), True)
+
+
+def test_threads_read_headers_at_a_time() -> None:
+    """NumPy's own reader fails here before Python 3.13: `ast` has one counter of its depth for all threads."""
+    raws = {shape: header_bytes(ROWS[0], (shape,)) for shape in range(2000)}
+
+    def read(first: int) -> list[tuple[int, ...]]:
+        return [header_of(raws[k % 2000], path=None, fields=True).shape for k in range(first, first + 2000)]
+
+    with taking_turns(), ThreadPoolExecutor(3) as pool:
+        for first, shapes in zip((0, 500, 1000), pool.map(read, (0, 500, 1000)), strict=True):
+            assert shapes == [(k % 2000,) for k in range(first, first + 2000)]
 
 
 def test_objects_are_read_where_they_are_asked_for() -> None:

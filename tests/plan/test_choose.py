@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from penstock.errors import PlanError
 from penstock.plan import Episodes, Split, Steps, Where
 from penstock.plan.where import evaluate
 from penstock.testing.plans import episodes_of
+from tests.threads import taking_turns
 
 
 def described(**columns: Any) -> Episodes:
@@ -170,3 +172,16 @@ def test_seeds_draw_other_episodes() -> None:
 def test_what_cannot_be_split(make: Any, message: str) -> None:
     with pytest.raises(PlanError, match=message):
         make()
+
+
+def test_threads_read_conditions_at_a_time() -> None:
+    """`ast.parse` alone fails here before Python 3.13."""
+
+    def choose(depth: int) -> list[int]:
+        if depth:
+            return choose(depth - 1)
+        return [len(Where(f"steps > {k % 5}").choose(EPISODES)) for k in range(500)]
+
+    with taking_turns(), ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(choose, (0, 5, 30)))
+    assert found == [choose(0)] * 3

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,10 +24,11 @@ MAGIC = b"\x93NUMPY"
 WIDE = (b"\2", b"\3")  # versions whose header has its length in 4 bytes
 LONGEST = 1 << 16  # bytes of a header
 RANK = 32
+_WORD = re.compile(r"'[\w<>|=]*+'|True|False|\d++L?|[()]", re.ASCII)
 _HEADER = re.compile(
-    rb"\{'descr': '([<>|=]?(?:[biufcSU]\d{1,9}|O8?))', 'fortran_order': (True|False), "
-    rb"'shape': \(([\dL, ]{0,400})\), \}\s*"
-)
+    rf"(?:{_WORD.pattern}|[][{{}}:,\s])*+", re.ASCII
+)  # possessive: its time is linear in the header's length
+_KIND = re.compile(r"[<>|=]?(?:[biufcSU]\d{1,9}|O8?)")
 
 
 @dataclass(frozen=True)
@@ -50,34 +52,83 @@ class NpyHeader:
 
 
 @lru_cache(4096)
-def header_bytes(dtype: str, shape: Sequence[int]) -> bytes:
-    """The bytes before the values of an array in C order; the same as NumPy writes."""
+def header_bytes(dtype: str | np.dtype[Any], shape: Sequence[int]) -> bytes:
+    """The bytes before the values of an array in C order; the same as NumPy writes. Their number is the same for any
+    size of the first axis, so that a file can grow.
+
+    >>> len(header_bytes("<f8", (0,))) == len(header_bytes("<f8", (10**18,)))
+    True
+    """
     out = io.BytesIO()
     described: Any = np.lib.format.dtype_to_descr(np.dtype(dtype))
     np.lib.format.write_array_header_1_0(out, {"descr": described, "fortran_order": False, "shape": tuple(shape)})
     return out.getvalue()
 
 
-def header_of(raw: bytes, *, path: object, where: str | None = None) -> NpyHeader:
-    """The header of an `.npy` file of numbers, text or objects. Raises `FormatError` for any other.
+def header_of(raw: bytes, *, path: object, where: str | None = None, fields: bool = False) -> NpyHeader:
+    """The header of an `.npy` file of numbers, text or objects; with `fields`, of rows of named fields as well. Raises
+    `FormatError` for any other.
 
     >>> header_of(header_bytes("<f4", (2, 3)), path=None).shape
     (2, 3)
     """
     begin = 12 if raw[6:7] in WIDE else 10
     length = int.from_bytes(raw[8:begin], "little")
-    match = _HEADER.fullmatch(raw[begin : begin + min(length, LONGEST)])
-    if not raw.startswith(MAGIC) or raw[6:7] not in (b"\1", *WIDE) or match is None:
+    if not raw.startswith(MAGIC) or raw[6:7] not in (b"\1", *WIDE):
         raise FormatError(f"expected an .npy file of numbers or text, got {raw[:80]!r}", path=path, where=where)
-    descr, fortran, sides = match.groups()
     try:
-        shape = tuple(int(side) for side in re.findall(rb"\d+", sides))
-        dtype = np.dtype(descr.decode())
-    except (TypeError, ValueError) as error:
-        raise FormatError(f"expected a dtype of numbers or text, got {descr!r}", path=path, where=where) from error
-    if len(shape) > RANK or len(shape) != len(re.findall(rb"[^, ]+", sides)):
-        raise FormatError(f"expected a shape of at most {RANK} sizes, got {sides!r}", path=path, where=where)
-    return NpyHeader(dtype, shape, fortran == b"True", begin + length)
+        dtype, shape, fortran = _described(raw[begin : begin + min(length, LONGEST)])
+        if dtype.names is not None and not fields:
+            raise ValueError(f"rows of the fields {', '.join(dtype.names)}")
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
+        message = f"expected an .npy file of numbers or text, got {raw[:80]!r} ({error})"
+        raise FormatError(message, path=path, where=where) from error
+    return NpyHeader(dtype, shape, fortran, begin + length)
+
+
+@lru_cache(4096)
+def _described(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+    """The dtype, the shape, and whether the order is Fortran's.
+
+    A header is a Python literal, which NumPy reads by `ast`. Before Python 3.13 that fails by chance where two threads
+    parse at a time. Here only plain names, numbers and brackets pass; after a change of signs they are JSON.
+    """
+    text = header.decode("latin-1")
+    if not _HEADER.fullmatch(text):
+        raise ValueError("expected a dict of plain values")
+    text = re.sub(r",\s*([]}])", r"\1", _WORD.sub(_as_json, text))  # JSON has no comma before an end
+    entries: dict[str, Any] = json.loads(text)
+    descr, fortran, shape = entries["descr"], entries["fortran_order"], entries["shape"]
+    if len(entries) > 3 or not isinstance(fortran, bool):
+        raise ValueError("expected descr, fortran_order and shape")
+    return _dtype_of(descr), _sizes(shape), fortran
+
+
+def _as_json(word: re.Match[str]) -> str:
+    text = word[0]
+    if text.startswith("'"):
+        return f'"{text[1:-1]}"'
+    return {"(": "[", ")": "]"}.get(text, text.lower().removesuffix("l"))
+
+
+def _dtype_of(descr: Any) -> np.dtype[Any]:
+    """A dtype of one number, text or object (`"<f4"`), or of fields (`[name, descr, shape or nothing]` each)."""
+    if isinstance(descr, list):
+        fields = cast(list[list[Any]], descr)
+        if not all(isinstance(field[0], str) and field[0] for field in fields):
+            raise ValueError("expected fields with names")
+        return np.dtype([(name, _dtype_of(kind), *map(_sizes, shape)) for name, kind, *shape in fields])
+    if not isinstance(descr, str) or not _KIND.fullmatch(descr):
+        raise ValueError(f"expected a dtype of numbers, text or objects, got {descr!r}")
+    return np.dtype(descr)
+
+
+def _sizes(shape: Any) -> tuple[int, ...]:
+    if not isinstance(shape, list) or len(sizes := cast(list[object], shape)) > RANK:
+        raise ValueError(f"expected a shape of at most {RANK} sizes, got {shape!r}")
+    if any(type(size) is not int for size in sizes):
+        raise ValueError(f"expected sizes that are integers, got {shape!r}")
+    return tuple(cast(list[int], sizes))
 
 
 def array_of(raw: bytes, *, path: object, where: str | None = None, objects: bool = False) -> AnyArray:

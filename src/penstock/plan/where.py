@@ -7,6 +7,7 @@ import keyword
 import operator
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -98,15 +99,29 @@ _STATEMENTS = frozenset(keyword.kwlist) - frozenset(
 )
 _WORD = re.compile(r"""'[^']*'|"[^"]*"|[^\W\d]\w*""")
 
+_ATTEMPTS = 100  # to parse an expression while other threads parse theirs
+
 
 def _parse(text: str) -> ast.expr:
     def named(word: re.Match[str]) -> str:
         return _LETTER + word[0] if word[0] in _STATEMENTS else word[0]
 
     try:
-        return ast.parse(_WORD.sub(named, text.strip()), mode="eval").body
+        return _tree(_WORD.sub(named, text.strip()))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise PlanError(f"expected an expression over metadata columns, got {text!r}: {error}") from error
+
+
+def _tree(text: str) -> ast.expr:
+    """Parse an expression, again after a `SystemError`.
+
+    Before Python 3.13, `ast` has one counter of its depth for all threads, so it fails by chance while another thread
+    parses in any library, which no lock here can prevent.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(SystemError):
+            return ast.parse(text, mode="eval").body
+    return ast.parse(text, mode="eval").body
 
 
 def evaluate(text: str, table: Columns) -> BoolArray:

@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.main import app
+from penstock.containers.npy import header_bytes
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError, LockedError, SpecError
 from penstock.formats.l5kit import DTYPES, FORMAT, SPEC, L5KitSource, L5KitWriter, Scene, rebased
 from penstock.formats.l5kit.columns import tables_of
-from penstock.formats.l5kit.npy import header_of
 from penstock.testing.compare import assert_same_episode
 from penstock.testing.writers import killed_after
 
@@ -309,4 +309,4 @@ def recognised(path: Path) -> str:
 
 def test_headers_grow_in_place() -> None:
     for dtype in DTYPES.values():
-        assert len({len(header_of(dtype, 10**n)) for n in range(19)}) == 1
+        assert len({len(header_bytes(dtype, (10**n,))) for n in range(19)}) == 1

@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from penstock.containers.cache import Cache
+from penstock.containers.npy import header_bytes
 from penstock.containers.zarr import ZarrArray
 from penstock.containers.zarr.shorter import cut_rows
 from penstock.errors import FormatError
 from penstock.formats.base.repairs import Repair
-from penstock.formats.l5kit import npy
 from penstock.formats.l5kit.columns import NESTED
+from penstock.formats.l5kit.npy import mapped
 from penstock.formats.l5kit.source import offsets_in
 from penstock.formats.l5kit.tables import Tables, open_tables, stored_rows
 
@@ -46,8 +47,8 @@ def unused_rows(path: Path) -> Iterator[Repair]:
 
 def _first_rows(file: Path, count: int) -> bytes:
     """A `.npy` file with the first rows of another one."""
-    rows = npy.mapped(file)[:count]
-    return npy.header_of(rows.dtype, count) + rows.tobytes()
+    rows = mapped(file)[:count]
+    return header_bytes(rows.dtype, (count,)) + rows.tobytes()
 
 
 def _used(tables: Tables, path: Path) -> dict[str, int]:
