@@ -29,10 +29,10 @@ def mapped(path: Path) -> AnyArray:
     header = header_of(raw[: LONGEST + 12].tobytes(), path=path, fields=True)
     if len(header.shape) != 1 or header.fortran or header.dtype.hasobject or not header.dtype.itemsize:
         raise FormatError(f"expected rows of numbers, got {header.dtype}{list(header.shape)}", path=path)
-    if len(raw) - header.offset < header.nbytes:
-        found = len(raw) - header.offset
-        raise FormatError(f"expected {header.count} rows, {header.nbytes} bytes, got {found}", path=path)
-    return raw[header.offset : header.offset + header.nbytes].view(header.dtype)
+    rows = raw[header.offset :][: header.nbytes]
+    if len(rows) < header.nbytes:
+        raise FormatError(f"expected {header.count} rows, {header.nbytes} bytes, got {len(rows)}", path=path)
+    return rows.view(header.dtype)
 
 
 class NpyAppender:
