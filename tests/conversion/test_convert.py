@@ -367,6 +367,17 @@ def test_the_ending_of_a_name_chooses_the_format(tmp_path: Path, name: str, form
     assert recognise(tmp_path / "recorded" / name)[0].name == format
 
 
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl", "a.npz", "a.hdf5", "a.tfrecord", "a.zarr.zip", "a.gz"])
+def test_the_ending_of_a_file_that_is_not_written_is_refused(tmp_path: Path, name: str) -> None:
+    data = penstock.from_arrays({"observations": np.zeros(3), "actions": np.zeros(3)}, lengths=[1, 2])
+    with pytest.raises(penstock.UnknownFormatError, match=r"reads such files and does not write them.*columns"):
+        penstock.convert(data, tmp_path / name)
+    with pytest.raises(penstock.UnknownFormatError, match="--to"):
+        penstock.merge({"one": data, "two": data}, tmp_path / name)
+    assert os.listdir(tmp_path) == []
+    assert penstock.convert(data, tmp_path / name, format="columns").format == "columns"
+
+
 def test_a_converted_dataset_can_be_converted(make: Make, tmp_path: Path) -> None:
     data = make(metadata={"author": "me"})
     penstock.convert(data, tmp_path / "a", format="minari")

@@ -73,6 +73,7 @@ class Format(ABC):
     description: ClassVar[str]
     extras: ClassVar[tuple[str, ...]] = ()  # extras of the distribution that some of the files need
     suffixes: ClassVar[tuple[str, ...]] = ()  # endings of names for which new datasets have this format by default
+    file_suffixes: ClassVar[tuple[str, ...]] = ()  # endings of files that it reads, and that no new dataset can have
     places_values: ClassVar[bool] = False  # whether parts put ragged values where they are in the whole dataset
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -445,7 +446,8 @@ def format_to_write(path: str | os.PathLike[str], name: str | None = None) -> Fo
         name: Name of the format. The default is chosen by the ending of the path, otherwise `"columns"`.
 
     Raises:
-        UnknownFormatError: There is no such format. The message lists all.
+        UnknownFormatError: There is no such format; the message lists all. Or `path` ends as files that penstock reads
+            and does not write, such as `.parquet`, and there is no `name`.
 
     Example:
         >>> [format_to_write(path).name for path in ("runs/cartpole", "runs/cartpole.tar", "runs/cartpole.zarr")]
@@ -454,7 +456,15 @@ def format_to_write(path: str | os.PathLike[str], name: str | None = None) -> Fo
     if name is not None:
         return named(name)
     text = os.fspath(path).rstrip("/")
-    return next((entry for entry in available().values() if text.endswith(entry.suffixes)), named("columns"))
+    if chosen := next((entry for entry in available().values() if text.endswith(entry.suffixes)), None):
+        return chosen
+    if reader := next((entry for entry in available().values() if text.endswith(entry.file_suffixes)), None):
+        writers = [entry.name for entry in available().values() if type(entry).create is not Format.create]
+        raise UnknownFormatError(
+            f"expected a format for {text!r}: {reader.name} reads such files and does not write them; format= (--to) "
+            f"names another, one of {writers}"
+        )
+    return named("columns")
 
 
 def recognise(location: str | os.PathLike[str]) -> tuple[Format, Path]:

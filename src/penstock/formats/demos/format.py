@@ -26,6 +26,7 @@ class DemosFormat(Format):
     name: ClassVar[str] = "demos"
     description: ClassVar[str] = "native demonstrations: " + ", ".join(kind.name for kind in KINDS)
     extras: ClassVar[tuple[str, ...]] = ("video",)
+    file_suffixes: ClassVar[tuple[str, ...]] = (".npz", ".pkl", ".pkl.gz")
 
     def recognises(self, path: Path) -> bool:
         """Whether one of the kinds recognises it."""

@@ -33,6 +33,7 @@ class Lc0Format(Format):
 
     name: ClassVar[str] = "lc0"
     description: ClassVar[str] = "training games of Leela Chess Zero: chunks, and tars of chunks"
+    file_suffixes: ClassVar[tuple[str, ...]] = (".gz",)
 
     def recognises(self, path: Path) -> bool:
         """Whether a record stands where the first one must. Empty archives of other formats look the same."""

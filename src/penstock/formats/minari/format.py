@@ -59,6 +59,7 @@ class MinariFormat(Format):
     name: ClassVar[str] = "minari"
     description: ClassVar[str] = "Minari datasets (HDF5, Arrow, Parquet), 0.4 and 0.5"
     extras: ClassVar[tuple[str, ...]] = ("minari",)
+    file_suffixes: ClassVar[tuple[str, ...]] = (".hdf5", ".h5")
 
     def recognises(self, path: Path) -> bool:
         """Whether there is a Minari `metadata.json`, or an HDF5 file whose root has episodes or Minari's attributes."""

@@ -32,6 +32,7 @@ class RLDSFormat(Format):
     name: ClassVar[str] = "rlds"
     description: ClassVar[str] = "RLDS and TFDS datasets of episodes, such as Open X-Embodiment"
     extras: ClassVar[tuple[str, ...]] = ("images", "jpeg", "zstd")
+    file_suffixes: ClassVar[tuple[str, ...]] = (".tfrecord", ".array_record")
 
     def locate(self, name: str) -> Path | None:
         """Return the path of a folder and a split, as `folder:train`, or None."""

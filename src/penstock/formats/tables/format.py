@@ -29,6 +29,7 @@ class TablesFormat(Format):
     name: ClassVar[str] = "tables"
     description: ClassVar[str] = "Parquet, Arrow and JSON-lines tables with an episode column, Hugging Face datasets"
     extras: ClassVar[tuple[str, ...]] = ("arrow",)
+    file_suffixes: ClassVar[tuple[str, ...]] = (*SUFFIXES, ".json", ".csv")
 
     def recognises(self, path: Path) -> bool:
         """Return whether a file begins like a table, or a folder has nothing but such files. Cost: one small read."""

@@ -37,6 +37,7 @@ class ZarrFormat(Format):
     name: ClassVar[str] = "zarr"
     description: ClassVar[str] = "replay buffers of Diffusion Policy and UMI: Zarr arrays and the ends of episodes"
     suffixes: ClassVar[tuple[str, ...]] = (".zarr",)
+    file_suffixes: ClassVar[tuple[str, ...]] = (".zip",)
     extras: ClassVar[tuple[str, ...]] = ("zarr", "jpegxl", "remote")
     places_values: ClassVar[bool] = True
 
