@@ -22,6 +22,7 @@ import numpy as np
 
 import penstock
 from penstock.compat.lczero.binding import load_config
+from penstock.containers.images import encode
 from penstock.containers.pickle import PickleTemplate, loads
 from penstock.containers.tar import END, member
 from penstock.core.ragged import Ragged
@@ -295,7 +296,7 @@ def _json_or_raw(data: bytes, rng: Random) -> bytes:
 
 
 def demos() -> Iterator[Target]:
-    """All nine kinds of native demonstrations."""
+    """All kinds of native demonstrations."""
     for kind, place in (
         *(("dm_control", "ilr/native/dm_control"), ("minerl", "ilr/native/minecraft")),
         *(("procgen", "ilr/native/procgen"), ("atari", "ilr/native/atari")),
@@ -307,6 +308,7 @@ def demos() -> Iterator[Target]:
         yield Target("demos", f"pickle {name}", copy_of(f"ilr/pickles/{name}.pkl.gz"), dataset("demos"))
     yield Target("demos", "robomimic", robomimic, dataset("demos"))
     yield Target("demos", "d4rl", d4rl, dataset("demos"))
+    yield Target("demos", "aloha", aloha, dataset("demos"))
     for compressed in (False, True):
         yield Target("demos", f"npz {compressed}", plain(compressed), dataset("demos"))
 
@@ -426,6 +428,19 @@ def d4rl(folder: Path) -> None:
         file["terminals"], file["timeouts"] = np.arange(9) == 4, np.arange(9) == 8
         file.create_dataset("infos/qpos", data=np.zeros((9, 3)), compression="gzip", chunks=(4, 3))
         file["metadata/algorithm"] = np.bytes_(b"SAC")
+
+
+def aloha(folder: Path) -> None:
+    """An episode, with images as padded JPEG."""
+    import h5py
+
+    with h5py.File(folder / "episode_0.hdf5", "w") as file:
+        file.attrs["sim"], file.attrs["compress"] = False, True
+        blobs = [encode(np.full((8, 6, 3), 40 * row, np.uint8), "jpeg") for row in range(5)]
+        rows = np.stack([np.frombuffer(blob.ljust(900, b"\0"), np.uint8) for blob in blobs])
+        file.create_dataset("observations/images/cam_high", data=rows, chunks=(1, 900))
+        file["observations/qpos"], file["action"] = np.zeros((5, 14), "f4"), np.ones((5, 14), "f4")
+        file["compress_len"] = np.array([[len(blob) for blob in blobs]], "f4")
 
 
 def scene(seed: int, counts: tuple[int, ...]) -> Scene:

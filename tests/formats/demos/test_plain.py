@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.errors import ChecksumError, FormatError, UnsafeDataError
+from penstock.errors import ChecksumError, FormatError, UnknownFormatError, UnsafeDataError
 from penstock.formats.base.format import named, recognise
 from penstock.formats.demos import FORMAT
 from penstock.formats.demos.archive import NpzArchive
@@ -137,7 +137,7 @@ def test_names_can_be_said(tmp_path):
         FORMAT.open(path, kind="npz", names={**said, "rewards": "gone"})
     with pytest.raises(TypeError, match="'reward'"):
         FORMAT.open(path, kind="npz", names={"reward": "x"})
-    with pytest.raises(FormatError, match=r"'actions': \['actions', 'action', 'acts'\].*`names`"):
+    with pytest.raises(FormatError, match=r"'actions': \['actions', 'action', 'acts', 'act', 'acs'\].*`names`"):
         FORMAT.open(path, kind="npz")
 
 
@@ -369,8 +369,12 @@ def test_others_are_not_claimed(tmp_path):
     (tmp_path / "one.npy").write_bytes(buffer.getvalue())
     saved(tmp_path / "weights.npz", w=np.zeros(3), obs=np.zeros(3))
     (tmp_path / "cut.npz").write_bytes(LOCAL + zlib.compress(b"x"))
-    for name in ("one.npy", "weights.npz", "cut.npz", ".", "nothing"):
+    for name in ("one.npy", "cut.npz", ".", "nothing"):
         assert not FORMAT.recognises(tmp_path / name)
+    with pytest.raises(FormatError, match=r"observations and actions among \['obs', 'w'\]; name them.*names="):
+        FORMAT.recognises(tmp_path / "weights.npz")
+    with pytest.raises(UnknownFormatError, match=r"got none of them; demos.*names="):
+        recognise(tmp_path / "weights.npz")
     datasets = [p.parent for p in MINARI.rglob("data") if p.is_dir()]
     assert len(datasets) > 5
     files = [p for p in MINARI.rglob("*") if p.suffix in (".hdf5", ".arrow")]
@@ -390,3 +394,11 @@ def test_arrays_of_other_names_need_the_kind(tmp_path):
         FORMAT.open(tmp_path / "q.npz", **given)
     with FORMAT.open(tmp_path / "q.npz", kind="npz", **given) as source:
         assert np.diff(source.offsets).tolist() == [2, 3]
+
+
+def test_a_pattern_of_files_takes_names(tmp_path):
+    for k, n in enumerate((4, 2)):
+        np.savez(tmp_path / f"e{k}.npz", x=np.zeros((n + 1, 2)), u=np.full(n, k), other=np.zeros(9))
+    names = {"observations": "x", "actions": "u"}
+    with penstock.open(str(tmp_path / "e*.npz"), format="demos", kind="npz", names=names) as data:
+        assert [episode.columns["actions"].tolist() for episode in data] == [[0] * 4, [1] * 2]

@@ -10,6 +10,7 @@ from penstock.errors import FormatError, UnknownFormatError
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format, unknown_option
 from penstock.formats.base.source import Source
+from penstock.formats.demos.archive import npz_names
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.kinds import KINDS
 
@@ -29,12 +30,19 @@ class DemosFormat(Format):
     file_suffixes: ClassVar[tuple[str, ...]] = (".npz", ".pkl", ".pkl.gz")
 
     def recognises(self, path: Path) -> bool:
-        """Whether one of the kinds recognises it."""
-        return any(kind.recognises(path) for kind in KINDS)
+        """Whether one of the kinds recognises it. The error of other `.npz` files says how to name their arrays."""
+        if _recognised(path) is not None:
+            return True
+        if names := npz_names(path):
+            message = f"expected known names of observations and actions among {sorted(names)}; name them, as in "
+            message += "format='demos', kind='npz', names={'observations': 'x', 'actions': 'u'}"
+            raise FormatError(message)
+        return False
 
     def are_shards(self, files: Sequence[Path]) -> bool:
         """Whether their kind has a trajectory or some in each of several files."""
-        return kind_at(files[0]).several
+        kind = _recognised(files[0])
+        return kind is not None and kind.several
 
     def open_files(self, files: Sequence[Path], *, kind: str | None = None, **options: Any) -> Source:
         """Open several files of one kind. Raises as `open` does."""
@@ -63,6 +71,10 @@ def _opening(kind: Kind, options: Mapping[str, Any]) -> Kind:
     return kind
 
 
+def _recognised(path: Path) -> Kind | None:
+    return next((kind for kind in KINDS if kind.recognises(path)), None)
+
+
 def kind_at(path: Path, name: str | None = None) -> Kind:
     """The kind of that name, or the one that recognises the files at `path`. Raises `FormatError`."""
     if name is not None:
@@ -70,9 +82,8 @@ def kind_at(path: Path, name: str | None = None) -> Kind:
             if kind.name == name:
                 return kind
         raise FormatError(f"expected a kind among {[kind.name for kind in KINDS]}, got {name!r}", path=path)
-    for kind in KINDS:
-        if kind.recognises(path):
-            return kind
+    if (kind := _recognised(path)) is not None:
+        return kind
     names = [kind.name for kind in KINDS]
     message = f"expected demonstrations of {names}, got none of them; say which with `kind`, as kind='npz'"
     raise UnknownFormatError(message, path=path)

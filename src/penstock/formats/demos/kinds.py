@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.formats.demos.aloha import AlohaKind
 from penstock.formats.demos.atari import AtariKind
 from penstock.formats.demos.d4rl import D4rlKind
 from penstock.formats.demos.dm_control import DmControlKind
@@ -21,6 +22,7 @@ KINDS: tuple[Kind, ...] = (
     MineRLKind(),
     RobomimicKind(),
     D4rlKind(),
+    AlohaKind(),
     ImitationKind(),
     PlainKind(),
 )

@@ -22,9 +22,9 @@ from penstock.kernels.rows import RowMap
 # What each column may be called; of the groups, the first of which the file has a name counts.
 NAMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "observations": (("observations", "observation", "obs"), ("states", "state")),
-    "next_observations": (("next_observations", "next_observation", "next_obs"),),
-    "actions": (("actions", "action", "acts"),),
-    "rewards": (("rewards", "reward", "rews"),),
+    "next_observations": (("next_observations", "next_observation", "next_obs", "obs2"), ("next_states", "next_state")),
+    "actions": (("actions", "action", "acts", "act", "acs"),),
+    "rewards": (("rewards", "reward", "rews", "rew"),),
     "terminations": (("terminations", "terminals", "terminal", "dones", "done"),),
     "truncations": (("truncations", "timeouts"),),
 }

@@ -1,0 +1,200 @@
+"""ALOHA's and ACT's HDF5 files: an episode a file, with `action` and a group `observations`.
+
+Datasets with a row a step are columns by their paths: `action` is `actions`, and `observations/qpos` and
+`observations/images/cam_high` keep their names. A file stores no rewards, as a rule, and no observation after the last
+action, so observations have one row for each step. Demonstrations end when their time is over: they are truncated.
+
+Mobile ALOHA compresses images (attribute `compress`): each row is the bytes of a JPEG, with zeros up to the longest.
+`compress_len` has their lengths in the order in which the writer went through its cameras, which no file says; so the
+zeros are cut off instead. `cv2.imencode` took the arrays for BGR, whatever they were, and `cv2.imdecode` gives them
+back in the same order. ACT trains on that order.
+
+Source: ACT and Mobile ALOHA, `record_sim_episodes.py`, `aloha_scripts/record_episodes.py` and `utils.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+
+from penstock.containers.cache import Cache
+from penstock.containers.hdf5 import Dataset, File, Group
+from penstock.containers.images import decode_into, read_header
+from penstock.core.arrays import ByteArray, IntArray
+from penstock.core.spec import Field
+from penstock.errors import FormatError, PenstockError
+from penstock.files.remote import Wanted
+from penstock.formats.base.pieces import RemoteRows, RowReader
+from penstock.formats.demos.hdf5 import (
+    DECODED,
+    HDF5Kind,
+    Segments,
+    attribute,
+    column,
+    datasets_below,
+    is_hdf5,
+    numbers,
+    row_shape,
+)
+from penstock.formats.demos.source import DemoColumn, DemoSource, held, left_out_of
+
+Order = Literal["bgr", "rgb"]
+
+ACTIONS = ("action", "actions")
+REWARDS = ("reward", "rewards")
+LENGTHS = "compress_len"  # of JPEG images, which say it themselves
+IMAGES = "observations/images/"
+
+
+class AlohaKind(HDF5Kind):
+    """An HDF5 file an episode, as ALOHA and ACT record them. See docs/formats/demos.md.
+
+    >>> AlohaKind().recognises(Path("/"))
+    False
+    """
+
+    name: ClassVar[str] = "aloha"
+    description: ClassVar[str] = "ALOHA and ACT HDF5 (action, observations/qpos, observations/images/...)"
+    options: ClassVar[tuple[str, ...]] = ("jpeg_order", "cache_bytes")
+
+    def recognises(self, path: Path) -> bool:
+        """Whether the root of an HDF5 file has actions and a group of observations."""
+        if not is_hdf5(path):
+            return False
+        try:
+            with File(path) as file:
+                links = file.root.links
+                actions = any(name in links and isinstance(file[name], Dataset) for name in ACTIONS)
+                return actions and "observations" in links and isinstance(file["observations"], Group)
+        except (PenstockError, OSError, KeyError):
+            return False
+
+    def open(self, path: Path, **options: Any) -> DemoSource:
+        """As `read_aloha` does, with its options."""
+        return read_aloha(path, **options)
+
+
+def read_aloha(path: Path, *, jpeg_order: Order = "bgr", cache_bytes: int = DECODED) -> DemoSource:
+    """The episode of one file.
+
+    `jpeg_order` is the order of the channels of compressed images: "bgr" as `cv2.imdecode` returns them, which is what
+    ACT trains on, or "rgb" as the JPEG says. `cache_bytes` bounds decoded chunks.
+
+    Raises `FormatError` for damaged data, `TypeError` for another order.
+    """
+    if jpeg_order not in get_args(Order):
+        raise TypeError(f"expected jpeg_order in {get_args(Order)}, got {jpeg_order!r}")
+    reading = _AlohaFile(File(path), jpeg_order, Cache(cache_bytes))
+    columns = reading.columns()
+    attributes = reading.file.root.attrs
+    entries = {"file": path.name, **{key: attribute(attributes[key]) for key in attributes}}
+    return DemoSource(
+        path,
+        columns,
+        np.array([0, reading.steps], np.int64),
+        reopen=(partial(read_aloha, jpeg_order=jpeg_order, cache_bytes=cache_bytes), (path,)),
+        metadata={"kind": AlohaKind.name, **left_out_of(reading.left_out, reading.unreadable)},
+        entries=lambda _: dict(entries),
+        state=f"{reading.file.image.superblock} {jpeg_order}",
+    )
+
+
+class _AlohaFile:
+    """One file: its datasets, and the columns they make."""
+
+    def __init__(self, file: File, order: Order, cache: Cache) -> None:
+        self.file, self._cache = file, cache
+        self._order: Order = order
+        self.datasets, self.unreadable = datasets_below(file.root, ACTIONS)
+        self._compressed = bool(attribute(file.root.attrs["compress"])) if "compress" in file.root.attrs else False
+        self.left_out: set[str] = set()
+        self._actions = self._named(ACTIONS)
+        if self._actions is None or not numbers(self.datasets[self._actions]):
+            raise FormatError("expected actions of numbers", path=file.path, where=self._actions or ACTIONS[0])
+        self.steps = self.datasets[self._actions].shape[0]
+        if not self.steps:
+            raise FormatError("expected at least one step, got none", path=file.path, where=self._actions)
+
+    def _named(self, names: tuple[str, ...]) -> str | None:
+        return next((name for name in names if name in self.datasets), None)
+
+    def columns(self) -> dict[str, DemoColumn]:
+        """Observations first, then actions, rewards and ends, then all else that has a row a step."""
+        rewards = self._named(REWARDS)
+        called = {name: name for name in self.datasets if name.startswith("observations/")}
+        called |= {name: out for name, out in ((self._actions, "actions"), (rewards, "rewards")) if name is not None}
+        called |= {name: name for name in self.datasets if name not in called and name != LENGTHS}
+        last = np.arange(self.steps) == self.steps - 1
+        ends = {"terminations": held(np.zeros(self.steps, np.bool_)), "truncations": held(last)}
+        columns: dict[str, DemoColumn] = {}
+        for name, out in called.items():
+            if (rows := self._rows(name)) is not None:
+                columns[out] = rows
+            else:
+                self.left_out.add(name)
+            if name == (rewards or self._actions):
+                columns |= ends
+        return columns
+
+    def _rows(self, name: str) -> DemoColumn | None:
+        """The column of a dataset, None if it has no row of numbers for each step."""
+        dataset = self.datasets[name]
+        if not numbers(dataset) or dataset.shape[0] != self.steps:
+            return None
+        scalar = name in REWARDS and row_shape(dataset) == (1,)
+        stored = column(self.file, Segments.whole([dataset]), "step", self._cache, () if scalar else None)
+        if not (self._compressed and name.startswith(IMAGES) and stored.field.dtype == np.uint8):
+            return stored
+        return stored if len(stored.field.shape) > 1 else self._jpeg(name, stored)
+
+    def _jpeg(self, name: str, stored: DemoColumn) -> DemoColumn:
+        first = np.empty((1, stored.field.row_bytes), np.uint8)
+        zero = np.zeros(1, np.int64)
+        stored.rows.gather(zero, zero + 1, zero, first)
+        try:
+            height, width, _ = read_header(_image(first[0])).shape
+        except FormatError as error:
+            raise type(error)(f"expected JPEG images: {error}", path=self.file.path, where=name) from error
+        shape = (height, width, 3)
+        rows = JpegRows(stored.rows, stored.field.row_bytes, shape, self._order, f"{self.file.path}, {name}")
+        return DemoColumn(Field(np.dtype(np.uint8), shape, "step"), rows)
+
+
+def _image(row: ByteArray) -> bytes:
+    """A JPEG ends with bytes that are not zero, so the zeros behind it are of no image."""
+    return row.tobytes().rstrip(b"\0")
+
+
+@dataclass(frozen=True, eq=False)
+class JpegRows:
+    """Images in rows of `width` bytes, JPEG with zeros behind it, decoded to `shape`, `[h, w, 3]`."""
+
+    rows: RowReader
+    width: int
+    shape: tuple[int, int, int]
+    order: Order
+    where: str
+
+    def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
+        """Decode each row into its place. Memory: the encoded rows."""
+        ends = np.cumsum(length)
+        stored = np.empty((int(ends[-1]) if len(ends) else 0, self.width), np.uint8)
+        self.rows.gather(start, length, ends - length, stored)
+        frames = out.reshape(-1, *self.shape)
+        places = np.repeat(destination - (ends - length), length) + np.arange(len(stored))
+        for row, place in zip(stored, places.tolist(), strict=True):
+            frame = frames[place]
+            try:
+                decode_into(_image(row), frame, convert=True)
+            except FormatError as error:
+                raise type(error)(str(error), where=self.where) from error
+            if self.order == "bgr":
+                frame[...] = frame[..., ::-1].copy()
+
+    def remote_ranges(self, start: IntArray, length: IntArray) -> list[Wanted]:
+        """Return the bytes behind URLs that `gather` would read."""
+        return self.rows.remote_ranges(start, length) if isinstance(self.rows, RemoteRows) else []
