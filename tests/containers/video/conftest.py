@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.containers.video.priority import same_priority
+
 HEIGHT, WIDTH = 48, 64
 
 _IN_PARTS = {"muxer": {"movflags": "frag_keyframe+empty_moov"}}
@@ -63,7 +65,7 @@ def encode(path: Path, kind: str, frames: np.ndarray[Any, Any], **changed: Any) 
     codec, pix_fmt, options, settings = KINDS[kind]
     settings = {**settings, **changed}
     rate = settings.get("rate", 30)
-    with av.open(str(path), "w", options=settings.get("muxer", {})) as container:
+    with same_priority(), av.open(str(path), "w", options=settings.get("muxer", {})) as container:
         stream = container.add_stream(codec, rate=rate, options=options)
         stream.height, stream.width, stream.pix_fmt = *frames.shape[1:3], pix_fmt
         if "rotation" in settings:

@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,9 @@ import numpy as np
 import pytest
 
 from penstock.containers.video import VideoFiles, VideoWriter, packet_index
+from penstock.containers.video.priority import same_priority
 from penstock.errors import ArgumentError, DataError, WorkerError
-from tests.containers.video.conftest import FRAMES, decoded, pictures
+from tests.containers.video.conftest import FRAMES, decoded, encode, pictures
 
 
 def read(path: Path) -> np.ndarray[Any, Any]:
@@ -140,3 +143,30 @@ def test_a_killed_writer_leaves_no_file(tmp_path: Path) -> None:
     with subprocess.Popen([*command[:3], str(tmp_path / "b.mp4")], stdin=subprocess.DEVNULL) as process:
         assert process.wait() == 0  # a writer that was forgotten neither hangs nor writes
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.mp4"]
+
+
+def test_an_encoder_leaves_the_priority_of_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SVT-AV1 makes its threads and its caller real-time ones, where it runs as root."""
+    found: list[set[int]] = []
+
+    @contextmanager
+    def watched() -> Iterator[None]:
+        with same_priority():
+            yield
+        found.append(policies())
+
+    before = policies()
+    monkeypatch.setattr("penstock.containers.video.writer.same_priority", watched)
+    with VideoWriter(tmp_path / "a.mp4", 10) as writer:
+        writer.append(pictures(3))
+    encode(tmp_path / "b.mp4", "av1.mp4", pictures(3))
+    assert [*found, policies()] == [before, before]
+
+
+def policies() -> set[int]:
+    """The scheduling of all threads of this process."""
+    known: set[int] = set()
+    for thread in os.listdir("/proc/self/task"):
+        with suppress(ProcessLookupError):
+            known.add(os.sched_getscheduler(int(thread)))
+    return known

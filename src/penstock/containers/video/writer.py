@@ -12,13 +12,14 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
+from penstock.containers.video.priority import same_priority
 from penstock.core.arrays import AnyArray, ByteArray
 from penstock.core.turns import HomeProcess
 from penstock.errors import ArgumentError, DataError, require
@@ -218,7 +219,8 @@ class VideoWriter:
                 picture = av.VideoFrame.from_ndarray(frame, format="rgb24")
                 picture.pts = number
                 picture.time_base = 1 / self._rate
-                packets += stream.encode(picture)
+                with same_priority() if number == 0 else nullcontext():  # the first frame opens the encoder
+                    packets += stream.encode(picture)
                 number += 1
                 if number >= few:
                     output.mux(packets)
