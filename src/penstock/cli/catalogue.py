@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,9 @@ from rich.text import Text
 
 from penstock.cli.fitted import Fitted
 from penstock.cli.show import size
+from penstock.core.damage import collected_damage
 from penstock.data.located import datasets_in
-from penstock.errors import DamageWarning, PenstockError
+from penstock.errors import PenstockError
 
 SECONDS = 30.0  # after which datasets are listed, and not opened
 
@@ -39,8 +39,7 @@ def catalogue(folder: Path, seconds: float = SECONDS) -> list[dict[str, Any]]:
             row["problem"] = f"not opened within {seconds:g} s"
             continue
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DamageWarning)
+            with collected_damage():
                 source = entry.open(path)
             with source:
                 row |= {"episodes": len(source), "steps": source.steps, "columns": list(source.spec)}

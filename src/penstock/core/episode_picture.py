@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -99,8 +98,7 @@ def _curves(path: str, values: FloatArray) -> Markup:
     """One line for each element. Of several steps in one point, the line goes through the smallest and the largest."""
     if len(values) > POINTS:
         cuts = np.linspace(0, len(values), POINTS, endpoint=False).astype(np.int64)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # comparisons with NaN
+        with np.errstate(invalid="ignore"):  # comparisons with NaN
             both = [np.minimum.reduceat(values, cuts), np.maximum.reduceat(values, cuts)]
         values = np.stack(both, axis=1).reshape(2 * POINTS, -1)
     missing: BoolArray = np.any(~np.isfinite(values), axis=1)

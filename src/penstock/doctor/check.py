@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from penstock.core.columns import Columns
+from penstock.core.damage import collected_damage
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.located import DatasetFiles, LocatedData, locate
 from penstock.doctor.examine import LEVELS, Report, examine
 from penstock.doctor.thresholds import CheckThresholds
-from penstock.errors import DamageWarning, FormatError
+from penstock.errors import FormatError
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.source import Source
 from penstock.locations.location import LocationLike
@@ -88,8 +88,7 @@ def open_damaged(located: LocatedData, options: Mapping[str, Any]) -> Source:
         located: The dataset.
         options: Options of the format.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DamageWarning)
+    with collected_damage():
         return located.open(**options)
 
 

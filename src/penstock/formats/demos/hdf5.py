@@ -8,7 +8,6 @@ that hold the same rows); from then on a read is one gather.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,10 +19,11 @@ import numpy as np
 from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import Dataset, File, Group, has_signature
 from penstock.core.arrays import ByteArray, IntArray
+from penstock.core.damage import collected_damage
 from penstock.core.narrowing import is_array, is_list
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
-from penstock.errors import DamageWarning, FormatError
+from penstock.errors import FormatError
 from penstock.files.remote import Wanted, is_mirrored, remote_file
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.infos import plain
@@ -75,8 +75,7 @@ class HDF5Kind(Kind):
 
     def check(self, path: Path, *, deep: bool, **options: Any) -> Iterator[Finding]:
         """Open for reading, and name what cannot be read."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DamageWarning)  # each part becomes a finding
+        with collected_damage():  # each part becomes a finding
             source = self.open(path, **options)
         with source:
             unreadable = source.metadata.get("unreadable", {})

@@ -20,7 +20,6 @@ Source: robomimic 0.3, `docs/datasets/overview.md` and `robomimic/utils/dataset.
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -31,10 +30,11 @@ import numpy as np
 
 from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import Dataset, File, Group
+from penstock.core.damage import warn_damage
 from penstock.core.narrowing import is_list
 from penstock.core.order import natural
 from penstock.core.ragged import offsets_of
-from penstock.errors import DamageWarning, FormatError, PenstockError
+from penstock.errors import FormatError, PenstockError
 from penstock.formats.demos.hdf5 import (
     DECODED,
     HDF5Kind,
@@ -105,9 +105,7 @@ def read_robomimic(
     demos = _RobomimicFile(file, _chosen(file, filter_key), Cache(cache_bytes), dict(follow or {}))
     if demos.without_steps:
         names = ", ".join(demos.without_steps[:8])
-        warnings.warn(
-            DamageWarning(f"{path}: left out: {len(demos.without_steps)} without steps: {names}"), stacklevel=2
-        )
+        warn_damage(f"{path}: left out: {len(demos.without_steps)} without steps: {names}", stacklevel=2)
     columns = demos.columns(next_observations)
     reopen = partial(
         read_robomimic,

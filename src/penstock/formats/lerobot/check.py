@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,9 @@ import numpy as np
 
 from penstock.containers.arrow.footer import lacks_footer
 from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.damage import collected_damage
 from penstock.core.spec import Field
-from penstock.errors import DamageWarning, FormatError
+from penstock.errors import FormatError
 from penstock.formats.base.format import Finding
 from penstock.formats.lerobot.names import path_of
 from penstock.formats.lerobot.pending import FOLDER
@@ -33,8 +33,7 @@ def findings(path: Path, options: Mapping[str, Any], *, deep: bool) -> Iterator[
     for file in files_without_footer(path):
         message = "expected a footer at the end of the file, got none"
         yield Finding("missing-footer", str(file.relative_to(path)), message)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DamageWarning)  # each becomes a finding
+    with collected_damage():  # each becomes a finding
         source = LeRobotSource(path, **options)
     with source:
         for each in source.state.damage:

@@ -8,7 +8,6 @@ compression that their file has.
 from __future__ import annotations
 
 import io
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,8 +16,9 @@ import numpy as np
 
 from penstock.containers.arrow.footer import footer_like, lacks_footer
 from penstock.core.arrays import IntArray
+from penstock.core.damage import collected_damage
 from penstock.core.ragged import Ragged
-from penstock.errors import DamageWarning, FormatError, require
+from penstock.errors import FormatError, require
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.repairs import Repair, json_repair
 from penstock.formats.lerobot.check import data_files, index_columns, stated_totals
@@ -41,8 +41,7 @@ def repairs(path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:
         return  # then more episodes can be read, which the other repairs need
     if not names & {"totals", "numbering", "wrong-statistics"}:
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DamageWarning)
+    with collected_damage():
         try:
             source = LeRobotSource(path)
         except FormatError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +20,12 @@ from penstock.containers.arrow import ParquetFile
 from penstock.containers.cache import Cache
 from penstock.containers.video.files import DecoderName
 from penstock.core.boundary import parsing
+from penstock.core.damage import collected_damage, warn_damage
 from penstock.core.narrowing import is_dict
 from penstock.core.ragged import offsets_of
 from penstock.core.spaces import Space
 from penstock.core.spec import Field, Spec
-from penstock.errors import ArgumentError, DamageWarning, FormatError, suggestion
+from penstock.errors import ArgumentError, FormatError, suggestion
 from penstock.files.remote import FileState, file_state, remote_file
 from penstock.formats.base.blocks import BlockRows
 from penstock.formats.base.state import ArrayReader, RaggedReader, SourceState, StateSource
@@ -194,8 +194,7 @@ def _is_remote(path: Path) -> bool:
 
 
 def _reopened(path: Path, options: Mapping[str, Any]) -> LeRobotSource:
-    with warnings.catch_warnings():  # said when the dataset was opened
-        warnings.simplefilter("ignore", DamageWarning)
+    with collected_damage():  # said when the dataset was opened
         return LeRobotSource(path, **options)
 
 
@@ -402,6 +401,4 @@ def _warn(path: Path, damage: Sequence[Damage]) -> None:
     episodes = [each.episode for each in damage if each.episode is not None]
     more = f" and {len(episodes) - _NAMED} more" if len(episodes) > _NAMED else ""
     what = f"left out the episodes {episodes[:_NAMED]}{more}, which cannot be read" if episodes else "damaged metadata"
-    warnings.warn(
-        f"{what}: {damage[0].message}; penstock check lists all - in {path / INFO}", DamageWarning, stacklevel=5
-    )
+    warn_damage(f"{what}: {damage[0].message}; penstock check lists all - in {path / INFO}", stacklevel=5)

@@ -17,7 +17,6 @@ import base64
 import hashlib
 import json
 import os
-import warnings
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from typing_extensions import override
 from penstock.containers.cache import Cache
 from penstock.containers.images import decode_rows
 from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.damage import warn_damage
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.space_columns import leaf_columns
@@ -252,7 +252,7 @@ class ArrowSource(StateSource[_FolderState]):
     def _load(self) -> _FolderState:
         entries = metadata.read_json(self.folder / metadata.FILE)
         if entries is None:
-            warnings.warn(
+            warn_damage(
                 f"{self.folder / metadata.FILE} is empty or missing: spaces and other entries are lost; write them "
                 "anew with penstock.formats.minari.recover.rebuild_metadata",
                 stacklevel=4,
@@ -344,7 +344,7 @@ class ArrowSource(StateSource[_FolderState]):
             except FormatError as error:
                 if i + 1 < len(numbers):
                     raise
-                warnings.warn(f"left out the last episode, which is not whole: {error}", stacklevel=6)
+                warn_damage(f"left out the last episode, which is not whole: {error}", stacklevel=6)
         stats = [file_state(p) for p in parts]
         states = [[s.size, s.mtime_ns] for s in stats]
         return np.array(numbers[: len(parts)], np.int64), tuple(parts), states, [s.inode for s in stats]
@@ -359,7 +359,7 @@ class ArrowSource(StateSource[_FolderState]):
             except FormatError as error:
                 if i + 1 < len(parts):
                     raise
-                warnings.warn(f"left out the last episode, which is not whole: {error}", stacklevel=7)
+                warn_damage(f"left out the last episode, which is not whole: {error}", stacklevel=7)
                 break
             if count < 1:
                 raise FormatError("expected at least the first observation, got no rows", path=path)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
-from penstock.errors import DamageWarning, FormatError
+from penstock.core.damage import collected_damage
+from penstock.errors import FormatError
 from penstock.formats.base.checks import each_metadata
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.source import Source
@@ -37,16 +37,14 @@ def _opened(path: Path, open_source: Callable[..., Source], infos: str) -> tuple
     """The source, with all columns that can be read; and what is wrong with the others, and left out."""
     source: Source | None = None
     problems: list[Finding] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with collected_damage() as messages:
         for policy in dict.fromkeys((infos, "skip")):
             try:
                 source = open_source(path, infos=policy, cache="refresh")
                 break
             except FormatError as error:
                 problems += [Finding("unreadable", str(path), str(error))] if policy == infos else []
-    messages = dict.fromkeys(str(each.message) for each in caught if each.category is DamageWarning)
-    return source, problems + [Finding("damaged-part", str(path), message) for message in messages]
+    return source, problems + [Finding("damaged-part", str(path), message) for message in dict.fromkeys(messages)]
 
 
 def _metadata(source: Source) -> Iterator[Finding]:

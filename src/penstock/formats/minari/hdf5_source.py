@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,11 +27,12 @@ from typing_extensions import override
 from penstock.containers.hdf5 import Dataset, File, Group
 from penstock.containers.hdf5.filters import FLETCHER32
 from penstock.core.arrays import IntArray
+from penstock.core.damage import warn_damage
 from penstock.core.narrowing import is_dict
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spaces import Space
-from penstock.errors import DamageWarning, FormatError, StateError
+from penstock.errors import FormatError, StateError
 from penstock.files.remote import file_state
 from penstock.formats.base.pieces import spread
 from penstock.formats.base.state import GatheredColumn, SourceState, StateSource
@@ -170,7 +170,7 @@ class Hdf5Source(StateSource[_FilesState]):
         if index.empty:
             listed = ", ".join(f"episode_{number}" for number in index.empty[:8])
             message = f"left out {len(index.empty)} groups without any data, as a killed writer leaves them: {listed}"
-            warnings.warn(f"{message} - in {path}", DamageWarning, stacklevel=4)
+            warn_damage(f"{message} - in {path}", stacklevel=4)
         data = readable(index, files, spaces, self._infos, str(path))
         totals = {"total_episodes": len(data.offsets) - 1, "total_steps": int(data.offsets[-1])}
         states = [_state(self.folder / name, file) for name, file in zip(index.files, files, strict=True)]
@@ -194,7 +194,7 @@ class Hdf5Source(StateSource[_FilesState]):
         if any(name in attributes for name in ROOT_MARKS):
             return "0.4", attributes
         if (self.folder / metadata.FILE).exists():
-            warnings.warn(
+            warn_damage(
                 f"{self.folder / metadata.FILE} is empty, as a killed writer leaves it: spaces and other entries are "
                 "lost; write them anew with penstock.formats.minari.recover.rebuild_metadata",
                 stacklevel=4,

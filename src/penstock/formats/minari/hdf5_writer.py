@@ -7,7 +7,6 @@ right from what is in the file.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,11 @@ import numpy as np
 
 from penstock.containers.hdf5 import Appender, File, Storage, VlenBytes
 from penstock.core.arrays import AnyArray
+from penstock.core.damage import collected_damage
 from penstock.core.episode import Episode
 from penstock.core.narrowing import is_listed, is_mapping
 from penstock.core.ragged import Array, Ragged
-from penstock.errors import DamageWarning, SpecError
+from penstock.errors import SpecError
 from penstock.formats.minari import legacy, metadata, writing
 from penstock.formats.minari.hdf5_index import MAIN
 from penstock.formats.minari.hdf5_source import Hdf5Source, Layout
@@ -128,8 +128,7 @@ class Hdf5Writer(writing.DatasetWriter):
             before = number == self._begin or f"episode_{number - 1}" in file
             if before and f"episode_{number}" not in file:
                 return number, steps
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DamageWarning)  # opening the dataset has warned already
+        with collected_damage():  # opening the dataset has warned already
             source = Hdf5Source(self._folder, self._path.name, infos="skip", cache="off")
         with source:
             return int(source.numbers.max(initial=self._begin - 1)) + 1, source.steps

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from penstock.core.damage import collected_damage
 from penstock.core.spaces import Space
 from penstock.core.spec import Spec
 from penstock.errors import FormatError, SpecError
@@ -67,8 +67,7 @@ def rebuilt_entries(
 ) -> dict[str, Any]:
     """Return the metadata that `rebuild_metadata` writes, with its arguments and errors."""
     folder, main = place(Path(path))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # about the very loss that is being repaired
+    with collected_damage():  # of the very loss that is being repaired
         source = ArrowSource(folder, "skip", "off") if main is None else Hdf5Source(folder, main, "skip", "off")
     with source:
         stored = metadata.read_json(folder / metadata.FILE) or {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -11,8 +10,9 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
+from penstock.core.damage import collected_damage
 from penstock.core.spec import Spec
-from penstock.errors import ChecksumError, DamageWarning, PenstockError
+from penstock.errors import ChecksumError, PenstockError
 from penstock.files import locked
 from penstock.formats.base.format import Finding, Format, PartStart
 from penstock.formats.base.repairs import Repair
@@ -78,8 +78,7 @@ class RLDSFormat(Format):
 
         Raises `FormatError` if the dataset cannot be opened.
         """
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DamageWarning)  # each part becomes a finding
+        with collected_damage():  # each part becomes a finding
             source = self.open(path, **options)
         with source:
             yield from tail_findings(source.folder, source.metadata.get("damage", []))

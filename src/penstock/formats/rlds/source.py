@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,10 +18,11 @@ from penstock.containers.images import read_header
 from penstock.containers.tfrecord import map_records
 from penstock.core.arrays import AnyArray
 from penstock.core.boundary import parsing, refusal
+from penstock.core.damage import warn_damage
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field, Spec
-from penstock.errors import ArgumentError, DamageWarning, FormatError, require, suggestion
+from penstock.errors import ArgumentError, FormatError, require, suggestion
 from penstock.files.remote import Wanted
 from penstock.formats.base.checks import each_metadata
 from penstock.formats.base.pieces import RowPieces, cut, spread
@@ -151,7 +151,7 @@ class RLDSSource(StateSource[_RLDSState]):
         left_out = {f.path: "several values of this kind in a step" for f in features if f.path not in readers}
         damage = _damage(records, chosen)
         if damage:
-            warnings.warn(DamageWarning(f"{folder}: left out: {'; '.join(damage[:8])} ({len(damage)} in all)"))
+            warn_damage(f"{folder}: left out: {'; '.join(damage[:8])} ({len(damage)} in all)")
         fields = {name: column.field for name, column in readable.items()}
         spec = Spec(fields, *(() if own is None else (own.spec.observation_space, own.spec.action_space)))
         self._state = _RLDSState(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from penstock.containers.tar import TornError
+from penstock.core.damage import collected_damage
 from penstock.core.selection import Selection
-from penstock.errors import DamageWarning, PenstockError
+from penstock.errors import PenstockError
 from penstock.files.mapping import map_file
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import folder_of
@@ -22,8 +22,7 @@ def findings(path: Path | Sequence[Path]) -> Iterator[Finding]:
     """Damage of the dataset at `path`, or of several archives: an `error` where it cannot be read or was cut off, a
     `warning` where keys are used twice, `next_obs` is not the next observation, or values are left out."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DamageWarning)  # they are findings here
+        with collected_damage():  # they are findings here
             torn: TornError | None = None
             try:
                 source = ShardSource(path, index="refresh")

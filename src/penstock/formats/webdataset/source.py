@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -19,7 +18,8 @@ from penstock.containers.on_demand import MANY, FilesOnDemand
 from penstock.containers.tar import Members, TornError, walk
 from penstock.containers.tar.walk import with_advice
 from penstock.core.arrays import ByteArray
-from penstock.errors import DamageWarning, FormatError
+from penstock.core.damage import warn_damage
+from penstock.errors import FormatError
 from penstock.files.mapping import is_lazy, map_file
 from penstock.files.remote import FileState, file_state, remote_file
 from penstock.flow import map_on_threads
@@ -140,7 +140,7 @@ class ShardSource(StateSource[OpenedArchives]):
         buffers = _mapped(self._shards, states, cache, cache_bytes, "drop" if salvage else "refuse")
         self._state = self._open(buffers)
         for shard, message in self.torn.items():
-            warnings.warn(f"{shard} was cut off: {message}", DamageWarning, stacklevel=3)
+            warn_damage(f"{shard} was cut off: {message}", stacklevel=3)
 
     def __reduce__(self) -> tuple[Callable[..., ShardSource], tuple[Any, ...]]:
         how = self._options.how

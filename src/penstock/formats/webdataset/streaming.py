@@ -8,7 +8,6 @@ numbers, and going there again reads the archive again from its beginning.
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,8 +24,9 @@ from penstock.containers.tar.walk import TarMember
 from penstock.core.arrays import ByteArray
 from penstock.core.blocks import BlockIterator, IteratorState
 from penstock.core.columns import Columns
+from penstock.core.damage import warn_damage
 from penstock.core.selection import Selection
-from penstock.errors import DamageWarning, DataError, FormatError, StateError, UnsafeDataError
+from penstock.errors import DataError, FormatError, StateError, UnsafeDataError
 from penstock.files.remote import file_state, open_file
 from penstock.formats.webdataset import general
 from penstock.formats.webdataset.decoders import How, Trust
@@ -284,7 +284,7 @@ def samples_of(file: Ahead, name: str, limit: int, salvage: bool = False) -> Ite
         yield waiting
     if torn is not None:
         left_out = f"; the last sample {key.decode(errors='replace')!r} is left out" if cut else ""
-        warnings.warn(f"{name} was cut off: {torn}{left_out}", DamageWarning, stacklevel=2)
+        warn_damage(f"{name} was cut off: {torn}{left_out}", stacklevel=2)
 
 
 def key_of(name: bytes) -> tuple[bytes, bytes]:
