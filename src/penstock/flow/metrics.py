@@ -179,11 +179,12 @@ def idle() -> Generator[None]:
 def snapshot(stages: Sequence[StageMetrics], clock: Callable[[], float]) -> tuple[float, list[dict[str, Any]]]:
     """The time, and plain values of each of several stages at that time.
 
-    All locks are taken while the clock is read. Read before or after, a stage could seem busier than its threads.
+    All locks are taken while the clock is read. Read before or after, a stage could seem busier than its threads. They
+    are taken in one order, for two threads may look at stages that two pipelines share.
     """
     queues = [dict(stage.queue()) for stage in stages]
     with ExitStack() as locks:
-        for stage in {id(stage): stage for stage in stages}.values():
+        for _, stage in sorted({id(stage): stage for stage in stages}.items()):
             locks.enter_context(stage._lock)  # pyright: ignore[reportPrivateUsage]  as a method of the class
         now = clock()
         return now, [
@@ -227,14 +228,14 @@ class Metrics:
     def failures(self) -> dict[str, int]:
         """What failed so far, all stages, by reason."""
         total: Counter[str] = Counter()
-        for stage in self.stages.values():
+        for stage in list(self.stages.values()):  # threads add stages
             counts = {name: n for name, n in list(stage.counts.items()) if name.startswith("failed.")}
             total.update({name.removeprefix("failed."): n for name, n in counts.items()})
         return dict(total)
 
     def examples(self) -> list[tuple[str, str, str]]:
         """Name, reason and message of what failed last."""
-        return [example for stage in self.stages.values() for example in list(stage.examples)]
+        return [example for stage in list(self.stages.values()) for example in list(stage.examples)]
 
     def snapshot(self) -> dict[str, Any]:
         """Plain values: `time` in seconds (monotonic) and `stages` by name."""

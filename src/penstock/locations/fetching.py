@@ -55,7 +55,7 @@ _WIDEST = 16  # blocks between two wanted ones that a request fetches as well
 AHEAD = 1 / 8
 """Part of the limit of the cache that is fetched ahead at most, so that nothing is evicted before it is read."""
 
-_pools: dict[tuple[int, bool], ThreadPoolExecutor] = {}
+_pools: dict[bool, ThreadPoolExecutor] = {}
 
 
 @dataclass(eq=False)
@@ -83,12 +83,10 @@ class MirroredFile(RemoteFile):
 
 def pool(*, ahead: bool = False) -> ThreadPoolExecutor:
     """The threads of this process that request ranges; others request ranges ahead."""
-    key = os.getpid(), ahead
-    if key not in _pools:
-        for other in [other for other in _pools if other[0] != key[0]]:
-            del _pools[other]  # of the process that forked this one
-        _pools.setdefault(key, ThreadPoolExecutor(THREADS, "penstock remote"))
-    return _pools[key]
+    return _pools.get(ahead) or _pools.setdefault(ahead, ThreadPoolExecutor(THREADS, "penstock remote"))
+
+
+os.register_at_fork(after_in_child=_pools.clear)  # the threads are of the process that was forked
 
 
 def fill(
