@@ -27,7 +27,7 @@ examples: .venv/examples.stamp ## the learners in examples/, in full, with their
 		$(BIN)/python examples/$$name.py --out out/examples/$$name.png; done
 
 test: .venv/dev.stamp ## every test, the examples in docstrings, README and docs
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --doctest-modules src tests README.md CONTRIBUTING.md docs
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --max-worker-restart 1 --doctest-modules src tests README.md CONTRIBUTING.md docs
 
 check: .venv/dev.stamp ## lint, format, plain English, types, and the measures of readability
 	$(BIN)/ruff check .
@@ -41,7 +41,7 @@ fuzz: .venv/dev.stamp ## edited files of every format, for MINUTES=5 a format, i
 
 bounds: .venv/dev.stamp ## tests of all that calls kernels, with every index of compiled code checked: an hour
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.build/numba-bounds $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
-		tests/kernels tests/plan tests/data tests/containers tests/domains
+		-o faulthandler_timeout=3600 tests/kernels tests/plan tests/data tests/containers tests/domains
 
 figures: .venv/browser.stamp .build/reference.stamp .build/peers.stamp .build/lerobot.stamp .build/tfds.stamp .build/zarr3.stamp ## measure every figure of README and docs, other libraries as well
 	$(BIN)/python benchmarks/measure.py --peers
