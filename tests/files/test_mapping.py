@@ -25,10 +25,7 @@ from penstock.formats.columns.writer import ColumnsWriter
 from penstock.kernels import rows as rows_module
 from penstock.kernels.rows import RowMap
 from penstock.kernels.tiles import TileMap
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
+from tests.descriptors import opened, opened_below
 
 
 def maps_of(path: Path) -> int:
@@ -51,10 +48,9 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_map_holds_no_descriptor_and_goes_with_its_last_array(file: Path) -> None:
-    before = open_files()
     whole = map_file(file)
     part, view = whole[100:200].reshape(2, 50), whole.data[7:9]
-    assert open_files() == before
+    assert opened_below(file) == 0
     assert part.tolist() == np.arange(100, 200).reshape(2, 50).tolist()
     assert not part.flags.writeable
     assert view.readonly
@@ -71,9 +67,10 @@ def test_nothing_is_unmapped_at_exit(file: Path) -> None:
     # Daemon threads may still copy then; what is left to `weakref.finalize` must not run.
     child = os.fork()
     if child == 0:
-        array = map_file(file)
         import weakref
 
+        weakref.finalize._registry.clear()  # type: ignore[attr-defined]  # those of the parent, as of temporary folders
+        array = map_file(file)
         weakref.finalize._exitfunc()  # type: ignore[attr-defined]  # what `atexit` calls
         os._exit(0 if int(array.sum()) == 50 * sum(range(200)) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -237,7 +234,7 @@ def few_files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
     """A process that may open 24 files more, and has few or many files open already."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     others = [os.open(tmp_path, os.O_RDONLY) for _ in range(request.param)]
-    limit = open_files() + 24
+    limit = len(opened()) + 24
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
     yield limit
     resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -25,6 +25,7 @@ from penstock.live.directory import FilePathProvider
 from penstock.live.journal import Journal
 from penstock.live.options import LiveOptions
 from penstock.live.pipeline import LivePipeline
+from tests.descriptors import opened
 from tests.live.files import Opener, frames_of, named, names
 from tests.threads import threads_before, wait_for_others
 
@@ -38,12 +39,6 @@ def make(folder: Path, opener: Opener | None = None, watch: Any = "poll", **opti
     return LivePipeline(inlet, LiveOptions(**{**OPTIONS, **options}), journal=journal)
 
 
-def descriptors() -> set[str]:
-    """What this process has open, but for what this looks with."""
-    links = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
-    return {os.readlink(link) for link in links if os.path.lexists(link)}
-
-
 @pytest.mark.parametrize("started", [True, False])
 @pytest.mark.parametrize(
     "extra", [{}, {"overflow": "keep_newest"}, {"hanse_gamma": 1.0}], ids=["block", "drop", "hanse"]
@@ -54,7 +49,7 @@ def test_a_pipeline_that_nobody_holds_ends_its_threads_and_closes_its_files(
     names(tmp_path, FILES)
     opener, threads = Opener(), threads_before()
     for watch in ("poll", "native"):
-        before = descriptors()
+        before = set(opened())
         pipeline = make(tmp_path, opener, watch, journal=tmp_path / ".moves", **extra)
         if started:
             next(pipeline)
@@ -65,7 +60,7 @@ def test_a_pipeline_that_nobody_holds_ends_its_threads_and_closes_its_files(
         assert held() is None
         wait_for_others(threads)  # and for the one that ends the others
         assert all(source.closed for source in opener.sources)
-        assert descriptors() <= before
+        assert set(opened()) <= before
     Journal(tmp_path / ".moves").close()  # which nobody holds locked
 
 

@@ -25,6 +25,7 @@ from penstock.errors import UnknownFormatError
 from penstock.formats.base.format import recognise
 from penstock.formats.lc0 import FORMAT, FRAME, ChunkError, ChunkFile, Lc0Source, Reason, open_chunks
 from penstock.formats.lc0.descriptors import DESCRIPTORS, Descriptors, Identity
+from tests.descriptors import opened_below
 
 Raw = Callable[..., bytes]
 
@@ -506,16 +507,15 @@ def test_frames_are_in_memory_of_their_own(raw: Raw, tmp_path: Path) -> None:
 
 
 def test_a_window_of_many_files_holds_few_descriptors(chunk: Raw, tmp_path: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
     files = [opened(archive(tmp_path / f"{i}.tar", {"a": chunk(1), "b": chunk(2)})) for i in range(150)]
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert opened_below(tmp_path) == 0
     for i in (0, 1):
         for file in files:
             assert counts(file, i) == list(range(i + 1))
-    assert len(os.listdir("/proc/self/fd")) <= before + 64
+    assert 0 < opened_below(tmp_path) <= 64
     for file in files:
         file.close()
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert opened_below(tmp_path) == 0
 
 
 def test_descriptors_in_use_are_not_closed(tmp_path: Path) -> None:
