@@ -29,6 +29,7 @@ GROUND = ("errors", "core", "files")
 # package -> the packages that it may import. `formats` alone is the empty package around the formats.
 SEES: dict[str, tuple[str, ...]] = {
     "errors": (),
+    "freed_memory": (),
     "core": ("errors",),
     "files": ("errors", "core"),
     "kernels": GROUND,
@@ -72,10 +73,11 @@ SEES: dict[str, tuple[str, ...]] = {
     "load": (*GROUND, "flow", "kernels", "locations", "plan", "formats.base", "data"),
     "replay": (*GROUND, "flow", "kernels", "plan", "formats.base", "formats.columns", "data", "load"),
     "conversion": (*GROUND, "flow", "locations", "formats.base", "formats.joined", "data"),
-    "doctor": (*GROUND, "flow", "plan", "formats.base", "locations", "data", "conversion"),
+    "doctor": (*GROUND, "flow", "kernels", "plan", "formats.base", "locations", "data", "conversion"),
     "simulation": (*GROUND, "flow", "kernels", "plan", "locations", "data", "load"),
     "jobs": (
         *GROUND,
+        "freed_memory",
         "flow",
         "kernels",
         "containers",

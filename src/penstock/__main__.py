@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.cli.main import app
+from penstock.cli.main import main
 
 if __name__ == "__main__":
-    app(prog_name="penstock")  # the name that shell completion is installed for
+    main("penstock")  # the name that shell completion is installed for

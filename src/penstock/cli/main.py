@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import penstock
 from penstock.cli.failure import reported
+from penstock.freed_memory import keep_freed_memory
 
 COMMANDS = {
     "info": ("penstock.cli.info:info", "Show a dataset's columns, spaces, episodes, returns and metadata."),
@@ -182,6 +183,11 @@ def root(
     """Open, record and check datasets of sequential experience."""
 
 
-def main() -> None:
-    """Run the command line on the arguments of the process."""
-    app()
+def main(name: str | None = None) -> None:
+    """Run the command line on the arguments of the process, which is the command's own.
+
+    Args:
+        name: Name of the program in messages. The default is None: the name of the script.
+    """
+    keep_freed_memory()
+    app(prog_name=name)

@@ -22,6 +22,7 @@ from penstock.core.ragged import Array, Ragged
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field, Spec
 from penstock.formats.base.source import Source
+from penstock.kernels.stillness import mark_still
 
 FLAGS = ("terminations", "truncations", "dones", "done")
 # Names of columns, or of groups of them; the first one is ours, tables have the others.
@@ -33,6 +34,8 @@ ROLES = {
 NEXT = "next_observations"
 CLOCKS = frozenset(("timestamp", "timestamps", "time", "times"))
 NUMBERS = frozenset(("index", "frame_index", "episode_index", "episode_id"))
+
+NARROW = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +122,38 @@ class EpisodeBlock:
     def _unchanged(self) -> dict[str, BoolArray]:
         return {}
 
+    def still_steps(self, share: float) -> BoolArray | None:
+        """`[steps]` whether neither actions nor observations change much at a step; None without actions of floats.
+
+        A change is little if it is at most `share` of the range of the values in the episode. The first step of an
+        episode is compared with the second. The result is computed once.
+        """
+        if share not in self._still:
+            self._still[share] = self._marked_still(share)
+        return self._still[share]
+
+    @cached_property
+    def _still(self) -> dict[float, BoolArray | None]:
+        return {}
+
+    def _marked_still(self, share: float) -> BoolArray | None:
+        actions = [each for each in self.arrays("actions") if each[1].align == "step" and each[2].dtype.kind == "f"]
+        if not actions:
+            return None
+        seen = [each for each in self.arrays("observations") if each[2].dtype.kind == "f"]
+        steps = self.bounds("step")
+        still = np.ones(int(steps[-1]), np.bool_)
+        for _, field, rows in (*actions, *seen):
+            bounds = self.bounds(field.align)
+            little = np.empty(len(rows), np.bool_)
+            native = np.dtype(np.float32 if rows.dtype.itemsize <= 4 else np.float64)
+            mark_still(flattened(rows).astype(native, copy=False), bounds, share, little)
+            if field.align == "step":
+                still &= little
+            else:
+                still &= np.delete(little, bounds[1:] - 1)  # the observation after the last step
+        return still
+
     def by_row(self, name: str, column: str, align: Align, bad: BoolArray) -> list[Hits]:
         """Return the hits of a mask `[rows]`: one entry if any is true, else none."""
         places = np.flatnonzero(bad)
@@ -193,8 +228,14 @@ def flattened(rows: AnyArray) -> AnyArray:
 
 
 def any_value(bad: BoolArray) -> BoolArray:
-    """`[n]` whether any value of a row is true."""
-    return np.asarray(flattened(bad).any(axis=1))
+    """`[n]` whether any value of a row is true. Rows of few values are taken by column, which NumPy does in a tenth."""
+    flat = flattened(bad)
+    if flat.shape[1] > NARROW:
+        return np.asarray(flat.any(axis=1))
+    result = np.zeros(len(flat), np.bool_)
+    for column in flat.T:
+        result |= column
+    return result
 
 
 def runs(same: BoolArray, bounds: IntArray, least: int) -> tuple[IntArray, IntArray]:
@@ -228,21 +269,11 @@ def sums(values: AnyArray, bounds: IntArray) -> FloatArray:
     return total
 
 
-def extremes(values: FloatArray, bounds: IntArray) -> tuple[FloatArray, FloatArray]:
-    """`[n, ...]` smallest and largest value of each episode; NaN for an episode without rows."""
-    low = np.full((len(bounds) - 1, *values.shape[1:]), np.nan)
-    high = low.copy()
-    some = np.flatnonzero(np.diff(bounds) > 0)
-    if len(some):
-        low[some] = np.minimum.reduceat(values, bounds[some], axis=0)
-        high[some] = np.maximum.reduceat(values, bounds[some], axis=0)
-    return low, high
-
-
 def _repeated(rows: AnyArray, bounds: IntArray) -> BoolArray:
     same = np.zeros(len(rows), np.bool_)
     if len(rows) > 1 and rows.dtype.itemsize:
         raw = np.ascontiguousarray(flattened(rows)).view(np.uint8)
-        same[1:] = (raw[1:] == raw[:-1]).all(axis=1)
+        words = raw.view(next(f"u{size}" for size in (8, 4, 2, 1) if raw.shape[1] % size == 0))
+        same[1:] = ~any_value(words[1:] != words[:-1])
     same[bounds[:-1][np.diff(bounds) > 0]] = False
     return same

@@ -24,7 +24,7 @@ import numpy as np
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, FloatArray, IntArray
 from penstock.core.ragged import Ragged
 from penstock.doctor.block import EpisodeBlock, Hits, flattened, is_camera, is_numbering, sums
-from penstock.doctor.rows import clock_changes, still_steps
+from penstock.doctor.rows import clock_changes
 from penstock.doctor.thresholds import CheckThresholds
 from penstock.files.arrays import scratch_zeros
 
@@ -105,7 +105,7 @@ def measured(block: EpisodeBlock, thresholds: CheckThresholds, *, complete: bool
     for _, field_, rewards in block.arrays("rewards"):
         if field_.align == "step" and rewards.dtype.kind in "fiub" and rewards.ndim == 1:
             values.setdefault("return", sums(rewards, block.bounds("step")))
-    still = still_steps(block, thresholds)
+    still = block.still_steps(thresholds.idle_share)
     if still is not None:
         values["stillness"] = sums(still.astype(np.int64), block.bounds("step")) / np.maximum(block.lengths, 1)
     for path, field_, rows in block.arrays("actions"):
@@ -157,7 +157,8 @@ def _roughness(actions: FloatArray, bounds: IntArray) -> tuple[FloatArray, Float
     largest[lengths < 2] = np.nan
     moved = sums(first, bounds)
     smooth = (lengths > 2) & (moved > 0)
-    jerk[smooth] = sums(second, bounds)[smooth] / moved[smooth]
+    with np.errstate(invalid="ignore"):
+        jerk[smooth] = sums(second, bounds)[smooth] / moved[smooth]
     return largest, jerk
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from penstock.conversion.scan import equal
-from penstock.core.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from penstock.core.arrays import AnyArray, FloatArray, IntArray
 from penstock.core.ragged import Ragged
 from penstock.core.space_columns import spec_leaves
 from penstock.core.spaces import Box, Space, Text
 from penstock.core.spec import Spec
-from penstock.doctor.block import FLAGS, NEXT, ROLES, EpisodeBlock, Hits, any_value, extremes, flattened, has_role, sums
+from penstock.doctor.block import FLAGS, NEXT, ROLES, EpisodeBlock, Hits, any_value, flattened, has_role, sums
 from penstock.doctor.sensors import sensors
 from penstock.doctor.thresholds import CheckThresholds
 
@@ -33,9 +33,10 @@ def values(block: EpisodeBlock, _: CheckThresholds) -> Iterator[Hits]:
         watched = any(has_role(role, path) for role in ROLES)
         if watched and rows.dtype.kind in "fc" and rows.size:
             flat = flattened(rows)
-            nan = any_value(np.isnan(flat))
-            yield from block.by_row("nan", path, field.align, nan)
-            yield from block.by_row("infinite", path, field.align, any_value(np.isinf(flat)))
+            if not np.isfinite(flat).all():
+                nan = any_value(np.isnan(flat))
+                yield from block.by_row("nan", path, field.align, nan)
+                yield from block.by_row("infinite", path, field.align, any_value(np.isinf(flat)))
         if path in spaces:
             yield from block.by_row("outside-space", path, field.align, ~spaces[path].contains(rows) & ~nan)
 
@@ -146,7 +147,7 @@ def actions(block: EpisodeBlock, thresholds: CheckThresholds) -> Iterator[Hits]:
 
 def idle(block: EpisodeBlock, thresholds: CheckThresholds) -> Iterator[Hits]:
     """First and last steps in which neither actions nor observations change."""
-    still = still_steps(block, thresholds)
+    still = block.still_steps(thresholds.idle_share)
     if still is None:
         return
     bounds = block.bounds("step")
@@ -161,33 +162,6 @@ def idle(block: EpisodeBlock, thresholds: CheckThresholds) -> Iterator[Hits]:
     yield from block.by_episode("idle-start", "", some & (first >= max(thresholds.idle_steps, 1)))
     tail = block.lengths - 1 - last
     yield from block.by_episode("idle-end", "", some & (tail >= max(thresholds.idle_steps, 1)), last)
-
-
-def still_steps(block: EpisodeBlock, thresholds: CheckThresholds) -> BoolArray | None:
-    """`[steps]` whether neither actions nor observations change much at a step; None without actions of floats.
-
-    A change is little if it is at most `idle_share` of the range of the values in the episode. The first step of an
-    episode is compared with the second.
-    """
-    actions = [each for each in block.arrays("actions") if each[1].align == "step" and each[2].dtype.kind == "f"]
-    if not actions:
-        return None
-    seen = [each for each in block.arrays("observations") if each[2].dtype.kind == "f"]
-    steps = block.bounds("step")
-    still = np.ones(int(steps[-1]), np.bool_)
-    for _, field, rows in (*actions, *seen):
-        bounds = block.bounds(field.align)
-        flat = flattened(rows).astype(np.float64)
-        low, high = extremes(flat, bounds)
-        owner = block.owners(field.align)
-        with np.errstate(invalid="ignore"):  # infinite values, which are reported by their own check
-            little = np.ones(len(flat), np.bool_)
-            little[1:] = (np.abs(flat[1:] - flat[:-1]) <= thresholds.idle_share * (high - low)[owner[1:]]).all(axis=1)
-        begins = bounds[:-1][np.diff(bounds) > 1]
-        little[begins] = little[begins + 1]
-        within = np.repeat(bounds[:-1] - steps[:-1], block.lengths) + np.arange(int(steps[-1]))
-        still &= little[within]
-    return still
 
 
 ROW_CHECKS: tuple[RowCheck, ...] = (values, ends, next_observations, clocks, sensors, actions, idle)
