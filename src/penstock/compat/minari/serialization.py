@@ -10,22 +10,28 @@ from typing import Any
 import gymnasium
 
 from penstock.core.spaces import Space
+from penstock.errors import SpecError
 from penstock.record.spaces import from_gymnasium, to_gymnasium
 
 GymSpace = gymnasium.Space[Any]
 Reader = Callable[[dict[str, Any]], GymSpace]
 
 
+class UnknownSpaceError(SpecError, NotImplementedError):
+    """Nothing is registered for a kind of space. Minari raises `NotImplementedError`, so it is that error too."""
+
+
 @singledispatch
-def serialize_space(space: GymSpace, to_string: bool = True) -> dict[str, Any] | str:
+def serialize_space(space: GymSpace, to_string: bool = True) -> dict[str, Any] | str:  # noqa: ARG001
     """Return a space as the standard's JSON text, or as a plain dict. `serialize_space.register(MySpace)` adds a space.
 
-    Raises `NotImplementedError` for a space that is not registered.
+    Raises `UnknownSpaceError`, a `NotImplementedError`, for a space that is not registered.
 
     >>> serialize_space(gymnasium.spaces.Discrete(2), to_string=False)["type"]
     'Discrete'
     """
-    raise NotImplementedError(f"No serialization method available for {space}")
+    how = f"add one with @serialize_space.register({type(space).__name__})"
+    raise UnknownSpaceError(f"No serialization method available for {space}; {how}")
 
 
 @serialize_space.register(gymnasium.spaces.Box)
@@ -71,7 +77,8 @@ class _SpaceReader:
     def __call__(self, space_dict: Mapping[str, Any] | str) -> GymSpace:
         """Return the Gymnasium space of the standard's JSON, a dict or its text.
 
-        Raises `NotImplementedError` for a type that is not registered, `SpecError` for fields that do not fit.
+        Raises `UnknownSpaceError`, a `NotImplementedError`, for a type that is not registered, and `SpecError` for
+        fields that do not fit.
 
         >>> deserialize_space('{"type": "MultiBinary", "n": 3}')
         MultiBinary(3)
@@ -79,7 +86,9 @@ class _SpaceReader:
         data = json.loads(space_dict) if isinstance(space_dict, str) else dict(space_dict)
         reader = self.registry.get(str(data.get("type")))
         if reader is None:
-            raise NotImplementedError(f"No deserialization method available for {data.get('type')}")
+            kind = data.get("type")
+            how = f"add one with @deserialize_space.register({kind!r})"
+            raise UnknownSpaceError(f"No deserialization method available for {kind}; {how}")
         return reader(data)
 
 

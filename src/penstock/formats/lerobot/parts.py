@@ -74,10 +74,10 @@ class _JoinedDataset:
                 table = file.read(use_threads=False)
             if not len(table):
                 continue
+            self._count(table, path)
             if self._schema is None:
                 self._schema = table.schema.remove_metadata()
             table = self._moved(part, table.cast(self._schema.with_metadata(table.schema.metadata)), tasks)
-            self._count(table, path)
             for figures in figures_of(table):
                 add_figures(self._statistics, figures)
             target = self._root / EPISODES.format(**numbers(self._last["meta/episodes"]))

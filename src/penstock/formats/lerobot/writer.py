@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -319,7 +318,7 @@ class LeRobotWriter(Writer):
         }
         schema = pa.schema(fields, metadata={KEY: json_bytes(described)})
         write_tables(entry.file, schema, [pa.Table.from_arrays(arrays, schema=schema)])
-        return replace(read_pending_episode(self._info, entry.file), statistics=figures)  # in their own dtypes
+        return read_pending_episode(self._info, entry.file)
 
     def _save_videos(self, index: int, episode: Episode, encoded: Mapping[str, Path]) -> None:
         """Make the video of each camera of a pending episode."""

@@ -115,20 +115,10 @@ class RLDSSource(StateSource[_RLDSState]):
         cache: Literal["user", "off"] = "user",
         cache_bytes: int = 256 << 20,
     ) -> None:
-        if last_step not in (None, "observation", "step") or cache not in ("user", "off"):
-            options = f"last_step={last_step!r} and cache={cache!r}"
-            raise ArgumentError(f"expected last_step 'observation' or 'step', and cache 'user' or 'off', got {options}")
-        if jpeg not in get_args(Jpeg):
-            raise ArgumentError(f"expected jpeg 'accurate' or 'fast', got {jpeg!r}")
-        if jpeg == "fast":
-            require("simplejpeg", "jpeg")
-        self._reopen = (
-            Path(path).absolute(),
-            {
-                **{"split": split, "config": config, "version": version, "last_step": last_step, "columns": columns},
-                **{"jpeg": jpeg, "verify": verify, "cache": cache, "cache_bytes": cache_bytes},
-            },
-        )
+        _check_options(last_step, cache, jpeg)
+        options = {"split": split, "config": config, "version": version, "last_step": last_step, "columns": columns}
+        options |= {"jpeg": jpeg, "verify": verify, "cache": cache, "cache_bytes": cache_bytes}
+        self._reopen = Path(path).absolute(), options
         folder = self.folder = self.location = version_folder(Path(path).absolute(), config, version)
         info, own = read_info(folder), read_own(folder)
         splits = splits_of(folder, info)
@@ -148,7 +138,6 @@ class RLDSSource(StateSource[_RLDSState]):
         readable, described = _columns(readers, last_step, own)
         if columns is not None:
             readable = _chosen(readable, columns)
-        left_out = {f.path: "several values of this kind in a step" for f in features if f.path not in readers}
         damage = _damage(records, chosen)
         if damage:
             warn_damage(f"{folder}: left out: {'; '.join(damage[:8])} ({len(damage)} in all)")
@@ -166,8 +155,7 @@ class RLDSSource(StateSource[_RLDSState]):
                 "splits": list(splits),
                 "last_step": last_step,
                 "names": {name: column.reader.feature.path for name, column in readable.items()},
-                **({"left_out": left_out} if left_out else {}),
-                **({"damage": damage} if damage else {}),
+                **_left_out(features, readers, damage),
             },
             columns=readable,
             described=described,
@@ -288,6 +276,25 @@ class RLDSSource(StateSource[_RLDSState]):
 
 def _reopened(path: Path, options: Mapping[str, Any]) -> RLDSSource:
     return RLDSSource(path, **options)
+
+
+def _check_options(last_step: str | None, cache: str, jpeg: str) -> None:
+    """Raise `ArgumentError` for a value that an option does not have, and `MissingExtraError` for a missing decoder."""
+    if last_step not in (None, "observation", "step") or cache not in ("user", "off"):
+        options = f"last_step={last_step!r} and cache={cache!r}"
+        raise ArgumentError(f"expected last_step 'observation' or 'step', and cache 'user' or 'off', got {options}")
+    if jpeg not in get_args(Jpeg):
+        raise ArgumentError(f"expected jpeg 'accurate' or 'fast', got {jpeg!r}")
+    if jpeg == "fast":
+        require("simplejpeg", "jpeg")
+
+
+def _left_out(
+    features: Sequence[RLDSFeature], readers: Mapping[str, FeatureColumn], damage: Sequence[str]
+) -> dict[str, Any]:
+    """Return the entries of the metadata about features and records that cannot be read, where there are any."""
+    left_out = {f.path: "several values of this kind in a step" for f in features if f.path not in readers}
+    return {name: entry for name, entry in (("left_out", left_out), ("damage", damage)) if entry}
 
 
 def _read(column: _RLDSColumn, record: int, a: int, b: int, out: AnyArray) -> None:

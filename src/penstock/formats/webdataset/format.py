@@ -107,7 +107,7 @@ class WebDatasetFormat(Format):
 
     @override
     def survey(self, paths: Sequence[Path]) -> FileSurvey:
-        return ArchiveSurvey(paths)
+        return ArchiveSurvey.of(paths)
 
     @override
     def build_index(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -78,18 +79,20 @@ def members_from(facts: FileFacts) -> Members:
     return Members(texts, **arrays, end=int(facts.arrays["end"][0]), torn=facts.values["torn"])
 
 
+@dataclass(frozen=True, eq=False)
 class ArchiveSurvey(FileSurvey):
     """The archives of a dataset, whose index has more than their members: so it is made of all of them, or of none.
 
     Args:
-        paths: A folder, or archives.
+        paths: The folder, or the archives, that the dataset was opened with.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        super().__init__("webdataset 1", [shard for path in paths for shard in shards_of(path)], members_of)
-        vars(self).update(paths=paths)
-
     paths: Sequence[Path]
+
+    @classmethod
+    def of(cls, paths: Sequence[Path]) -> ArchiveSurvey:
+        """Return the survey of a folder, or of archives."""
+        return cls("webdataset 1", [shard for path in paths for shard in shards_of(path)], members_of, paths)
 
     @override
     def unknown(self, *, force: bool = False) -> IntArray:

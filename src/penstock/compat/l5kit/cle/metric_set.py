@@ -67,7 +67,10 @@ class L5MetricSet(BaseMetricSet):
 
     def get_results(self) -> dict[str, Any]:
         """Return all results by name; subclasses define it. Raises `NotImplementedError`."""
-        raise NotImplementedError(f"{type(self).__name__} defines no get_results")
+        message = (
+            f"{type(self).__name__} defines no get_results; define it in this class, it returns the results by name"
+        )
+        raise NotImplementedError(message)
 
     def aggregate_failed_frames(self) -> dict[str, Any]:
         """Return a tensor `[n, 2]` of scenes and frames for each validator that failed, by name."""
