@@ -2,9 +2,9 @@
 
 Each line of the standard input is a JSON object: `plan`, `results`, and `die`, the number of the change below `root`
 before which the process is killed, or 0. A change is an opening for writing, or a file or folder that is made, moved or
-removed. With `range_bytes`, the work is done as by a command, which removes its
-results in the end, and the number of changes is written to the file `changes`. A line is answered
-by the exit code of a process that was forked off for it.
+removed, or an object that is put or deleted by HTTP. With `range_bytes`, the work is done as by a command, which
+removes its results in the end, and the number of changes is written to the file `changes`. A line is answered by the
+exit code of a process that was forked off for it.
 """
 
 # pyright: basic
@@ -41,7 +41,11 @@ def die_at(number: int, root: str | tuple[str, ...]) -> Callable[[], int]:
     def hear(event: str, details: tuple[Any, ...]) -> None:
         nonlocal left
         path = details[0] if details else None
-        if event == "open":
+        if event == "http.client.send":
+            if not isinstance(details[1], bytes) or not details[1].startswith((b"PUT ", b"DELETE ")):
+                return
+            path = root if isinstance(root, str) else root[0]
+        elif event == "open":
             if not isinstance(details[2], int) or not details[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
                 return
         elif event not in CHANGES:

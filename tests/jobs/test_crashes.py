@@ -63,16 +63,20 @@ class Forks:
         self.process.stdin.flush()
         return int(self.process.stdout.readline())
 
+    def close(self) -> None:
+        """End the process."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        assert self.process.wait(SECONDS) == 0
+
 
 @pytest.fixture(scope="module")
 def forks() -> Generator[Forks]:
     forks = Forks()
     yield forks
-    assert forks.process.stdin is not None
-    forks.process.stdin.close()
-    assert forks.process.stdout is not None
-    forks.process.stdout.close()
-    assert forks.process.wait(SECONDS) == 0
+    forks.close()
 
 
 class FullDisk:

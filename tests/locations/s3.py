@@ -86,16 +86,26 @@ class Bucket:
         page = self._ask("GET", f"/{self.name}?list-type=2")
         return [urllib.parse.unquote(name) for name in re.findall(r"<Key>(.*?)</Key>", page.decode())]
 
+    def get(self, name: str) -> bytes:
+        """The content of an object."""
+        return self._ask("GET", f"/{self.name}/{urllib.parse.quote(name)}")
+
+    def delete(self, name: str) -> None:
+        """Delete an object."""
+        self._ask("DELETE", f"/{self.name}/{urllib.parse.quote(name)}", status=204)
+
     def ranges(self) -> list[Request]:
         return [request for request in self.stores.seen if request.method == "GET" and request.range]
 
-    def _ask(self, method: str, target: str, body: bytes = b"", headers: dict[str, str] | None = None) -> bytes:
+    def _ask(
+        self, method: str, target: str, body: bytes = b"", headers: dict[str, str] | None = None, status: int = 200
+    ) -> bytes:
         connection = http.client.HTTPConnection(urllib.parse.urlsplit(self.stores.url).netloc)
         connection.request(method, target, body, {"Authorization": AUTHORIZATION, **(headers or {})})
         answer = connection.getresponse()
         content = answer.read()
         connection.close()
-        if answer.status != 200:
+        if answer.status != status:
             raise RuntimeError(f"{method} {target} -> {answer.status}: {content!r}")
         return content
 

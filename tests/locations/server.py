@@ -131,8 +131,11 @@ def answer(handler: BaseHTTPRequestHandler, site: Site) -> None:
         reply(handler, given.status, given.body, given.headers, sized=given.sized)
         return
     if handler.command == "PUT":
-        site.objects[name] = handler.rfile.read(int(handler.headers["Content-Length"]))
-        reply(handler, 201, b"", {})
+        size = int(handler.headers["Content-Length"])
+        content = handler.rfile.read(size)
+        if len(content) == size:  # of a client that lives
+            site.objects[name] = content
+            reply(handler, 201, b"", {})
         return
     if handler.command == "DELETE" and name in site.objects:
         del site.objects[name]

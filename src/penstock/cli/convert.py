@@ -94,15 +94,22 @@ def convert(
     read_options, write_options = storage_options(storage, location, out)
     shown = {"json": as_json}
     if work.wanted:
-        if overwrite or allow_empty or write_options:
-            raise DataError("expected none of --overwrite, --allow-empty and a URL for OUT in parts, got one")
+        if overwrite or allow_empty:
+            raise DataError("expected neither --overwrite nor --allow-empty in parts, got one of them")
+        place = output_place(out)
         dataset = replace(
             chosen_dataset(location, opening, source, read_options, episodes, where),
             **{"curation": None if curation is None else str(curation), "shuffle": shuffle, "seed": seed},
         )
         arguments = {
             **dataset.arguments(),
-            **{"out": str(Path(out).absolute()), "to": to, "writer": pairs(option, "--option"), "drop": drop or []},
+            **({"target": {"storage_options": write_options}} if write_options else {}),
+            **{
+                "out": str(place.absolute()) if isinstance(place, Path) else out,
+                "to": to,
+                "writer": pairs(option, "--option"),
+                "drop": drop or [],
+            },
             "rename": {key: str(value) for key, value in pairs(rename, "--rename").items()},
             **{"fill_missing": fill_missing, "certificate": certificate, "require": require, "show": shown},
         }

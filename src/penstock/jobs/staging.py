@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import DataError
-from penstock.files import locked, remove_folder
+from penstock.files import atomic_path, locked, remove_folder
 from penstock.locations.location import Url, output_place
 
 PARTS = ".parts"
+SUMMARY = "summary"
+"""Name of the file in the folder of a part that has its summary."""
 
 
 class StagingFolder:
@@ -30,9 +32,17 @@ class StagingFolder:
     """
 
     def __init__(self, out: str, arguments: Mapping[str, Any], fingerprint: str) -> None:
-        text = json.dumps({**arguments, "fingerprint": fingerprint}, sort_keys=True, default=str)
         self.out = local_target(out)
-        self.path = self.out.with_name(self.out.name + PARTS) / hashlib.sha256(text.encode()).hexdigest()[:16]
+        self.path = self.out.with_name(self.out.name + PARTS) / staging_digest(arguments, fingerprint)
+
+    @property
+    def place(self) -> str:
+        """The target for messages and reports."""
+        return str(self.out)
+
+    def target_path(self) -> Path:
+        """Return the path at which the finished target is opened."""
+        return self.out
 
     @property
     def has_target(self) -> bool:
@@ -47,7 +57,7 @@ class StagingFolder:
     def refuse_other(self) -> None:
         """Raise `FileExistsError` if something is at the target that this operation did not begin."""
         if self.is_closed:
-            raise FileExistsError(f"expected nothing at {self.out}; remove it, or choose another place")
+            raise FileExistsError(f"expected nothing at {self.place}; remove it, or choose another place")
 
     def make(self) -> Path:
         """Make the folder if it does not exist, and return its path.
@@ -58,6 +68,31 @@ class StagingFolder:
         self.refuse_other()
         self.path.mkdir(parents=True, exist_ok=True)
         return self.path
+
+    def write_part(self, name: str, write: Callable[[Path], bytes]) -> bytes:
+        """Write a part, which appears when it is complete, unless another copy of the job did so. Return its summary.
+
+        Args:
+            name: Its name.
+            write: Puts files into an empty folder, and returns the summary.
+
+        Raises:
+            FileExistsError: The work is finished, or something else is at the target.
+        """
+        part = self.make() / name
+        if not part.exists():
+            with suppress(FileExistsError), atomic_path(part, durable="folder") as folder:  # or a second copy was first
+                folder.mkdir()
+                (folder / SUMMARY).write_bytes(write(folder))
+        return (part / SUMMARY).read_bytes()
+
+    def parts(self, names: Sequence[str]) -> list[Path]:
+        """Return the local folders of parts, whose contents may be moved to the target.
+
+        Args:
+            names: Their names.
+        """
+        return [self.path / name for name in names]
 
     def has_part(self, name: str) -> bool:
         """Return whether a file or folder of this folder exists, or the target.
@@ -84,6 +119,17 @@ class StagingFolder:
         remove_folder(self.path)
         with suppress(OSError):  # parts of another operation are left
             self.path.parent.rmdir()
+
+
+def staging_digest(arguments: Mapping[str, Any], fingerprint: str) -> str:
+    """Return the name of the staging folder of an operation.
+
+    Args:
+        arguments: Arguments of the operation.
+        fingerprint: Digest of its data.
+    """
+    text = json.dumps({**arguments, "fingerprint": fingerprint}, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def local_target(out: str) -> Path:

@@ -62,15 +62,25 @@ def uploading(
     """
     upload = _Upload(url, object_store(url.full, options), options, retry or MIRRORS.retry)
     upload.check()
-    folder = user_cache("uploads") / hashlib.sha256(url.full.encode()).hexdigest()[:32]
+    path = upload_path(url)
+    folder = path.parent
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, holder=f"another upload to {url}"):
-        path = folder / (str(url).rstrip("/").rpartition("/")[2] or "data")
         yield path
         for beside in sorted(folder.glob(f"{glob.escape(path.name)}.*")):
             upload.put_beside(beside, beside.name.removeprefix(path.name))
         upload.run(path, overwrite=overwrite)
         shutil.rmtree(folder)
+
+
+def upload_path(url: Url) -> Path:
+    """Return the path that `uploading` gives, in a folder of its own in the user's cache.
+
+    Args:
+        url: URL of the new dataset.
+    """
+    folder = user_cache("uploads") / hashlib.sha256(url.full.encode()).hexdigest()[:32]
+    return folder / (str(url).rstrip("/").rpartition("/")[2] or "data")
 
 
 class _Upload:

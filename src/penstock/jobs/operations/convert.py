@@ -2,13 +2,13 @@
 
 A job writes to `<out>.parts/<digest>/<first>-<last>`, a folder that appears when the part is complete and compared. A
 second copy of the job finds it, and returns its summary. No values are copied when the parts are joined, so `finish`
-takes seconds, and the certificate has the digests that the jobs made of the parts when they read them again.
+takes seconds, and the certificate has the digests that the jobs made of the parts when they read them again. Parts of a
+target at a URL are objects there, which `finish` fetches (`RemoteStaging`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
@@ -33,15 +33,17 @@ from penstock.conversion.targets import target_of
 from penstock.core.arrays import IntArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import DataError, FormatError
-from penstock.files import atomic_path, move
+from penstock.files import move
 from penstock.formats.base.format import PartStart, format_to_write
 from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.operation import Operation
 from penstock.jobs.packed import pack, unpack
-from penstock.jobs.staging import StagingFolder, local_target
+from penstock.jobs.remote_staging import RemoteStaging
+from penstock.jobs.staging import StagingFolder
+from penstock.locations.location import Url, output_place
+from penstock.locations.upload import upload_path
 
 LEAST_PART = 64 << 20
-SUMMARY = "summary"
 JOINED = "joined"
 VALUES = "values"
 
@@ -51,20 +53,22 @@ class ConvertOperation(Operation):
 
     Args:
         arguments: Fields of `ChosenDataset`; `out`, `to`, `writer`, `drop`, `rename`, `fill_missing`, `certificate` and
-            `require` as `out`, `format`, `options` and others of `penstock.convert`.
+            `require` as `out`, `format`, `options` and others of `penstock.convert`; `target`, a dictionary with the
+            `storage_options` of the store of `out`.
     """
 
     def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
         super().__init__(arguments, survey)
-        self._out = place = local_target(arguments["out"])
-        self._format = format_to_write(place, arguments.get("to"))
+        place = output_place(arguments["out"])
+        self._out = upload_path(place) if isinstance(place, Url) else place  # where the parts are joined
+        self._format = format_to_write(self._out, arguments.get("to"))
         self._options = dict(arguments.get("writer") or {})
-        if (refusal := self._format.parts_refusal(place, **self._options)) is not None:
+        if (refusal := self._format.parts_refusal(self._out, **self._options)) is not None:
             raise DataError(f"expected a target that can be written in parts, got {self._format.name!r}: {refusal}")
         self._certified = bool(arguments.get("certificate", True))
         self._lossless = arguments.get("require") is not None
         self._data = ChosenDataset.of(arguments).open()
-        self._staging = StagingFolder(arguments["out"], arguments, self.fingerprint)
+        self._staging = _staging(arguments, self.fingerprint)
         self._answers: dict[str, Any] = unpack(survey) if survey else {}
         try:
             self._job = self._make_job(arguments)
@@ -78,7 +82,9 @@ class ConvertOperation(Operation):
             raise DataError(f"expected episodes to convert in parts, got none: {data.episodes.reason}")
         check_apart(arguments["location"], data.source, self._out)
         if self._staging.is_closed:
-            found_at(self._out, self._format)  # refuses what no conversion wrote, before the data are read
+            found_at(
+                self._staging.target_path(), self._format
+            )  # refuses what no conversion wrote, before the data are read
         target = target_of(self._format.name, self._options)
         check_options(target, self._options)
         rename, fill = dict(arguments.get("rename") or {}), bool(arguments.get("fill_missing"))
@@ -127,14 +133,10 @@ class ConvertOperation(Operation):
 
     @override
     def run(self, first: int, last: int, *, threads: int) -> bytes:
-        part = self._staging.make() / f"{first:012d}-{last:012d}"
-        if not part.exists():
-            with suppress(FileExistsError), atomic_path(part, durable="folder") as folder:  # or a second copy was first
-                folder.mkdir()
-                (folder / SUMMARY).write_bytes(self._write(folder / self._out.name, first, last))
-        return (part / SUMMARY).read_bytes()
+        name = f"{first:012d}-{last:012d}"
+        return self._staging.write_part(name, lambda folder: self._write(folder / self._out.name, name, first, last))
 
-    def _write(self, path: Path, first: int, last: int) -> bytes:
+    def _write(self, path: Path, name: str, first: int, last: int) -> bytes:
         """Write a part, read it again, and return its summary."""
         job = replace(self._job, notes=dict(self._job.notes))  # notes of this range alone
         tally = ConversionProgress(first, 0, 0)
@@ -153,7 +155,7 @@ class ConvertOperation(Operation):
                 comparison.compare(written.episodes(range(begin, len(written))), first, last)
                 compared = comparison.state()
         notes = [astuple(note) for note in job.notes]
-        return pack({"part": path.parent.name, "bytes": tally.bytes, "notes": notes, "compared": compared})
+        return pack({"part": name, "bytes": tally.bytes, "notes": notes, "compared": compared})
 
     @override
     def has_part(self, result: bytes) -> bool:
@@ -161,24 +163,26 @@ class ConvertOperation(Operation):
 
     @override
     def finish(self, results: Iterable[bytes]) -> ConversionReport:
+        if (report := self.finished()) is not None:
+            return report
         notes = dict(self._job.notes)
         total = 0
-        parts: list[Path] = []
+        names: list[str] = []
         compared: list[dict[str, Any]] = []
         for result in results:
             summary: dict[str, Any] = unpack(result)
-            parts.append(self._staging.path / summary["part"] / self._out.name)
+            names.append(summary["part"])
             total += summary["bytes"]
             notes.update(dict.fromkeys(Note(*note) for note in summary["notes"]))
             compared.append(summary["compared"])
         with self._staging.merging():
-            self._join(parts)
+            self._join(names)
             return self._report(total, tuple(notes), compared)
 
     def _report(self, total: int, notes: tuple[Note, ...], compared: list[dict[str, Any]]) -> ConversionReport:
         """Look at the target, write its certificate, and return the report."""
         episodes, steps = len(self._data), self._data.steps
-        report = ConversionReport(self._out, self._format.name, "converted", episodes, steps, total, 0, notes)
+        report = ConversionReport(self._staging.place, self._format.name, "converted", episodes, steps, total, 0, notes)
         with self._format.open(self._out) as target:
             if len(target) != episodes or target.steps != steps:
                 raise FormatError(f"expected {episodes} episodes of {steps} steps, got others", path=self._out)
@@ -194,26 +198,28 @@ class ConvertOperation(Operation):
 
     @override
     def finished(self) -> ConversionReport | None:
-        if not self._staging.is_closed or (mark := found_at(self._out, self._format)) is None:
+        if not self._staging.is_closed:
             return None
-        with self._format.open(self._out) as target:
+        path = self._staging.target_path()
+        if (mark := found_at(path, self._format)) is None:
+            return None
+        with self._format.open(path) as target:
             episodes, steps = len(target), target.steps
         if mark != self._job.mark or episodes != len(self._data):
             raise FileExistsError(
-                f"expected nothing at {self._out}, got the dataset of another conversion, or of one without jobs that "
-                "was interrupted; remove it, or choose another place"
+                f"expected nothing at {self._staging.place}, got the dataset of another conversion, or of one without "
+                "jobs that was interrupted; remove it, or choose another place"
             )
-        proof = Certificate.read(self._out) if self._certified else None
+        proof = Certificate.read(self._staging.place, _store_options(self.arguments)) if self._certified else None
         if proof is not None:
-            check_kept(proof, self._out, lossless=self._lossless)
+            check_kept(proof, path, lossless=self._lossless)
         total = column_bytes(self._job.spec, episodes, steps)
         notes = tuple(dict.fromkeys((*self._job.notes, *(() if proof is None else proof.notes))))
         self._staging.remove()  # leftovers of a killed process
-        return ConversionReport(
-            self._out, self._format.name, "complete", episodes, steps, total, episodes, notes, proof
-        )
+        place, name = self._staging.place, self._format.name
+        return ConversionReport(place, name, "complete", episodes, steps, total, episodes, notes, proof)
 
-    def _join(self, parts: list[Path]) -> None:
+    def _join(self, names: list[str]) -> None:
         """Move the parts together; nothing if an earlier call, which was killed, did so."""
         if self._out.exists() or self._out.is_symlink():
             mark = found_at(self._out, self._format)
@@ -222,7 +228,8 @@ class ConvertOperation(Operation):
             self._job.mark.check(mark, self._out)
             return
         staged = self._staging.path / JOINED / self._out.name
-        staged.parent.mkdir(exist_ok=True)
+        staged.parent.mkdir(parents=True, exist_ok=True)
+        parts = [part / self._out.name for part in self._staging.parts(names)]
         self._format.join_parts(parts, staged, self._out)
         move(staged, self._out, overwrite=False)
 
@@ -233,3 +240,17 @@ class ConvertOperation(Operation):
     @override
     def close(self) -> None:
         self._data.close()
+
+
+def _staging(arguments: Mapping[str, Any], fingerprint: str) -> StagingFolder:
+    """Return where the parts of a target are."""
+    place = output_place(arguments["out"])
+    if isinstance(place, Url):
+        return RemoteStaging(place, _store_options(arguments), arguments, fingerprint)
+    return StagingFolder(arguments["out"], arguments, fingerprint)
+
+
+def _store_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the store of a target at a URL."""
+    target: Mapping[str, Any] = arguments.get("target") or {}
+    return dict(target.get("storage_options") or {})

@@ -23,7 +23,7 @@ from typing_extensions import override
 from penstock.core.arrays import IntArray
 from penstock.core.spec import Spec
 from penstock.errors import DataError, PenstockError, StateError
-from penstock.files import atomic_path, move
+from penstock.files import move
 from penstock.formats.base.format import recognise
 from penstock.formats.columns.joining import join_stores, publish_segment, segments_of
 from penstock.formats.columns.writer import ColumnsWriter, create_store
@@ -37,7 +37,6 @@ from penstock.record.rollout_worker import RolloutWorker
 
 JOBS = 64
 LEAST_EPISODES, MOST_EPISODES = 8, 1000
-SUMMARY = "summary"
 DATA = "data"
 
 
@@ -86,18 +85,18 @@ class RecordOperation(Operation):
     def _run_block(self, block: int) -> dict[str, Any]:
         """Record a block, unless that was done before, and return its summary."""
         numbers = self._numbers[block * self._block : (block + 1) * self._block]
-        part = self._staging.make() / f"{numbers.start:012d}-{numbers.stop:012d}"
-        if not part.exists():
-            with suppress(FileExistsError), atomic_path(part, durable="folder") as folder:  # or a copy was first
-                folder.mkdir()
-                done = self._record(numbers, folder / DATA)
-                summary = {"part": part.name, "lengths": np.array(done.lengths), "returns": np.array(done.returns)}
-                (folder / SUMMARY).write_bytes(pack(summary))
+        name = f"{numbers.start:012d}-{numbers.stop:012d}"
+
+        def write(folder: Path) -> bytes:
+            done = self._record(numbers, folder / DATA)
+            return pack({"part": name, "lengths": np.array(done.lengths), "returns": np.array(done.returns)})
+
+        summary = self._staging.write_part(name, write)
         if self.arguments["grow"]:
             with suppress(FileExistsError):
                 create_store(self._out, self._columns, self._metadata, **self._writer)
-            publish_segment(part / DATA, self._out, block)
-        return unpack((part / SUMMARY).read_bytes())
+            publish_segment(self._staging.path / name / DATA, self._out, block)
+        return unpack(summary)
 
     def _record(self, numbers: range, path: Path) -> Rollout:
         with self._worker() as worker:
