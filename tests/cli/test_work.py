@@ -77,7 +77,7 @@ def test_conversion_in_parts(call: Call, recording: Path, tmp_path: Path, comman
     again = call("convert", recording, tmp_path / "out", *command[1:], "--json", "--jobs", "1").json
     assert again == {**parts, "status": "complete", "resumed_at": parts["episodes"]}
     assert "expected nothing at" in call("convert", recording, tmp_path / "out", "--episodes", "1:", "--jobs", "1").err
-    assert "expected none of --overwrite" in call("convert", recording, tmp_path / "a", "--overwrite", "-j", "1").err
+    assert "expected neither --overwrite" in call("convert", recording, tmp_path / "a", "--overwrite", "-j", "1").err
 
 
 def test_verification_in_parts(call: Call, recording: Path, tmp_path: Path) -> None:

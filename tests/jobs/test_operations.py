@@ -23,6 +23,7 @@ from penstock.errors import DataError
 from penstock.jobs.coordinator import finish_work, run_work
 from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.runners import ProcessRunner, ThreadRunner
+from penstock.jobs.staging import StagingFolder
 from penstock.jobs.work_plan import WorkPlan
 
 SMALL = 1_000_000
@@ -201,7 +202,7 @@ def test_targets_that_have_no_parts(demos: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"'webdataset': .* one archive that is not compressed, got out.tgz"):
         WorkPlan.make("convert", convert_arguments(demos, tmp_path / "out.tgz"))
     with pytest.raises(DataError, match="expected a path for a target"):
-        WorkPlan.make("convert", convert_arguments(demos, Path()) | {"out": "memory://out"})
+        StagingFolder("memory://out", {}, "")
     (tmp_path / "file").touch()
     with pytest.raises(FileExistsError):
         WorkPlan.make("convert", convert_arguments(demos, tmp_path))
