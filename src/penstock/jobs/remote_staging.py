@@ -1,9 +1,9 @@
 """`RemoteStaging`: parts of a target at a URL, for jobs that have nothing but the object store in common.
 
 A job writes its part in the user's cache of its machine, and compares it there. The part becomes one object,
-`<url>.parts/<digest>/<first>-<last>`: stores replace whole objects, so it is there complete or not at all, and a second
-copy of the job replaces it by an equal part, or finds it. The object is a tar archive of the part's folder, whose first
-member is the summary, and the SHA-256 of the archive behind it.
+`<url>.parts/<digest>/<first>-<last>`. Stores replace whole objects, so a part is either complete or missing, and a
+second copy of the job finds it, or replaces it by an equal part. The object is a tar archive of the folder, whose
+first member is the summary, and the SHA-256 of the archive behind it.
 
 `finish` fetches all parts, compares their checksums, joins them in the user's cache as parts on a disk are joined, and
 uploads the dataset, which can be opened only when it is complete (`locations.upload`). Then the objects of the parts
@@ -79,7 +79,7 @@ class RemoteStaging(StagingFolder):
     @property
     @override
     def is_closed(self) -> bool:
-        """Whether the target is complete, or something is there while this operation has no parts."""
+        """Whether the target is complete, or the URL has other objects while this operation has no parts."""
         names = _names(self._target)
         return bool(names) and (MARKER not in names or not _names(self._objects))
 
@@ -136,12 +136,12 @@ class RemoteStaging(StagingFolder):
         if folder.exists():
             return folder
         try:
-            with atomic_path(folder) as made:
-                made.mkdir()
-                archive = made.with_name("archive")
+            with atomic_path(folder) as part:
+                part.mkdir()
+                archive = part.with_name("archive")
                 self._fetch(name, archive)
                 with parsing(joined(self._objects.url, name)), tarfile.open(archive) as members:
-                    members.extractall(made, filter="data")
+                    members.extractall(part, filter="data")
         except FormatError:
             self._delete(name)
             raise
