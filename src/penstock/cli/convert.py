@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,7 +22,6 @@ from penstock.cli.options import (
     Storage,
     To,
     Where,
-    chosen,
     chosen_dataset,
     opened,
     pairs,
@@ -41,45 +39,51 @@ STYLES = {"adapted": "cyan", "inferred": "cyan", "filled": "yellow", "left out":
 SAID = {"converted": "converted", "resumed": "went on from episode {at}", "complete": "was complete before"}
 
 
+Out = Annotated[str, typer.Argument(metavar="OUT", help="Path or URL of the new dataset; nothing may be there yet.")]
+WriterOption = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-O", metavar="KEY=VALUE", help="An option of the writer, such as layout=seed."),
+]
+Curation = Annotated[Path | None, typer.Option("--curation", metavar="FILE", help="Leave out what this file excludes.")]
+Shuffle = Annotated[bool, typer.Option("--shuffle", help="Write the episodes in a random order.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="The seed of the random order.")]
+Drop = Annotated[list[str] | None, typer.Option("--drop", metavar="COLUMN", help="Leave a column out.")]
+Rename = Annotated[list[str] | None, typer.Option("--rename", metavar="OLD=NEW", help="Give a column another name.")]
+FillMissing = Annotated[
+    bool, typer.Option("--fill-missing", help="Fill in data that the target needs and the source lacks.")
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Start again; deletes only files that a conversion wrote.")
+]
+AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Convert even a dataset without episodes.")]
+WithCertificate = Annotated[
+    bool, typer.Option("--certificate/--no-certificate", help="Read both datasets again and write a certificate.")
+]
+Require = Annotated[
+    Literal["lossless"] | None, typer.Option("--require", help="Fail unless all columns are kept bit for bit.")
+]
+
+
 @works_in_parts
 def convert(
     location: In,
-    out: Annotated[
-        str, typer.Argument(metavar="OUT", help="Path or URL of the new dataset; nothing may be there yet.")
-    ],
+    out: Out,
     to: To = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-O", metavar="KEY=VALUE", help="An option of the writer, such as layout=seed."),
-    ] = None,
+    option: WriterOption = None,
     source: From = None,
     opening: Opening = None,
     episodes: Episodes = None,
     where: Where = None,
-    curation: Annotated[
-        Path | None, typer.Option("--curation", metavar="FILE", help="Leave out what this file excludes.")
-    ] = None,
-    shuffle: Annotated[bool, typer.Option("--shuffle", help="Write the episodes in a random order.")] = False,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The seed of the random order.")] = 0,
-    drop: Annotated[list[str] | None, typer.Option("--drop", metavar="COLUMN", help="Leave a column out.")] = None,
-    rename: Annotated[
-        list[str] | None, typer.Option("--rename", metavar="OLD=NEW", help="Give a column another name.")
-    ] = None,
-    fill_missing: Annotated[
-        bool, typer.Option("--fill-missing", help="Fill in data that the target needs and the source lacks.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Start again; deletes only files that a conversion wrote.")
-    ] = False,
-    allow_empty: Annotated[
-        bool, typer.Option("--allow-empty", help="Convert even a dataset without episodes.")
-    ] = False,
-    certificate: Annotated[
-        bool, typer.Option("--certificate/--no-certificate", help="Read both datasets again and write a certificate.")
-    ] = True,
-    require: Annotated[
-        Literal["lossless"] | None, typer.Option("--require", help="Fail unless all columns are kept bit for bit.")
-    ] = None,
+    curation: Curation = None,
+    shuffle: Shuffle = False,
+    seed: Seed = 0,
+    drop: Drop = None,
+    rename: Rename = None,
+    fill_missing: FillMissing = False,
+    overwrite: Overwrite = False,
+    allow_empty: AllowEmpty = False,
+    certificate: WithCertificate = True,
+    require: Require = None,
     storage: Storage = None,
     as_json: Json = False,
     *,
@@ -92,44 +96,41 @@ def convert(
     Example: penstock convert ./cartpole ./cartpole-minari --to minari
     """
     read_options, write_options = storage_options(storage, location, out)
+    dataset = chosen_dataset(
+        location, opening, source, read_options, episodes, where, curation=curation, shuffle=shuffle, seed=seed
+    )
+    writer_options = pairs(option, "--option")
+    rules: dict[str, Any] = {
+        "drop": drop or [],
+        "rename": {key: str(value) for key, value in pairs(rename, "--rename").items()},
+        "fill_missing": fill_missing,
+        "certificate": certificate,
+        "require": require,
+    }
     shown = {"json": as_json}
     if work.wanted:
         if overwrite or allow_empty:
             raise DataError("expected neither --overwrite nor --allow-empty in parts, got one of them")
         place = output_place(out)
-        dataset = replace(
-            chosen_dataset(location, opening, source, read_options, episodes, where),
-            **{"curation": None if curation is None else str(curation), "shuffle": shuffle, "seed": seed},
-        )
-        arguments = {
-            **dataset.arguments(),
-            **({"target": {"storage_options": write_options}} if write_options else {}),
-            **{
-                "out": str(place.absolute()) if isinstance(place, Path) else out,
-                "to": to,
-                "writer": pairs(option, "--option"),
-                "drop": drop or [],
-            },
-            "rename": {key: str(value) for key, value in pairs(rename, "--rename").items()},
-            **{"fill_missing": fill_missing, "certificate": certificate, "require": require, "show": shown},
+        target = {
+            "out": str(place.absolute()) if isinstance(place, Path) else out,
+            "target": {"storage_options": write_options},
+            "to": to,
+            "writer": writer_options,
         }
-        show_in_parts("convert", arguments, work, quiet=as_json)
+        show_in_parts("convert", {**dataset.arguments(), **target, **rules, "show": shown}, work, quiet=as_json)
         return
     _, source_data = opened(location, opening, source, read_options)
     with source_data, _progress(quiet=as_json) as progress:
-        data = chosen(source_data, episodes, where, shuffle=shuffle, seed=seed, curation=curation)
+        data = dataset.choose(source_data)
         report = convert_data(
             data,
             out,
             format=to,
-            options=pairs(option, "--option"),
-            drop=drop or (),
-            rename={key: str(value) for key, value in pairs(rename, "--rename").items()},
-            fill_missing=fill_missing,
+            options=writer_options,
+            **rules,
             overwrite=overwrite,
             allow_empty=allow_empty,
-            certificate=certificate,
-            require=require,
             on_episode=_advance(progress, data, str(output_place(out))),
             on_verified=_advance_verified(progress, data),
             storage_options=write_options,

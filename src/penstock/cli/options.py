@@ -144,18 +144,9 @@ def refuse(located: LocatedData, reader_options: dict[str, Any], error: TypeErro
     ) from error
 
 
-def chosen(
-    source: Source,
-    episodes: str | None,
-    where: str | None,
-    *,
-    shuffle: bool = False,
-    seed: int = 0,
-    curation: Path | None = None,
-) -> EpisodeDataset:
-    """Select episodes: first by number, then by curation, then by condition, then shuffled."""
-    place = None if curation is None else str(curation)
-    return ChosenDataset("", episodes=episodes, where=where, curation=place, shuffle=shuffle, seed=seed).choose(source)
+def chosen(source: Source, episodes: str | None, where: str | None) -> EpisodeDataset:
+    """Select episodes: first by number, then by condition."""
+    return ChosenDataset("", episodes=episodes, where=where).choose(source)
 
 
 def chosen_dataset(
@@ -165,7 +156,14 @@ def chosen_dataset(
     storage: Mapping[str, Any] | None = None,
     episodes: str | None = None,
     where: str | None = None,
+    *,
+    curation: Path | None = None,
+    shuffle: bool = False,
+    seed: int = 0,
 ) -> ChosenDataset:
-    """Return what `opened` and `chosen` would open, as plain values that another process can open."""
+    """Return a dataset and its chosen episodes as plain values that another process can open."""
     reader_options = pairs(options, "--open")
-    return ChosenDataset(location, format, reader_options, dict(storage or {}), episodes, where)
+    place = None if curation is None else str(curation)
+    return ChosenDataset(
+        location, format, reader_options, dict(storage or {}), episodes, where, place, shuffle=shuffle, seed=seed
+    )
