@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.formats.base.format import PartStart, named
+from penstock.formats.base.format import named
+from penstock.formats.base.writer import PartStart
 from penstock.formats.l5kit import L5KitWriter
 from penstock.jobs.coordinator import finish_work, run_work
 from penstock.jobs.dataset import ChosenDataset

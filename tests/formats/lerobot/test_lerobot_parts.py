@@ -17,7 +17,7 @@ from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
 from penstock.errors import FormatError
-from penstock.formats.base.format import PartStart
+from penstock.formats.base.writer import PartStart
 from penstock.formats.lerobot import FORMAT, parts
 from penstock.formats.lerobot.writer import LeRobotWriter
 from penstock.testing.compare import assert_same_array

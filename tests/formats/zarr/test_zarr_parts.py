@@ -14,6 +14,7 @@ import pytest
 import penstock
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.formats.base.format import named
+from penstock.formats.base.writer import PartStart
 from penstock.formats.zarr.joining import join_buffers
 from penstock.formats.zarr.writer import ZarrWriter
 
@@ -59,7 +60,7 @@ def test_parts_have_the_bytes_of_one_run(options: dict[str, Any], known: bool, t
         parts.append(tmp_path / "parts" / str(first))
         parts[-1].parent.mkdir(exist_ok=True)
         with ZarrWriter.create(parts[-1], data.spec, {"a": 1}, **options) as writer:
-            writer.begin_at(first, step, values if known else None)
+            writer.begin_at(PartStart(first, step, values if known else {}))
             writer.write_all(data[e] for e in range(first, last))
         with named("zarr").open(parts[-1]) as part:
             assert len(part) == last
@@ -82,7 +83,7 @@ def test_parts_have_the_bytes_of_one_run(options: dict[str, Any], known: bool, t
 def test_a_chunk_that_is_lost_is_an_error(tmp_path: Path) -> None:
     data = wild_data("lost")
     with ZarrWriter.create(tmp_path / "part", data.spec, chunk_rows=16) as writer:
-        writer.begin_at(0, 0)
+        writer.begin_at(PartStart(0, 0, {}))
         writer.write_all(data)
     (tmp_path / "part/data/action/3").unlink()
     with pytest.raises(penstock.FormatError, match="expected a chunk, got none"):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, wraps
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, get_args, get_type_hints
+from typing import Any, ClassVar, get_args, get_type_hints
 
 from penstock import formats
 from penstock.core.boundary import is_of_call, parsing, refusal
@@ -25,7 +25,7 @@ from penstock.formats.base.file_facts import FileSurvey, ReadFacts
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.repairs import Repair
 from penstock.formats.base.source import Source
-from penstock.formats.base.writer import Writer
+from penstock.formats.base.writer import PartStart, Writer
 from penstock.locations.mirror import MIRRORS
 
 set_remote_files(MIRRORS)  # so that every process that reads data can read mirrors
@@ -33,25 +33,6 @@ set_remote_files(MIRRORS)  # so that every process that reads data can read mirr
 
 QUICK_BYTES = 1 << 28  # that a check reads at most if it is not deep
 GUARDED = ("recognises", "open", "open_files", "append", "check", "check_files", "opening_checks", "repairs")
-
-
-class PartStart(NamedTuple):
-    """Where a part begins in the whole dataset, of which several processes write parts.
-
-    Attributes:
-        episode: Number of its first episode.
-        step: Number of its first step.
-        values: Number of its first value in ragged columns, if the format asks for it (`Format.places_values`) and the
-            source says it.
-
-    Example:
-        >>> PartStart(10, 2500, {}).step
-        2500
-    """
-
-    episode: int
-    step: int
-    values: Mapping[str, int]
 
 
 class Format(ABC):
@@ -249,7 +230,7 @@ class Format(ABC):
             path: Where the dataset will be.
             options: Options of `create`.
         """
-        if type(self).begin_part is not Format.begin_part:
+        if type(self).join_parts is not Format.join_parts:
             return None
         return (
             f"a file of the format {self.name!r} has episodes of several parts; convert in one run, or in parts to "
@@ -261,8 +242,7 @@ class Format(ABC):
     ) -> Writer:
         """Create a part of a new dataset, for `join_parts`. Several processes write parts at the same time.
 
-        A format whose rows have places in the whole dataset may put them there. In that case, `open_part` also
-        shows the episodes before the part, with other values.
+        The default is `create`, and `Writer.begin_at`.
 
         Args:
             path: Folder of the part, which must not exist. Its last name is the one of the dataset.
@@ -274,10 +254,21 @@ class Format(ABC):
         Raises:
             DataError: The format cannot be written in parts.
         """
-        raise DataError(f"expected a format with parts, got {self.name!r}")
+        if (refusal := self.parts_refusal(path, **options)) is not None:
+            raise DataError(refusal)
+        writer = self.create(path, spec, metadata, **options)
+        try:
+            writer.begin_at(start)
+        except BaseException:
+            writer.close()
+            raise
+        return writer
 
     def open_part(self, path: Path) -> Source:
         """Open a part for reading. The default is `open`.
+
+        It also shows the episodes before the part, with other values, if rows of the format have places in the whole
+        dataset.
 
         Args:
             path: Folder of the part.

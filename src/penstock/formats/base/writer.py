@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.core.arrays import AnyArray
 from penstock.core.episode import Episode
@@ -33,6 +33,25 @@ class RowStream(ABC):
     @abstractmethod
     def discard(self) -> None:
         """Forget the rows, unless the episode was saved. A second call does nothing."""
+
+
+class PartStart(NamedTuple):
+    """Where a part begins in the whole dataset, of which several processes write parts.
+
+    Attributes:
+        episode: Number of its first episode.
+        step: Number of its first step.
+        values: Number of its first value in ragged columns, if the format asks for it (`Format.places_values`) and the
+            source says it.
+
+    Example:
+        >>> PartStart(10, 2500, {}).step
+        2500
+    """
+
+    episode: int
+    step: int
+    values: Mapping[str, int]
 
 
 class Writer(ABC):
@@ -77,6 +96,15 @@ class Writer(ABC):
             The numbers of the episodes in the dataset.
         """
         return [self.write(episode) for episode in episodes]
+
+    def begin_at(self, start: PartStart) -> None:
+        """Make an empty dataset a part of another one, see `Format.begin_part`: the next episode has these numbers.
+
+        The default does nothing: joining the parts numbers their episodes.
+
+        Args:
+            start: Where the part begins in the whole dataset.
+        """
 
     @abstractmethod
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from typing_extensions import override
 from penstock.core.spec import Spec
 from penstock.errors import FormatError
 from penstock.formats.base.findings import Finding
-from penstock.formats.base.format import Format, PartStart
+from penstock.formats.base.format import Format
 from penstock.formats.base.repairs import Repair
 from penstock.formats.columns.check import findings
 from penstock.formats.columns.files import read_json
@@ -60,12 +60,6 @@ class ColumnsFormat(Format):
     def check(self, path: Path, *, deep: bool = True) -> Iterator[Finding]:
         """Compare table and sizes, and with `deep`, or for up to 256 MiB, every byte with its checksum."""
         return findings(path, deep=deep)
-
-    @override
-    def begin_part(
-        self, path: Path, spec: Spec, metadata: Mapping[str, Any], start: PartStart, **options: Any
-    ) -> ColumnsWriter:
-        return ColumnsWriter.create(path, spec, metadata, **options)
 
     @override
     def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:

@@ -13,7 +13,7 @@ from typing_extensions import override
 from penstock.core.spec import Spec
 from penstock.files import locked
 from penstock.formats.base.findings import Finding
-from penstock.formats.base.format import Format, PartStart
+from penstock.formats.base.format import Format
 from penstock.formats.base.repairs import Repair
 from penstock.formats.l5kit.check import findings
 from penstock.formats.l5kit.joining import join_tables
@@ -48,14 +48,6 @@ class L5KitFormat(Format):
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> L5KitWriter:
         """Create an empty dataset. Raises `FileExistsError`, `SpecError`, `DataError`, `TypeError`."""
         return L5KitWriter.create(path, spec, metadata, **options)
-
-    @override
-    def begin_part(
-        self, path: Path, spec: Spec, metadata: Mapping[str, Any], start: PartStart, **options: Any
-    ) -> L5KitWriter:
-        writer = self.create(path, spec, metadata, **options)
-        writer.begin_at(*start)
-        return writer
 
     @override
     def open_part(self, path: Path) -> L5KitSource:

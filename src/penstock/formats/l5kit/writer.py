@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.containers.cache import Cache
 from penstock.containers.zarr import (
@@ -26,7 +27,7 @@ from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError
 from penstock.files import atomic_path, open_locked, write_atomic
-from penstock.formats.base.writer import Writer
+from penstock.formats.base.writer import PartStart, Writer
 from penstock.formats.l5kit import npy
 from penstock.formats.l5kit.columns import WIDTHS, check_spec, intervals, tables_of
 from penstock.formats.l5kit.dtypes import CHUNK_ROWS, DTYPES, FORMAT_VERSION, FRAME_DTYPE, LABELS, SCENE_DTYPE
@@ -115,16 +116,14 @@ class L5KitWriter(Writer):
             make(new_folder)
         return cls(place)
 
-    def begin_at(self, episode: int, step: int, values: Mapping[str, int]) -> None:
+    @override
+    def begin_at(self, start: PartStart) -> None:
         """Write the rows of the next scenes where they are in the whole dataset, of which a new one is a part.
 
-        Rows before them are missing. The last scene before them has all frames, and the last frame all agents.
-
-        Args:
-            episode: Number of the next scene in the whole dataset.
-            step: Number of its first frame.
-            values: Number of the first value of ragged columns; agents and faces of which it is unknown begin at 0.
+        Rows before them are missing. The last scene before them has all frames, and the last frame all agents. Agents
+        and faces begin at 0 where their number is not known.
         """
+        episode, step, values = start
         nested = {"agents": "agents/track_id", FACES: "tl_faces/face_id"} if step else {}
         counts = {name: values.get(path, 0) // WIDTHS[path] for name, path in nested.items()}
         first = {"scenes": episode, "frames": step, "agents": 0, FACES: 0} | counts

@@ -13,7 +13,7 @@ from typing_extensions import override
 from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, PenstockError
 from penstock.files import locked
-from penstock.formats.base.format import Finding, Format, PartStart
+from penstock.formats.base.format import Finding, Format
 from penstock.formats.base.repairs import Repair
 from penstock.formats.lerobot.check import findings
 from penstock.formats.lerobot.creation import WriteOptions
@@ -62,14 +62,6 @@ class LeRobotFormat(Format):
         with LeRobotSource(path) as source:
             spec = source.written_spec
         return LeRobotWriter(path, spec)
-
-    @override
-    def begin_part(
-        self, path: Path, spec: Spec, metadata: Mapping[str, Any], start: PartStart, **options: Any
-    ) -> LeRobotWriter:
-        writer = self.create(path, spec, metadata, **options)
-        writer.begin_at(start.episode, start.step)
-        return writer
 
     @override
     def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:

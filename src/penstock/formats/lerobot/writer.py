@@ -30,7 +30,7 @@ from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, DataError, FormatError, SpecError, require
 from penstock.files import move, open_locked, write_atomic
-from penstock.formats.base.writer import Writer
+from penstock.formats.base.writer import PartStart, Writer
 from penstock.formats.lerobot.creation import DATA_MB, VIDEO_MB, WriteOptions, create_empty
 from penstock.formats.lerobot.encoders import EncoderSettings, encode_cameras
 from penstock.formats.lerobot.encoding import (
@@ -155,14 +155,9 @@ class LeRobotWriter(Writer):
         """Number of episodes."""
         return len(self._entries) + len(self._pending)
 
-    def begin_at(self, episode: int, step: int) -> None:
-        """Number the next episode, in a new dataset that is a part of another one.
-
-        Args:
-            episode: Number of the episode in the whole dataset.
-            step: Number of its first step.
-        """
-        self._first = (episode, step)
+    @override
+    def begin_at(self, start: PartStart) -> None:
+        self._first = start.episode, start.step
 
     @override
     def write(self, episode: Episode, *, videos: Mapping[str, Path] | None = None) -> int:

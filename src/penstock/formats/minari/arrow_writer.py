@@ -53,15 +53,6 @@ class ArrowWriter(writing.DatasetWriter):
         self._format = data_format
         self._waiting: list[Path] = []  # episodes written since the last flush to the disk itself
         self._bytes: tuple[int, int] | None = None
-        self._begin = 0
-
-    def begin_at(self, episode: int) -> None:
-        """Number the first episode, in a new dataset that is a part of another one.
-
-        Args:
-            episode: Its number in the whole dataset.
-        """
-        self._begin = episode
 
     def _commit(self, episodes: Sequence[Episode]) -> list[int]:
         self._check_open()

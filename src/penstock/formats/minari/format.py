@@ -23,7 +23,7 @@ from penstock.errors import (
 from penstock.files import locked
 from penstock.formats.base.file_facts import ReadFacts
 from penstock.formats.base.findings import Finding
-from penstock.formats.base.format import Format, PartStart
+from penstock.formats.base.format import Format
 from penstock.formats.base.repairs import Repair
 from penstock.formats.minari import (
     arrow_writer,
@@ -134,14 +134,6 @@ class MinariFormat(Format):
         if data_format == "hdf5":
             return hdf5_writer.create(Path(path), plan, entries, layout, sync, checksums=checksums)
         return arrow_writer.create(Path(path), plan, entries, sync)
-
-    @override
-    def begin_part(
-        self, path: Path, spec: Spec, metadata: Mapping[str, Any], start: PartStart, **options: Any
-    ) -> hdf5_writer.Hdf5Writer | arrow_writer.ArrowWriter:
-        writer = self.create(path, spec, metadata, **options)
-        writer.begin_at(start.episode)
-        return writer
 
     @override
     def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:

@@ -82,16 +82,7 @@ class Hdf5Writer(writing.DatasetWriter):
         super().__init__(folder, plan, sync)
         self._storage = Storage(checksum=checksums)
         self._path, self._layout = folder / main, layout
-        self._begin = 0
         self._stored = {path: stored_path(path, plan.spec) for path in plan.spec}
-
-    def begin_at(self, episode: int) -> None:
-        """Number the first episode, in a new dataset that is a part of another one.
-
-        Args:
-            episode: Its number in the whole dataset.
-        """
-        self._begin = episode
 
     def _commit(self, episodes: Sequence[Episode]) -> list[int]:
         self._check_open()

@@ -22,7 +22,7 @@ from penstock.core.spaces import Box
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError, SpecError
 from penstock.files import atomic_path, sync
-from penstock.formats.base.writer import Writer
+from penstock.formats.base.writer import PartStart, Writer
 from penstock.formats.minari import metadata
 from penstock.formats.minari.spaces import is_image
 
@@ -53,6 +53,7 @@ class DatasetWriter(Writer):
         self._plan = plan
         self._each = each(sync)
         self._closed = False
+        self._begin = 0  # number of the first episode
         self._clock: Callable[[], float] = time.monotonic
 
     @property
@@ -63,6 +64,10 @@ class DatasetWriter(Writer):
     @override
     def write(self, episode: Episode) -> int:
         return self._commit([episode])[0]
+
+    @override
+    def begin_at(self, start: PartStart) -> None:
+        self._begin = start.episode
 
     def write_all(self, episodes: Iterable[Episode]) -> list[int]:
         """Save several, with one commit for 8 MB, 1024 episodes or two seconds, the least of these.

@@ -14,7 +14,7 @@ from penstock.core.damage import collected_damage
 from penstock.core.spec import Spec
 from penstock.errors import ChecksumError, PenstockError
 from penstock.files import locked
-from penstock.formats.base.format import Finding, Format, PartStart
+from penstock.formats.base.format import Finding, Format
 from penstock.formats.base.repairs import Repair
 from penstock.formats.rlds.folder import SPLIT, is_version, version_folder, versions_below
 from penstock.formats.rlds.repair import shard_ends, tail_findings, tail_repairs
@@ -57,12 +57,6 @@ class RLDSFormat(Format):
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> RLDSWriter:
         """Create an empty dataset; options and errors are as in `RLDSWriter.create`."""
         return RLDSWriter.create(path, spec, metadata or {}, **options)
-
-    @override
-    def begin_part(
-        self, path: Path, spec: Spec, metadata: Mapping[str, Any], start: PartStart, **options: Any
-    ) -> RLDSWriter:
-        return self.create(path, spec, metadata, **options)
 
     @override
     def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:

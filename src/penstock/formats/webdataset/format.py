@@ -15,7 +15,7 @@ from penstock.errors import DataError, FormatError
 from penstock.files import locked
 from penstock.formats.base.file_facts import FileSurvey, ReadFacts
 from penstock.formats.base.findings import Finding
-from penstock.formats.base.format import Format, PartStart
+from penstock.formats.base.format import Format
 from penstock.formats.base.repairs import Repair
 from penstock.formats.webdataset.check import findings
 from penstock.formats.webdataset.indexing import ArchiveSurvey, index_shards, members_from
@@ -76,14 +76,6 @@ class WebDatasetFormat(Format):
         if not path.name.endswith(SUFFIXES) or path.suffix == ".tar":
             return None
         return f"expected a folder, or one archive that is not compressed, got {path.name}"
-
-    @override
-    def begin_part(
-        self, path: Path, spec: Spec, metadata: Mapping[str, Any], start: PartStart, **options: Any
-    ) -> ShardWriter:
-        writer = self.create(path, spec, metadata, **options)
-        writer.begin_at(start.episode, start.step)
-        return writer
 
     @override
     def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:

@@ -25,6 +25,7 @@ from penstock.core.spec import Field, Spec
 from penstock.errors import DataError, FormatError, SpecError
 from penstock.files.mapping import map_file
 from penstock.formats.base.infos import TRUNCATED
+from penstock.formats.base.writer import PartStart
 from penstock.formats.webdataset import seed
 from penstock.formats.webdataset.content import is_json
 from penstock.formats.webdataset.pickles import around, dumps
@@ -111,9 +112,9 @@ class SeedWriter(ShardWriter):
         return source.offsets[:-1]
 
     @override
-    def begin_at(self, episode: int, step: int) -> None:
-        super().begin_at(episode, step)
-        self._frames = step
+    def begin_at(self, start: PartStart) -> None:
+        super().begin_at(start)
+        self._frames = start.step
 
     def _written(self, episode: Episode) -> None:
         self._frames += len(episode)

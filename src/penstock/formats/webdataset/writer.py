@@ -21,7 +21,7 @@ from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError, SpecError
 from penstock.files import open_locked
-from penstock.formats.base.writer import Writer
+from penstock.formats.base.writer import PartStart, Writer
 from penstock.formats.webdataset import own
 from penstock.formats.webdataset.cache import unpacked_beside
 from penstock.formats.webdataset.content import is_json
@@ -98,14 +98,9 @@ class ShardWriter(Writer):
         """`[episodes]` the sample that each begins with: of layouts with a sample an episode, that one."""
         return np.arange(len(source))
 
-    def begin_at(self, episode: int, step: int) -> None:
-        """Number the next episode, in a new dataset that is a part of another one.
-
-        Args:
-            episode: Number of the episode in the whole dataset.
-            step: Number of its first step.
-        """
-        self._episodes = episode
+    @override
+    def begin_at(self, start: PartStart) -> None:
+        self._episodes = start.episode
 
     def _written(self, episode: Episode) -> None:
         """An episode is in its archive."""

@@ -15,7 +15,7 @@ from penstock.core.spec import Spec
 from penstock.errors import FormatError
 from penstock.files import locked
 from penstock.files.remote import open_file
-from penstock.formats.base.format import Finding, Format, PartStart
+from penstock.formats.base.format import Finding, Format
 from penstock.formats.base.repairs import Repair
 from penstock.formats.zarr.check import findings
 from penstock.formats.zarr.joining import join_buffers
@@ -62,14 +62,6 @@ class ZarrFormat(Format):
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> ZarrWriter:
         """Create an empty buffer. Raises `FileExistsError`, `SpecError`, `DataError`, `ArgumentError`."""
         return ZarrWriter.create(path, spec, metadata, **options)
-
-    @override
-    def begin_part(
-        self, path: Path, spec: Spec, metadata: Mapping[str, Any], start: PartStart, **options: Any
-    ) -> ZarrWriter:
-        writer = self.create(path, spec, metadata, **options)
-        writer.begin_at(*start)
-        return writer
 
     @override
     def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:

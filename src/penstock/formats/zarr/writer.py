@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.containers.zarr import (
     ArrayWriter,
@@ -32,7 +33,7 @@ from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, DataError, FormatError, SpecError
 from penstock.files import atomic_path, open_locked, write_atomic
 from penstock.formats.base import jsonlines
-from penstock.formats.base.writer import Writer
+from penstock.formats.base.writer import PartStart, Writer
 from penstock.formats.zarr.layout import DATA, ENDS, EPISODES, KEYS, MARK, META, PART, BufferLayout
 from penstock.formats.zarr.source import ZarrSource
 
@@ -164,22 +165,19 @@ class ZarrWriter(Writer):
             make(ENDS, np.dtype(np.int64), ())
         return cls(path)
 
-    def begin_at(self, episode: int, step: int, values: Mapping[str, int] | None = None) -> None:
+    @override
+    def begin_at(self, start: PartStart) -> None:
         """Write the rows of the next episodes where they are in the whole buffer, of which a new one is a part.
 
         Rows before them are missing. The ends before the first row say that earlier episodes have no rows, and the
-        last of these episodes all.
-
-        Args:
-            episode: Number of the next episode in the whole buffer.
-            step: Number of its first step.
-            values: Number of the first value of ragged columns, where it is known. The default is none: 0.
+        last of these episodes all. Values of ragged columns begin at 0 where their number is not known.
         """
+        episode, step, values = start
         ragged = {str(stored.ends): (path, stored.rows) for path, stored in self._layout.columns.items() if stored.ends}
         lengths = self._layout.rows_of(step, episode) | {f"{EPISODES}.ends": episode}
         lasts = {ENDS: step, f"{EPISODES}.ends": 0}
         for ends, (path, rows) in ragged.items():
-            lengths[rows] = lasts[ends] = (values or {}).get(path, 0)
+            lengths[rows] = lasts[ends] = values.get(path, 0)
         for name, length in lengths.items():
             array = self._arrays[name]
             ending = name in lasts and length > 0

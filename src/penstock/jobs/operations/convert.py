@@ -34,7 +34,8 @@ from penstock.core.arrays import IntArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import DataError, FormatError
 from penstock.files import move
-from penstock.formats.base.format import PartStart, format_to_write
+from penstock.formats.base.format import format_to_write
+from penstock.formats.base.writer import PartStart
 from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.operation import Operation
 from penstock.jobs.packed import pack, unpack
