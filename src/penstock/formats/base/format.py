@@ -396,17 +396,40 @@ def available() -> dict[str, Format]:
         >>> {"columns", "minari", "webdataset"} <= available().keys()
         True
     """
-    by_name: dict[str, Format] = {}
-    for module in pkgutil.iter_modules(formats.__path__):
-        package = importlib.import_module(f"{formats.__name__}.{module.name}")
-        if isinstance(entry := getattr(package, "FORMAT", None), Format):
-            by_name[entry.name] = entry
+    by_name = {entry.name: entry for folder in _folders() if (entry := _built_in(folder)) is not None}
     for point in importlib.metadata.entry_points(group="penstock.formats"):
         entry = point.load()
         if not isinstance(entry, Format):
             raise FormatError(f"expected the entry point {point.name!r} to name a Format, got {entry!r}")
         by_name.setdefault(entry.name, entry)
     return by_name
+
+
+def _each_format() -> Iterator[Format]:
+    """Yield every format in the order of `available`, and import the package of each only when it is asked for."""
+    asked: set[str] = set()
+    for folder in _folders():
+        if (entry := _built_in(folder)) is not None:
+            asked.add(entry.name)
+            yield entry
+    yield from (entry for name, entry in available().items() if name not in asked)
+
+
+@cache
+def _folders_in(places: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of the packages in some places."""
+    return tuple(module.name for module in pkgutil.iter_modules(places))
+
+
+def _folders() -> tuple[str, ...]:
+    """Names of the folders of `penstock.formats`."""
+    return _folders_in(tuple(formats.__path__))
+
+
+def _built_in(folder: str) -> Format | None:
+    """The format in a folder of `penstock.formats`, which may be another kind of package."""
+    entry = getattr(importlib.import_module(f"{formats.__name__}.{folder}"), "FORMAT", None)
+    return entry if isinstance(entry, Format) else None
 
 
 def named(name: str) -> Format:
@@ -422,6 +445,8 @@ def named(name: str) -> Format:
         >>> named("columns").name
         'columns'
     """
+    if name in _folders() and (entry := _built_in(name)) is not None and entry.name == name:
+        return entry  # the usual case imports no other format
     try:
         return available()[name]
     except KeyError:
@@ -482,7 +507,7 @@ def recognise(location: str | os.PathLike[str]) -> tuple[Format, Path]:
             raise nothing_at(path)
         return located[0]
     failures: dict[str, FormatError] = {}
-    for entry in available().values():
+    for entry in _each_format():
         try:
             if entry.recognises(path):
                 return entry, path
