@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from penstock.errors import FormatError
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import QUICK_BYTES
@@ -13,6 +15,8 @@ from penstock.formats.columns.files import read_json
 from penstock.formats.columns.layout import METADATA
 from penstock.formats.columns.repair import orphans
 from penstock.formats.columns.snapshot import Snapshot
+
+EPISODES_TOGETHER, STEPS_TOGETHER = 1024, 1 << 16
 
 
 def findings(path: Path, *, deep: bool) -> Iterator[Finding]:
@@ -32,14 +36,35 @@ def findings(path: Path, *, deep: bool) -> Iterator[Finding]:
 
 
 def _episodes(snapshot: Snapshot) -> Iterator[Finding]:
-    for e in range(len(snapshot.entries)):
+    """Check some episodes together, and where one of them cannot be read, each alone."""
+    first = 0
+    while first < len(snapshot.entries):
+        bound = int(np.searchsorted(snapshot.offsets, int(snapshot.offsets[first]) + STEPS_TOGETHER, "right")) - 1
+        last = min(max(bound, first + 1), first + EPISODES_TOGETHER, len(snapshot.entries))
         try:
-            computed, expected = snapshot.payload_check(e), int(snapshot.entries[e]["payload"])
-            if computed != expected:
-                yield Finding("checksum", f"episode {e}", f"expected the checksum {expected:08x}, got {computed:08x}")
-            snapshot.episode_metadata([e])
-        except FormatError as error:
-            yield Finding("unreadable", f"episode {e}", str(error))
+            computed = snapshot.payload_checks(first, last)
+            snapshot.episode_metadata(range(first, last))
+        except FormatError:
+            for e in range(first, last):
+                yield from _episode(snapshot, e)
+        else:
+            expected = snapshot.entries["payload"][first:last].tolist()
+            for e, checks in enumerate(zip(computed, expected, strict=True), first):
+                yield from _checksum(e, *checks)
+        first = last
+
+
+def _episode(snapshot: Snapshot, e: int) -> Iterator[Finding]:
+    try:
+        yield from _checksum(e, snapshot.payload_check(e), int(snapshot.entries[e]["payload"]))
+        snapshot.episode_metadata([e])
+    except FormatError as error:
+        yield Finding("unreadable", f"episode {e}", str(error))
+
+
+def _checksum(e: int, computed: int, expected: int) -> Iterator[Finding]:
+    if computed != expected:
+        yield Finding("checksum", f"episode {e}", f"expected the checksum {expected:08x}, got {computed:08x}")
 
 
 def _table(snapshot: Snapshot) -> Iterator[Finding]:

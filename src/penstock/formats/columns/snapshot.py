@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,31 @@ class Snapshot(SourceState):
                 check = zlib.crc32(part.data, check)
         return zlib.crc32(self.metadata_bytes(e), check)
 
+    def payload_checks(self, first: int, last: int) -> list[int]:
+        """`payload_check` of episodes `first` to `last - 1`. The columns of adjacent episodes are looked at once."""
+        entries = self.entries[first:last]
+        index, start, steps = (entries[name].astype(np.int64) for name in ("index", "start", "steps"))
+        segment = int(entries["segment"][0])
+        adjacent = (entries["segment"] == segment).all() and (np.diff(index) == 1).all()
+        adjacent = adjacent and (np.diff(start) == steps[:-1]).all()
+        if not adjacent or not all(isinstance(column, FixedColumnReader) for column in self.columns.values()):
+            return [self.payload_check(e) for e in range(first, last)]
+        one = np.ones_like(index)
+        places = {"step": (start, steps), "boundary": (start + index, steps + 1), "episode": (index, one)}
+        checks = [0] * len(entries)
+        for column in self.columns.values():
+            begins, rows = places[column.field.align]
+            ends = begins + rows - begins[0]
+            for part in column.payload(first, segment, int(begins[0]), int(ends[-1])):
+                check_mapped(part)
+                cuts = np.append(0, ends) * column.field.row_bytes
+                checks = _checks(part.data, cuts, checks)
+        texts = entries["metadata"].astype(np.int64)
+        return [
+            zlib.crc32(self._texts[segment][a:b], check)
+            for a, b, check in zip(texts.tolist(), (texts + entries["metadata_bytes"]).tolist(), checks, strict=True)
+        ]
+
     @cached_property
     def _texts(self) -> dict[int, memoryview]:
         return {s: read_mapped(self.maps(self.layout.metadata(s), size)).data for s, size in self.metadata_ends.items()}
@@ -259,6 +285,12 @@ def _digest(layout: StoreLayout, entries: StructArray) -> str:
     for name in ("steps", "payload"):
         digest.update(entries[name].tobytes())
     return digest.hexdigest()
+
+
+def _checks(data: memoryview, cuts: IntArray, checks: list[int]) -> list[int]:
+    """Checksums, continued with the bytes between cuts."""
+    parts = zip(pairwise(cuts.tolist()), checks, strict=True)
+    return [zlib.crc32(data[a:b], check) for (a, b), check in parts]
 
 
 def _list_items(lines: memoryview) -> str:
