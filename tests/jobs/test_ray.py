@@ -366,6 +366,7 @@ def test_the_driver_and_then_the_head_die(cluster: LocalCluster, inputs: Inputs,
     assert 6 <= done < len(work)
 
     cluster.start()
+    cluster.add()  # as the tests after this one find it
     report = run_work(work, folder / "results", RayRunner())
     assert (report.earlier, report.done) == (done, len(work) - done)
     assert case.outcome(finish_work(work, folder / "results"), folder) == expected
