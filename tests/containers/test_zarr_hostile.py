@@ -22,7 +22,7 @@ from penstock.containers.zarr import ArrayMetadata, ArrayWriter, ZarrArray, Zarr
 from penstock.errors import FormatError, UnsafeDataError
 
 ROW = np.dtype([("place", "<f8", (2,)), ("id", "<u4")])
-PROFILE = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PROFILE = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 def stored(folder: Path, codec: Any = "lz4", n: int = 20_000, chunk: int = 10_000) -> Path:

@@ -217,7 +217,9 @@ def test_specs_that_could_not_be_read_back_are_not_created(tmp_path: Path, field
     assert list(tmp_path.iterdir()) == []
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(data=st.data())
 def test_random_damage_is_an_error_of_ours_or_harmless(store: Path, data: st.DataObject) -> None:
     files = sorted(path for path in store.rglob("*") if path.is_file())

@@ -224,7 +224,9 @@ def samples() -> bytes:
 BASES = {"samples": samples(), "seed": (GOLDEN / "A_plain.tar").read_bytes(), "gzip": gzip.compress(samples())}
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     st.sampled_from(sorted(BASES)),
     st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=6)), min_size=1, max_size=3),
