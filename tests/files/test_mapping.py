@@ -293,6 +293,7 @@ def test_a_pooled_file_that_was_replaced_is_not_written_to(tmp_path: Path, monke
 def test_pooled_files_close_for_others_where_the_process_has_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(descriptors, "_POOL", descriptors._Pool())  # without what earlier tests left idle
     files = [PooledFile(tmp_path / str(i), os.O_RDWR | os.O_CREAT) for i in range(3)]
     for file in files:
         with file:
@@ -309,6 +310,8 @@ def test_pooled_files_close_for_others_where_the_process_has_no_more(
     with PooledFile(tmp_path / "d", os.O_RDWR | os.O_CREAT) as fd:
         os.pwrite(fd, b"x", 0)
     assert sum(file.fd < 0 for file in files) == 2
+    for file in files:
+        file.close()
 
 
 def test_threads_share_pooled_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
