@@ -5,13 +5,18 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import shutil
+import tarfile
+import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import webdataset
+import zstandard
 
 import penstock
 from penstock.conversion.certificate import Certificate
@@ -25,6 +30,7 @@ from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.runners import ProcessRunner, ThreadRunner
 from penstock.jobs.staging import StagingFolder
 from penstock.jobs.work_plan import WorkPlan
+from tests.locations.server import serving
 
 SMALL = 1_000_000
 
@@ -199,8 +205,6 @@ def test_a_merge_of_parts_that_is_interrupted_goes_on(
 def test_targets_that_have_no_parts(demos: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="expected a target that can be written in parts, got 'lc0'"):
         WorkPlan.make("convert", convert_arguments(demos, tmp_path / "out", to="lc0"))
-    with pytest.raises(DataError, match=r"'webdataset': .* one archive that is not compressed, got out.tgz"):
-        WorkPlan.make("convert", convert_arguments(demos, tmp_path / "out.tgz"))
     with pytest.raises(DataError, match="expected a path for a target"):
         StagingFolder("memory://out", {}, "")
     (tmp_path / "file").touch()
@@ -239,4 +243,43 @@ def test_an_archive_of_parts_has_the_bytes_of_one_run(
     finish_work(work, tmp_path / "results")
     penstock.convert(demos, tmp_path / "alone.tar", options={"layout": layout})
     assert (tmp_path / "out.tar").read_bytes() == (tmp_path / "alone.tar").read_bytes()
+    assert not list(tmp_path.glob("*.parts"))
+
+
+@pytest.mark.parametrize(("name", "layout"), [("out.tgz", "npy"), ("out.tar.gz", "seed"), ("out.tar.zst", "npy")])
+def test_a_compressed_archive_of_parts_unpacks_to_the_bytes_of_one_run(
+    demos: Path, tmp_path: Path, name: str, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = convert_arguments(demos, tmp_path / name, writer={"layout": layout})
+    work = WorkPlan.make("convert", arguments, range_bytes=1000)
+    assert len(work) > 2
+    run_work(work, tmp_path / "results", ThreadRunner(2))
+    segments = importlib.import_module("penstock.containers.tar.segments")
+    real, left = segments._pieces, iter(range(2))
+
+    def die(*given: Any) -> Any:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return real(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(segments, "_pieces", die)
+        with pytest.raises(KeyboardInterrupt):
+            finish_work(work, tmp_path / "results")
+    assert not (tmp_path / name).exists()
+    finish_work(work, tmp_path / "results")
+    penstock.convert(demos, tmp_path / "alone.tar", options={"layout": layout})
+    packed, plain = (tmp_path / name).read_bytes(), (tmp_path / "alone.tar").read_bytes()
+    with tarfile.open(tmp_path / "alone.tar") as archive:
+        names = archive.getnames()
+    if name.endswith("zst"):
+        assert zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True).read() == plain
+    else:
+        assert zlib.decompress(packed, 31) == plain  # a single member, with its checksum
+        with tarfile.open(fileobj=io.BytesIO(packed), mode="r|gz") as archive:
+            assert archive.getnames() == names
+        read = webdataset.tariterators.tar_file_iterator(io.BytesIO(packed))
+        assert [each["fname"] for each in read] == [each for each in names if not each.startswith("__")]
+    with serving({name: packed}) as site, penstock.open(f"{site.url}/{name}") as remote:
+        assert [len(each) for each in remote] == [len(each) for each in penstock.open(demos)]
     assert not list(tmp_path.glob("*.parts"))

@@ -168,7 +168,7 @@ def pack(source: Path, target: Path, kind: Literal["gzip", "zstd"], level: int |
     It has the time of `source`, so that a later change of either shows.
     """
     with open_file(source) as file, atomic_file(target, durable="file") as out:
-        with _compressor(out, kind, level) as packed:
+        with compressor(out, kind, level) as packed:
             while part := file.read(PIECE):
                 packed.write(part)
         out.flush()
@@ -179,7 +179,7 @@ def pack(source: Path, target: Path, kind: Literal["gzip", "zstd"], level: int |
 def pack_bytes(parts: Sequence[memoryview | bytes], kind: Literal["gzip", "zstd"]) -> bytes:
     """The parts, one behind the other, compressed as `pack` does. Memory: the result."""
     out = io.BytesIO()
-    with _compressor(out, kind, None) as packed:
+    with compressor(out, kind) as packed:
         for part in parts:
             view = memoryview(part)
             for begin in range(0, len(view), PIECE):
@@ -187,7 +187,8 @@ def pack_bytes(parts: Sequence[memoryview | bytes], kind: Literal["gzip", "zstd"
     return out.getvalue()
 
 
-def _compressor(out: IO[bytes], kind: Literal["gzip", "zstd"], level: int | None) -> Any:
+def compressor(out: IO[bytes], kind: Literal["gzip", "zstd"], level: int | None = None) -> Any:
+    """A file object that writes one gzip member or zstd frame to `out`, which stays open. Its block ends it."""
     if kind == "gzip":
         return gzip.GzipFile("", "wb", 6 if level is None else level, out, mtime=0)
     zstd: Any = require("zstandard", "zstd")

@@ -20,11 +20,12 @@ from penstock.formats.base.repairs import Repair
 from penstock.formats.webdataset.check import findings
 from penstock.formats.webdataset.indexing import ArchiveSurvey, index_shards, members_from
 from penstock.formats.webdataset.joining import join_members, join_shards
+from penstock.formats.webdataset.packed_parts import join_packed
 from penstock.formats.webdataset.repair import torn_archives
 from penstock.formats.webdataset.seed_writer import SeedWriter
 from penstock.formats.webdataset.shards import SUFFIXES, has_shards
 from penstock.formats.webdataset.source import ShardSource
-from penstock.formats.webdataset.writer import NpyShardWriter, ShardWriter, lock_path
+from penstock.formats.webdataset.writer import NpyShardWriter, ShardWriter, lock_path, packing
 
 LAYOUTS: Mapping[str, type[NpyShardWriter] | type[SeedWriter]] = {"npy": NpyShardWriter, "seed": SeedWriter}
 
@@ -72,21 +73,17 @@ class WebDatasetFormat(Format):
         return LAYOUTS[layout].create(path, spec, metadata, **options)
 
     @override
-    def parts_refusal(self, path: Path, **options: Any) -> str | None:
-        if not path.name.endswith(SUFFIXES) or path.suffix == ".tar":
-            return None
-        return f"expected a folder, or one archive that is not compressed, got {path.name}"
-
-    @override
     def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:
         """The archives of all parts are numbered again; the last one of a part may be shorter than its limit.
 
-        One archive has the members of all parts, whose bytes are copied.
+        One archive has the members of all parts, whose bytes are copied, compressed as they are.
         """
-        if out.suffix == ".tar":
+        if not out.name.endswith(SUFFIXES):
+            join_shards(parts, out)
+        elif (kind := packing(out, None)[1]) is None:
             join_members(parts, out)
         else:
-            join_shards(parts, out)
+            join_packed(parts, out, kind)
 
     def append(self, path: Path, **options: Any) -> ShardWriter:
         """Open an existing dataset for writing more episodes, in the layout that it has."""

@@ -1,5 +1,5 @@
 """Folders of archives that were written in parts become one folder: archives are moved, and numbered again. Single
-archives become one archive: their members are copied.
+archives become one archive: their members are copied. Compressed ones are joined by `packed_parts`.
 
 A folder takes two passes, so that a second call continues after a kill: first all archives move under hidden names that
 sort by part, then they get their numbers in that order. A name that is final is never used again.
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.containers.tar import walk
 from penstock.containers.tar.writer import Piece, replace
 from penstock.files import move, sync
 from penstock.files.mapping import map_file
+from penstock.formats.webdataset.packed_parts import cuts_of
 from penstock.formats.webdataset.shards import SUFFIXES
 from penstock.formats.webdataset.writer import shard_name
 
@@ -52,9 +52,8 @@ def join_members(parts: Sequence[Path], out: Path) -> None:
     pieces: list[Piece] = []
     for number, part in enumerate(parts):
         data = map_file(part)
-        members = walk(data, part)
-        episodes = int(members.header[1]) if len(members) > 1 else members.end
-        pieces.append(data[episodes if number else 0 : members.end].data)
+        episodes, end = cuts_of(data, part)
+        pieces.append(data[episodes if number else 0 : end].data)
     replace(out, pieces)
 
 

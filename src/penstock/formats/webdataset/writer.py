@@ -25,6 +25,7 @@ from penstock.formats.base.writer import PartStart, Writer
 from penstock.formats.webdataset import own
 from penstock.formats.webdataset.cache import unpacked_beside
 from penstock.formats.webdataset.content import is_json
+from penstock.formats.webdataset.packed_parts import pack_part
 from penstock.formats.webdataset.shards import PACKED, SUFFIXES, recording, shards_of, stem_of
 from penstock.formats.webdataset.source import ShardSource
 
@@ -63,6 +64,7 @@ class ShardWriter(Writer):
         self._limits = (shard_bytes, shard_episodes)
         self._lock = _locked(self.path)
         self._archive: TarAppender | None = None
+        self._is_part = False
         try:
             self._prepare()
             with ShardSource(self.path, index=False) as source:
@@ -101,6 +103,7 @@ class ShardWriter(Writer):
     @override
     def begin_at(self, start: PartStart) -> None:
         self._episodes = start.episode
+        self._is_part = True
 
     def _written(self, episode: Episode) -> None:
         """An episode is in its archive."""
@@ -162,10 +165,14 @@ class ShardWriter(Writer):
         if archive is None:
             return
         archive.close()
-        if self._compression is not None:
+        if self._compression is None:
+            return
+        if self._single and self._is_part:
+            pack_part(archive.path, self.path, self._compression)
+        else:
             name = f"{archive.path.stem}{PACKED_END[self._compression]}"
             pack(archive.path, self.path if self._single else archive.path.with_name(name), self._compression)
-            archive.path.unlink()
+        archive.path.unlink()
 
 
 class NpyShardWriter(ShardWriter):
