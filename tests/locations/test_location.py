@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ArgumentError, DataError
-from penstock.locations.location import Location, Url
+from penstock.locations.location import Location, Url, output_place
 from penstock.locations.patterns import MOST, expand_braces
 
 
@@ -88,11 +88,22 @@ def test_absolute_names(folder: Path) -> None:
         ("", DataError, "an empty text"),
         ([3], ArgumentError, "got 3"),
         (Path("s3://bucket/a.tar"), DataError, "keeps one slash of s3://"),
+        ("s3:/bucket/a.tar", DataError, "expected the URL s3://bucket/a.tar as text, got one slash"),
     ],
 )
 def test_names_that_are_refused(folder: Path, given: object, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         Location.of(given)  # type: ignore[arg-type]
+
+
+def test_a_target_with_a_lost_slash_is_refused(folder: Path) -> None:
+    for given in ("s3:/bucket/new", Path("s3://bucket/new")):
+        with pytest.raises(DataError, match="expected the URL s3://bucket/new as text"):
+            output_place(given)
+    assert output_place("file:/a/new") == Path("/a/new")
+    assert output_place("a:b") == Path("a:b")
+    Path("s3:").mkdir()
+    assert output_place("s3:/new") == Path("s3:/new")
 
 
 def test_urls_print_without_credentials() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, Literal
 
 import typer
@@ -153,7 +154,7 @@ def render(report: ConversionReport) -> RenderableType:
     line = Text.assemble((f"{report.out} ({report.format}) ", "bold"), f"{said}: {counts}")
     if report.certificate is not None:
         kept = "all values are equal" if report.certificate.lossless else "what changed is in the certificate"
-        line = Group(line, Text(f"compared with the source: {kept}; penstock certificate {report.out}"))
+        line = Group(line, Text(f"compared with the source: {kept}; penstock certificate {quote(str(report.out))}"))
     if not report.notes:
         return Group(line, Text("nothing was left out or changed", style="green"))
     table = Table("", "what", "how", box=None, header_style="bold", pad_edge=False)

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -161,7 +162,7 @@ def _show(done: Rollout, format: str, shown: Mapping[str, Any]) -> None:
         print_json(summary)
     else:
         counts = f"{counted(done.episodes, 'episode')}, {counted(done.steps, 'step')}"
-        typer.echo(f"{counts} in {shown['out']}; look at it with: penstock info {shown['out']}")
+        typer.echo(f"{counts} in {shown['out']}; look at it with: penstock info {quote(shown['out'])}")
 
 
 def _check_parts(work: WorkOptions, out: Path, to: str | None, *, append: bool) -> None:

@@ -220,9 +220,10 @@ def _checked(name: object) -> str:
             "expected a path or URL, got 'pipe:' with a command: penstock runs no commands; save the output to a file, "
             "or pass ShardStream a function that opens it, such as {'pipe': lambda: process.stdout}"
         )
-    if not isinstance(name, str) and (lost := _LOST_SLASH.match(text)) and not os.path.exists(text):
-        place = shown(text.replace(":/", "://", 1))
-        raise DataError(f"expected the URL {place} as text, got it as a path, which keeps one slash of {lost[1]}://")
+    lost = _LOST_SLASH.match(text)
+    if lost and not (isinstance(name, str) and lost[1] == "file") and not os.path.exists(f"{lost[1]}:"):
+        got = "one slash" if isinstance(name, str) else f"it as a path, which keeps one slash of {lost[1]}://"
+        raise DataError(f"expected the URL {shown(text.replace(':/', '://', 1))} as text, got {got}")
     return text
 
 
