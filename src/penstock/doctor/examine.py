@@ -1,7 +1,8 @@
 """`examine`: run all checks on the episodes of a dataset, by blocks, on threads; and `Report`, the result.
 
 Blocks are some MB of consecutive episodes. Threads read and check them, and the results are added in the order of the
-blocks, so findings do not depend on threads. Memory: a few blocks, and some hundred bytes an episode.
+blocks, so findings do not depend on threads. Memory: a few blocks and some ten bytes an episode; measures of more than
+a million episodes are scratch files.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from penstock.core.columns import Columns
 from penstock.core.text import counted
 from penstock.data.progress import tracked
 from penstock.doctor.block import Hits, is_camera, is_clock, read_block
-from penstock.doctor.measures import BlockMeasures, Measures, first_of_equals, judge, measured, novelty
+from penstock.doctor.duplicates import first_of_equals
+from penstock.doctor.measures import BlockMeasures, Measures, judge, measured, novelty
 from penstock.doctor.rows import ROW_CHECKS
 from penstock.doctor.stored import ColumnSums, column_sums, narrow_dtypes, stored_statistics, wrong_statistics
 from penstock.doctor.thresholds import CheckThresholds
@@ -93,29 +95,30 @@ class Report:
 
 @dataclass
 class _Total:
-    """Hits of one kind and column in all blocks so far."""
+    """Hits of one kind and column in all blocks so far: counts, the first place, and the episodes with most rows."""
 
     rows: int = 0
-    episodes: list[IntArray] = field(default_factory=list[IntArray])
-    first: list[IntArray] = field(default_factory=list[IntArray])
-    counts: list[IntArray] = field(default_factory=list[IntArray])
+    episodes: int = 0
+    first: tuple[int, int] = (0, 0)
+    worst: IntArray = field(default_factory=lambda: np.zeros((3, 0), np.int64))  # episodes, first rows, numbers of rows
 
     def add(self, hits: Hits) -> None:
+        """Add hits of one or more episodes, which follow those of the blocks before."""
+        if not self.episodes:
+            self.first = int(hits.episodes[0]), int(hits.rows[0])
         self.rows += int(hits.counts.sum())
-        self.episodes.append(hits.episodes)
-        self.first.append(hits.rows)
-        self.counts.append(hits.counts)
+        self.episodes += len(hits.episodes)
+        worst = np.concatenate([self.worst, [hits.episodes, hits.rows, hits.counts]], axis=1)
+        self.worst = worst[:, np.argsort(-worst[2], kind="stable")[:SHOWN]]
 
     def finding(self, name: str, column: str) -> Finding:
         """The finding of all: the episodes with most rows first, the message with the first place."""
-        episodes = np.concatenate(self.episodes)
-        rows = np.concatenate(self.first)
-        worst = np.argsort(-np.concatenate(self.counts), kind="stable")[:SHOWN]
+        episode, row = self.first
         numbers = {f"{noun}s": counted(self.rows, noun) for noun in ("row", "step", "time")}
-        message = MESSAGES[name].format(column=column, episodes=counted(len(episodes), "episode"), **numbers)
-        place = f"episode {episodes[0]}/{column} row {rows[0]}" if column else f"episode {episodes[0]}"
-        worst_rows = tuple(rows[worst].tolist())
-        return Finding(name, place, message, column or None, tuple(episodes[worst].tolist()), worst_rows)
+        message = MESSAGES[name].format(column=column, episodes=counted(self.episodes, "episode"), **numbers)
+        place = f"episode {episode}/{column} row {row}" if column else f"episode {episode}"
+        episodes, rows, _ = self.worst.tolist()
+        return Finding(name, place, message, column or None, tuple(episodes), tuple(rows))
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,10 +5,7 @@ depends on the rows of that episode alone, so blocks may be read by any thread.
 
 Two episodes are duplicates if their digests are equal, which are made of every value of every column that was read,
 but for columns that number episodes and rows.
-Near duplicates have the same number of steps, and means and standard deviations of their columns that differ by at most
-`near_share` of the spread over the dataset. Candidates are neighbours in the order of one random projection (fixed
-seed), so near duplicates cost a sort instead of all pairs. A pair that is more than `NEIGHBOURS` apart in that order is
-not found.
+Near duplicates have nearly the same features (`penstock.doctor.duplicates`).
 """
 
 from __future__ import annotations
@@ -17,21 +14,19 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, FloatArray, IntArray
 from penstock.core.ragged import Ragged
 from penstock.doctor.block import EpisodeBlock, Hits, flattened, is_camera, is_numbering, sums
+from penstock.doctor.duplicates import FeatureScale, blocks_of, first_of_equals, near_duplicates
 from penstock.doctor.rows import clock_changes
 from penstock.doctor.thresholds import CheckThresholds
 from penstock.files.arrays import scratch_zeros
 
 DIGEST_BYTES = 16
-PARTITION = 1 << 20  # digests that are compared together
 FEATURES = 8  # elements of a column that count for near duplicates
-NEIGHBOURS = 4
 # Measures of a column are named by its path behind one of these:
 STEP = "step of "
 PACE = "mean step of "
@@ -60,7 +55,7 @@ class BlockMeasures:
 
 @dataclass(eq=False)
 class Measures:
-    """Measures of all episodes of a dataset, filled block by block.
+    """Measures of all episodes of a dataset, filled block by block. Large arrays are scratch files.
 
     Args:
         episodes: Number of episodes.
@@ -71,10 +66,10 @@ class Measures:
     digests: ByteArray = field(init=False)
     known: ByteArray = field(init=False)  # 0: not looked at, 1: without a digest, 2: with one
     values: dict[str, FloatArray] = field(init=False, default_factory=dict[str, FloatArray])
-    features: FloatArray | None = None
+    features: FloatArray | None = None  # defined where `known` is not 0
 
     def __post_init__(self) -> None:
-        self.lengths = np.zeros(self.episodes, np.int64)
+        self.lengths = scratch_zeros((self.episodes,), np.int64)
         self.digests = scratch_zeros((self.episodes, DIGEST_BYTES), np.uint8)
         self.known = np.zeros(self.episodes, np.uint8)
 
@@ -86,11 +81,20 @@ class Measures:
         if block.digests is not None:
             self.digests[here] = block.digests
             self.known[here] = 2
+        if new := [name for name in block.values if name not in self.values]:
+            self.values.update(zip(new, _unknown(len(new), self.episodes), strict=True))
         for name, values in block.values.items():
-            self.values.setdefault(name, np.full(self.episodes, np.nan))[here] = values
+            self.values[name][here] = values
         if self.features is None:
-            self.features = np.full((self.episodes, block.features.shape[1]), np.nan)
+            self.features = scratch_zeros((self.episodes, block.features.shape[1]), np.float64)
         self.features[here] = block.features
+
+
+def _unknown(measures: int, episodes: int) -> FloatArray:
+    """`[measures, E]` NaN, together in one scratch file if it is large."""
+    values = scratch_zeros((measures, episodes), np.float64)
+    values[:] = np.nan
+    return values
 
 
 def measured(block: EpisodeBlock, thresholds: CheckThresholds, *, complete: bool) -> BlockMeasures:
@@ -195,20 +199,15 @@ def _features(block: EpisodeBlock) -> FloatArray:
     return np.concatenate(parts, axis=1) if parts else np.zeros((len(block), 0))
 
 
-def standardized(features: FloatArray) -> FloatArray:
-    """Return features with mean 0 and standard deviation 1 over the episodes; features that do not vary are 0."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        finite = np.where(np.isfinite(features), features, 0.0)
-        spread = finite.std(axis=0)
-        return np.where(spread > 0, (finite - finite.mean(axis=0)) / np.where(spread > 0, spread, 1), 0.0)
-
-
 def novelty(measures: Measures) -> FloatArray:
     """`[E]` distance of the means of an episode to the means of all, in standard deviations; NaN if unknown."""
-    result = np.full(measures.episodes, np.nan)
+    (result,) = _unknown(1, measures.episodes)
+    features = measures.features
     seen = np.flatnonzero(measures.known)
-    if measures.features is not None and len(seen) and measures.features.shape[1]:
-        result[seen] = np.sqrt(np.mean(np.square(standardized(measures.features[seen])), axis=1))
+    if features is not None and len(seen) and features.shape[1]:
+        scale = FeatureScale.of(features, seen)
+        for part in blocks_of(seen, features):
+            result[part] = np.sqrt(np.mean(np.square(scale.apply(features[part])), axis=1))
     return result
 
 
@@ -273,54 +272,6 @@ def _marked(name: str, column: str, bad: AnyArray) -> Iterator[Hits]:
         yield Hits(name, column, episodes, np.zeros_like(episodes), np.ones_like(episodes))
 
 
-def first_of_equals(digests: ByteArray) -> IntArray:
-    """`[n]` the first row with the same digest.
-
-    Equal digests begin with the same bytes. So rows are divided by these into partitions of about `PARTITION` rows, in
-    order, and each partition is compared for itself. Memory: a partition at a time, some 100 MB; 32 bytes a row are in
-    a scratch file.
-
-    Example:
-        >>> first_of_equals(np.array([[1], [2], [1]], np.uint8)).tolist()
-        [0, 1, 0]
-    """
-    if len(digests) <= PARTITION:
-        return _first_of_equals(digests)
-    entry = np.dtype([("digest", f"V{digests.shape[1]}"), ("row", np.int64)])
-    bits = min(((len(digests) - 1) // PARTITION).bit_length(), 16)
-    blocks = [(a, min(a + PARTITION, len(digests))) for a in range(0, len(digests), PARTITION)]
-    counts = [np.bincount(_partition(digests[a:b], bits), minlength=1 << bits) for a, b in blocks]
-    ends = np.cumsum(np.sum(counts, axis=0))
-    free = np.concatenate([[0], ends[:-1]])  # place of the next row of each partition
-    entries = scratch_zeros((len(digests),), entry)
-    for (a, b), count in zip(blocks, counts, strict=True):
-        partition = _partition(digests[a:b], bits)
-        order = np.argsort(partition, kind="stable")
-        begins = np.cumsum(count) - count
-        places = (free - begins)[partition[order]] + np.arange(b - a)
-        entries["digest"][places] = np.ascontiguousarray(digests[a:b][order]).view(entry["digest"]).reshape(-1)
-        entries["row"][places] = order + a
-        free += count
-    first = scratch_zeros((len(digests),), np.int64)
-    for a, b in pairwise([0, *ends.tolist()]):
-        rows = entries["row"][a:b]
-        first[rows] = rows[_first_of_equals(entries["digest"][a:b])]
-    return first
-
-
-def _partition(digests: ByteArray, bits: int) -> IntArray:
-    """The first bits of each digest."""
-    head = digests[:, 0].astype(np.int64) << 8 | digests[:, min(1, digests.shape[1] - 1)]
-    return head >> (16 - bits)
-
-
-def _first_of_equals(digests: AnyArray) -> IntArray:
-    width = digests.dtype.itemsize * (digests.shape[1] if digests.ndim > 1 else 1)
-    whole = np.ascontiguousarray(digests).view(f"V{width}").reshape(-1)
-    _, first, number = np.unique(whole, return_index=True, return_inverse=True)
-    return first[number.reshape(-1)]
-
-
 def _duplicates(measures: Measures, thresholds: CheckThresholds) -> Iterator[Hits]:
     chosen = np.flatnonzero((measures.known == 2) & (measures.lengths > 1))
     if len(chosen) < 2:
@@ -332,15 +283,6 @@ def _duplicates(measures: Measures, thresholds: CheckThresholds) -> Iterator[Hit
     marked[chosen[copies]] = True
     yield from _marked("duplicate-episode", "", marked)
     single = chosen[~copies]
-    if measures.features is None or not measures.features.shape[1] or len(single) < 3:
-        return
-    features = standardized(measures.features[single])
-    projected = np.asarray(features @ np.random.default_rng(0).standard_normal(features.shape[1]), np.float64)
-    order = np.lexsort((projected, measures.lengths[single]))
-    near = np.zeros(measures.episodes, np.bool_)
-    for step in range(1, NEIGHBOURS + 1):
-        a, b = order[:-step], order[step:]
-        close = measures.lengths[single[a]] == measures.lengths[single[b]]
-        close &= np.abs(features[a] - features[b]).max(axis=1) <= thresholds.near_share
-        near[single[np.maximum(a, b)[close]]] = True
-    yield from _marked("near-duplicate", "", near)
+    if measures.features is not None and measures.features.shape[1] and len(single) >= 3:
+        near = near_duplicates(measures.features, single, measures.lengths, thresholds.near_share)
+        yield from _marked("near-duplicate", "", near)
