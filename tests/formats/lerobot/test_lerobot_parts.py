@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
+from penstock.containers.video import packet_index
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
@@ -135,13 +136,54 @@ def test_each_part_may_have_several_files(tmp_path: Path) -> None:
     assert files == [f"chunk-00{c}/file-00{f}.parquet" for c in range(2) for f in range(2)]
 
 
-@pytest.mark.parametrize("changes", ["move", "write_tables", "write_atomic"])
+@pytest.mark.parametrize("kept", [1, 2, 3, 5])
+def test_videos_are_joined_until_a_file_is_full(kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(kept)
+    episodes = [episode(e, SPEC, rng, most_tasks=1) for e in range(7)]
+    options = {**VIDEO, "chunks_size": 2, "video_files_size_in_mb": 1}
+    with FORMAT.create(tmp_path / "one", SPEC, METADATA, **options) as writer:
+        writer.write_all(episodes)
+    written = write_parts(tmp_path, SPEC, episodes, [0, 1, 3, 4, 6, 7], options)
+    own = [next(part.glob("videos/*/*/*.mp4")) for part in written]
+    sizes, frames = [path.stat().st_size for path in own], [len(packet_index(path, keep=False)) for path in own]
+    contents = [path.read_bytes() for path in own]
+    limit = sum(sizes[:kept]) + 1  # so that the first file has so many
+    monkeypatch.setattr(parts, "MIB", limit)
+    FORMAT.join_parts(written, tmp_path / "joined", tmp_path / "joined")
+    groups: list[list[int]] = []  # LeRobot's rule: a file is full when the next one would make it as large as its limit
+    for number, size in enumerate(sizes):
+        if groups and sum(sizes[k] for k in groups[-1]) + size < limit:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    assert len(groups[0]) == kept
+    files = sorted((tmp_path / "joined").glob("videos/*/*/*.mp4"))
+    places = [f"chunk-{k // 2:03d}/file-{k % 2:03d}.mp4" for k in range(len(groups))]
+    assert [f"{path.parent.name}/{path.name}" for path in files] == places
+    for path, group in zip(files, groups, strict=True):
+        assert len(packet_index(path, keep=False)) == sum(frames[k] for k in group)
+        if len(group) == 1:
+            assert path.read_bytes() == contents[group[0]]
+    assert_equal(tmp_path / "joined", tmp_path / "one")
+    rows = [row for file in sorted((tmp_path / "joined").glob("meta/episodes/*/*")) for row in _rows(file)]
+    camera = "videos/observation.images.top"
+    for before, row in zip([None, *rows], rows, strict=False):
+        begin, end = row[f"{camera}/from_timestamp"], row[f"{camera}/to_timestamp"]
+        assert round((end - begin) * 10) == row["length"]
+        place = [row[f"{camera}/chunk_index"], row[f"{camera}/file_index"]]
+        follows = before is not None and place == [before[f"{camera}/chunk_index"], before[f"{camera}/file_index"]]
+        assert begin == (before[f"{camera}/to_timestamp"] if follows and before else 0)
+
+
+@pytest.mark.parametrize("changes", ["move", "join_videos", "write_tables", "write_atomic"])
 def test_joining_that_is_interrupted_goes_on(changes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(4)
     episodes = [episode(e, SPEC, rng, most_tasks=2) for e in range(6)]
-    with FORMAT.create(tmp_path / "one", SPEC, METADATA, **VIDEO) as writer:
+    with FORMAT.create(tmp_path / "one", SPEC, METADATA, **VIDEO, video_files_size_in_mb=1) as writer:
         writer.write_all(episodes)
-    written = write_parts(tmp_path, SPEC, episodes, [0, 2, 3, 6], VIDEO)
+    written = write_parts(tmp_path, SPEC, episodes, [0, 1, 2, 4, 6], {**VIDEO, "video_files_size_in_mb": 1})
+    sizes = [next(part.glob("videos/*/*/*.mp4")).stat().st_size for part in written]
+    monkeypatch.setattr(parts, "MIB", max(sizes[0] + 1, sum(sizes[1:3]) + 1))
     real = getattr(parts, changes)
     for allowed in range(100):
         left = [allowed]
@@ -158,7 +200,7 @@ def test_joining_that_is_interrupted_goes_on(changes: str, tmp_path: Path, monke
             break
         except KeyboardInterrupt:
             continue
-    assert allowed > 1
+    assert allowed > 0
     assert_equal(tmp_path / "joined", tmp_path / "one")
 
 

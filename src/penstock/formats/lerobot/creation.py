@@ -22,6 +22,7 @@ VIDEO = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 CHUNKS_SIZE = 1000  # this and the next two as in LeRobot
 DATA_MB = 100
 VIDEO_MB = 200
+DATA_LIMIT, VIDEO_LIMIT = "data_files_size_in_mb", "video_files_size_in_mb"
 
 
 @dataclass(frozen=True, eq=False)

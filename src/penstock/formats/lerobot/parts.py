@@ -1,11 +1,13 @@
-"""Datasets that were written in parts become one dataset: files are moved and numbered again.
+"""Datasets that were written in parts become one dataset: files are moved and numbered again, and videos are joined.
 
 A part is a dataset whose writer began at the number of its first episode and step (`LeRobotWriter.begin_at`). So its
-rows, its videos and nearly all figures of its episodes are final. Three things depend on the other parts:
+rows, its pictures and nearly all figures of its episodes are final. Four things depend on the other parts:
 
 * Numbers of chunks and files. Only the metadata of episodes have them.
 * Numbers of tasks, in the order in which their texts first occur. A part with other numbers gets a new column
   `task_index`: its data files are written again, and pictures in them are copied without decoding.
+* Video files. Consecutive files of a camera become one file until it is full, as LeRobot's own writer does with
+  episodes: their packets are copied. So frames of an episode have other times in the file.
 * Figures of the dataset. They are merged episode by episode, as a single writer does, and are equal to the last bit.
 
 The metadata of the parts say which files are moved where, and the parts keep their metadata. So a second call, after a
@@ -16,18 +18,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from penstock.containers.arrow import arrow
+from penstock.containers.video import PacketIndex, packet_index
+from penstock.containers.video.joining import can_join, join_videos
 from penstock.core.arrays import IntArray
 from penstock.errors import FormatError, require
 from penstock.files import move, sync, write_atomic
+from penstock.formats.lerobot.creation import VIDEO_LIMIT, VIDEO_MB
 from penstock.formats.lerobot.episodes import EPISODES, episode_files, figures_of, read_tasks
 from penstock.formats.lerobot.info import INFO, STATS, Info, read_info
-from penstock.formats.lerobot.joining import Place, numbers, place_after
+from penstock.formats.lerobot.joining import MIB, Place, numbers, place_after
 from penstock.formats.lerobot.pending import FOLDER
 from penstock.formats.lerobot.stats import Figures, add_figures, column_figures, plain_figures
 from penstock.formats.lerobot.written_files import json_bytes, tables_with, write_tables, write_tasks
@@ -52,6 +58,21 @@ def join_datasets(parts: Sequence[Path], out: Path) -> None:
     joined.write()
 
 
+@dataclass
+class _VideoFile:
+    """Files of parts that become one file of a camera, and their bytes."""
+
+    place: Place
+    paths: list[Path] = field(default_factory=list[Path])
+    indexes: list[PacketIndex] = field(default_factory=list[PacketIndex])
+    size: int = 0
+
+    @property
+    def frames(self) -> int:
+        """Frames of all files."""
+        return sum(map(len, self.indexes))
+
+
 class _JoinedDataset:
     """The dataset that parts are moved to, one after the other."""
 
@@ -60,6 +81,8 @@ class _JoinedDataset:
         filled = [info for info in infos if info.entries.get("total_episodes")]
         self._info = Info(root, "v3.0", infos[0].fps, infos[0].features, {}, (filled or infos)[0].entries)
         self._last: dict[str, Place] = {}  # numbers of the last file of each kind
+        self._videos: dict[str, _VideoFile] = {}  # the last file of each camera, which is not written yet
+        self._video_bytes = int(self._info.entries.get(VIDEO_LIMIT, VIDEO_MB)) * MIB
         self._tasks: dict[str, int] = {}
         self._statistics: dict[str, Figures] = {}
         self._episodes = self._steps = 0
@@ -88,15 +111,13 @@ class _JoinedDataset:
         """Move the files that metadata of episodes name; return the metadata with their new numbers."""
         renumbers = not np.array_equal(tasks, np.arange(len(tasks)))
         columns: dict[str, Any] = {}
-        for kind in ("data", *(f"videos/{name}" for name, each in part.features.items() if each.dtype == "video")):
-            names = [f"{kind}/chunk_index", f"{kind}/file_index"]
-            old: list[Place] = list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
-            new = {place: self._next(kind) for place in dict.fromkeys(old)}
-            if kind == "data" and renumbers:
-                columns |= self._renumbered(part, table, tasks, new)
-            else:
-                self._move(part, kind, new)
-            columns |= {name: [new[place][i] for place in old] for i, name in enumerate(names)}
+        old = _places(table, "data")
+        new = {place: self._next("data") for place in dict.fromkeys(old)}
+        columns |= self._renumbered(part, table, tasks, new) if renumbers else self._move(part, new)
+        columns |= _place_columns("data", [new[place] for place in old])
+        for name, each in part.features.items():
+            if each.dtype == "video":
+                columns |= self._add_videos(part, table, f"videos/{name}")
         number = numbers(self._next("meta/episodes"))
         columns |= {f"meta/episodes/{name}": [value] * len(table) for name, value in number.items()}
         for name, values in columns.items():
@@ -104,13 +125,50 @@ class _JoinedDataset:
             table = table.set_column(table.schema.get_field_index(name), field, arrow().array(values, field.type))
         return table
 
-    def _move(self, part: Info, kind: str, places: Mapping[Place, Place]) -> None:
-        """Move files of a part that are not moved yet."""
+    def _move(self, part: Info, places: Mapping[Place, Place]) -> dict[str, list[Any]]:
+        """Move data files of a part that are not moved yet; no column changes."""
         for old, new in places.items():
-            target = _file(self._info, kind, new)
+            target = _file(self._info, "data", new)
             target.parent.mkdir(parents=True, exist_ok=True)
             if not target.exists():
-                move(_file(part, kind, old), target)
+                move(_file(part, "data", old), target)
+        return {}
+
+    def _add_videos(self, part: Info, table: Any, kind: str) -> dict[str, list[Any]]:
+        """Add the files of a camera; return where the episodes are then, by column."""
+        old = _places(table, kind)
+        new = {place: self._add_video(kind, _file(part, kind, place)) for place in dict.fromkeys(old)}
+        columns = _place_columns(kind, [new[place][0] for place in old])
+        for name in (f"{kind}/from_timestamp", f"{kind}/to_timestamp"):
+            frames = [round(time * part.fps) for time in table.column(name).to_pylist()]
+            columns[name] = [(k + new[place][1]) / part.fps for k, place in zip(frames, old, strict=True)]
+        return columns
+
+    def _add_video(self, kind: str, path: Path) -> tuple[Place, int]:
+        """Add a file to the last one of a camera, or begin another; return its numbers and the frames before."""
+        last = self._videos.get(kind)
+        moved = _file(self._info, kind, self._after(kind))  # by an earlier call, for no other file was added to it
+        there = path if path.exists() else moved
+        index, size = packet_index(there, keep=False), os.path.getsize(there)
+        if last is None or last.size + size >= self._video_bytes or not can_join(last.indexes[0], index):
+            self._write_video(kind)
+            last = self._videos[kind] = _VideoFile(self._next(kind))
+        frames = last.frames
+        last.paths.append(path)
+        last.indexes.append(index)
+        last.size += size
+        return last.place, frames
+
+    def _write_video(self, kind: str) -> None:
+        """Write the last file of a camera, if there is one, unless an earlier call did so."""
+        video = self._videos.get(kind)
+        if video is None or (target := _file(self._info, kind, video.place)).exists():
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if len(video.paths) == 1:
+            move(video.paths[0], target)
+        else:
+            join_videos(video.paths, video.indexes, self._info.fps, target)
 
     def _renumbered(
         self, part: Info, table: Any, tasks: IntArray, places: Mapping[Place, Place]
@@ -132,10 +190,14 @@ class _JoinedDataset:
         return {f"stats/{TASKS}/{figure}": [each[figure] for each in plain] for figure in plain[0]}
 
     def _next(self, kind: str) -> Place:
-        """Return the numbers of the next file of a kind."""
-        last = self._last.get(kind)
-        self._last[kind] = (0, 0) if last is None else place_after(last, self._info.chunks_size)
+        """Return the numbers of the next file of a kind, which is then the last."""
+        self._last[kind] = self._after(kind)
         return self._last[kind]
+
+    def _after(self, kind: str) -> Place:
+        """Return the numbers behind the last file of a kind."""
+        last = self._last.get(kind)
+        return (0, 0) if last is None else place_after(last, self._info.chunks_size)
 
     def _count(self, table: Any, path: Path) -> None:
         """Count episodes and steps. Raises `FormatError` if they do not continue those before."""
@@ -148,7 +210,9 @@ class _JoinedDataset:
         self._episodes, self._steps = indices[-1] + 1, ends[-1]
 
     def write(self) -> None:
-        """Write the metadata of the dataset."""
+        """Write the last videos, and the metadata of the dataset."""
+        for kind in self._videos:
+            self._write_video(kind)
         for folder in ("meta/episodes/chunk-000", "data/chunk-000", FOLDER):
             (self._root / folder).mkdir(parents=True, exist_ok=True)
         write_tasks(self._root, list(self._tasks))
@@ -158,6 +222,18 @@ class _JoinedDataset:
         splits = {"train": f"0:{self._episodes}"} if self._episodes else {}
         write_atomic(self._root / INFO, json_bytes({**self._info.entries, **totals, "splits": splits}))
         sync(*(folder for folder, _, _ in os.walk(self._root)))
+
+
+def _places(table: Any, kind: str) -> list[Place]:
+    """Return the numbers of the file of each episode."""
+    names = (f"{kind}/chunk_index", f"{kind}/file_index")
+    return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
+
+
+def _place_columns(kind: str, places: Sequence[Place]) -> dict[str, list[Any]]:
+    """Return the columns with the numbers of the file of each episode."""
+    chunks, files = zip(*places, strict=True)
+    return {f"{kind}/chunk_index": list(chunks), f"{kind}/file_index": list(files)}
 
 
 def _file(info: Info, kind: str, place: Place) -> Path:

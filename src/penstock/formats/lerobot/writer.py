@@ -31,7 +31,7 @@ from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, DataError, FormatError, SpecError, require
 from penstock.files import move, open_locked, write_atomic
 from penstock.formats.base.writer import PartStart, Writer
-from penstock.formats.lerobot.creation import DATA_MB, VIDEO_MB, WriteOptions, create_empty
+from penstock.formats.lerobot.creation import DATA_LIMIT, DATA_MB, VIDEO_LIMIT, VIDEO_MB, WriteOptions, create_empty
 from penstock.formats.lerobot.encoders import EncoderSettings, encode_cameras
 from penstock.formats.lerobot.encoding import (
     TASK,
@@ -75,7 +75,6 @@ from penstock.formats.lerobot.stats import Figures, add_figures, column_figures,
 from penstock.formats.lerobot.written_files import json_bytes, write_tables, write_tasks
 
 LOCK = ".penstock/lock"
-DATA_LIMIT, VIDEO_LIMIT = "data_files_size_in_mb", "video_files_size_in_mb"
 FILE_MB = {DATA_LIMIT: DATA_MB, VIDEO_LIMIT: VIDEO_MB}
 
 
