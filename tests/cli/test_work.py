@@ -35,9 +35,12 @@ def test_in_parts(call: Call, recording: Path, cache: Path, command: tuple[str, 
 def test_as_an_array_job(
     call: Call, recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
-    alone = call(command[0], recording, *command[1:])
+    monkeypatch.chdir(recording.parent)
+    command = (command[0], recording.name, *command[1:])  # reports name the dataset as it was given
+    alone = call(*command)
     plan = tmp_path / "plans" / "work.json"
-    answer = call(command[0], recording, *command[1:], "--plan", plan)
+    answer = call(*command, "--plan", plan)
+    monkeypatch.chdir(tmp_path)  # tasks may run in another folder
     assert f"penstock work {plan} --index I --count N" in answer.out
     status = call("work", plan, "--json").json
     assert status["missing"] == list(range(status["jobs"]))
@@ -51,7 +54,46 @@ def test_as_an_array_job(
     again = call("work", plan, "--index", "1", "--json").json
     assert (again["done"], again["failures"]) == (0, [])
     assert call("work", plan, "--finish") == alone
-    assert [path.name for path in plan.parent.iterdir()] == ["work.json"]
+    assert [path.name for path in (tmp_path / "plans/work.json.results").iterdir()] == ["finished"]
+    again = call("work", plan, "--finish")  # of a job that was requeued
+    assert (again.code, again.out, "finished before; to work again, remove " in again.err) == (alone.code, "", True)
+    assert call("work", plan).out.endswith(" done before\n")
+    monkeypatch.delenv("SLURM_ARRAY_TASK_ID")
+    monkeypatch.delenv("SLURM_ARRAY_TASK_COUNT")
+    assert call("work", plan).out == f"{command[0]}: finished\n"
+    assert call("work", plan, "--index", "0", "--count", "1", "--json").json["done"] == 0
+    monkeypatch.chdir(recording.parent)
+    call(*command, "--plan", plan)
+    assert len(call("work", plan, "--json").json["missing"]) == status["jobs"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "step"), [(range(2, 5), 1), (range(4, 13, 4), 4), (range(0, 3), 1)], ids=["2-4", "4-12:4", "0-2"]
+)
+def test_arrays_of_slurm_begin_anywhere(
+    call: Call, recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbers: range, step: int
+) -> None:
+    plan = tmp_path / "work.json"
+    jobs = call("convert", recording, tmp_path / "out", "--plan", plan, "--range-bytes", "1", "--json").json["jobs"]
+    variables = {"COUNT": len(numbers), "MIN": numbers[0], "MAX": numbers[-1], "STEP": step}
+    for name, value in variables.items():
+        monkeypatch.setenv(f"SLURM_ARRAY_TASK_{name}", str(value))
+    done: list[int] = []
+    for number in numbers:
+        monkeypatch.setenv("SLURM_ARRAY_TASK_ID", str(number))
+        done.append(call("work", plan, "--json").json["done"])
+    assert (sum(done), min(done) > 0) == (jobs, True)
+
+
+def test_a_list_of_tasks_needs_the_number_of_all(
+    call: Call, recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = tmp_path / "work.json"
+    jobs = call("convert", recording, tmp_path / "out", "--plan", plan, "--range-bytes", "1", "--json").json["jobs"]
+    for name, value in {"ID": 3, "COUNT": 2, "MIN": 3, "MAX": 7, "STEP": 1}.items():  # --array=3,7
+        monkeypatch.setenv(f"SLURM_ARRAY_TASK_{name}", str(value))
+    assert "got 2 tasks from 3 to 7; to repeat some tasks" in call("work", plan).err
+    assert call("work", plan, "--count", "4", "--json").json["jobs"] == len(range(3, jobs, 4))
 
 
 def test_refusals(call: Call, recording: Path, tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 Each line of the standard input is a JSON object: `plan`, `results`, and `die`, the number of the change below `root`
 before which the process is killed, or 0. A change is an opening for writing, or a file or folder that is made, moved or
 removed, or an object that is put or deleted by HTTP. With `range_bytes`, the work is done as by a command, which
-removes its results in the end, and the number of changes is written to the file `changes`. A line is answered by the
-exit code of a process that was forked off for it.
+removes its results in the end. The number of changes is written to the file `changes`, and what the command made, by
+the name of its `case`, to `outcome`. A line is answered by the exit code of a process that was forked off for it.
 """
 
 # pyright: basic
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import sys
 import tempfile
@@ -26,7 +27,7 @@ import penstock
 from penstock.cli.jobs import WorkOptions, run_in_parts
 from penstock.jobs.coordinator import finish_work, run_work
 from penstock.jobs.work_plan import WorkPlan
-from tests.jobs.cases import ROLLOUT
+from tests.jobs.cases import CASES, ROLLOUT
 
 CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.link"}
 
@@ -66,10 +67,11 @@ def work(task: dict[str, Any]) -> None:
     changes = die_at(task["die"], task["root"]) if task["die"] or "changes" in task else None
     if "range_bytes" in task:
         options = WorkOptions(runner="threads", jobs=0, range_bytes=str(task["range_bytes"]))
-        with run_in_parts(plan.operation, plan.arguments, options, quiet=True, folder=results):
-            pass
+        with run_in_parts(plan.operation, plan.arguments, options, quiet=True, folder=results) as result:
+            outcome = CASES[task["case"]].outcome(result, Path(task["root"]))
         assert changes is not None
         Path(task["changes"]).write_text(str(changes()))
+        Path(task["outcome"]).write_bytes(pickle.dumps(outcome))
         return
     run_work(plan, results)
     finish_work(plan, results)

@@ -15,7 +15,7 @@ from penstock.cli.fitted import Fitted
 from penstock.cli.jobs import WorkOptions, run_in_parts, works_in_parts
 from penstock.cli.options import IN_HELP, From, Opening, Storage, chosen_dataset, pairs
 from penstock.cli.show import Json, print_json
-from penstock.data.located import LocatedData, locate
+from penstock.data.located import locate
 from penstock.doctor.check import check as checked
 from penstock.doctor.examine import Report, leaks
 from penstock.errors import DataError
@@ -65,36 +65,39 @@ def check(
         for location in locations:
             if work.wanted:
                 dataset = chosen_dataset(location, opening, source, stores)
-                arguments = {**dataset.arguments(), "deep": deep, "thresholds": limits, "show": shown}
+                title = {"title": str(dataset.locate())}
+                arguments = {**dataset.arguments(), "deep": deep, "thresholds": limits, "show": {**shown, **title}}
                 results = run_in_parts("check", arguments, work, quiet=as_json)
                 reports[location] = shown_first.enter_context(results)
             else:
                 reports[location] = checked(
                     location, deep=deep, format=source, thresholds=limits, storage_options=stores, **options
                 )
-        places = {location: locate(location, format=source, storage_options=stores) for location in locations}
-        _show(reports, places, shown)
+        located = {location: locate(location, format=source, storage_options=stores) for location in locations}
+        _show(reports, {location: (str(each), each.format) for location, each in located.items()}, shown)
 
 
 def present(result: Report, arguments: Mapping[str, Any]) -> None:
     """Print the report of one dataset as the arguments of `penstock check` say."""
-    located = ChosenDataset.of(arguments).locate()
-    _show({str(located): result}, {str(located): located}, arguments["show"])
+    shown = arguments["show"]
+    _show({"": result}, {"": (shown["title"], ChosenDataset.of(arguments).locate().format)}, shown)
 
 
-def _show(reports: Mapping[str, Report], places: Mapping[str, LocatedData], shown: Mapping[str, Any]) -> None:
-    """Print the reports by location. Exit code 1 if a finding has the level `fail_on` or a higher one."""
+def _show(reports: Mapping[str, Report], titles: Mapping[str, tuple[str, str]], shown: Mapping[str, Any]) -> None:
+    """Print the reports by location, under a title and the name of the format.
+
+    Exit code 1 if a finding has the level `fail_on` or a higher one.
+    """
     findings_of = {location: list(report.findings) for location, report in reports.items()}
     for location, finding in leaks(reports):
         findings_of[location].append(finding)
     entries: list[dict[str, Any]] = []
     tables: list[RenderableType] = []
     for location, findings in findings_of.items():
-        located = places[location]
+        title, format = titles[location]
         listed = [finding.to_json() for finding in findings]
-        sound = reports[location].sound
-        entries.append({"path": str(located), "format": located.format, "sound": sound, "findings": listed})
-        tables.append(render(located.format, str(located), findings))
+        entries.append({"path": title, "format": format, "sound": reports[location].sound, "findings": listed})
+        tables.append(render(format, title, findings))
     if shown["json"]:
         print_json(entries[0] if len(entries) == 1 else entries)
     else:

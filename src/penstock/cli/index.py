@@ -33,12 +33,12 @@ def index(
     Example: penstock index ./shards --force --jobs 8
     """
     options = pairs(storage, "--storage")
-    shown = {"json": as_json}
+    datasets = locate(location, storage_options=options).datasets
+    shown = {"json": as_json, "titles": [str(each) for each in datasets]}
     if work.wanted:
         arguments = {**ChosenDataset(location, storage_options=options).arguments(), "force": force, "show": shown}
         show_in_parts("index", arguments, work, quiet=as_json)
         return
-    datasets = locate(location, storage_options=options).datasets
     summaries = [
         {"path": str(each), "format": each.format.name, **each.format.build_index(each.paths, force=force)}
         for each in datasets
@@ -48,12 +48,12 @@ def index(
 
 def present(summaries: list[dict[str, Any]], arguments: Mapping[str, Any]) -> None:
     """Print a line for each dataset, or its summary as JSON."""
-    for summary in summaries:
+    for title, summary in zip(arguments["show"]["titles"], summaries, strict=True):
         if arguments["show"]["json"]:
             readable = {"index_size": size(summary["index_size"])} if "index_size" in summary else {}
-            print_json({**summary, **readable})
+            print_json({**summary, "path": title, **readable})
             continue
         where = summary["index"]
         said = "needs no index" if where is None else f"index {'made' if summary['made'] else 'was there'}: {where}"
         counts = f"{counted(summary['episodes'], 'episode')}, {counted(summary['steps'], 'step')}"
-        Console(soft_wrap=True).print(f"{summary['path']} ({summary['format']}): {counts}; {said}", highlight=False)
+        Console(soft_wrap=True).print(f"{title} ({summary['format']}): {counts}; {said}", highlight=False)

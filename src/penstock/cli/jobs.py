@@ -168,6 +168,8 @@ def run_in_parts(
     if finished is None and options.plan is not None:
         options.plan.parent.mkdir(parents=True, exist_ok=True)
         work.write(options.plan)
+        if (results := ResultFolder(results_of(options.plan), work)).exit_code is not None:
+            results.remove()  # the plan was carried out before, and is again
         if quiet:
             print_json({"plan": str(options.plan), "jobs": len(work)})
         else:

@@ -73,7 +73,7 @@ def reshard(
             raise DataError(f"expected no --layout in parts, which copy members unchanged, got {layout!r}; {hint}")
         arguments = {
             **ChosenDataset(location, storage_options=read_options).arguments(),
-            **{"out": str(local_target(out).absolute()), "show": shown},
+            **{"out": str(local_target(out).absolute()), "show": {**shown, "path": str(local_target(out))}},
             **{"shard_bytes": limits[0], "shard_episodes": limits[1], "compression": packed},
         }
         show_in_parts("reshard", arguments, work, quiet=as_json)
@@ -94,18 +94,19 @@ def reshard(
         else:
             options = {"layout": layout, "shard_bytes": limits[0], "shard_episodes": limits[1], "compression": packed}
             convert(source, path, format="webdataset", options=options)
-        summary: dict[str, Any] = {"path": str(place), **_summary(path, layout or source.layout, len(source))}
-    present(summary, {"show": shown})
+        summary = {"path": str(place), **_summary(path, layout or source.layout, len(source))}
+    present(summary, {"show": {**shown, "path": str(place)}})
 
 
 def present(summary: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
     """Print how many shards were written."""
+    path = arguments["show"]["path"]
     if arguments["show"]["json"]:
-        print_json(summary)
+        print_json({**summary, "path": path})
     else:
         counts = (counted(summary[name], name.rstrip("s")) for name in ("shards", "episodes"))
         text = ", ".join((*counts, size(summary["bytes"])))
-        Console(soft_wrap=True).print(f"{summary['path']}: {text}", highlight=False)
+        Console(soft_wrap=True).print(f"{path}: {text}", highlight=False)
 
 
 def _kind(name: str) -> Literal["gzip", "zstd"]:

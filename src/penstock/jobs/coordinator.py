@@ -205,12 +205,13 @@ def run_share(work: WorkPlan, folder: Path, index: int, count: int, *, threads: 
         [1, 1]
     """
     if not 0 <= index < count:
-        raise PlanError(f"expected an index within 0:{count}, got {index}")
-    operation = work.opened()
+        raise PlanError(
+            f"expected an index within 0:{count}, got {index}; the tasks of an array have numbers from 0 on"
+        )
     results = ResultFolder(folder, work)
     numbers = range(index, len(work), count)
     report, done = WorkReport(len(numbers)), set[int]()
-    if operation.finished() is not None:
+    if results.exit_code is not None or (operation := work.opened()).finished() is not None:
         return WorkReport(len(numbers), len(numbers))
     for number in numbers:
         if (earlier := results.get(number)) is not None and operation.has_part(earlier):
@@ -224,21 +225,22 @@ def run_share(work: WorkPlan, folder: Path, index: int, count: int, *, threads: 
 
 
 def missing_jobs(work: WorkPlan, folder: Path) -> list[int]:
-    """Return the numbers of the jobs without a result.
+    """Return the numbers of the jobs that are to be run.
 
     Args:
         work: The work plan.
         folder: Folder of the results.
 
     Returns:
-        Numbers in ascending order.
+        Numbers in ascending order of the jobs without a result; none if the results were merged and shown.
 
     Example:
         >>> from penstock.jobs import WorkRange
         >>> missing_jobs(WorkPlan("stats", {}, "", (WorkRange(0, 5), WorkRange(5, 9))), Path("nothing"))
         [0, 1]
     """
-    return ResultFolder(folder, work).missing()
+    results = ResultFolder(folder, work)
+    return [] if results.exit_code is not None else results.missing()
 
 
 def finish_work(work: WorkPlan, folder: Path) -> Any:

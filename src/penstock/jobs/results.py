@@ -10,6 +10,8 @@ from penstock.files import read_checked, remove_folder, write_checked
 from penstock.jobs.work_plan import WorkPlan
 
 MAGIC = b"penstock result 1\n"
+FINISHED = "finished"
+"""Name of the file that is left of the results of an array job when they are merged and shown."""
 
 
 class ResultFolder:
@@ -83,5 +85,22 @@ class ResultFolder:
         """Delete the folder."""
         remove_folder(self.folder)
 
-    def _key(self, number: int) -> str:
-        return f"{self._work.digest} {number}"
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code of the command that merged and showed the results, or None if none did."""
+        content = read_checked(self.folder / FINISHED, MAGIC, self._key(FINISHED))
+        return None if content is None else int(bytes(content))
+
+    def finish(self, exit_code: int) -> None:
+        """Delete the results, and leave a file that says so: tasks that start late, or again, have nothing to do.
+
+        Args:
+            exit_code: Exit code of the command that merged and showed the results.
+        """
+        write_checked(self.folder / FINISHED, MAGIC, self._key(FINISHED), str(exit_code).encode())
+        for path in self.folder.iterdir():
+            if path.is_file() and path.name != FINISHED:
+                path.unlink(missing_ok=True)
+
+    def _key(self, name: int | str) -> str:
+        return f"{self._work.digest} {name}"

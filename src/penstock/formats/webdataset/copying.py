@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,28 @@ def write_archive(
             pack(scratch / name, scratch / out.name, kind)
         move(scratch / out.name, out)
     return out
+
+
+def is_archive(plan: ArchivePlan, number: int, buffers: Sequence[ByteArray], path: Path) -> bool:
+    """Return whether a file has the bytes of a new archive, packed or not. Memory: as of `write_archive`.
+
+    Args:
+        plan: What goes where.
+        number: Number of the new archive.
+        buffers: The old archives.
+        path: The file.
+    """
+    try:
+        data = plain(path, None)
+    except (FormatError, OSError):
+        return False
+    place = 0
+    for pieces in chain([[plan.head]], plan.pieces(number, buffers)):
+        for piece in pieces:
+            if data[place : place + len(piece)].tobytes() != bytes(piece):
+                return False
+            place += len(piece)
+    return not data[place:].any()
 
 
 def archive_limits(out: Path, limits: tuple[int, int], kind: Compression) -> tuple[tuple[int, int], bool, Compression]:

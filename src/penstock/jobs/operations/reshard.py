@@ -23,7 +23,7 @@ from penstock.files import move, sync
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.ordered_map import OrderedMap
 from penstock.formats.base.file_facts import digest_of_files
-from penstock.formats.webdataset.copying import ArchivePlan, archive_limits, mapped, write_archive
+from penstock.formats.webdataset.copying import ArchivePlan, archive_limits, is_archive, mapped, write_archive
 from penstock.formats.webdataset.shards import shards_of
 from penstock.formats.webdataset.source import ShardSource
 from penstock.jobs.dataset import ChosenDataset
@@ -102,8 +102,11 @@ class ReshardOperation(Operation):
         sizes: dict[str, int] = {name: size for result in results for name, size in unpack(result)}
         with self._staging.merging():
             self._move(sizes)
-        summary = {"path": str(self._staging.out), **self._counts}
-        return {**summary, "shards": len(sizes), "bytes": sum(sizes.values())}
+        return self._summary(list(sizes.values()))
+
+    def _summary(self, sizes: list[int]) -> dict[str, Any]:
+        """What the command shows of new archives of some sizes."""
+        return {"path": str(self._staging.out), **self._counts, "shards": len(sizes), "bytes": sum(sizes)}
 
     def _move(self, sizes: dict[str, int]) -> None:
         """Move the archives to the target; nothing if an earlier call, which was killed, did so."""
@@ -123,8 +126,20 @@ class ReshardOperation(Operation):
             _compare_sizes(out, sizes)
 
     @override
-    def finished(self) -> None:
-        self._staging.refuse_other()  # nothing in the archives says which work made them
+    def finished(self) -> dict[str, Any] | None:
+        """Compare the archives with the plan, byte by byte: nothing in them says which work made them."""
+        if not self._staging.is_closed:
+            return None
+        folder = self._staging.out
+        names = [self._plan.name(number, self._kind) for number in range(len(self._plan))]
+        paths = [folder] if self._single else [folder / name for name in names]
+        is_whole = self._single or (folder.is_dir() and sorted(path.name for path in folder.iterdir()) == names)
+        if self._buffers is None:
+            self._buffers = mapped(self._shards)
+        if not is_whole or not all(is_archive(self._plan, i, self._buffers, path) for i, path in enumerate(paths)):
+            self._staging.refuse_other()
+        self._staging.remove()  # leftovers of a killed process
+        return self._summary([path.stat().st_size for path in paths])
 
     @override
     def describe(self, first: int, last: int) -> str:
