@@ -43,7 +43,7 @@ PENSTOCK = [sys.executable, "-m", "penstock"]
 SECONDS = 600  # after which a wait fails
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
 COMMANDS = {
-    "stats": "stats data --by group --json",
+    "stats": "stats data --by group --range-bytes 1MB --json",
     "check": "check data --deep",
     "convert": "convert data out --to webdataset --option shard_episodes=1 --range-bytes 2MB --json",
     "convert columns": "convert data out --to columns --range-bytes 2MB",
@@ -79,8 +79,8 @@ def output_of(command: list[str], folder: Path) -> str:
 def make_data(folder: Path) -> None:
     """Write a column store, a copy with a certificate, and tar shards."""
     rng = np.random.default_rng(0)
-    lengths = rng.integers(20, 900, 60)
-    n = int(lengths.sum())
+    lengths = rng.integers(20, 900, 60).tolist()
+    n = sum(lengths)
     columns = {"observations": rng.standard_normal((n + len(lengths), 100)).astype("f4")}
     columns |= {"rewards": rng.standard_normal(n), "group": rng.integers(0, 3, len(lengths))}
     data = penstock.from_arrays(columns, lengths=lengths)
@@ -122,28 +122,36 @@ class Task:
     state: str
 
 
-class ArrayJob:
-    """An array job, submitted with the script of the page.
+class SlurmJob:
+    """A job of Slurm, with one task or as many as its array has.
 
     Args:
-        folder: Where it runs.
-        array: Numbers of the tasks, as `--array` takes them.
-        words: Arguments of `penstock work`.
+        folder: Where it is submitted and runs.
+        words: Arguments of `sbatch`.
     """
 
-    def __init__(self, folder: Path, array: str, words: str) -> None:
-        script = folder / "array.sh"
-        command = shlex.join(PENSTOCK)
-        script.write_text(f"#!/bin/bash\n#SBATCH --cpus-per-task=1 --requeue\n{command} work plan.json {words}\n")
-        submitted = ["sbatch", "--parsable", f"--array={array}", "--output=task-%a.log", script.name]
+    def __init__(self, folder: Path, words: list[str]) -> None:
         self.folder = folder
-        self.id = output_of(submitted, folder).strip()
+        self.id = output_of(["sbatch", "--parsable", *words], folder).strip()
+
+    @classmethod
+    def array(cls, folder: Path, numbers: str, words: str = "") -> SlurmJob:
+        """Submit the script of the page.
+
+        Args:
+            folder: Where it runs.
+            numbers: Numbers of the tasks, as `--array` takes them.
+            words: More arguments of `penstock work`.
+        """
+        command = shlex.join([*PENSTOCK, "work", "plan.json", *words.split()])
+        (folder / "array.sh").write_text(f"#!/bin/bash\n#SBATCH --cpus-per-task=1 --requeue\n{command}\n")
+        return cls(folder, [f"--array={numbers}", "--output=task-%a.log", "array.sh"])
 
     def tasks(self) -> list[Task]:
         """Return the tasks that Slurm knows."""
         shown = output_of(["scontrol", "show", "job", self.id, "--oneliner"], self.folder)
         fields = [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in shown.splitlines()]
-        return [Task(each["ArrayTaskId"], each["JobState"]) for each in fields if each]
+        return [Task(each.get("ArrayTaskId", ""), each["JobState"]) for each in fields if each]
 
     def running(self) -> list[str]:
         """Return the numbers of the tasks that run."""
@@ -151,14 +159,22 @@ class ArrayJob:
 
     def wait(self) -> list[str]:
         """Wait until all tasks ended. Return the numbers of those that did not succeed."""
-        wait_for(lambda: all(task.state in ENDED for task in self.tasks()), f"job {self.id} to end")
+
+        def ended() -> bool:
+            states = [task.state for task in self.tasks()]
+            if "PENDING" in states:  # Slurm starts a requeued task after two minutes, unless it is told to
+                command = ["scontrol", "update", f"JobId={self.id}", "StartTime=now"]
+                subprocess.run(command, capture_output=True, check=False)
+            return all(state in ENDED for state in states)
+
+        wait_for(ended, f"job {self.id} to end")
         return [task.number for task in self.tasks() if task.state != "COMPLETED"]
 
     def disturb(self, command: Iterable[str], count: int, chosen: random.Random) -> int:
-        """Apply a command to running tasks, after moments of up to two seconds. Return to how many."""
+        """Apply a command to running tasks, after moments of up to four seconds. Return to how many."""
         disturbed = 0
         while disturbed < count and not all(task.state in ENDED for task in self.tasks()):
-            time.sleep(chosen.uniform(0, 2))
+            time.sleep(chosen.uniform(0, 4))
             if running := self.running():
                 done = subprocess.run([*command, f"{self.id}_{chosen.choice(running)}"], check=False)
                 disturbed += done.returncode == 0
@@ -171,22 +187,15 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         if time.monotonic() > end:
             raise TimeoutError(f"expected {what} within {SECONDS} s")
-        time.sleep(0.2)
+        time.sleep(0.5)
 
 
-def finish(folder: Path, job: ArrayJob) -> str:
+def finish(folder: Path, job: SlurmJob) -> str:
     """Submit the merge behind an array job, and return what it prints; empty if it cannot start."""
-    words = [f"--dependency=afterok:{job.id}", "--kill-on-invalid-dep=yes", "--wait", "--output=finish.log"]
-    (folder / "finish.log").unlink(missing_ok=True)
-    command = [
-        "sbatch",
-        *words,
-        "--error=finish.err",
-        "--wrap",
-        shlex.join([*PENSTOCK, "work", "plan.json", "--finish"]),
-    ]
-    subprocess.run(command, cwd=folder, capture_output=True, check=False)
-    log = folder / "finish.log"
+    (log := folder / "finish.log").unlink(missing_ok=True)
+    command = shlex.join([*PENSTOCK, "work", "plan.json", "--finish"])
+    words = [f"--dependency=afterok:{job.id}", "--kill-on-invalid-dep=yes", "--output=finish.log", "--error=finish.err"]
+    SlurmJob(folder, [*words, "--wrap", command]).wait()
     return log.read_text() if log.exists() else ""
 
 
@@ -195,25 +204,28 @@ def run_way(folder: Path, way: str, tasks: int, seed: int) -> tuple[str, str]:
     chosen = random.Random(seed)
     last = tasks - 1
     if way == "array":
-        return finish(folder, ArrayJob(folder, f"0-{last}", "")), f"{tasks} tasks"
+        return finish(folder, SlurmJob.array(folder, f"0-{last}")), f"{tasks} tasks"
     if way == "requeued":
-        job = ArrayJob(folder, f"0-{last}%2", "")
+        job = SlurmJob.array(folder, f"0-{last}%2")
         requeued = job.disturb(["scontrol", "requeue"], 2, chosen)
+        job.wait()
         return finish(folder, job), f"{tasks} tasks, {requeued} requeued"
-    job = ArrayJob(folder, f"1-{tasks}" if way == "few" else f"0-{last}", "")
+    job = SlurmJob.array(folder, f"1-{tasks}" if way == "few" else f"0-{last}")
     if way == "few":
         wait_for(lambda: any(task.state != "PENDING" for task in job.tasks()), "a task to run")
         time.sleep(chosen.uniform(0, 2))
         subprocess.run(["scancel", job.id], check=True)
         job.wait()
-        return finish(folder, ArrayJob(folder, "0", "")), "all cancelled, then one task"
+        return finish(folder, SlurmJob.array(folder, "0")), "all cancelled, then one task"
     job.disturb(["scancel"], 2, chosen)
     failed = job.wait()
     if not failed:
         return finish(folder, job), "none cancelled in time"
     if shown := finish(folder, job):
         raise RuntimeError(f"expected no merge after cancelled tasks, got {shown}")
-    return finish(folder, ArrayJob(folder, ",".join(failed), f"--count {tasks}")), f"{len(failed)} cancelled, repeated"
+    return finish(
+        folder, SlurmJob.array(folder, ",".join(failed), f"--count {tasks}")
+    ), f"{len(failed)} cancelled, repeated"
 
 
 def compare(name: str, way: str, data: Path, chosen: argparse.Namespace, number: int) -> str:
@@ -267,7 +279,8 @@ def train(data: Path, folder: Path) -> str:
         f"srun bash -c '{rank} exec {shlex.quote(sys.executable)} train.py'\n"
     )
     (folder / "train.sh").write_text(script)
-    subprocess.run(["sbatch", "--wait", "--output=train.log", "train.sh"], cwd=folder, capture_output=True, check=True)
+    if SlurmJob(folder, ["--output=train.log", "train.sh"]).wait():
+        raise RuntimeError(f"expected both ranks to train, got {(folder / 'train.log').read_text()}")
     loader = penstock.Loader(penstock.open(data / "data").windows(8).shuffle(seed=1), batch_size=64, rank=0, world=1)
     whole = [batch["rewards"].copy() for batch in loader]
     parts = [list(np.load(folder / f"rank{rank}.npz").values()) for rank in range(2)]

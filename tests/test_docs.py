@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -74,7 +75,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_fences_are_run_or_plainly_no_code(page: Path) -> None:
     languages = set(re.findall(r"^```(.*)$", page.read_text("utf-8"), re.MULTILINE)) - {""}
-    assert languages <= {"python", "console", "text", "toml", "json"}
+    assert languages <= {"python", "console", "text", "toml", "json", "yaml"}  # a test below reads the YAML
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -144,3 +145,18 @@ def test_every_requirement_is_pinned() -> None:
     names = {canonicalize_name(Requirement(line).name) for line in asked} - {"penstock"}
     pinned = {canonicalize_name(line.split("==")[0]) for line in text("constraints.txt").splitlines()}
     assert names - pinned == set()
+
+
+def test_kubernetes_gives_each_pod_its_number() -> None:
+    """The manifests of the pages are indexed Jobs, whose number of pods is the number that the program gets."""
+    pages = ("docs/howto/clusters.md", "docs/howto/distributed.md")
+    blocks = [block for page in pages for block in re.findall(r"```yaml\n(.*?)```", text(page), re.DOTALL)]
+    jobs = [each for block in blocks for each in yaml.safe_load_all(block) if each["kind"] == "Job"]
+    work, train = (job["spec"]["template"]["spec"]["containers"][0] for job in jobs)
+    assert [job["spec"]["completionMode"] for job in jobs] == ["Indexed", "Indexed"]
+    assert work["command"][-2:] == ["--count", str(jobs[0]["spec"]["completions"])]
+    assert "--index" not in work["command"]  # `penstock work` takes JOB_COMPLETION_INDEX, which an indexed Job sets
+    variables = {each["name"]: each for each in train["env"]}
+    assert variables["WORLD_SIZE"]["value"] == str(jobs[1]["spec"]["completions"])
+    field = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+    assert variables["RANK"]["valueFrom"]["fieldRef"]["fieldPath"] == field

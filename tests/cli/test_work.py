@@ -94,6 +94,10 @@ def test_a_list_of_tasks_needs_the_number_of_all(
         monkeypatch.setenv(f"SLURM_ARRAY_TASK_{name}", str(value))
     assert "got 2 tasks from 3 to 7; to repeat some tasks" in call("work", plan).err
     assert call("work", plan, "--count", "4", "--json").json["jobs"] == len(range(3, jobs, 4))
+    for name in ("ID", "COUNT"):
+        monkeypatch.delenv(f"SLURM_ARRAY_TASK_{name}")
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "1")  # of an indexed Job of Kubernetes
+    assert call("work", plan, "--count", "3", "--json").json["jobs"] == len(range(1, jobs, 3))
 
 
 def test_refusals(call: Call, recording: Path, tmp_path: Path) -> None:
@@ -111,12 +115,15 @@ def test_refusals(call: Call, recording: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", REPORTS, ids=lambda command: "-".join(command[:3]))
-def test_conversion_in_parts(call: Call, recording: Path, tmp_path: Path, command: tuple[str, ...]) -> None:
-    alone = call("convert", recording, tmp_path / "alone", *command[1:], "--json").json
-    parts = call("convert", recording, tmp_path / "out", *command[1:], "--json", "--runner", "threads").json
-    assert parts == {**alone, "out": str(tmp_path / "out")}
+def test_conversion_in_parts(
+    call: Call, recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    alone = call("convert", recording, "alone", *command[1:], "--json").json
+    parts = call("convert", recording, "out", *command[1:], "--json", "--runner", "threads").json
+    assert parts == {**alone, "out": "out"}
     assert call("diff", tmp_path / "alone", tmp_path / "out").code == 0
-    again = call("convert", recording, tmp_path / "out", *command[1:], "--json", "--jobs", "1").json
+    again = call("convert", recording, "out", *command[1:], "--json", "--jobs", "1").json
     assert again == {**parts, "status": "complete", "resumed_at": parts["episodes"]}
     assert "expected nothing at" in call("convert", recording, tmp_path / "out", "--episodes", "1:", "--jobs", "1").err
     assert "expected neither --overwrite" in call("convert", recording, tmp_path / "a", "--overwrite", "-j", "1").err
@@ -128,3 +135,19 @@ def test_verification_in_parts(call: Call, recording: Path, tmp_path: Path) -> N
         alone = call("certificate", tmp_path / "copy", *places, "--verify")
         assert call("certificate", tmp_path / "copy", *places, "--verify", "--runner", "threads") == alone
     assert "expected --verify" in call("certificate", tmp_path / "copy", "--jobs", "1").err
+
+
+def test_shards_in_parts(call: Call, recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    call("convert", recording, "shards", "--to", "webdataset")
+    parts = ("--runner", "threads", "--range-bytes", "1")
+    assert call("index", "shards", "--force", *parts) == call("index", "shards", "--force")
+    alone = call("reshard", "shards", "alone", "--shard-episodes", "1").out
+    assert alone.startswith("alone: 4 shards, 4 episodes")
+    for _ in range(2):  # the second call finds the same archives, and says so with the same words
+        shown = call("reshard", "shards", "out", "--shard-episodes", "1", *parts)
+        assert (shown.code, shown.out) == (0, alone.replace("alone", "out"))
+    archive = tmp_path / "out" / "shard-000002.tar"
+    archive.write_bytes(archive.read_bytes()[:-512] + b"x" * 512)
+    refused = call("reshard", "shards", "out", "--shard-episodes", "1", *parts)
+    assert (refused.code, "expected nothing at" in refused.err) == (2, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, Literal
@@ -108,7 +109,7 @@ def convert(
         "certificate": certificate,
         "require": require,
     }
-    shown = {"json": as_json}
+    shown = {"json": as_json, "out": str(output_place(out))}
     if work.wanted:
         if overwrite or allow_empty:
             raise DataError("expected neither --overwrite nor --allow-empty in parts, got one of them")
@@ -140,11 +141,12 @@ def convert(
 
 
 def present(report: ConversionReport, arguments: Mapping[str, Any]) -> None:
-    """Print the report as the arguments of `penstock convert` say."""
-    if arguments["show"]["json"]:
-        print_json(report.to_json())
+    """Print the report as the arguments of `penstock convert` say, with the target as it was given."""
+    shown = arguments["show"]
+    if shown["json"]:
+        print_json({**report.to_json(), "out": shown["out"]})
     else:
-        Console(soft_wrap=True).print(render(report))
+        Console(soft_wrap=True).print(render(replace(report, out=shown["out"])))
 
 
 def render(report: ConversionReport) -> RenderableType:

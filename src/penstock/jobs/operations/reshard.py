@@ -133,7 +133,7 @@ class ReshardOperation(Operation):
         folder = self._staging.out
         names = [self._plan.name(number, self._kind) for number in range(len(self._plan))]
         paths = [folder] if self._single else [folder / name for name in names]
-        is_whole = self._single or (folder.is_dir() and sorted(path.name for path in folder.iterdir()) == names)
+        is_whole = self._single or (folder.is_dir() and {path.name for path in folder.iterdir()} == set(names))
         if self._buffers is None:
             self._buffers = mapped(self._shards)
         if not is_whole or not all(is_archive(self._plan, i, self._buffers, path) for i, path in enumerate(paths)):
