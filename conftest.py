@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shlex
 import tempfile
 from pathlib import Path
@@ -17,6 +18,13 @@ from penstock.cli.main import app
 # Tests run in one process a core. More threads of PyTorch and BLAS would wait for each other: a test that trains a
 # small transformer takes 4 s of CPU time with one thread, 11 s with two and 67 s with four on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# One process makes hundreds of caches and servers, with a few descriptors each: more than the usual limit of 1,024.
+FILES = 16_384
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+most = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+if soft != resource.RLIM_INFINITY and soft < most:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def run_console(example: Example) -> None:
