@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Callable
@@ -16,7 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
-from penstock.errors import ArgumentError, DamageWarning, FormatError, UnsafeDataError
+from penstock.containers.arrow import ParquetFile
+from penstock.errors import ArgumentError, DamageWarning, FormatError, RemoteError, UnsafeDataError
 from penstock.formats.lerobot import FORMAT
 from penstock.formats.lerobot.columns import encoded_images, rows_of
 from penstock.formats.lerobot.info import read_info
@@ -56,6 +58,22 @@ def test_a_file_without_footer_costs_its_episodes_alone(tmp_path: Path) -> None:
     assert data[2].columns["actions"].tobytes() == EPISODES[4].columns["actions"].tobytes()
     assert len(data.metadata["damage"]) == 2
     assert "unreadable episode 3: episode 3: " in messages(root)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"), RemoteError("it does not answer")])
+def test_no_episode_is_left_out_for_a_file_that_cannot_be_read_now(
+    error: OSError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_new(tmp_path / "data", EPISODES)
+
+    def unreadable(path: Path, footers: Any) -> ParquetFile:
+        if path.name == "file-001.parquet":
+            raise error
+        return ParquetFile(path, footers)
+
+    monkeypatch.setattr("penstock.formats.lerobot.source.ParquetFile", unreadable)
+    with pytest.raises(type(error), match=str(error)[-12:]):
+        penstock.open(root)
 
 
 def test_missing_files_and_wrong_lengths_are_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -19,8 +20,8 @@ from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spaces import Box, Text, Tuple
 from penstock.core.spec import Field, Spec
-from penstock.errors import DataError, FormatError, SpecError
-from penstock.formats.minari import FORMAT, metadata, recover
+from penstock.errors import DataError, FormatError, RemoteError, SpecError
+from penstock.formats.minari import FORMAT, arrow_table, metadata, recover
 from tests.formats.minari.conftest import box, raw_episode, simple_episode, simple_spec, write_h5
 
 BACK_ENDS = ("hdf5", "arrow", "parquet")
@@ -415,6 +416,29 @@ def test_a_last_episode_that_is_not_whole_is_left_out(tmp_path, back):
     (folder / "data" / "0" / f"part-0.{back}").write_bytes(b"")
     with pytest.raises(FormatError, match="part-0"):
         FORMAT.open(folder)
+
+
+@pytest.mark.parametrize("back", ["arrow", "parquet"])
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"), RemoteError("it does not answer")])
+def test_a_last_episode_that_cannot_be_read_now_is_an_error(tmp_path, monkeypatch, back, error):
+    """Left out, it would be overwritten by the next writer."""
+    spec = simple_spec()
+    folder = _written(tmp_path, spec, [simple_episode(spec, 3), simple_episode(spec, 4)], data_format=back)
+    reader = "map_file" if back == "arrow" else "path_or_file"
+    real = getattr(arrow_table, reader)
+
+    def unreadable(path):
+        if path.parent.name == "1":
+            raise error
+        return real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(arrow_table, reader, unreadable)
+        for attempt in (FORMAT.open, FORMAT.append):
+            with pytest.raises(type(error), match=str(error)[-12:]):
+                attempt(folder)
+    with FORMAT.open(folder) as source:
+        assert [len(episode) for episode in source.episodes()] == [3, 4]
 
 
 def test_metadata_that_names_a_command_runs_nothing(tmp_path):

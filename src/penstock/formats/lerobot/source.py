@@ -19,7 +19,7 @@ from typing_extensions import override
 from penstock.containers.arrow import ParquetFile
 from penstock.containers.cache import Cache
 from penstock.containers.video.files import DecoderName
-from penstock.core.boundary import parsing
+from penstock.core.boundary import is_of_data, parsing
 from penstock.core.damage import collected_damage, warn_damage
 from penstock.core.narrowing import is_dict
 from penstock.core.ragged import offsets_of
@@ -226,6 +226,8 @@ def open_files(
             file = ParquetFile(path, footers)
             runs = _runs(file) if info.shared_files else {mine[0].index: (0, sum(file.rows))}
         except (FormatError, OSError) as error:
+            if not isinstance(error, FormatError | FileNotFoundError) and not is_of_data(error):
+                raise  # of the system or of a server: no episode may be left out for it
             damage += [Damage(f"episode {entry.index}: {error}", entry.index) for entry in mine]
             continue
         for entry in mine:

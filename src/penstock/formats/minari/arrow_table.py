@@ -14,6 +14,7 @@ import numpy as np
 from penstock.containers.arrow import RangedArrowFile, chunks_of
 from penstock.containers.cache import Cache
 from penstock.core.arrays import ByteArray, IntArray
+from penstock.core.boundary import is_of_data
 from penstock.core.columns import under
 from penstock.core.narrowing import is_dict, is_list
 from penstock.core.ragged import Array, Ragged
@@ -60,7 +61,14 @@ def read_schema(path: Path) -> tuple[Any, int]:
         reader = pa.ipc.open_file(pa.py_buffer(map_file(path)))
         return reader.schema, sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
     except (pa.ArrowException, OSError, ValueError) as error:
+        _require_of_data(error)
         raise FormatError(f"expected a whole {path.suffix[1:]} file, got {error}", path=path) from error
+
+
+def _require_of_data(error: Exception) -> None:
+    """Raise an error of the system or of a server again: no episode may be left out for it, as for damaged data."""
+    if isinstance(error, OSError) and not is_of_data(error):
+        raise error
 
 
 def remote_ranges(path: Path, name: str, places: Cache) -> list[Wanted]:
@@ -115,6 +123,7 @@ class EpisodeFile:
             self._raw = memoryview(read_bytes(path)) if small else map_file(path)
             self._file = pa.ipc.open_file(pa.py_buffer(self._raw)).read_all()
         except (pa.ArrowException, OSError, ValueError) as error:
+            _require_of_data(error)
             raise FormatError(f"expected a whole {path.suffix[1:]} file, got {error}", path=path) from error
 
     def check(self) -> None:
@@ -130,6 +139,7 @@ class EpisodeFile:
                 column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
             column.validate()
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+            _require_of_data(error)
             raise FormatError(f"expected a whole column, got {error}", path=self._path, where=name) from error
         return column
 
