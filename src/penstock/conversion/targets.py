@@ -142,6 +142,13 @@ LEROBOT = Target(
     files=("meta", "data", "videos", ".penstock"),
 )
 NUMBERED = ("frame_index", "episode_index", "index", "task_index")  # columns that LeRobot's layout computes
+LC0 = Target(
+    "lc0",
+    aligns=("step",),
+    options=("level",),  # records of version 6 have no place for three columns
+    kept=("level",),
+    files=("training.*.gz", ".penstock-lc0.json", ".lock"),
+)
 HDF5 = replace(ARROW, name="minari, hdf5", ragged="bytes", flat=False)
 
 
@@ -155,5 +162,5 @@ def target_of(format: str, options: Mapping[str, Any]) -> Target:
         return HDF5 if options.get("data_format", "hdf5") == "hdf5" else ARROW
     if format == "webdataset":
         return SEED if options.get("layout") == "seed" else SHARDS
-    known = {"columns": COLUMNS, "l5kit": L5KIT, "zarr": ZARR, "rlds": RLDS, "lerobot": LEROBOT}
+    known = {"columns": COLUMNS, "l5kit": L5KIT, "zarr": ZARR, "rlds": RLDS, "lerobot": LEROBOT, "lc0": LC0}
     return known.get(format) or Target(format)

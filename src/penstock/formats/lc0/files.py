@@ -10,6 +10,7 @@ from penstock.errors import DataError
 from penstock.formats.lc0.chunks import ChunkFile, open_chunks
 from penstock.formats.lc0.errors import ChunkError
 from penstock.formats.lc0.index import begins_with_record
+from penstock.formats.lc0.stored_metadata import METADATA
 from penstock.formats.lc0.upgrade import Missing
 
 SUFFIXES = (".gz", ".tar")
@@ -40,13 +41,16 @@ def opened(path: Path, missing: Missing, limit: int) -> ChunkFile | ChunkError |
 
 
 def has_games(path: Path) -> bool:
-    """Whether a file begins with a game, or the first file of the folder that is named like one does. Never raises."""
+    """Whether a file begins with a game, or the first file of the folder that is named like one does; or whether the
+    folder has the metadata of games, and none yet. Never raises."""
     try:
         if path.is_dir():
             named = (p for p in path.iterdir() if p.name.endswith(SUFFIXES) and not p.name.startswith("."))
             first = min(named, key=lambda p: natural(p.name), default=None)
+            if first is None:
+                return (path / METADATA).is_file()
         else:
             first = path
     except OSError:
         return False
-    return first is not None and begins_with_record(first)
+    return begins_with_record(first)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from penstock.core.spec import Spec
-from penstock.files import locked
+from penstock.files import locked, move, sync
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
 from penstock.formats.base.repairs import Repair
@@ -19,7 +18,8 @@ from penstock.formats.lc0.check import findings
 from penstock.formats.lc0.files import has_games
 from penstock.formats.lc0.repair import torn_archives
 from penstock.formats.lc0.source import Lc0Source
-from penstock.formats.lc0.writer import Lc0Writer
+from penstock.formats.lc0.stored_metadata import read_metadata, write_metadata
+from penstock.formats.lc0.writer import IN_A_TAR, Lc0Writer, lock_of
 
 
 class Lc0Format(Format):
@@ -55,6 +55,19 @@ class Lc0Format(Format):
         """Create an empty dataset. Raises `FileExistsError`, `SpecError`, `DataError`, `TypeError`."""
         return Lc0Writer.create(path, spec, metadata, **options)
 
+    @override
+    def parts_refusal(self, path: Path, **options: Any) -> str | None:
+        return f"expected no metadata {IN_A_TAR}, got {path.name}" if path.suffix == ".tar" else None
+
+    @override
+    def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:
+        """Games are moved; they have the names that one writer gives them."""
+        out.mkdir(parents=True, exist_ok=True)
+        for game in (game for part in parts for game in sorted(part.glob("training.*.gz"))):
+            move(game, out / game.name)
+        write_metadata(out, read_metadata(parts[0]))
+        sync(out)
+
     def append(self, path: Path, **options: Any) -> Lc0Writer:
         """Open an existing dataset for writing more games. Raises `FormatError`, `LockedError`, `TypeError`."""
         return Lc0Writer(path, **options)
@@ -74,4 +87,4 @@ class Lc0Format(Format):
 
     @override
     def writing_lock(self, path: Path) -> AbstractContextManager[object]:
-        return locked(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+        return locked(*lock_of(path))

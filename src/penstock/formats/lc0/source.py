@@ -27,6 +27,7 @@ from penstock.formats.lc0.columns import SPEC, values
 from penstock.formats.lc0.errors import ChunkError, Reason
 from penstock.formats.lc0.files import files_at, opened
 from penstock.formats.lc0.frame_counts import FrameCounts
+from penstock.formats.lc0.stored_metadata import read_metadata
 from penstock.formats.lc0.upgrade import Missing, check_missing
 
 CACHE_BYTES = 256 << 20
@@ -89,13 +90,14 @@ class Lc0Source(StateSource[SourceState]):
         if damaged == "refuse" and self._left_out:
             first = self._left_out[0]
             raise ChunkError(f"{len(self._left_out)} chunks are damaged, first: {first['message']}", first["reason"])
+        stored = read_metadata(files) if isinstance(files, Path) and files.is_dir() else {}
         offsets = offsets_of([counted.frames for counted in self._counted])
         described = [(file.name, state.size, state.mtime_ns) for file, state in zip(places, states, strict=True)]
         self._state = SourceState(
             spec=SPEC,
             offsets=offsets,
             digest=hashlib.sha256(repr((missing_st, *described, len(self._chunks))).encode()).hexdigest(),
-            metadata={"left_out": self._left_out} if self._left_out else {},
+            metadata={**stored, **({"left_out": self._left_out} if self._left_out else {})},
         )
         self._kept = Cache(cache_bytes)
         self._closed = False

@@ -10,21 +10,24 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.containers.tar import TarAppender, member
 from penstock.core.arrays import ByteArray
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError
-from penstock.files import open_locked, write_atomic
-from penstock.formats.base.writer import Writer
+from penstock.files import atomic_path, open_locked, sync, write_atomic
+from penstock.formats.base.writer import PartStart, Writer
 from penstock.formats.lc0.columns import SPEC, check_spec, frames_of
 from penstock.formats.lc0.records import FRAME, RECORDS
 from penstock.formats.lc0.source import Lc0Source
+from penstock.formats.lc0.stored_metadata import read_metadata, write_metadata
 
 Record = Literal["v6", "v7"]
 LEVEL = 6
 _OURS = re.compile(r"training\.(\d+)\.gz")
+IN_A_TAR = "in a tar (write a folder, whose name does not end with .tar)"
 _KNOWN = ("file", "member", "frames", "version")  # metadata that reading gives, and the place of a chunk says
 
 
@@ -67,8 +70,9 @@ class Lc0Writer(Writer):
     `training.000000000.gz` and so on. One writer at a time. Killing the process loses no game that `write` returned
     from, and leaves no half of another.
 
-    `record` is the version of the records, `"v7"` or `"v6"`, `level` zlib's. There is no place for metadata: metadata
-    of episodes is refused, but for what reading a game gives (`file`, `member`, `frames`, `version`).
+    `record` is the version of the records, `"v7"` or `"v6"`, `level` zlib's. Metadata of a folder is in a hidden file;
+    a tar has no place for it. Metadata of episodes is refused, but for what reading a game gives (`file`, `member`,
+    `frames`, `version`).
 
     Raises `FormatError`, `LockedError`, `DataError`, `FileNotFoundError`. Cost of opening: as `Lc0Source`.
 
@@ -105,16 +109,18 @@ class Lc0Writer(Writer):
         cls, path: str | os.PathLike[str], spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any
     ) -> Lc0Writer:
         """Create an empty dataset. Raises `FileExistsError`, `SpecError` for columns other than `SPEC`, `DataError`
-        for metadata, `TypeError` for an unknown option."""
+        for metadata of a tar, `TypeError` for an unknown option."""
         check_spec(spec)
-        _refuse(metadata or {})
         place = Path(path)
         if place.exists() or place.is_symlink():
             raise FileExistsError(f"expected nothing at {place}; open it for appending, or remove it")
         if place.name.endswith(".tar"):
+            _refuse(metadata or {}, IN_A_TAR)
             TarAppender.create(place).close()
         else:
-            place.mkdir()
+            with atomic_path(place) as folder:
+                folder.mkdir()
+                write_metadata(folder, metadata or {})
         return cls(place, **options)
 
     @property
@@ -131,7 +137,7 @@ class Lc0Writer(Writer):
         if self._lock < 0:
             raise DataError("expected an open writer, got one that was closed; open the dataset for appending again")
         frames = frames_of(episode)
-        _refuse({name: value for name, value in episode.metadata.items() if name not in _KNOWN})
+        _refuse({name: value for name, value in episode.metadata.items() if name not in _KNOWN}, "of an episode")
         packed = packed_chunk(frames, self._record, self._level)
         name = f"training.{self._next:09d}.gz"
         if self._archive is None:
@@ -142,9 +148,16 @@ class Lc0Writer(Writer):
         self._games += 1
         return self._games - 1
 
+    @override
+    def begin_at(self, start: PartStart) -> None:
+        self._next = start.episode
+
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Raises `DataError` for any: files of chunks have no place for it."""
-        _refuse(metadata)
+        """Add or replace entries of a folder. Raises `DataError` for a tar."""
+        if self._archive is not None:
+            _refuse(metadata, IN_A_TAR)
+            return
+        write_metadata(self.path, {**read_metadata(self.path), **metadata})
 
     def close(self) -> None:
         """Flush to the disk itself. Closing twice is fine."""
@@ -152,7 +165,7 @@ class Lc0Writer(Writer):
             return
         try:
             if self._archive is None:
-                os.fsync(self._lock)
+                sync(self.path)
             else:
                 self._archive.close()
         finally:
@@ -171,11 +184,16 @@ class Lc0Writer(Writer):
         return [int(match[1]) for match in matches if match is not None]
 
 
-def _refuse(metadata: Mapping[str, Any]) -> None:
+def _refuse(metadata: Mapping[str, Any], where: str) -> None:
     if metadata:
-        raise DataError(f"expected no metadata, got {sorted(metadata)}: files of chunks have no place for it")
+        raise DataError(f"expected no metadata {where}, got {sorted(metadata)}: files of games have no place for it")
 
 
 def _locked(path: Path) -> int:
     """The descriptor that holds the writers' lock until it is closed. Raises `LockedError`, `FileNotFoundError`."""
-    return open_locked(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    return open_locked(*lock_of(path), name=path)
+
+
+def lock_of(path: Path) -> tuple[Path, int]:
+    """Return the file that a writer locks, and how it is opened: a hidden one in a folder of games, or the tar."""
+    return (path / ".lock", os.O_RDWR | os.O_CREAT) if path.is_dir() else (path, os.O_RDWR)
