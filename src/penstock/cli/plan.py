@@ -246,7 +246,8 @@ def _report(result: HostSimulation, picture: Path | None, as_json: bool) -> None
 
 
 def _print(result: HostSimulation) -> None:
-    title = f"{size(result.nbytes)}, batches of {result.batch_size:,}, steps of {result.step_seconds:g} s"
+    part = "" if result.epoch_bytes == result.nbytes else f", of which an epoch reads {size(result.epoch_bytes)}"
+    title = f"{size(result.nbytes)}{part}; batches of {result.batch_size:,}, steps of {result.step_seconds:g} s"
     table = Table("order", "hosts", "amplification", "data read", "requests/s", "MB/s", "waiting", title=title)
     table.columns[0].no_wrap = True
     for order in result.orders:

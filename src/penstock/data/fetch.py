@@ -10,7 +10,7 @@ The caller owns the arrays. `empty` may reuse memory (`Recycler`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -88,23 +88,31 @@ class Fetch:
     def remote_ranges(self, selections: Sequence[Selection]) -> list[Wanted]:
         """Return the bytes behind URLs that reading the columns of samples would fetch.
 
+        Args:
+            selections: One selection for each view of the plan.
+        """
+        return [wanted for _, _, ranges in self.ranges_by_column(selections) for wanted in ranges]
+
+    def ranges_by_column(self, selections: Sequence[Selection]) -> Iterator[tuple[int, str, list[Wanted]]]:
+        """Yield the number of a source, a column of it, and the bytes behind URLs that reading the column would fetch.
+
         An error, such as of a damaged index, is left to the read: then these bytes are not fetched ahead.
 
         Args:
             selections: One selection for each view of the plan.
         """
         if not remote_files_known():
-            return []
+            return
         parts = [self._parts(selection) for selection in selections]
-        ranges: list[Wanted] = []
         for read in self.reads:
             if self.plan.views[read.view].align == "values":  # numbers of values, and not of rows
                 continue
             for number, part in parts[read.view]:
                 if (column := read.of(number)) is not None:
+                    ranges: list[Wanted] = []
                     with suppress(PenstockError, OSError):
-                        ranges += self.sources[number].remote_ranges(column, part)
-        return ranges
+                        ranges = self.sources[number].remote_ranges(column, part)
+                    yield number, column, ranges
 
     def _begin(self, view: int, source: int) -> IntArray:
         """First row of each episode in a view, computed once. A plan names no episode that was appended later."""

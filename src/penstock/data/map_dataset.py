@@ -206,6 +206,14 @@ class MapDataset:
         """
         return self._fetch.remote_ranges(selections)
 
+    def ranges_by_column(self, selections: Sequence[Selection]) -> Iterator[tuple[int, str, list[Wanted]]]:
+        """Yield the output of `remote_ranges` in parts: number of the source, name of the column, and its bytes.
+
+        Args:
+            selections: Output of `resolve`.
+        """
+        return self._fetch.ranges_by_column(selections)
+
     def mapped(self, columns: Columns, positions: IntArray) -> Columns:
         """Apply the map functions to columns.
 

@@ -41,7 +41,7 @@ def looking_ahead(jobs: Iterator[Job], *, most_rows: bool) -> Iterator[Job]:
         most_rows: Whether the jobs read most rows of the data.
     """
     remote: bool | None = None
-    for job, fresh in with_requested(jobs):
+    for job, fresh in with_requested(jobs, AHEAD_BYTES):
         if fresh:
             ranges = [wanted for each in fresh for wanted in each.remote_ranges()]
             begin_fetch(ranges, most=most_rows)
@@ -52,12 +52,12 @@ def looking_ahead(jobs: Iterator[Job], *, most_rows: bool) -> Iterator[Job]:
             return
 
 
-def with_requested(jobs: Iterator[S], ahead_bytes: float = AHEAD_BYTES) -> Iterator[tuple[S, list[S]]]:
+def with_requested(jobs: Iterator[S], ahead_bytes: float) -> Iterator[tuple[S, list[S]]]:
     """Yield each job with the jobs whose bytes to request just before, perhaps none.
 
     Args:
         jobs: The jobs, in order. The first one is asked for alone.
-        ahead_bytes: Bytes of the jobs that are asked for ahead. The default is `AHEAD_BYTES`.
+        ahead_bytes: Bytes of the jobs that are asked for ahead.
 
     Example:
         >>> from types import SimpleNamespace

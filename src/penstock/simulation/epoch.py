@@ -5,11 +5,12 @@
    `load.lookahead.with_requested`). The first calls are small; later ones are alike.
 2. *Requests.* The blocks of a call are found from the plan itself, for some hosts, and become requests as the client
    merges them. An epoch of few calls is enumerated. A longer one is not: its first calls are, and some others at random
-   places of the epoch. A host draws samples from the `D` units of a file, and a sample reads `t` of them, so after `n`
-   samples a unit is absent with the probability `exp(-n t / D)`. This holds for the epoch of a full shuffle, and for
-   each pool of a shuffle by blocks, of which `D` and the samples of a host are counted likewise. So the units of these
-   calls are thinned, in `PHASES` phases from the start of an epoch or pool, where all are absent, to its end. Where a
-   pool is larger than the cache of the host, the part of it that does not fit is absent again.
+   places of the epoch. A host draws samples from the `D` units of a kind of files that an epoch reads, and a sample
+   reads `t` of them, so after `n` samples a unit is absent with the probability `exp(-n t / D)`. This holds for the
+   epoch of a full shuffle, and for each pool of a shuffle by blocks, of which `D` and the samples of a host are counted
+   likewise. So the units of these calls are thinned, in `PHASES` phases from the start of an epoch or pool, where all
+   are absent, to its end. Where a pool is larger than the cache of the host, the part of it that does not fit is
+   absent again. Samples in the order of the dataset, and pools of few calls, are found from consecutive calls instead.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class EpochReads:
 
     def sample(
         self, order: Order, hosts: int, unmeasured: int, rng: np.random.Generator
-    ) -> tuple[list[SampledCall], bool]:
+    ) -> tuple[list[SampledCall], float]:
         """Return the calls of some hosts in an epoch: all of them, or the first ones and some others.
 
         Args:
@@ -93,7 +94,7 @@ class EpochReads:
             rng: Generator of random numbers.
 
         Returns:
-            The calls, and whether the cache holds everything that is fetched.
+            The calls, and the most bytes that a host fetches: once all that an epoch reads, if its cache holds that.
         """
         calls = self._calls(hosts, unmeasured)
         ordered = in_order(self.dataset, order, self._seed)
@@ -109,7 +110,8 @@ class EpochReads:
         ]
         if not few:
             sampled += self._later(ordered, order, hosts, chosen, calls, pool, rng)
-        return sampled, pool.kept == 1
+        # Requests bring some bytes that no sample reads. All calls of an epoch show how many, estimated ones do not.
+        return sampled, self.reads.epoch_bytes if pool.kept == 1 and not few else np.inf
 
     def _calls(self, hosts: int, unmeasured: int) -> list[FetchCall]:
         """The first calls of an epoch."""
@@ -137,7 +139,7 @@ class EpochReads:
         many = len(self.dataset) / self._batch / batches  # calls of the epoch
         begun = sum(sum(call.batches) for call in calls[:FIRST_CALLS]) * self._batch / len(self.dataset)
         groups = pool.samples / (batches * self._batch / hosts)
-        near = order not in (None, GIVEN) and groups < CALLS_OF_A_POOL and pool.kept == 1
+        near = order == GIVEN or (order is not None and groups < CALLS_OF_A_POOL and pool.kept == 1)
         last = max(len(ordered) // self._batch - (CALLS_OF_A_WALK if near else 1) * batches, 0)
         starts = [(host, int(rng.integers(last + 1))) for host in chosen for _ in range(SAMPLED_CALLS)]
         if near:
@@ -195,25 +197,27 @@ class EpochReads:
 
     def _pool(self, order: Order, samples: float, share: float) -> _DrawnPool:
         """Return the pool that a host draws from: all data, or the blocks that are shuffled together."""
-        units = np.ceil(self.reads.file_blocks / self.reads.unit)
+        units = self.reads.epoch_units
         drawn = samples
         if order is not None and order != GIVEN:
             block, pool = order
-            rng = np.random.default_rng(self._seed)
-            counts = np.zeros(len(units))
-            numbers: list[int] = rng.integers(0, max(len(self.dataset) // block, 1), BLOCKS).tolist()
-            for number in numbers:
-                step = -(-block // MOST_OF_BLOCK)
-                positions = np.arange(number * block, min((number + 1) * block, len(self.dataset)), step)
-                touched = self.reads.units(self.reads.blocks(positions))
-                counts += np.bincount(self.reads.file_of(touched * self.reads.unit), minlength=len(units))[: len(units)]
-            units = np.minimum(counts / BLOCKS * pool, units)
+            numbers: list[int] = (
+                np.random.default_rng(self._seed).integers(0, max(len(self.dataset) // block, 1), BLOCKS).tolist()
+            )
+            step = -(-block // MOST_OF_BLOCK)
+            counts = [
+                self.reads.unit_counts(
+                    self.reads.blocks(np.arange(number * block, min((number + 1) * block, len(self.dataset)), step))
+                )
+                for number in numbers
+            ]
+            units = np.minimum(np.mean(counts, axis=0) * pool, units)
             span = block * pool
             # A pool is shared by all hosts, or belongs to the part of a batch of one host.
             drawn = min(span * share / self._batch if span >= self._batch else min(span, share), samples)
         used = units > 0
         kept = min(self._cache / max(float(units.sum()), 1.0), 1.0)
-        return _DrawnPool(units[used], self._touches[used], drawn, kept, order == GIVEN)
+        return _DrawnPool(units[used], self._touches[used], drawn, kept)
 
 
 @dataclass(frozen=True)
@@ -255,13 +259,12 @@ def fetch_calls(
 
 @dataclass(frozen=True)
 class _DrawnPool:
-    """Units of files from which a host draws samples at random, `samples` times; `kept` is what its cache keeps."""
+    """Units of kinds of files that a host draws from at random, `samples` times; `kept` is what its cache keeps."""
 
     units: FloatArray
     touches: FloatArray
     samples: float
     kept: float
-    in_order: bool
 
     def absent(self, calls: float) -> list[tuple[float, float]]:
         """Return phases of a pool of so many calls: the part of wanted units that is absent, and calls of each.
@@ -269,7 +272,7 @@ class _DrawnPool:
         Phases are short at first, when most is absent. A unit is absent at the start of call `g` of `G` with the
         probability `exp(-rate g / G)`, and a phase has the mean of its calls.
         """
-        if self.in_order or calls <= 1:
+        if calls <= 1:
             return [(1.0, calls / PHASES)] * PHASES
         edges = np.minimum(np.concatenate([[0.0], calls ** (np.arange(PHASES) / (PHASES - 1)) / calls]), 1.0)
         low, high = edges[:-1, None], edges[1:, None]

@@ -3,6 +3,9 @@
 If the dataset was opened by URL, its format says which bytes of which object a read fetches (`Source.remote_ranges`).
 Otherwise each column is taken to be stored row after row, uncompressed, as a column store has it. Blocks, regions and
 merged requests follow the client that reads remote data (`locations.fetching`).
+
+Files that have the same column of a source form a *kind*: samples read them alike, so that counts of few samples are
+kept by kind, also where there are more files than counted samples.
 """
 
 from __future__ import annotations
@@ -17,7 +20,10 @@ from penstock.data.map_dataset import MapDataset
 from penstock.locations.blocks import BLOCK
 from penstock.locations.fetching import GAPS, REGION, SOON, MirroredFile, blocks_of, requests_of, with_regions
 
-FIRST_SAMPLES = 4096  # that show which objects of a remote dataset are read
+FIRST_SAMPLES = 8192  # that show which objects of a remote dataset are read
+COUNTED_SAMPLES = 1 << 17  # of an epoch whose samples are all looked at to find the units that it reads
+STRETCHES, STRETCH_SAMPLES = 16, 1 << 14  # of a longer epoch that are looked at, and the samples of half of one
+NEARLY_ALL = 0.9  # from this part of the units on, an epoch is taken to read all
 
 
 class ReadMap:
@@ -42,8 +48,10 @@ class ReadMap:
         self._bases = np.zeros(1, np.int64)  # first block of each file, and the end
         self._counts = np.zeros(0, np.int64)  # blocks of each file
         self._rows = _row_bytes(dataset)
+        self._kinds = {column: kind for kind, column in enumerate(self._rows)}
+        self._kind_of = np.zeros(0, np.int64)  # kind of each file, by the column that is read from it first
         n = len(dataset)
-        some = np.unique(np.random.default_rng(0).integers(0, n, FIRST_SAMPLES))
+        some = np.unique(np.linspace(0, n - 1, FIRST_SAMPLES).astype(np.int64))
         self.remote = bool(dataset.remote_ranges(dataset.resolve(some[:1])))
         if self.remote:
             for first in range(0, len(some), 64):
@@ -51,9 +59,11 @@ class ReadMap:
         else:
             self._add_columns()
         steps = sum(int(source.offsets[-1] - source.offsets[0]) for source in dataset.sources)
-        dense = 2 * n >= steps and self.total * BLOCK <= cache_bytes // 2
+        dense = 2 * n >= steps and int(self._counts.max(initial=0)) * BLOCK <= cache_bytes // 2
         self.unit = SOON if dense else 1
         """Blocks that are fetched where one of them is needed."""
+        self.epoch_units = self._epoch_units()
+        """`[kinds]` units that an epoch reads: not all, if a mix ends before a dataset does, or episodes are chosen."""
 
     @property
     def total(self) -> int:
@@ -61,13 +71,19 @@ class ReadMap:
         return int(self._counts.sum())
 
     @property
-    def file_blocks(self) -> IntArray:
-        """`[files]` blocks of each file."""
-        return self._counts
+    def epoch_bytes(self) -> int:
+        """Bytes of the units that an epoch reads, each once."""
+        return min(int(self.epoch_units.sum()) * self.unit, self.total) * BLOCK
 
     def file_of(self, blocks: IntArray) -> IntArray:
         """Return the number of the file of each block, `[n]`."""
         return np.searchsorted(self._bases, blocks, side="right") - 1
+
+    def unit_counts(self, blocks: IntArray) -> FloatArray:
+        """Return how many units of each kind of file blocks are in, `[kinds]` float64."""
+        units = np.unique(blocks // self.unit)  # files begin at whole units
+        kinds = self._kind_of[self.file_of(units * self.unit)]
+        return np.bincount(kinds, minlength=len(self._kinds)).astype(np.float64)
 
     def blocks(self, positions: IntArray) -> IntArray:
         """Return the blocks that samples read, each once, ascending.
@@ -87,10 +103,11 @@ class ReadMap:
         selections = dataset.resolve(positions)
         parts: list[IntArray] = []
         if self.remote:
-            for file, begin, end in dataset.remote_ranges(selections):
-                if isinstance(file, MirroredFile):
-                    number = self._number(file, file.cached.blocks)
-                    parts.append(self._bases[number] + blocks_of(begin, end, file.cached.blocks))
+            for source, column, ranges in dataset.ranges_by_column(selections):
+                for file, begin, end in ranges:
+                    if isinstance(file, MirroredFile):
+                        number = self._number(file, file.cached.blocks, (source, column))
+                        parts.append(self._bases[number] + blocks_of(begin, end, file.cached.blocks))
             return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
         for read in dataset.plan.reads:
             for source, spans in selections[read.view].by_source():
@@ -146,28 +163,41 @@ class ReadMap:
         return np.zeros(int(self._bases[-1]), np.bool_)
 
     def touches(self, samples: int, seed: int) -> FloatArray:
-        """Return how many units of each file a sample reads, the mean of some samples, `[files]` float64."""
+        """Return how many units of each kind of file a sample reads, the mean of some samples, `[kinds]` float64."""
         positions = np.random.default_rng(seed).integers(0, len(self.dataset), samples)
-        counts = np.zeros(len(self._counts))
-        for position in positions.tolist():
-            units = self.units(self.blocks(np.array([position])))
-            counts += np.bincount(self.file_of(units * self.unit), minlength=len(counts))[: len(counts)]
-        return counts / samples
+        counts = [self.unit_counts(self.blocks(positions[i : i + 1])) for i in range(samples)]
+        return np.mean(counts, axis=0)
 
-    def units(self, blocks: IntArray) -> IntArray:
-        """Return the units of blocks, each once. Files begin at whole units."""
-        return np.unique(blocks // self.unit)
+    def _epoch_units(self) -> FloatArray:
+        """Units of each kind that an epoch reads: counted, or as many for each sample as in stretches of an epoch.
+
+        The second half of a stretch adds `u` units for `STRETCH_SAMPLES` samples, so an epoch of `n` samples reads
+        `n u / STRETCH_SAMPLES`, if neighbouring samples read neighbouring rows. Otherwise this is more than there are.
+        """
+        n, half = len(self.dataset), STRETCH_SAMPLES
+        every = np.bincount(self._kind_of, np.ceil(self._counts / self.unit), minlength=len(self._kinds))
+        if n <= max(COUNTED_SAMPLES, 2 * half):
+            return self.unit_counts(self.blocks(np.arange(n)))
+        estimates: list[FloatArray] = []
+        for start in np.random.default_rng(0).integers(0, n - 2 * half, STRETCHES).tolist():
+            before, later = (self.blocks(np.arange(half) + first) for first in (start, start + half))
+            estimates.append(self.unit_counts(np.setdiff1d(later, before)) * n / half)
+            if (estimates[0] > 2 * every).all():
+                break  # samples are not in the order of rows
+        read = np.mean(estimates, axis=0)
+        return np.where(read < NEARLY_ALL * every, read, every)
 
     def _add_columns(self) -> None:
         for (source, column), nbytes in self._rows.items():
             field = self.dataset.sources[source].spec[column]
             rows = _rows_of(self.dataset, source, column, field.align)
-            self._number((source, column), max(-(-int(rows * nbytes) // BLOCK), 1))
+            self._number((source, column), max(-(-int(rows * nbytes) // BLOCK), 1), (source, column))
 
-    def _number(self, file: object, blocks: int) -> int:
+    def _number(self, file: object, blocks: int, kind: tuple[int, str]) -> int:
         if file not in self._files:
             self._files[file] = len(self._counts)
             self._counts = np.append(self._counts, blocks)
+            self._kind_of = np.append(self._kind_of, self._kinds[kind])
             end = self._bases[-1] + -(-blocks // REGION) * REGION
             self._bases = np.append(self._bases, end)
         return self._files[file]

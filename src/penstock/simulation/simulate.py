@@ -48,7 +48,7 @@ class HostFigures:
         order: Block and pool of the shuffle, None for a full one.
         fetched: Bytes that a host fetches in the first epoch.
         needed: Bytes of the samples of a host in an epoch.
-        reads: How many times all hosts together fetch the dataset.
+        reads: How many times all hosts together fetch the data of the epoch.
         requests: Requests a second of all hosts.
         bandwidth: Bytes a second of all hosts.
         waiting: Fraction of the time that a step waits for data.
@@ -85,7 +85,9 @@ class HostSimulation:
         figures: The figures, order by order.
         batch_size: Samples of a global batch.
         step_seconds: Time of a step without waiting.
-        nbytes: Bytes of the dataset that samples read.
+        nbytes: Bytes of all files, as far as columns of samples are in them.
+        epoch_bytes: Bytes of these that an epoch reads. They are fewer where a mix ends before a dataset does, or where
+            episodes were chosen.
         storage: Constants of the storage.
 
     Example:
@@ -101,6 +103,7 @@ class HostSimulation:
     batch_size: int
     step_seconds: float
     nbytes: int
+    epoch_bytes: int
     storage: StorageConstants
 
     @property
@@ -176,7 +179,8 @@ def simulate(
     run = _SimulationRun(epoch, batch_size, storage, step_seconds, loader)
     chosen = default_orders(len(dataset), batch_size, max(hosts)) if orders is None else orders
     figures = [run.figures(order, many, seed) for order in chosen for many in hosts]
-    return HostSimulation(tuple(figures), batch_size, step_seconds, epoch.reads.total * BLOCK, storage)
+    nbytes = epoch.reads.total * BLOCK
+    return HostSimulation(tuple(figures), batch_size, step_seconds, nbytes, epoch.reads.epoch_bytes, storage)
 
 
 class _SimulationRun:
@@ -193,15 +197,14 @@ class _SimulationRun:
     def figures(self, order: Order, hosts: int, seed: int) -> HostFigures:
         """Return what so many hosts ask of the storage."""
         samples = len(self._epoch.dataset)
-        calls, is_kept = self._epoch.sample(order, hosts, self._loader.unmeasured, np.random.default_rng([seed, hosts]))
+        calls, most = self._epoch.sample(order, hosts, self._loader.unmeasured, np.random.default_rng([seed, hosts]))
         waits = np.array(
             [self._waiting(calls, hosts, np.random.default_rng([seed, hosts, run])) for run in range(RUNS)]
         )
         seconds = max(samples / self._batch * self._step + float(waits.mean()), 1e-9)
         nbytes = sum(each.counts * float(np.mean([sizes.sum() for sizes, _ in each.requests])) for each in calls)
         counts = sum(each.counts * float(np.mean([len(sizes) for sizes, _ in each.requests])) for each in calls)
-        dataset_bytes = self._epoch.reads.total * BLOCK
-        fetched = min(nbytes, dataset_bytes) if is_kept else nbytes
+        fetched = min(nbytes, most)
         sizes: FloatArray = np.zeros(min(len(each.requests) for each in calls))
         for each in calls:
             sizes += [each.counts * float(own.sum()) for own, _ in each.requests[: len(sizes)]]
@@ -210,9 +213,9 @@ class _SimulationRun:
             order=order,
             fetched=fetched,
             needed=samples / hosts * self._sample_bytes,
-            reads=hosts * fetched / dataset_bytes,
+            reads=hosts * fetched / self._epoch.reads.epoch_bytes,
             requests=hosts * counts / seconds,
-            bandwidth=hosts * nbytes / seconds,
+            bandwidth=hosts * fetched / seconds,
             waiting=float(waits.mean()) / seconds,
             error=float(np.std(sizes)) / max(float(np.mean(sizes)), 1e-9) / float(len(sizes)) ** 0.5,
             waiting_error=float(np.std(waits)) / seconds / RUNS**0.5,
@@ -265,7 +268,7 @@ def _advice(result: HostSimulation, hosts: int) -> str:
     if good is not None:
         return f"{name}: {order_name(good.order)}, which waits {good.waiting:.0%}{lost}"
     best = min(mine, key=lambda each: each.waiting)
-    size = f"{result.nbytes / 1e9:,.1f} GB"
+    size = f"{result.epoch_bytes / 1e9:,.1f} GB"
     return (
         f"{name}: the storage is too slow for this step: {order_name(best.order)} waits least, {best.waiting:.0%}"
         f"{lost}; copy the {size} to the disks of the hosts, or use a faster storage or a larger step"
