@@ -74,7 +74,7 @@ SEES: dict[str, tuple[str, ...]] = {
     "replay": (*GROUND, "flow", "kernels", "plan", "formats.base", "formats.columns", "data", "load"),
     "conversion": (*GROUND, "flow", "locations", "formats.base", "formats.joined", "data"),
     "doctor": (*GROUND, "flow", "kernels", "plan", "formats.base", "locations", "data", "conversion"),
-    "simulation": (*GROUND, "flow", "kernels", "plan", "locations", "data", "load"),
+    "simulation": (*GROUND, "flow", "kernels", "plan", "locations", "formats.base", "formats.joined", "data", "load"),
     "jobs": (
         *GROUND,
         "freed_memory",

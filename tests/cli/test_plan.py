@@ -36,13 +36,29 @@ def test_a_plan_is_shown_measured_and_simulated(call: Call, tmp_path: Path, monk
         "amplification" in call("plan", "data", "--pack", "500", "--batch-size", "8", "--simulate", "--hosts", "1").out
     )
     assert "sample" in call("plan", "data", "data", "--shares", "3,1", "--windows", "2").out
+    worked = call(
+        *("plan", "data", "--windows", "4", "--batch-size", "64", "--simulate", "--hosts", "1", "--block", "64,4"),
+        *("--work", "0.25", "--threads", "1"),
+    ).out
+    assert "work of a thread for a sample: shuffle() 250 ms, shuffle(block=64, pool=4) 250 ms" in worked
+    assert "takes 1 thread 16 s for a step of 0.1 s" in worked
+    measured = call(
+        "plan", "data", "--windows", "4", "--simulate", "--hosts", "1", "--work", "measure", "--block", "64,4", "--json"
+    )
+    assert all(each["work"] > 0 for each in measured.json["figures"])
     packed = call("plan", "data", "--pack", "500", "--cache", "plans", "--jobs", "1", "--json").json
     assert Path(packed["file"]).parent == tmp_path / "plans"
     again = data.sequences().pack(500, overlong="split", cache=tmp_path / "plans")
     assert packed["packs"] == len(again)
     assert call("plan", "data", "--cache", "plans").code == 2
     assert call("plan", "data", "--pack", "500", "--jobs", "1").code == 2
-    for wrong in (["--hosts", "a"], ["--block", "3"], ["--shares", "1,2"], ["--windows", "2", "--pack", "3"]):
+    for wrong in (
+        ["--hosts", "a"],
+        ["--block", "3"],
+        ["--shares", "1,2"],
+        ["--windows", "2", "--pack", "3"],
+        ["--work", "x"],
+    ):
         assert call("plan", "data", "--simulate", "--batch-size", "8", *wrong).code == 2
     for ignored in (
         ["data", "--picture", "a.svg"],
@@ -60,6 +76,7 @@ def test_a_plan_is_shown_measured_and_simulated(call: Call, tmp_path: Path, monk
         ["data", "--pack", "0:500,x"],
         ["data", "--pack", "0:500,100:200", "--cache", "plans"],
         ["data", "--threads", "2"],
+        ["data", "--work", "measure"],
     ):
         refused = call("plan", *ignored)
         assert (refused.code, "expected" in refused.err) == (2, True), ignored

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +14,14 @@ import pytest
 import penstock
 from penstock.errors import DataError, FormatError, PlanError
 from penstock.load import position_source
+from penstock.load.ranks import Ranks
 from penstock.locations.blocks import BLOCK
 from penstock.simulation import OBJECT_STORE, StorageConstants, epoch, measure_storage, simulate
 from penstock.simulation.orders import GIVEN, Order, in_order, order_name
 from penstock.simulation.queueing import CONNECTIONS, FetchCall, HostRequests, LoaderThreads, waiting
 from penstock.simulation.reads import ReadMap
 from penstock.simulation.simulate import CACHE
+from penstock.simulation.work import measure_work
 
 FAST = StorageConstants(latency=1e-6, spread=0, connection=1e12, host=1e12)
 
@@ -195,3 +198,58 @@ def test_a_folder_is_measured(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="expected files of at least"):
         measure_storage(tmp_path / "empty")
+
+
+def test_waiting_has_the_work_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_jobs(monkeypatch, 1 << 21)  # an epoch has many
+    data = stored(20_000, 3000).windows(4)
+    options = {"batch_size": 64, "storage": FAST, "orders": [None], "threads": 2, "step_seconds": 0.1}
+    for hosts, seconds in ((1, 0.005), (1, 0.002), (4, 0.02)):  # two threads work 0.16, 0.064 and 0.16 s for a step
+        result = simulate(data, [hosts], work=seconds, **options)
+        busy = 64 / hosts * seconds / 2
+        assert result.figures[0].work == seconds
+        assert result.figures[0].waiting == pytest.approx(max(1 - 0.1 / busy, 0), abs=0.06)
+        assert ("takes 2 threads" in result.advice()[0]) == (busy > 0.1)
+    with pytest.raises(PlanError, match="seconds of work"):
+        simulate(data, [1], work=-1, **options)
+
+
+def test_work_is_measured_for_each_order_and_for_the_fewest_and_most_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[tuple[str, int, int]] = []
+
+    def fake(ordered: penstock.MapDataset, batch_size: int, hosts: int, threads: int, seed: int = 0) -> float:
+        measured.append((ordered.chain[-1], batch_size, hosts))
+        return 0.001 * hosts
+
+    monkeypatch.setattr(importlib.import_module("penstock.simulation.simulate"), "measure_work", fake)
+    data = stored(20_000, 300).windows(4)
+    result = simulate(data, [1, 4, 16], batch_size=64, storage=FAST, orders=[None, (64, 4)], work=None)
+    assert [each.work for each in result.of((64, 4))] == pytest.approx([0.001, 0.0085, 0.016])
+    chains = [in_order(data, order, 0).chain[-1] for order in (None, (64, 4))]
+    assert measured == [(chain, 64, hosts) for chain in chains for hosts in (1, 16)]
+
+
+def test_measured_jobs_are_those_of_a_loader() -> None:
+    seen: list[np.ndarray] = []
+
+    def noted(columns: dict[str, np.ndarray], keys: np.ndarray) -> dict[str, np.ndarray]:
+        seen.append(keys)
+        return columns
+
+    data = stored(20_000, 3000).windows(4).map(noted, seed=0)
+    assert measure_work(data, 64, hosts=2, threads=3) > 0
+    job = position_source.PositionSource(data, 64, ranks=Ranks(0, 2)).samples_that_fit() // 2
+    assert {len(keys) for keys in seen} == {job}, "the samples of one of two hosts in a whole job"
+    assert len(seen) % 3 == 0, "each of three threads has a job"
+
+
+def test_local_files_say_how_large_values_are_stored(tmp_path: Path) -> None:
+    steps = 4000
+    data = penstock.from_arrays({"x": np.zeros((steps, 3000), np.uint8)}, [400] * 10, align={"x": "step"})
+    penstock.convert(data, tmp_path / "plain")
+    penstock.convert(data, tmp_path / "packed", format="zarr")
+    plain, packed = (ReadMap(penstock.open(tmp_path / name).windows(4), CACHE) for name in ("plain", "packed"))
+    assert plain.total == pytest.approx(steps * 3000 / BLOCK, abs=2)
+    assert packed.total <= 2, "zeros that are compressed to some kB"
+    joined = penstock.open([tmp_path / "plain", tmp_path / "plain"])
+    assert ReadMap(joined.windows(4), CACHE).total == pytest.approx(2 * plain.total, abs=2)

@@ -60,6 +60,15 @@ Blocks = Annotated[
     typer.Option("--block", metavar="B,P", help="A shuffle(block=B, pool=P) to compare; can be repeated."),
 ]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Threads of a loader. Default: it chooses.")]
+Work = Annotated[
+    str | None,
+    typer.Option(
+        "--work",
+        metavar="SECONDS|measure",
+        help="Seconds that a thread of a loader works for a sample, such as to decode it. 'measure' loads some samples "
+        "on this machine. Default: 0.",
+    ),
+]
 Constants = Annotated[
     Path | None, typer.Option("--constants", help="A file of --measure. Default: Amazon S3 as documented.")
 ]
@@ -90,6 +99,7 @@ def plan(
     step: StepSeconds = 0.1,
     block: Blocks = None,
     threads: Threads = None,
+    work_seconds: Work = None,
     constants: Constants = None,
     cache_bytes: CacheBytes = None,
     cache: PlanFolder = None,
@@ -107,12 +117,13 @@ def plan(
     """Show the size of a plan, or simulate what many hosts ask of a storage.
 
     No values are read. --measure measures your storage. --simulate says how many bytes and requests hosts need, how
-    long steps wait, and up to how many hosts a full shuffle is wise. --pack with --cache plans packs in parts.
+    long steps wait, and up to how many hosts a full shuffle is wise. Add --work measure if samples are decoded, such
+    as pictures or video. --pack with --cache plans packs in parts.
 
     Example: penstock plan ./demos --windows 32 --simulate --hosts 1,4,16
     """
     simulated = {"--picture": picture, "--block": block, "--constants": constants, "--cache-bytes": cache_bytes}
-    _refuse({**simulated, "--threads": threads}, unless=run, other="--simulate")
+    _refuse({**simulated, "--threads": threads, "--work": work_seconds}, unless=run, other="--simulate")
     _refuse({"--output": output}, unless=measure is not None, other="--measure")
     sampled = {"--windows": windows, "--pack": pack, "--pack-option": pack_option, "--shares": shares}
     stores = pairs(storage, "--storage")
@@ -142,6 +153,7 @@ def plan(
         step_seconds=step,
         orders=None if block is None else [None, *(_order(text) for text in block)],
         threads=threads,
+        work=_seconds_of_work(work_seconds),
         cache_bytes=CACHE if cache_bytes is None else nbytes(cache_bytes),
         seed=seed,
     )
@@ -200,6 +212,16 @@ def _order(text: str) -> Order:
     return numbers[0], numbers[1]
 
 
+def _seconds_of_work(text: str | None) -> float | None:
+    """Parse `--work`: None is to measure."""
+    if text == "measure":
+        return None
+    try:
+        return float(text or 0)
+    except ValueError:
+        raise DataError(f"expected --work as seconds such as 0.002, or 'measure', got {text!r}") from None
+
+
 def _measure(place: str, storage: dict[str, Any], output: Path | None, as_json: bool) -> None:
     measured = measure_storage(place, options=storage)
     if output is not None:
@@ -248,28 +270,36 @@ def _report(result: HostSimulation, picture: Path | None, as_json: bool) -> None
 def _print(result: HostSimulation) -> None:
     part = "" if result.epoch_bytes == result.nbytes else f", of which an epoch reads {size(result.epoch_bytes)}"
     title = f"{size(result.nbytes)}{part}; batches of {result.batch_size:,}, steps of {result.step_seconds:g} s"
-    table = Table("order", "hosts", "amplification", "data read", "requests/s", "MB/s", "waiting", title=title)
+    names = ("order", "hosts", "waiting", "requests/s", "MB/s", "read", "per byte")
+    table = Table(*names, title=title, box=None, header_style="bold", pad_edge=False)
     table.columns[0].no_wrap = True
+    for column in table.columns[1:]:
+        column.no_wrap = True
+        column.justify = "right"
     for order in result.orders:
-        for each in result.of(order):
+        for number, each in enumerate(result.of(order)):
             table.add_row(
-                order_name(order),
+                "" if number else order_name(order),
                 f"{each.hosts:,}",
-                f"{each.amplification:.3g}",
-                f"{each.reads:,.3g} times",
+                f"{each.waiting:.1%}",
                 f"{each.requests:,.0f}",
                 f"{each.bandwidth / 1e6:,.0f}",
-                f"{each.waiting:.1%}",
+                f"{each.reads:,.3g} x",
+                f"{each.amplification:.3g} x",
             )
-        table.add_section()
     console = Console()
     console.print(table)
-    amount, wait = (max(values) for values in zip(*((e.error, e.waiting_error) for e in result.figures), strict=True))
-    console.print(
-        f"amplification: bytes fetched for each byte of a sample; standard errors up to {amount:.1%} of bytes"
-    )
-    console.print(
-        f"and requests, and {wait:.1%} of the time for waiting. Constants: {result.storage.source or 'a file'}"
-    )
     for sentence in result.advice():
-        console.print(sentence, highlight=False)
+        console.print(sentence, highlight=False, soft_wrap=True)
+    amount, wait = (max(values) for values in zip(*((e.error, e.waiting_error) for e in result.figures), strict=True))
+    notes = [
+        "waiting: part of the time that steps wait for data; read: how many times all hosts fetch what an epoch reads; "
+        "per byte: read amplification, bytes fetched for each byte of a sample",
+        f"standard errors up to {amount:.1%} of bytes and requests, and {wait:.1%} of the time for waiting",
+        f"storage: {result.storage.source or 'a file'}",
+    ]
+    if any(each.work for each in result.figures):
+        works = [(order_name(order), 1e3 * result.of(order)[0].work) for order in result.orders]
+        notes.append("work of a thread for a sample: " + ", ".join(f"{name} {work:.3g} ms" for name, work in works))
+    for note in notes:
+        console.print(note, style="dim", highlight=False, soft_wrap=True)

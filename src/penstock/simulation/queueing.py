@@ -7,8 +7,8 @@ requests of a host share its line, and the bytes of all hosts the line of the st
 some processor time.
 
 *Jobs.* A thread takes the next job when it is free and there is room: `OrderedMap` lets `threads + 1` jobs be ahead of
-the consumer. The job is done when all its bytes have arrived. It has several batches, and all of them are ready at
-that time.
+the consumer. When all bytes of the job have arrived, the thread works on them, such as to decode them. Then the job is
+done. It has several batches, and all of them are ready at that time.
 
 *Steps.* A batch begins when the batch before it ended and all hosts have it, because ranks synchronize gradients. So
 all hosts wait for the slowest one, which is why stragglers count more with more hosts.
@@ -65,10 +65,12 @@ class LoaderThreads:
     Args:
         threads: Most threads.
         adaptive: Whether the loader begins with one job ahead, and adds one each time that the consumer waits.
+        work: Seconds that a thread works for a batch after its bytes have arrived. The default is 0.
     """
 
     threads: int
     adaptive: bool
+    work: float = 0.0
 
     @property
     def unmeasured(self) -> int:
@@ -117,7 +119,7 @@ def waiting(
         while upcoming and upcoming[0][0].taken <= job:
             call, requests = upcoming.popleft()
             arrivals.extend(network.fetch(requests, taken, len(call.batches)).T)
-        begin = loaders.receive(arrivals[job], now)
+        begin = loaders.receive(arrivals[job], many, now)
         waits[number] += begin - now if job else 0.0
         now = begin + many * seconds
     return waits
@@ -151,6 +153,7 @@ class _Loaders:
 
     def __init__(self, hosts: int, loader: LoaderThreads) -> None:
         self._most = loader.threads + 1
+        self._work = loader.work
         self._width = np.full(hosts, 1 if loader.adaptive else self._most)
         self._free = np.zeros((hosts, loader.threads))
         self._taken = np.zeros(hosts)
@@ -171,9 +174,9 @@ class _Loaders:
         self._taken = np.maximum(np.maximum(room, free), self._taken)
         return self._taken
 
-    def receive(self, arrival: FloatArray, now: float) -> float:
+    def receive(self, arrival: FloatArray, batches: int, now: float) -> float:
         """End the job that was taken last, which consumers request `now`. Return when all have it."""
-        done = np.maximum(arrival, self._taken)
+        done = np.maximum(arrival, self._taken) + batches * self._work
         np.put_along_axis(self._free, self._thread[:, None], done[:, None], axis=1)
         self._width = np.where(done > now, np.minimum(self._width + 1, self._most), self._width)
         given = np.maximum(done, now)

@@ -1,8 +1,10 @@
 """`ReadMap`: which blocks of storage samples read, and the requests that fetch them.
 
 If the dataset was opened by URL, its format says which bytes of which object a read fetches (`Source.remote_ranges`).
-Otherwise each column is taken to be stored row after row, uncompressed, as a column store has it. Blocks, regions and
-merged requests follow the client that reads remote data (`locations.fetching`).
+Otherwise each column is taken to be stored row after row, as a column store has it, and as much smaller or larger than
+its values as the local files of the dataset are. So compressed samples have about the right size, but begin anywhere:
+open a dataset by its URL to have the ranges of its files. Blocks, regions and merged requests follow the client that
+reads remote data (`locations.fetching`).
 
 Files that have the same column of a source form a *kind*: samples read them alike, so that counts of few samples are
 kept by kind, also where there are more files than counted samples.
@@ -11,12 +13,16 @@ kept by kind, also where there are more files than counted samples.
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 import numpy as np
 
 from penstock.core.arrays import BoolArray, FloatArray, IntArray
 from penstock.core.spec import Align
 from penstock.data.map_dataset import MapDataset
+from penstock.files.remote import is_mirrored
+from penstock.formats.base.source import Source
+from penstock.formats.joined import JoinedSource
 from penstock.locations.blocks import BLOCK
 from penstock.locations.fetching import GAPS, REGION, SOON, MirroredFile, blocks_of, requests_of, with_regions
 
@@ -208,8 +214,9 @@ def _is_absent(fetched: BoolArray, blocks: IntArray) -> BoolArray:
 
 
 def _row_bytes(dataset: MapDataset) -> dict[tuple[int, str], float]:
-    """Bytes of a row of each column that is read: of a value for views of values, the mean for ragged rows."""
+    """Stored bytes of a row of each column that is read: of a value for views of values, the mean for ragged rows."""
     sizes: dict[tuple[int, str], float] = {}
+    stored = [_stored_part(source) for source in dataset.sources]
     for read in dataset.plan.reads:
         for number, source in enumerate(dataset.sources):
             column = read.of(number)
@@ -220,8 +227,25 @@ def _row_bytes(dataset: MapDataset) -> dict[tuple[int, str], float]:
             if field.ragged and dataset.plan.views[read.view].align != "values":
                 rows = int(source.rows(field.align)[-1])
                 nbytes *= int(source.value_offsets(column)[-1]) / max(rows, 1)
-            sizes[number, column] = nbytes
+            sizes[number, column] = nbytes * stored[number]
     return sizes
+
+
+def _stored_part(source: Source) -> float:
+    """Bytes of the files of a source for each byte of its values; 1 if it has no local files."""
+    places: list[Path] = []
+    for part in source.parts if isinstance(source, JoinedSource) else (source,):
+        if not isinstance(part.location, Path) or is_mirrored(part.location) or not part.location.exists():
+            return 1.0
+        places.append(part.location)
+    files = [file for place in places for file in (place.rglob("*") if place.is_dir() else [place]) if file.is_file()]
+    values = 0
+    for column, field in source.spec.items():
+        rows = (
+            int(source.value_offsets(column)[-1]) if field.ragged else source.episode_rows(field.align, len(source))[0]
+        )
+        values += rows * field.row_bytes
+    return sum(file.stat().st_size for file in files) / max(values, 1)
 
 
 def _rows_of(dataset: MapDataset, source: int, column: str, align: Align) -> int:

@@ -7,27 +7,31 @@ all hosts, and when their loaders have the batches; each host gets the requests 
 batch is left out, because a run begins with it.
 
 The model has merged requests, the look-ahead of the loader and the size of its jobs, connections, latencies with
-stragglers, lines and limits that hosts share, processor time of requests. It lacks the work on bytes that have arrived,
-such as decoding, and other users of the storage and of the processors. `error` is the relative standard error
-of the sampled calls, and of three simulations.
+stragglers, lines and limits that hosts share, processor time of requests, and the work of threads on bytes that have
+arrived, if it is given or measured (`work`). It lacks other users of the storage and of the processors. `error` is the
+relative standard error of the sampled calls, and of three simulations.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from penstock.core.arrays import FloatArray
+from penstock.core.text import counted
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import PlanError
+from penstock.flow import cores
 from penstock.locations.blocks import BLOCK
 from penstock.plan.base import check_ends
 from penstock.simulation.epoch import EpochReads, Requests, SampledCall
-from penstock.simulation.orders import Order, default_orders, order_name
+from penstock.simulation.orders import Order, default_orders, in_order, order_name
 from penstock.simulation.queueing import HostRequests, LoaderThreads, waiting
 from penstock.simulation.storage import StorageConstants
+from penstock.simulation.work import measure_work
 
 RUNS = 3  # simulations of the waiting
 MOST_REQUESTS = 1 << 18  # of a call on all hosts that are simulated one by one
@@ -52,11 +56,12 @@ class HostFigures:
         requests: Requests a second of all hosts.
         bandwidth: Bytes a second of all hosts.
         waiting: Fraction of the time that a step waits for data.
+        work: Seconds that a thread of a loader works for a sample after its bytes have arrived.
         error: Relative standard error of bytes and requests.
         waiting_error: Standard error of `waiting`.
 
     Example:
-        >>> HostFigures(1, None, 2e9, 1e9, 1.0, 100.0, 1e6, 0.0, 0.01, 0.0).amplification
+        >>> HostFigures(1, None, 2e9, 1e9, 1.0, 100.0, 1e6, 0.0, 0.0, 0.01, 0.0).amplification
         2.0
     """
 
@@ -68,6 +73,7 @@ class HostFigures:
     requests: float
     bandwidth: float
     waiting: float
+    work: float
     error: float
     waiting_error: float
 
@@ -85,6 +91,7 @@ class HostSimulation:
         figures: The figures, order by order.
         batch_size: Samples of a global batch.
         step_seconds: Time of a step without waiting.
+        threads: Threads of the loader of each host.
         nbytes: Bytes of all files, as far as columns of samples are in them.
         epoch_bytes: Bytes of these that an epoch reads. They are fewer where a mix ends before a dataset does, or where
             episodes were chosen.
@@ -102,6 +109,7 @@ class HostSimulation:
     figures: tuple[HostFigures, ...]
     batch_size: int
     step_seconds: float
+    threads: int
     nbytes: int
     epoch_bytes: int
     storage: StorageConstants
@@ -133,10 +141,11 @@ def simulate(
     step_seconds: float = 0.1,
     orders: Sequence[Order] | None = None,
     threads: int | None = None,
+    work: float | None = 0.0,
     cache_bytes: int = CACHE,
     seed: int = 0,
 ) -> HostSimulation:
-    """Predict what training asks of a storage. No values are read.
+    """Predict what training asks of a storage. No values are read, unless work is measured.
 
     Args:
         dataset: Samples in the order in which they are stored: windows, packs, or a mix of such. Open it by URL to have
@@ -147,12 +156,16 @@ def simulate(
         step_seconds: Seconds of a step without waiting. The default is 0.1.
         orders: Orders to compare: None is a full shuffle, `(block, pool)` a shuffle by blocks, `GIVEN` the order of
             the dataset. The default is None: a full shuffle and blocks of several sizes.
-        threads: Threads of a loader, as of `Loader`, at least 1. The default is None: the loader chooses, with 8 cores.
+        threads: Threads of a loader, as of `Loader`, at least 1. The default is None: the loader chooses, with 8 cores,
+            or with those of this machine if work is measured.
+        work: Seconds that a thread works for a sample after its bytes have arrived, such as to decode a picture. The
+            default is 0. None measures it on this machine, for each order and for the fewest and the most hosts: then
+            some jobs of at most 32 MiB are loaded for each thread.
         cache_bytes: Bytes of the cache of a host. The default is 64 GiB.
         seed: Seed of places, latencies and orders. The default is 0.
 
     Returns:
-        Figures of each order and number of hosts. Cost: 0.1 to 2 s for each.
+        Figures of each order and number of hosts. Cost: 0.1 to 2 s for each, and the measured work.
 
     Raises:
         PlanError: The dataset has fewer samples than a batch, or no end, or a number is out of range.
@@ -169,18 +182,34 @@ def simulate(
     if step_seconds < 0 or cache_bytes < 0 or (threads is not None and threads < 1):
         given = f"{step_seconds}, {cache_bytes} and {threads}"
         raise PlanError(f"expected a step and a cache of at least 0, and at least 1 thread, got {given}")
+    if work is not None and not 0 <= work < math.inf:
+        raise PlanError(f"expected seconds of work for a sample, 0 or more, or None to measure it, got {work}")
     if len(dataset) == 0:
         raise PlanError(f"expected a dataset with samples, got an empty one: {dataset.plan.why_empty()}")
     check_ends(dataset.plan, "a simulation of its epoch")
     if len(dataset) < batch_size:
         raise PlanError(f"expected an epoch of at least one batch of {batch_size}, got {len(dataset)} samples")
     epoch = EpochReads(dataset, batch_size, cache_bytes, seed)
-    loader = LoaderThreads(threads or THREADS, adaptive=threads is None)
+    loader = LoaderThreads(threads or (cores() if work is None else THREADS), adaptive=threads is None)
     run = _SimulationRun(epoch, batch_size, storage, step_seconds, loader)
     chosen = default_orders(len(dataset), batch_size, max(hosts)) if orders is None else orders
-    figures = [run.figures(order, many, seed) for order in chosen for many in hosts]
-    nbytes = epoch.reads.total * BLOCK
-    return HostSimulation(tuple(figures), batch_size, step_seconds, nbytes, epoch.reads.epoch_bytes, storage)
+    figures: list[HostFigures] = []
+    for order in chosen:
+        works = (
+            _measured_work(epoch, order, batch_size, hosts, loader.threads, seed)
+            if work is None
+            else [work] * len(hosts)
+        )
+        figures += [run.figures(order, many, each, seed) for many, each in zip(hosts, works, strict=True)]
+    return HostSimulation(
+        figures=tuple(figures),
+        batch_size=batch_size,
+        step_seconds=step_seconds,
+        threads=loader.threads,
+        nbytes=epoch.reads.total * BLOCK,
+        epoch_bytes=epoch.reads.epoch_bytes,
+        storage=storage,
+    )
 
 
 class _SimulationRun:
@@ -194,12 +223,13 @@ class _SimulationRun:
         self._storage, self._loader = storage, loader
         self._sample_bytes = max(sum(_sample_bytes(epoch.dataset)), 1.0)
 
-    def figures(self, order: Order, hosts: int, seed: int) -> HostFigures:
-        """Return what so many hosts ask of the storage."""
+    def figures(self, order: Order, hosts: int, work: float, seed: int) -> HostFigures:
+        """Return what so many hosts ask of the storage, with so many seconds of work for a sample."""
+        loader = replace(self._loader, work=work * self._batch / hosts)
         samples = len(self._epoch.dataset)
         calls, most = self._epoch.sample(order, hosts, self._loader.unmeasured, np.random.default_rng([seed, hosts]))
         waits = np.array(
-            [self._waiting(calls, hosts, np.random.default_rng([seed, hosts, run])) for run in range(RUNS)]
+            [self._waiting(calls, hosts, loader, np.random.default_rng([seed, hosts, run])) for run in range(RUNS)]
         )
         seconds = max(samples / self._batch * self._step + float(waits.mean()), 1e-9)
         nbytes = sum(each.counts * float(np.mean([sizes.sum() for sizes, _ in each.requests])) for each in calls)
@@ -217,18 +247,31 @@ class _SimulationRun:
             requests=hosts * counts / seconds,
             bandwidth=hosts * fetched / seconds,
             waiting=float(waits.mean()) / seconds,
+            work=work,
             error=float(np.std(sizes)) / max(float(np.mean(sizes)), 1e-9) / float(len(sizes)) ** 0.5,
             waiting_error=float(np.std(waits)) / seconds / RUNS**0.5,
         )
 
-    def _waiting(self, calls: Sequence[SampledCall], hosts: int, rng: np.random.Generator) -> float:
+    def _waiting(
+        self, calls: Sequence[SampledCall], hosts: int, loader: LoaderThreads, rng: np.random.Generator
+    ) -> float:
         """Seconds of waiting in an epoch."""
         longest = max(len(sizes) for each in calls for sizes, _ in each.requests)
         most = MOST_REQUESTS // max(longest, 1) if self._storage.total is None else MOST_SHARING
         some = min(hosts, max(most, LEAST_HOSTS))
         simulated = [(each.call, _of_hosts(each.requests, some, rng)) for each in calls]
-        waits = waiting(simulated, self._step, self._storage, self._loader, rng, hosts)
+        waits = waiting(simulated, self._step, self._storage, loader, rng, hosts)
         return float(np.dot(waits, [each.waits for each in calls]))
+
+
+def _measured_work(
+    epoch: EpochReads, order: Order, batch: int, hosts: Sequence[int], threads: int, seed: int
+) -> list[float]:
+    """Seconds of work for a sample: measured for the fewest and the most hosts, and between them by the logarithm."""
+    ordered = in_order(epoch.dataset, order, seed)
+    ends = sorted({min(hosts), max(hosts)})
+    works = [measure_work(ordered, batch, many, threads, seed) for many in ends]
+    return np.interp(np.log(hosts), np.log(ends), works).tolist()
 
 
 def _of_hosts(sampled: Sequence[Requests], hosts: int, rng: np.random.Generator) -> HostRequests:
@@ -259,7 +302,7 @@ def _advice(result: HostSimulation, hosts: int) -> str:
     """What to do with one number of hosts."""
     mine = [each for each in result.figures if each.hosts == hosts]
     plain = next((each for each in mine if each.order is None), None)
-    name = f"{hosts:,} host{'s' * (hosts != 1)}"
+    name = counted(hosts, "host")
     if plain is not None and plain.waiting <= ACCEPTED:
         return f"{name}: a full shuffle, which waits {plain.waiting:.0%} of the time"
     mixing = sorted((each for each in mine if each.order is not None), key=lambda each: -_mixed(each.order))
@@ -268,7 +311,14 @@ def _advice(result: HostSimulation, hosts: int) -> str:
     if good is not None:
         return f"{name}: {order_name(good.order)}, which waits {good.waiting:.0%}{lost}"
     best = min(mine, key=lambda each: each.waiting)
-    size = f"{result.epoch_bytes / 1e9:,.1f} GB"
+    worked = best.work * result.batch_size / hosts / result.threads
+    if worked > result.step_seconds:
+        return (
+            f"{name}: work on samples, such as decoding, takes {counted(result.threads, 'thread')} {worked:.2g} s for "
+            f"a step of {result.step_seconds:g} s: {order_name(best.order)} waits least, {best.waiting:.0%}{lost}; use "
+            "more threads or hosts, smaller samples, or store them decoded"
+        )
+    size = f"{result.epoch_bytes / 1e9:,.3g} GB"
     return (
         f"{name}: the storage is too slow for this step: {order_name(best.order)} waits least, {best.waiting:.0%}"
         f"{lost}; copy the {size} to the disks of the hosts, or use a faster storage or a larger step"
