@@ -1,9 +1,11 @@
 """64 ranks on 3 hosts, killed and started again with other numbers of ranks and hosts: the global order is one.
 
-A host is a process with its ranks. It gets a saved state and nothing else, and reads nothing of other hosts, so no rank
-waits for another. Each writes which samples it got, with random numbers of their augmentation. Hosts kill themselves in
-the middle; the one of rank 0, which saves states, is the first. A saved state is shared by all: the ranks of a host
-have equal ones, and each is the state of one process that has loaded as many batches.
+A host is a process with its ranks, whose loaders prefetch from a stored dataset. It gets a saved state and nothing
+else, and reads nothing of other hosts, so no rank waits for another: some hosts run to the end after rank 0 died.
+Each writes which samples it got, with random numbers of their augmentation. Hosts kill themselves in the middle; the
+one of rank 0, which saves states, is the first. All that any host has written is compared, also steps that run again
+after a restart: they are its part of the global batch. A saved state is shared by all: the ranks of a host have equal
+ones, and each is the state of one process that has loaded as many batches.
 """
 
 # pyright: basic
@@ -33,7 +35,8 @@ import numpy as np
 import penstock
 from tests.load.test_hosts import BATCH, EVERY, STEPS, samples
 folder, first, last, world, killed, begin = Path(sys.argv[1]), *map(int, sys.argv[2:])
-loaders = [penstock.Loader(samples(), batch_size=BATCH, threads=0, rank=r, world=world) for r in range(first, last)]
+data = penstock.open(folder / "data")
+loaders = [penstock.Loader(samples(data), BATCH, threads=1, rank=r, world=world) for r in range(first, last)]
 for loader in loaders:
     if begin:
         loader.load_state_dict(json.loads((folder / f"state-{begin:04d}.json").read_text()))
@@ -52,11 +55,14 @@ for step in range(begin, STEPS):
 """
 
 
-def samples() -> MapDataset:
+def stored() -> penstock.EpisodeDataset:
+    """Some 4,000 numbered steps."""
+    lengths = np.random.default_rng(64).integers(1, 40, 200)
+    return penstock.from_arrays({"number": np.arange(lengths.sum())}, lengths=lengths)
+
+
+def samples(data: penstock.EpisodeDataset) -> MapDataset:
     """Shuffled samples, some 16 batches an epoch, so that a run has epochs that end within a batch."""
-    rng = np.random.default_rng(64)
-    lengths = rng.integers(1, 40, 200)
-    data = penstock.from_arrays({"number": np.arange(lengths.sum())}, lengths=lengths)
     return data.samples().shuffle(seed=3).repeat(3).map(with_noise, seed=5)
 
 
@@ -81,8 +87,11 @@ def random_restarts(seed: int) -> list[tuple[list[int], dict[int, int]]]:
         saved = death // EVERY * EVERY
 
 
-def run_hosts(folder: Path, ranks: list[int], killed: dict[int, int]) -> None:
-    """Run hosts with so many ranks each, at the same time; some kill themselves before a step."""
+def run_hosts(folder: Path, ranks: list[int], killed: dict[int, int], alone: list[np.ndarray]) -> None:
+    """Run hosts with so many ranks each, at the same time; some kill themselves before a step.
+
+    What they write is their part of the batches of one process, up to their end.
+    """
     begin = max((int(state.stem[6:]) for state in folder.glob("state-*.json")), default=0)
     for file in folder.glob("step-*.npy"):
         if int(file.name[5:9]) >= begin:
@@ -94,6 +103,12 @@ def run_hosts(folder: Path, ranks: list[int], killed: dict[int, int]) -> None:
         hosts.append(subprocess.Popen([sys.executable, "-c", HOST, *map(str, arguments)]))
     for host, process in enumerate(hosts):
         assert process.wait(timeout=600) == (-signal.SIGKILL if host in killed else 0)
+    for host, (first, last) in enumerate(pairwise(edges)):
+        written = sorted(folder.glob(f"step-*-{first:04d}.npy"))[-(killed.get(host, STEPS) - begin) :]
+        assert [int(file.name[5:9]) for file in written] == list(range(begin, killed.get(host, STEPS)))
+        for file, whole in zip(written, alone[begin:], strict=False):
+            share = slice(len(whole) * first // edges[-1], len(whole) * last // edges[-1])
+            np.testing.assert_array_equal(np.load(file), whole[share])
 
 
 def digest_of(rows: list[np.ndarray]) -> str:
@@ -106,13 +121,15 @@ def digest_of(rows: list[np.ndarray]) -> str:
     ids=["64, 48 and 64 ranks", "random numbers of ranks"],
 )
 def test_the_global_order_is_one(tmp_path: Path, restarts: list[tuple[list[int], dict[int, int]]]) -> None:
-    loader = penstock.Loader(samples(), batch_size=BATCH, threads=0, rank=0, world=1)
+    penstock.convert(stored(), tmp_path / "data")
+    data = penstock.open(tmp_path / "data")
+    loader = penstock.Loader(samples(data), batch_size=BATCH, threads=0, rank=0, world=1)
     alone, states = [], {}
     for batch, step in zip(loader, range(1, STEPS + 1), strict=False):
         alone.append(np.stack([batch["number"], batch["noise"]], axis=1))
         states[step] = loader.state_dict()
     for ranks, killed in restarts:
-        run_hosts(tmp_path, ranks, killed)
+        run_hosts(tmp_path, ranks, killed, alone)
     files = sorted(tmp_path.glob("step-*.npy"))
     assert digest_of([np.load(file) for file in files]) == digest_of(alone)
     saved = {int(file.stem[6:]): file.read_text() for file in tmp_path.glob("state-*.json")}
@@ -124,11 +141,12 @@ def test_the_global_order_is_one(tmp_path: Path, restarts: list[tuple[list[int],
 def test_a_rank_gets_its_samples_while_no_other_rank_exists() -> None:
     """No rank waits for another one: each runs to the end alone, and all together have the order of one process."""
     alone = [
-        batch["number"] for batch, _ in zip(penstock.Loader(samples(), BATCH, threads=0), range(STEPS), strict=False)
+        batch["number"]
+        for batch, _ in zip(penstock.Loader(samples(stored()), BATCH, threads=0), range(STEPS), strict=False)
     ]
     steps: list[list[np.ndarray]] = [[] for _ in range(STEPS)]
     for rank in range(64):
-        loader = penstock.Loader(samples(), batch_size=BATCH, threads=0, rank=rank, world=64)
+        loader = penstock.Loader(samples(stored()), batch_size=BATCH, threads=0, rank=rank, world=64)
         for step, batch in zip(range(STEPS), loader, strict=False):
             steps[step].append(batch["number"])
     assert digest_of([row for ranks in steps for row in ranks]) == digest_of(alone)

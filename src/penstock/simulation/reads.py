@@ -175,7 +175,7 @@ class ReadMap:
         return np.mean(counts, axis=0)
 
     def _epoch_units(self) -> FloatArray:
-        """Units of each kind that an epoch reads: counted, or as many for each sample as in stretches of an epoch.
+        """Units of each kind that an epoch reads: counted, or estimated from stretches of an epoch.
 
         The second half of a stretch adds `u` units for `STRETCH_SAMPLES` samples, so an epoch of `n` samples reads
         `n u / STRETCH_SAMPLES`, if neighbouring samples read neighbouring rows. Otherwise this is more than there are.

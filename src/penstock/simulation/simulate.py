@@ -127,6 +127,21 @@ class HostSimulation:
         """
         return [each for each in self.figures if each.order == order]
 
+    def recommended(self, hosts: int) -> HostFigures:
+        """Return the figures of the recommended order: it mixes best, and waits at most a tenth of the time.
+
+        A full shuffle mixes best, then more blocks in a pool. If all orders wait longer, the one that waits least is
+        recommended.
+
+        Args:
+            hosts: Number of hosts, which was simulated.
+        """
+        mine = [each for each in self.figures if each.hosts == hosts]
+        good = [each for each in mine if each.waiting <= ACCEPTED]
+        if not good:
+            return min(mine, key=lambda each: each.waiting)
+        return max(good, key=lambda each: math.inf if each.order is None else each.order[1])
+
     def advice(self) -> list[str]:
         """Return what to do, in sentences: up to how many hosts a full shuffle is wise, and which blocks to take."""
         return [_advice(self, hosts) for hosts in dict.fromkeys(each.hosts for each in self.figures)]
@@ -157,7 +172,7 @@ def simulate(
         orders: Orders to compare: None is a full shuffle, `(block, pool)` a shuffle by blocks, `GIVEN` the order of
             the dataset. The default is None: a full shuffle and blocks of several sizes.
         threads: Threads of a loader, as of `Loader`, at least 1. The default is None: the loader chooses, with 8 cores,
-            or with those of this machine if work is measured.
+            or with the cores of this machine if work is measured.
         work: Seconds that a thread works for a sample after its bytes have arrived, such as to decode a picture. The
             default is 0. None measures it on this machine, for each order and for the fewest and the most hosts: then
             some jobs of at most 32 MiB are loaded for each thread.
@@ -300,17 +315,14 @@ def _sample_bytes(dataset: MapDataset) -> list[float]:
 
 def _advice(result: HostSimulation, hosts: int) -> str:
     """What to do with one number of hosts."""
-    mine = [each for each in result.figures if each.hosts == hosts]
-    plain = next((each for each in mine if each.order is None), None)
+    best = result.recommended(hosts)
+    plain = next((each for each in result.figures if each.hosts == hosts and each.order is None), None)
     name = counted(hosts, "host")
-    if plain is not None and plain.waiting <= ACCEPTED:
-        return f"{name}: a full shuffle, which waits {plain.waiting:.0%} of the time"
-    mixing = sorted((each for each in mine if each.order is not None), key=lambda each: -_mixed(each.order))
-    good = next((each for each in mixing if each.waiting <= ACCEPTED), None)
+    if best.waiting <= ACCEPTED and best.order is None:
+        return f"{name}: a full shuffle, which waits {best.waiting:.0%} of the time"
     lost = "" if plain is None else f", where a full shuffle waits {plain.waiting:.0%} of the time"
-    if good is not None:
-        return f"{name}: {order_name(good.order)}, which waits {good.waiting:.0%}{lost}"
-    best = min(mine, key=lambda each: each.waiting)
+    if best.waiting <= ACCEPTED:
+        return f"{name}: {order_name(best.order)}, which waits {best.waiting:.0%}{lost}"
     worked = best.work * result.batch_size / hosts / result.threads
     if worked > result.step_seconds:
         return (
@@ -323,8 +335,3 @@ def _advice(result: HostSimulation, hosts: int) -> str:
         f"{name}: the storage is too slow for this step: {order_name(best.order)} waits least, {best.waiting:.0%}"
         f"{lost}; copy the {size} to the disks of the hosts, or use a faster storage or a larger step"
     )
-
-
-def _mixed(order: Order) -> float:
-    """Blocks that are mixed with each other: more are better."""
-    return np.inf if order is None else order[1]
