@@ -203,11 +203,22 @@ def work_of(folder: str, name: str, order: Order, world: int) -> float:
     return measure_work(in_order(samples_of(name, folder), order, 0), case.batch, world, THREADS)
 
 
-def predicted(url: str, world: int, name: str, order: Order, work: float, storage: StorageConstants) -> Any:
+def predicted(
+    url: str, world: int, name: str, order: Order, work: float, storage: StorageConstants
+) -> tuple[float, float, float]:
     """The same figures from the plan."""
     case, data = CASES[name], samples_of(name, url)
-    options = {"batch_size": case.batch, "storage": storage, "step_seconds": case.step, "orders": [order]}
-    figures = simulate(data, [world], **options, threads=THREADS, work=work).figures[0]
+    result = simulate(
+        data,
+        [world],
+        batch_size=case.batch,
+        storage=storage,
+        step_seconds=case.step,
+        orders=[order],
+        threads=THREADS,
+        work=work,
+    )
+    figures = result.figures[0]
     seconds = len(data) / case.batch * case.step / (1 - figures.waiting)
     return figures.requests * seconds, figures.fetched * world, figures.waiting
 
@@ -306,7 +317,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the loaders; one more for each setting")
     parser.add_argument("--all", action="store_true", help="all numbers of hosts for each case")
     chosen = parser.parse_args()
-    settings = [Setting(*map(float, text.split(","))) for text in chosen.setting or []] or SETTINGS
+    texts: list[str] = chosen.setting or []
+    settings = [Setting(*map(float, text.split(","))) for text in texts] or SETTINGS
     result = Comparison()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["PENSTOCK_CACHE"] = f"{folder}/cache"
