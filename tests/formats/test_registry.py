@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import subprocess
 import sys
 from pathlib import Path
 
+import h5py
+import numpy as np
+import pyarrow.ipc
+import pyarrow.parquet
 import pytest
 
 import penstock
 from penstock import formats
 from penstock.errors import FormatError, UnknownFormatError
 from penstock.formats.base.format import available, named, recognise
+from penstock.formats.base.signatures import likely_formats
 
-sys.path.append(str(Path(__file__).parents[2] / "docs"))
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "docs"))
 tables = importlib.import_module("tables")
 
 LINES_FORMAT = '''
@@ -112,3 +119,54 @@ def test_nothing_and_nothing_known(tmp_path, fresh):
     (tmp_path / "noise").write_bytes(b"\x00" * 100)
     with pytest.raises(UnknownFormatError, match="columns"):
         penstock.open(tmp_path / "noise")
+
+
+IMPORTED = """
+import sys
+import penstock
+penstock.open(sys.argv[1]).close()
+prefix = "penstock.formats."
+folders = {name.removeprefix(prefix).split(".")[0] for name in sys.modules if name.startswith(prefix)}
+print(*sorted(folders & set(sys.argv[2:])))
+"""
+
+
+@pytest.mark.parametrize("kind", ["columns", "parquet", "arrow", "hdf5"])
+def test_opening_imports_the_formats_that_the_data_can_have(kind, tmp_path):
+    columns = {"rewards": np.arange(3.0), "episode_index": np.zeros(3, np.int64)}
+    path = tmp_path / f"data.{kind}"
+    if kind == "columns":
+        penstock.convert(penstock.from_arrays({"rewards": np.arange(3.0)}, lengths=[3]), path, format="columns")
+    elif kind == "hdf5":
+        flags = {name: np.array([False, False, True]) for name in ("terminals", "timeouts")}
+        with h5py.File(path, "w") as file:
+            arrays = {"observations": np.zeros((3, 2)), "actions": np.zeros((3, 1)), "rewards": np.zeros(3), **flags}
+            for name, values in arrays.items():
+                file[name] = values
+    else:
+        table = pyarrow.table(columns)
+        if kind == "parquet":
+            pyarrow.parquet.write_table(table, path)
+        else:
+            with pyarrow.ipc.new_file(path, table.schema) as file:
+                file.write_table(table)
+    call = [sys.executable, "-c", IMPORTED, str(path), *available()]
+    imported = subprocess.run(call, capture_output=True, text=True, check=True).stdout.split()
+    own = {"columns": [], "parquet": ["tables"], "arrow": ["tables"], "hdf5": ["demos"]}
+    assert imported == ["columns", *own[kind]]  # cached columns are column stores
+
+
+def test_a_format_that_recognises_a_file_is_asked_first():
+    """Every file of the tests whose first bytes are known, with every format."""
+    files = [path for path in (ROOT / "tests" / "golden").rglob("*") if likely_formats(path) is not None]
+    assert len({path.suffix for path in files}) > 2
+    for path in files:
+        names = {entry.name for entry in available().values() if _recognised(entry, path)}
+        assert names <= likely_formats(path), path
+
+
+def _recognised(entry, path) -> bool:
+    try:
+        return entry.recognises(path)
+    except FormatError:
+        return False

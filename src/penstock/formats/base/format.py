@@ -24,6 +24,7 @@ from penstock.files.remote import set_remote_files
 from penstock.formats.base.file_facts import FileSurvey, ReadFacts
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.repairs import Repair
+from penstock.formats.base.signatures import likely_formats
 from penstock.formats.base.source import Source
 from penstock.formats.base.writer import PartStart, Writer
 from penstock.locations.mirror import MIRRORS
@@ -405,11 +406,15 @@ def available() -> dict[str, Format]:
     return by_name
 
 
-def _each_format() -> Iterator[Format]:
-    """Yield every format in the order of `available`, and import the package of each only when it is asked for."""
+def _formats_for(path: Path) -> Iterator[Format]:
+    """Yield every format in the order of `available`, those that a file can have by its first bytes before the others.
+
+    The package of each is imported when it is asked for.
+    """
     asked: set[str] = set()
+    likely = likely_formats(path)
     for folder in _folders():
-        if (entry := _built_in(folder)) is not None:
+        if (likely is None or folder in likely) and (entry := _built_in(folder)) is not None:
             asked.add(entry.name)
             yield entry
     yield from (entry for name, entry in available().items() if name not in asked)
@@ -507,7 +512,7 @@ def recognise(location: str | os.PathLike[str]) -> tuple[Format, Path]:
             raise nothing_at(path)
         return located[0]
     failures: dict[str, FormatError] = {}
-    for entry in _each_format():
+    for entry in _formats_for(path):
         try:
             if entry.recognises(path):
                 return entry, path

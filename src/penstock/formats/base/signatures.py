@@ -1,0 +1,40 @@
+"""First bytes by which some formats are asked first, so that the packages of the others are not imported.
+
+Most files are not listed: archives and text can have many formats, which look at them one after the other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.files.remote import open_file
+
+SIGNATURES = {
+    b"PAR1\x15": frozenset({"tables"}),  # Parquet, and the header of its first page
+    b"ARROW1\0\0": frozenset({"tables"}),
+    b"\x89HDF\r\n\x1a\n": frozenset({"demos", "minari"}),
+}
+"""Folders of `penstock.formats` whose files begin with some bytes."""
+
+
+def likely_formats(path: Path) -> frozenset[str] | None:
+    """Return the folders of the formats that a file has by its first bytes, or None for others. Cost: one small read.
+
+    Args:
+        path: File or folder.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "steps.parquet"
+        >>> _ = path.write_bytes(b"PAR1\\x15")
+        >>> sorted(likely_formats(path)), likely_formats(path.parent)
+        (['tables'], None)
+    """
+    if not path.is_file():
+        return None
+    try:
+        with open_file(path) as file:
+            head = file.read(max(map(len, SIGNATURES)))
+    except OSError:
+        return None  # the formats say what is wrong
+    return next((folders for signature, folders in SIGNATURES.items() if head.startswith(signature)), None)
