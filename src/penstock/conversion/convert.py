@@ -34,7 +34,7 @@ from penstock.files import sweep
 from penstock.formats.base.format import Format, format_to_write
 from penstock.formats.base.source import Source
 from penstock.formats.base.writer import Writer
-from penstock.locations.location import LocationLike, Url, has_url, output_place
+from penstock.locations.location import LocationLike, Place, Url, has_url, output_place
 from penstock.locations.upload import uploading
 
 
@@ -113,10 +113,7 @@ def convert(
     target = target_of(entry.name, target_options)
     check_options(target, target_options)
     with ExitStack() as opened:
-        reads = not isinstance(source, (EpisodeDataset, Source)) and has_url(source)
-        if storage_options and not reads and not isinstance(place, Url):
-            raise ArgumentError(f"expected storage_options with a URL, got {sorted(storage_options)} without")
-        data = _dataset(source, opened, storage_options if reads else None)
+        data = _episodes(source, place, opened, storage_options)
         if not len(data) and not allow_empty:
             raise DataError(
                 f"expected episodes to convert, got none: {data.episodes.reason}; allow_empty=True allows that"
@@ -124,9 +121,7 @@ def convert(
         job = conversion_job(data, target, target_options, drop, dict(rename or {}), fill=fill_missing)
         if require is not None:
             check_lossless(job, require, certificate=certificate)
-        path = place
-        if isinstance(path, Url):
-            path = opened.enter_context(uploading(path, storage_options, overwrite=overwrite))
+        path = _written_path(place, opened, storage_options, overwrite=overwrite)
         check_apart(source, data.source, path)
         if overwrite:
             remove(path, entry, target)
@@ -140,12 +135,27 @@ def convert(
     return replace(report, out=str(place)) if isinstance(place, Url) else report
 
 
-def _dataset(source: Any, opened: ExitStack, storage_options: Mapping[str, Any] | None) -> EpisodeDataset:
-    if isinstance(source, EpisodeDataset):
-        return source
-    if isinstance(source, Source):
-        return EpisodeDataset(source)
-    return opened.enter_context(open(source, storage_options=storage_options))
+def _episodes(
+    source: EpisodeDataset | Source | LocationLike,
+    out: Place,
+    opened: ExitStack,
+    storage_options: Mapping[str, Any] | None,
+) -> EpisodeDataset:
+    """The episodes of a source, which is closed at the end if it is opened here."""
+    given = isinstance(source, (EpisodeDataset, Source))
+    reads_url = not given and has_url(source)
+    if storage_options and not reads_url and not isinstance(out, Url):
+        raise ArgumentError(f"expected storage_options with a URL, got {sorted(storage_options)} without")
+    if given:
+        return source if isinstance(source, EpisodeDataset) else EpisodeDataset(source)
+    return opened.enter_context(open(source, storage_options=storage_options if reads_url else None))
+
+
+def _written_path(out: Place, opened: ExitStack, storage_options: Mapping[str, Any] | None, *, overwrite: bool) -> Path:
+    """The path to write to: the target, or one in the user's cache whose dataset is uploaded at the end."""
+    if isinstance(out, Url):
+        return opened.enter_context(uploading(out, storage_options, overwrite=overwrite))
+    return out
 
 
 def _written(
