@@ -1,6 +1,7 @@
 """Work in parts: the time of `check --deep`, statistics and a conversion by 1 and 2 processes, and what a job costs.
 
     python benchmarks/jobs.py --megabytes 512 [--operations stats check] [--ray]
+    python benchmarks/jobs.py --megabytes 4 --steps 10 --operations "convert hdf5"
 
 First come whole commands, with their start: `--jobs 1` and `--jobs 2`, in turns.
 
@@ -42,18 +43,27 @@ from penstock.jobs.coordinator import finish_work, run_work
 from penstock.jobs.runners import ProcessRunner, run_job
 from penstock.jobs.work_plan import WorkPlan
 
-OPERATIONS: dict[str, dict[str, Any]] = {"stats": {}, "check": {"deep": True}, "convert": {}, "convert minari": {}}
+OPERATIONS: dict[str, dict[str, Any]] = {
+    "stats": {},
+    "check": {"deep": True},
+    "convert": {},
+    "convert minari": {},
+    "convert hdf5": {},
+}
+WRITERS = {
+    "convert minari": {"to": "minari", "writer": {"data_format": "parquet"}},
+    "convert hdf5": {"to": "minari", "writer": {"data_format": "hdf5"}},
+}
 
 
-def recording(folder: Path, megabytes: int) -> Path:
+def recording(folder: Path, megabytes: int, steps: int) -> Path:
     rng = np.random.default_rng(0)
-    steps = megabytes * 1_000_000 // (8 * 4)
-    lengths = np.full(steps // 500, 500)
+    lengths = np.full(megabytes * 1_000_000 // (8 * 4) // steps, steps)
     n = int(lengths.sum())
     flags = {name: np.zeros(n, bool) for name in ("terminations", "truncations")}
     columns = {"observations": rng.standard_normal((n + len(lengths), 6)).astype("f4")}
     columns |= {"actions": np.zeros((n, 1), "f4"), "rewards": np.zeros(n, "f4"), **flags}
-    penstock.convert(penstock.from_arrays(columns, lengths=lengths), folder / "data", certificate=False)
+    penstock.convert(penstock.from_arrays(columns, lengths=lengths.tolist()), folder / "data", certificate=False)
     return folder / "data"
 
 
@@ -81,15 +91,18 @@ def measured(
 ) -> Times:
     place = folder / f"results-{time.time_ns()}"
     if operation.startswith("convert"):
-        minari = {"to": "minari", "writer": {"data_format": "parquet"}} if "minari" in operation else {}
-        arguments = {**arguments, "out": str(place.with_suffix(".out")), **minari}
+        arguments = {**arguments, "out": str(place.with_suffix(".out")), **WRITERS[operation]}
     work = WorkPlan.make(operation.split(maxsplit=1)[0], arguments, range_bytes=range_bytes)
     times: list[float] = []
     workers = cpu(resource.RUSAGE_CHILDREN)
     work.opened()
     serial = cpu(resource.RUSAGE_SELF)
     runner = ProcessRunner(jobs, meanwhile=False)
-    run_work(work, place, runner, on_job=lambda *_: times.append(time.perf_counter()))
+
+    def on_job(*_: int) -> None:
+        times.append(time.perf_counter())
+
+    run_work(work, place, runner, on_job=on_job)
     begin = time.perf_counter()
     finish_work(work, place)
     merged = time.perf_counter() - begin
@@ -160,6 +173,7 @@ def compare_with_ray() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=512)
+    parser.add_argument("--steps", type=int, default=500, help="steps of an episode")
     parser.add_argument("--operations", nargs="+", choices=OPERATIONS, default=list(OPERATIONS))
     parser.add_argument("--ray", action="store_true", help="compare the cost of a job on processes and on Ray, no more")
     chosen = parser.parse_args()
@@ -169,12 +183,13 @@ def main() -> None:
     size = chosen.megabytes
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        place = recording(folder, size)
+        place = recording(folder, size, chosen.steps)
+        least = None if size >= 256 else size * 1_000_000 // 16  # small data would be one range
         print(f"{size} MB, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
         commands(place, folder)
         for operation in chosen.operations:
             arguments = {"location": str(place), **OPERATIONS[operation]}
-            rounds = {jobs: [measured(operation, arguments, folder, jobs) for _ in range(3)] for jobs in (1, 2)}
+            rounds = {jobs: [measured(operation, arguments, folder, jobs, least) for _ in range(3)] for jobs in (1, 2)}
             wall = {jobs: min(each.wall for each in times) for jobs, times in rounds.items()}
             used = {jobs: min(each.workers for each in times) for jobs, times in rounds.items()}
             start, serial = max(used[2] - used[1], 0.0), min(each.serial for each in rounds[1])
@@ -190,7 +205,7 @@ def main() -> None:
                 f"CPU of jobs {parts:.2f} s, start {start:.2f} s, serial {serial:.2f} s, limit x{limit:.2f}",
                 flush=True,
             )
-        tiny = penstock.from_arrays({"x": np.zeros(500)}, lengths=np.ones(500, np.int64))
+        tiny = penstock.from_arrays({"x": np.zeros(500)}, lengths=[1] * 500)
         small = penstock.convert(tiny, folder / "small").out
         arguments = {"location": str(small)}
         work = WorkPlan.make("verify", arguments, range_bytes=1)

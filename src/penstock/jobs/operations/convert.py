@@ -47,6 +47,7 @@ from penstock.locations.upload import upload_path
 LEAST_PART = 64 << 20
 JOINED = "joined"
 VALUES = "values"
+TARGET = "target"
 
 
 class ConvertOperation(Operation):
@@ -62,7 +63,9 @@ class ConvertOperation(Operation):
         super().__init__(arguments, survey)
         place = output_place(arguments["out"])
         self._out = upload_path(place) if isinstance(place, Url) else place  # where the parts are joined
-        self._format = format_to_write(self._out, arguments.get("to"))
+        self._answers: dict[str, Any] = unpack(survey) if survey else {}
+        self._format = format_to_write(self._out, arguments.get("to") or self._answers.get(TARGET))
+        self._answers[TARGET] = self._format.name  # a worker need not import all formats to choose this one
         self._options = dict(arguments.get("writer") or {})
         if (refusal := self._format.parts_refusal(self._out, **self._options)) is not None:
             raise DataError(f"expected a target that can be written in parts, got {self._format.name!r}: {refusal}")
@@ -70,7 +73,6 @@ class ConvertOperation(Operation):
         self._lossless = arguments.get("require") is not None
         self._data = ChosenDataset.of(arguments).open()
         self._staging = _staging(arguments, self.fingerprint)
-        self._answers: dict[str, Any] = unpack(survey) if survey else {}
         try:
             self._job = self._make_job(arguments)
         except BaseException:
