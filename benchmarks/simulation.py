@@ -1,6 +1,6 @@
 """A simulation of reads from storage, compared with loaders that read: requests, bytes and waiting of 1, 2 and 4 hosts.
 
-    python benchmarks/simulation.py [--all] [--setting 0.05,20] [--megabytes 64] [--seed 1]
+    python benchmarks/simulation.py [--all] [--setting 0.05,40] [--megabytes 64] [--seed 1]
 
 Claim: `penstock.simulation.simulate` predicts the bytes of an epoch within 15 %, its requests within 20 %, and the part
 of the time that steps wait within 8 points, for windows, packs and mixes, in full shuffles and shuffles by blocks, of
@@ -57,7 +57,7 @@ class Setting:
     bandwidth: float
 
 
-SETTINGS = (Setting(0.05, 20), Setting(0.2, 50))  # limited by bandwidth, and by latency
+SETTINGS = (Setting(0.05, 40), Setting(0.2, 80))  # limited by bandwidth, and by latency
 
 
 @dataclass(frozen=True)

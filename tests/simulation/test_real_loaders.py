@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 import penstock
 from penstock.load import lookahead, position_source
+from penstock.locations import fetching
 from penstock.locations import mirror as mirrors
 from penstock.locations.retry import Retry
 from penstock.simulation import StorageConstants, epoch, reads, simulate
@@ -52,6 +54,13 @@ def chosen(url: str) -> penstock.MapDataset:
     return penstock.open(f"{url}/long").take(range(0, 60, 3)).windows(2)
 
 
+def wait_for_requests() -> None:
+    """Wait until no request ahead is under way: requests for the gaps of regions are not waited for by a read."""
+    barrier = threading.Barrier(fetching.THREADS)
+    for waiting in [fetching.pool(ahead=True).submit(barrier.wait, 60) for _ in range(fetching.THREADS)]:
+        waiting.result()
+
+
 @pytest.mark.parametrize("samples", [mixed, chosen])
 @pytest.mark.parametrize("order", [None, (256, 2), GIVEN], ids=order_name)
 @pytest.mark.parametrize("world", [1, 2])
@@ -77,17 +86,21 @@ def test_bytes_and_requests_are_those_of_a_loader(
     for rank in range(world):
         mirrors.MIRRORS.cache().evict(0)
         site.seen.clear()
-        loader = penstock.Loader(in_order(data, order, 7), BATCH, threads=0, rank=rank, world=world)
+        loader = penstock.Loader(in_order(data, order, 0), BATCH, threads=0, rank=rank, world=world)
         loaded += sum(batch.n for batch in loader)
+        wait_for_requests()
         nbytes += sum(request.end + 1 - request.begin for request in site.gets())
         requests += len(site.gets())
     assert loaded == len(data)
     told = result.figures[0]
     seconds = len(data) / BATCH / (1 - told.waiting)
-    assert world * told.fetched == pytest.approx(nbytes, rel=0.15)
-    assert told.reads == pytest.approx(nbytes / result.epoch_bytes, rel=0.15)
-    if not estimated:
-        assert told.requests * seconds == pytest.approx(requests, rel=0.2)
+    told_requests = told.requests * seconds
+    if estimated:
+        assert world * told.fetched == pytest.approx(nbytes, rel=0.15)
+        assert told.reads == pytest.approx(nbytes / result.epoch_bytes, rel=0.15)
+    else:  # the order is the same, and so is each request; the last block of a file is shorter
+        assert told_requests == pytest.approx(requests, abs=0.01)
+        assert world * told.fetched == pytest.approx(nbytes, rel=0.01)
 
 
 def test_an_epoch_reads_the_part_of_a_mix_before_its_end(site: Site) -> None:

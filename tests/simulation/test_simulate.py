@@ -214,6 +214,24 @@ def test_waiting_has_the_work_of_threads(monkeypatch: pytest.MonkeyPatch) -> Non
         simulate(data, [1], work=-1, **options)
 
 
+def test_the_order_that_mixes_best_without_waiting_long_is_recommended() -> None:
+    result = simulate(stored(20_000, 300).windows(4), [1], batch_size=64, storage=FAST, orders=[None])
+    model = result.figures[0]
+    orders: list[Order] = [None, (64, 16), (256, 4), GIVEN]
+    for waits, best in (
+        ([0.05, 0.0, 0.0, 0.0], None),
+        ([0.3, 0.09, 0.0, 0.0], (64, 16)),
+        ([0.3, 0.2, 0.1, 0.0], (256, 4)),
+        ([0.3, 0.2, 0.2, 0.0], GIVEN),
+        ([0.5, 0.4, 0.3, 0.35], (256, 4)),
+    ):
+        figures = tuple(replace(model, order=order, waiting=part) for order, part in zip(orders, waits, strict=True))
+        chosen = replace(result, figures=figures)
+        assert chosen.recommended(1).order == best
+        assert ("too slow" in chosen.advice()[0]) == (min(waits) > 0.1)
+        assert best is None or order_name(best) in chosen.advice()[0]
+
+
 def test_work_is_measured_for_each_order_and_for_the_fewest_and_most_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[tuple[str, int, int]] = []
 
