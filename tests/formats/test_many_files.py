@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import errno
 import os
+import random
+import re
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +20,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
+from penstock.containers.arrow import ParquetFile
+from penstock.containers.cache import Cache
+from penstock.core.order import in_natural_order, natural
 from penstock.errors import FormatError
+from penstock.files.listing import FilePaths
 from penstock.formats.base import file_facts
 from penstock.formats.base.source import Source
 from penstock.formats.tables import survey
@@ -220,3 +227,63 @@ def test_a_source_in_another_process_maps_the_same_table(parquet: Path, reads: C
     source: Source = pickle.loads(pickle.dumps(data.source))
     assert not reads
     assert source.fingerprint == data.source.fingerprint
+
+
+@pytest.mark.parametrize("waits", [0, 1])
+def test_files_on_slow_storage_are_read_by_threads(
+    waits: int, parquet: Path, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = opened_whole(monkeypatch, parquet)
+    counts = iter(range(0, 10**6, 10**3 * waits) if waits else [0] * 1000)
+    names = set[str]()
+
+    def waited() -> int:
+        names.add(threading.current_thread().name)
+        return next(counts)
+
+    widths: list[int] = []
+    read = file_facts.FileSurvey._read
+    monkeypatch.setattr(file_facts, "_waits", waited)
+    monkeypatch.setattr(file_facts, "_PROBE", 2)
+    monkeypatch.setattr(file_facts, "AT_ONCE", 3)
+    monkeypatch.setattr(
+        file_facts.FileSurvey,
+        "_read",
+        lambda self, numbers, threads: widths.append(threads) or read(self, numbers, threads),
+    )
+    assert content(penstock.open(parquet)) == whole
+    assert widths == [file_facts.WAITING_READS * waits] * 3
+    assert names == {threading.current_thread().name}
+
+
+def test_statistics_of_a_footer_are_used_for_one_integer_alone(tmp_path: Path) -> None:
+    nested = pa.array([{"id": 3}, {"id": 3}])
+    columns = {
+        "same": [7, 7],
+        "other": [7, 8],
+        "missing": [7, None],
+        "real": [7.0, 7.0],
+        "text": ["a", "a"],
+        "info": nested,
+        "info.id": [5, 5],
+        "lists": [[1], [1]],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    pq.write_table(pa.table(columns), tmp_path / "b.parquet", write_statistics=False)
+    file, without = (ParquetFile(tmp_path / f"{name}.parquet", Cache(1 << 20)) for name in "ab")
+    assert {name: value for name in columns if (value := file.constant(0, name)) is not None} == {"same": 7}
+    assert [without.constant(0, name) for name in columns] == [None] * len(columns)
+
+
+def test_natural_order_compares_numbers_and_text() -> None:
+    def parts(name: str) -> Any:
+        pieces = re.split("([0-9]+)", name)
+        return [(int(piece), "") if i % 2 else (-1, piece) for i, piece in enumerate(pieces)], name
+
+    rng = random.Random(5)
+    names = ["".join(rng.choices("a0b12./ \u00e9_09\U0001f600", k=rng.randrange(9))) for _ in range(3000)]
+    assert sorted(names, key=natural) == sorted(names, key=parts)
+    assert in_natural_order(names) == sorted(names, key=parts)
+    paths = FilePaths.within(tmp := Path("/a"), names)
+    assert list(paths) == [tmp / name if not name.startswith("/") else Path(name) for name in names]
+    assert paths[-1] == list(paths)[-1]

@@ -12,8 +12,7 @@ from typing import overload
 
 from penstock.containers.cache import Cache
 from penstock.core.arrays import ByteArray
-from penstock.errors import FormatError
-from penstock.files.remote import FileState, file_state
+from penstock.files.listing import FileStates, read_unchanged
 
 MANY = 1 << 14
 """Files of a dataset from which on each is mapped when it is read."""
@@ -32,10 +31,11 @@ class FilesOnDemand(Sequence[ByteArray]):
 
     Example:
         >>> import tempfile
+        >>> from penstock.files.listing import file_states
         >>> from penstock.files.mapping import map_file
         >>> file = Path(tempfile.mkdtemp()) / "bytes"
         >>> _ = file.write_bytes(b"abc")
-        >>> files = FilesOnDemand([file], [file_state(file)], map_file)
+        >>> files = FilesOnDemand([file], file_states([file]), map_file)
         >>> files[0].tolist(), len(files)
         ([97, 98, 99], 1)
         >>> _ = file.write_bytes(b"changed")
@@ -47,7 +47,7 @@ class FilesOnDemand(Sequence[ByteArray]):
     def __init__(
         self,
         paths: Sequence[Path],
-        states: Sequence[FileState],
+        states: FileStates,
         read: Callable[[Path], ByteArray],
         kept: int = KEPT,
     ) -> None:
@@ -74,12 +74,4 @@ class FilesOnDemand(Sequence[ByteArray]):
         return self._maps.get(number, lambda: (self._mapped(number), 1))
 
     def _mapped(self, number: int) -> ByteArray:
-        path = self.paths[number]
-        try:
-            data, state = self.read(path), file_state(path)
-        except FileNotFoundError as error:
-            raise FormatError("expected the file that was opened, got none; restore it", path=path) from error
-        if state != self.states[number]:
-            message = "expected the file that was opened, got a changed one; open the dataset again"
-            raise FormatError(message, path=path)
-        return data
+        return read_unchanged(self.paths[number], self.states[number], self.read)

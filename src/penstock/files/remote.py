@@ -247,8 +247,16 @@ def file_state(path: StrPath) -> FileState:
     Raises:
         OSError: There is no such file.
     """
-    if (file := remote_file(path)) is not None:
-        return file.state
+    file = remote_file(path)
+    return local_state(path) if file is None else file.state
+
+
+def local_state(path: StrPath) -> FileState:
+    """Return the state of a file that is below no mirror.
+
+    Raises:
+        OSError: There is no such file.
+    """
     status = os.stat(path)
     return FileState(status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino)
 

@@ -2,11 +2,12 @@
 PyArrow.
 """
 
-from penstock.containers.arrow.parquet import ParquetFile, chunks_of, identity_of, one_array
+from penstock.containers.arrow.parquet import FileEnds, ParquetFile, chunks_of, one_array
 from penstock.containers.arrow.ranged import RangedArrowFile
 from penstock.containers.arrow.values import Shapes, TableColumn, array_of, arrow, leaves_of, values_of
 
 __all__ = [
+    "FileEnds",
     "ParquetFile",
     "RangedArrowFile",
     "Shapes",
@@ -14,7 +15,6 @@ __all__ = [
     "array_of",
     "arrow",
     "chunks_of",
-    "identity_of",
     "leaves_of",
     "one_array",
     "values_of",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,19 +21,40 @@ from penstock.containers.cache import Cache
 from penstock.core.arrays import IntArray
 from penstock.core.boundary import parsing
 from penstock.errors import FormatError, require
-from penstock.files.remote import Wanted, file_state, open_file, path_or_file, remote_file
+from penstock.files.listing import read_unchanged
+from penstock.files.remote import FileState, Wanted, file_state, open_file, path_or_file, remote_file
 
 ENDS = 64 << 10  # bytes at the start and the end of a file that its identity has
 
 
-def identity_of(path: Path) -> list[int | str]:
-    """Return size and time of a file, and the digest of its ends: files written in one clock tick have one time."""
-    state = file_state(path)
-    with open_file(path) as file:
-        digest = hashlib.sha256(file.read(ENDS))
-        file.seek(max(state.size - ENDS, 0))
-        digest.update(file.read(ENDS))
-    return [state.size, state.mtime_ns, digest.hexdigest()]
+@dataclass(frozen=True)
+class FileEnds:
+    """State of a file, and the bytes at its start and its end, up to `ENDS` each."""
+
+    state: FileState
+    head: bytes
+    tail: bytes
+
+    @classmethod
+    def of(cls, path: Path) -> FileEnds:
+        """Read them.
+
+        Args:
+            path: The file.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        state = file_state(path)
+        with open_file(path) as file:
+            head = file.read(ENDS)
+            file.seek(max(state.size - ENDS, 0))
+            return cls(state, head, file.read(ENDS))
+
+    @property
+    def identity(self) -> list[int | str]:
+        """Size, time, and the digest of both ends: files written in one clock tick have one time."""
+        return [self.state.size, self.state.mtime_ns, hashlib.sha256(self.head + self.tail).hexdigest()]
 
 
 class ParquetFile:
@@ -50,7 +72,7 @@ class ParquetFile:
     def __init__(self, path: Path, footers: Cache) -> None:
         self.path = path
         self._footers = footers
-        self._stat = _stat(path)
+        self._state = file_state(path)
         with parsing(path):
             footer, _ = self._footer()
             self.rows: list[int] = [footer.row_group(i).num_rows for i in range(footer.num_row_groups)]
@@ -58,7 +80,7 @@ class ParquetFile:
     @cached_property
     def identity(self) -> list[int | str]:
         """Size, time, and the digest of both ends. Cost: reads up to 128 KiB at first use."""
-        return identity_of(self.path)
+        return FileEnds.of(self.path).identity
 
     @property
     def schema(self) -> Any:
@@ -95,14 +117,33 @@ class ParquetFile:
         """
         return one_array(self._read([group], name), self.rows[group])
 
+    def constant(self, group: int, name: str) -> int | None:
+        """Return the value that all rows of a row group have in a column of integers, if the footer says so.
+
+        Args:
+            group: Number of the row group.
+            name: Name of the column.
+
+        Returns:
+            The value. None if the footer has no statistics of the column, and for different or missing values.
+        """
+        row_group = self._footer()[0].row_group(group)
+        leaves = [leaf for leaf in map(row_group.column, range(row_group.num_columns)) if leaf.path_in_schema == name]
+        if len(leaves) != 1 or leaves[0].physical_type not in ("INT32", "INT64"):
+            return None
+        known = leaves[0].statistics
+        if known is None or not known.has_min_max or not known.has_null_count or known.null_count:
+            return None
+        return int(known.min) if known.min == known.max else None
+
     def _read(self, groups: Sequence[int], name: str) -> Any:
-        if _stat(self.path) != self._stat:
-            raise FormatError("expected the file that was opened, got a changed one; open the dataset again")
-        with require("pyarrow.parquet", "arrow").ParquetFile(
-            path_or_file(self.path), metadata=self._footer()[0]
-        ) as file:
-            # The threads of Arrow do not survive a fork.
-            return file.read_row_groups(groups, columns=[name], use_threads=False).column(name)
+        def read(path: Path) -> Any:
+            parquet = require("pyarrow.parquet", "arrow")
+            with parquet.ParquetFile(path_or_file(path), metadata=self._footer()[0]) as file:
+                # The threads of Arrow do not survive a fork.
+                return file.read_row_groups(groups, columns=[name], use_threads=False).column(name)
+
+        return read_unchanged(self.path, self._state, read)
 
     def remote_ranges(self, group: int, name: str) -> list[Wanted]:
         """Return the bytes behind a URL that `column` would fetch; none for a file on this machine.
@@ -162,8 +203,3 @@ def one_array(column: Any, rows: int) -> Any:
     if len(column) != rows:
         raise FormatError(f"expected {rows} rows, got {len(column)}")
     return column
-
-
-def _stat(path: Path) -> tuple[int, int]:
-    state = file_state(path)
-    return state.size, state.mtime_ns

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+import resource
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -25,20 +25,27 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
-from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.files.arrays import read_arrays, write_arrays
-from penstock.files.remote import FileState, file_state
+from penstock.files.listing import FilePaths, FileStates, file_states
+from penstock.files.remote import FileState, is_mirrored
 from penstock.files.user_cache import make_room, user_cache
 from penstock.flow import OrderedMap, PrefetchLimits
 
-MAGIC = b"penstock files 1\n"
+MAGIC = b"penstock files 2\n"
 MANY_FILES = 1024
 """Files of a dataset from which on what opening learns of them is kept."""
 SETTLED = 2_000_000_000  # ns: times of files are as coarse as 2 s on some file systems
 BYTES = 8 << 30  # that all tables together may have
 _SUFFIX = ".penstock-files"
-_UNKNOWN = -1  # time of a file whose facts are read again at the next opening
+AT_ONCE = 512
+"""Files whose facts are Python objects at the same time."""
+WAITING_READS = 16
+"""Threads that read facts where reading waits for the storage. Elsewhere one is faster than several: reading a small
+file is work of the interpreter, and threads that take turns in it spend twice the CPU time."""
+_OF_FILES = ("size", "mtime_ns", "settled", "text")  # arrays of a table with an entry for each file
+_PROBE = 16  # files that are read to see whether reading waits
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +69,9 @@ class FileTable(Sequence[FileFacts]):
 
     Args:
         size: `[F]` int64 bytes of each file.
-        mtime_ns: `[F]` int64 time of each file, -1 if its facts are not to be kept.
+        mtime_ns: `[F]` int64 time of each file.
+        settled: `[F]` bool, whether size and time tell this state of the file from all others. If not, its facts are
+            read again at the next opening.
         texts: Distinct `values` of files, as JSON.
         text: `[F]` int64 number of each file's `values`.
         arrays: Values `[n]` of all files, by name of the array.
@@ -77,6 +86,7 @@ class FileTable(Sequence[FileFacts]):
 
     size: IntArray
     mtime_ns: IntArray
+    settled: BoolArray
     texts: tuple[str, ...]
     text: IntArray
     arrays: Mapping[str, AnyArray]
@@ -84,24 +94,26 @@ class FileTable(Sequence[FileFacts]):
     errors: Mapping[int, str]
 
     @classmethod
-    def of(cls, facts: Iterable[FileFacts], states: Iterable[FileState]) -> FileTable:
+    def of(cls, facts: Iterable[FileFacts], states: Iterable[FileState], now: int | None = None) -> FileTable:
         """Return the facts of files as a table.
 
         Args:
             facts: Facts of each file.
             states: State of each file before it was read.
+            now: Time at which the states were taken, in ns. The default is None: the time of the call.
         """
-        now = time.time_ns()
+        now = time.time_ns() if now is None else now
         texts: dict[str, int] = {}
         text: list[int] = []
         known: list[tuple[int, int]] = []
+        settled: list[bool] = []
         parts: dict[str, list[AnyArray]] = {}
         counts: dict[str, list[int]] = {}
         errors: dict[int, str] = {}
         for number, (each, state) in enumerate(zip(facts, states, strict=True)):
             text.append(texts.setdefault(json.dumps(each.values, sort_keys=True), len(texts)))
-            settled = each.error is None and (state.inode == 0 or state.mtime_ns < now - SETTLED)
-            known.append((state.size, state.mtime_ns if settled else _UNKNOWN))
+            settled.append(each.error is None and (state.inode == 0 or state.mtime_ns < now - SETTLED))
+            known.append((state.size, state.mtime_ns))
             if each.error is not None:
                 errors[number] = each.error
             for name in {**parts, **each.arrays}:
@@ -111,7 +123,8 @@ class FileTable(Sequence[FileFacts]):
         arrays = {name: np.concatenate(values) for name, values in parts.items()}
         numbers = {name: np.array(values, np.int64) for name, values in counts.items()}
         size, mtime_ns = np.array(known, np.int64).reshape(-1, 2).T.copy()
-        return cls(size, mtime_ns, tuple(texts), np.array(text, np.int64), arrays, numbers, errors)
+        text_of = np.array(text, np.int64)
+        return cls(size, mtime_ns, np.array(settled, np.bool_), tuple(texts), text_of, arrays, numbers, errors)
 
     @classmethod
     def concatenate(cls, tables: Sequence[FileTable]) -> FileTable:
@@ -131,6 +144,7 @@ class FileTable(Sequence[FileFacts]):
         return cls(
             joined(table.size for table in tables),
             joined(table.mtime_ns for table in tables),
+            joined(table.settled for table in tables).astype(np.bool_, copy=False),
             tuple(numbers),
             joined(map(of_text, tables)),
             {name: joined(t.arrays[name] for t in tables if name in t.arrays) for name in names},
@@ -158,32 +172,37 @@ class FileTable(Sequence[FileFacts]):
         """`[F + 1]` int64 first value of each file, and the end, by name of the array."""
         return {name: offsets_of(counts) for name, counts in self.counts.items()}
 
-    def stale(self, states: Sequence[FileState]) -> IntArray:
+    @property
+    def states(self) -> FileStates:
+        """Size and time of each file when its facts were read."""
+        unknown = np.broadcast_to(np.uint64(0), len(self))
+        return FileStates(self.size, self.mtime_ns, unknown, unknown)
+
+    def stale(self, states: FileStates) -> IntArray:
         """Return the numbers of the files whose facts are not known, because they changed.
 
         Args:
             states: State of each file now.
         """
-        now = np.array([(state.size, state.mtime_ns) for state in states], np.int64).reshape(-1, 2)
-        return np.flatnonzero((self.size != now[:, 0]) | (self.mtime_ns != now[:, 1]))
+        return np.flatnonzero((self.size != states.size) | (self.mtime_ns != states.mtime_ns) | ~self.settled)
 
     def packed(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         """Return a header that JSON can hold, and arrays. `unpacked` is the inverse."""
         header = {"texts": list(self.texts), "errors": [[i, error] for i, error in self.errors.items()]}
-        arrays: dict[str, AnyArray] = {"size": self.size, "mtime_ns": self.mtime_ns, "text": self.text}
+        arrays: dict[str, AnyArray] = {name: getattr(self, name) for name in _OF_FILES}
         arrays |= {f"value {name}": values for name, values in self.arrays.items()}
         return header, arrays | {f"count {name}": counts for name, counts in self.counts.items()}
 
     @classmethod
     def unpacked(cls, header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> FileTable:
         """Return the table that `packed` took apart."""
-        size, mtime_ns, text = (arrays[name] for name in ("size", "mtime_ns", "text"))
+        size, mtime_ns, settled, text = (arrays[name] for name in _OF_FILES)
         values, counts = (
             {name.removeprefix(head): array for name, array in arrays.items() if name.startswith(head)}
             for head in ("value ", "count ")
         )
         errors = {int(number): str(error) for number, error in header["errors"]}
-        return cls(size, mtime_ns, tuple(header["texts"]), text, values, counts, errors)
+        return cls(size, mtime_ns, settled, tuple(header["texts"]), text, values, counts, errors)
 
 
 class ReadFacts(NamedTuple):
@@ -221,11 +240,17 @@ class FileSurvey:
     read: Callable[[Path], FileFacts]
 
     @cached_property
+    def listed(self) -> FilePaths:
+        """Absolute paths of the files."""
+        return FilePaths.of(self.files)
+
+    @cached_property
     def _name(self) -> str:
-        """Name of the table's file. It is asked for several times, and hashes the paths of all files."""
-        digest = hashlib.sha256(self.kind.encode())
-        for file in self.files:
-            digest.update(b"\0" + os.fsencode(file))
+        """Name of the table's file."""
+        files = self.listed
+        digest = hashlib.sha256(f"{self.kind}\0{files.folder}\0".encode("utf-8", "surrogateescape"))
+        digest.update(files.names)
+        digest.update(files.ends.data)
         return f"{digest.hexdigest()[:32]}{_SUFFIX}"
 
     @property
@@ -238,12 +263,31 @@ class FileSurvey:
 
         Args:
             numbers: Numbers of the files.
-            threads: Threads to use. The default is None: as many as there are cores.
+            threads: Threads to use. The default is None: several where reading waits for the storage, otherwise none.
         """
-        files = [self.files[number] for number in numbers]
-        states = [file_state(path) for path in files]
-        with OrderedMap(self.read, files, PrefetchLimits(threads), name="penstock-survey") as facts:
-            return FileTable.of(facts, states)
+        listed = list(numbers)
+        tables: list[FileTable] = []
+        is_waiting = bool(listed) and is_mirrored(self.files[listed[0]])
+        while len(tables) * AT_ONCE < len(listed):
+            chosen = listed[len(tables) * AT_ONCE :][:AT_ONCE]
+            now, states = time.time_ns(), file_states(self.listed, chosen)
+            facts: list[FileFacts] = []
+            if threads is None and not is_waiting:
+                waited = _waits()
+                facts = [self.read(self.files[number]) for number in chosen[:_PROBE]]
+                is_waiting = _waits() - waited >= len(facts)
+            width = threads if threads is not None else WAITING_READS * is_waiting
+            facts += self._read(chosen[len(facts) :], width)
+            tables.append(FileTable.of(facts, states, now))
+        return FileTable.concatenate(tables)
+
+    def _read(self, numbers: Sequence[int], threads: int) -> list[FileFacts]:
+        """The facts of files, read by some threads, or here."""
+        paths = (self.files[number] for number in numbers)
+        if not threads:
+            return list(map(self.read, paths))
+        with OrderedMap(self.read, paths, PrefetchLimits(threads), name="penstock-survey") as facts:
+            return list(facts)
 
     def unknown(self, *, force: bool = False) -> IntArray:
         """Return the numbers of the files whose facts are not in the user's cache.
@@ -252,7 +296,7 @@ class FileSurvey:
             force: Whether to count all files. The default is False.
         """
         table = None if force else self.kept()
-        return np.arange(len(self.files)) if table is None else table.stale([file_state(path) for path in self.files])
+        return np.arange(len(self.files)) if table is None else table.stale(file_states(self.listed))
 
     def kept(self) -> FileTable | None:
         """Return the table in the user's cache, of files that may have changed since; None if there is none."""
@@ -301,6 +345,11 @@ class FileSurvey:
         return table
 
 
+def _waits() -> int:
+    """How often this thread waited for the storage or another thread so far; 0 where the system does not count."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw if hasattr(resource, "RUSAGE_THREAD") else 0
+
+
 def _updated(table: FileTable, numbers: IntArray, newer: FileTable) -> FileTable:
     """A table with newer facts of some files."""
     both = FileTable.concatenate([table, newer])
@@ -312,10 +361,5 @@ def _updated(table: FileTable, numbers: IntArray, newer: FileTable) -> FileTable
         arrays[name] = np.concatenate(parts)
     counts = {name: counts[chosen] for name, counts in both.counts.items()}
     errors = {i: both.errors[c] for i, c in enumerate(chosen.tolist()) if c in both.errors}
-    return FileTable(both.size[chosen], both.mtime_ns[chosen], both.texts, both.text[chosen], arrays, counts, errors)
-
-
-def digest_of_files(files: Iterable[Path]) -> str:
-    """Return a digest of the names, sizes and times of files."""
-    states = [(str(path), (state := file_state(path)).size, state.mtime_ns) for path in files]
-    return hashlib.sha256(json.dumps(states).encode()).hexdigest()
+    size, mtime_ns, settled, text = (getattr(both, name)[chosen] for name in _OF_FILES)
+    return FileTable(size, mtime_ns, settled, both.texts, text, arrays, counts, errors)

@@ -113,6 +113,11 @@ def runs_of(blocks: Sequence[tuple[TableShard, int]], leaf: TableColumn, name: s
     numbers: list[AnyArray] = [np.zeros(0, leaf.field.dtype)]
     texts: list[str] = []
     for shard, number in blocks:
+        if leaf.field.dtype.kind == "i" and (value := shard.constant(number, name)) is not None:
+            starts.append(np.array([row]))
+            numbers.append(np.array([value], leaf.field.dtype))
+            row += shard.rows[number]
+            continue
         with parsing(shard.path, name):
             column = array_of(shard.column(number, leaf.names[0]), leaf)
             if column.null_count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +11,7 @@ from penstock.core.boundary import json_object
 from penstock.core.narrowing import is_dict, is_list
 from penstock.core.order import natural
 from penstock.errors import FormatError
+from penstock.files.listing import list_files
 from penstock.files.remote import open_file, read_bytes
 
 Kind = Literal["parquet", "arrow", "arrow stream", "json lines"]
@@ -24,26 +26,30 @@ _HEAD = 64 << 10  # bytes of a file that are inspected
 
 
 def kind_of(path: Path) -> Kind | None:
-    """Return the kind of table in a file, by its first bytes, or None for another file.
+    """Return the kind of table in a file, by its first bytes, or None for another file."""
+    with open_file(path) as file:
+        return kind_by(file.read(_HEAD), path.suffix)
+
+
+def kind_by(head: bytes, suffix: str) -> Kind | None:
+    """Return the kind of table in a file, or None for another file.
 
     An Arrow stream and JSON lines have no magic number: the suffix of the file must agree with the content.
+
+    Args:
+        head: The first bytes of the file.
+        suffix: Suffix of its name.
     """
-    with open_file(path) as file:
-        head = file.read(_HEAD)
     if head[:4] == b"PAR1":
         return "parquet"
     if head[:6] == b"ARROW1":
         return "arrow"
-    if (
-        path.suffix == ".arrow"
-        and head[:4] == b"\xff\xff\xff\xff"
-        and int.from_bytes(head[4:8], "little", signed=True) > 0
-    ):
+    if suffix == ".arrow" and head[:4] == b"\xff\xff\xff\xff" and int.from_bytes(head[4:8], "little", signed=True) > 0:
         return "arrow stream"
-    return "json lines" if path.suffix in JSON_SUFFIXES and head.lstrip()[:1] == b"{" else None
+    return "json lines" if suffix in JSON_SUFFIXES and head.lstrip()[:1] == b"{" else None
 
 
-def files_at(path: Path | Sequence[Path]) -> list[Path]:
+def files_at(path: Path | Sequence[Path]) -> Sequence[Path]:
     """Return the file itself, the given files, or the shards of a folder in natural order of their names.
 
     A saved Hugging Face dataset lists its shards, and may have other Arrow files as caches.
@@ -66,7 +72,7 @@ def files_at(path: Path | Sequence[Path]) -> list[Path]:
         if not names or not all(isinstance(name, str) and name == Path(name).name for name in names):
             raise FormatError(f"expected names of shards under _data_files, got {entries}", path=path / STATE)
         return [path / name for name in names]
-    return sorted(_shards(path), key=lambda p: natural(p.name))
+    return list_files(path, _is_shard)
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -82,11 +88,17 @@ def has_table(path: Path) -> bool:
         return True
     if (path / STATE).is_file():
         return "_data_files" in read_object(path / STATE)
-    names = [p for p in path.iterdir() if p.suffix not in _BESIDE and p.name[0] not in "._"]
-    if not names or not all(p.suffix in SUFFIXES and p.is_file() for p in names):
-        return False
-    return kind_of(min(names, key=lambda p: natural(p.name))) is not None
+    with os.scandir(path) as entries:
+        shards = [entry for entry in entries if _suffix(entry.name) not in _BESIDE and entry.name[0] not in "._"]
+        if not shards or not all(_is_shard(entry.name) and entry.is_file() for entry in shards):
+            return False
+    return kind_of(path / min((entry.name for entry in shards), key=natural)) is not None
 
 
-def _shards(folder: Path) -> list[Path]:
-    return [p for p in folder.iterdir() if p.suffix in SUFFIXES and p.name[0] not in "._"]
+def _is_shard(name: str) -> bool:
+    return name.endswith(SUFFIXES) and name[0] not in "._"
+
+
+def _suffix(name: str) -> str:
+    """The suffix of a name, as `Path` has it."""
+    return os.path.splitext(name)[1]

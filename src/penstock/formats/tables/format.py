@@ -61,7 +61,7 @@ class TablesFormat(Format):
     @override
     def survey(self, paths: Sequence[Path]) -> FileSurvey | None:
         files = files_at(paths[0] if len(paths) == 1 else paths)
-        return survey_of([file.absolute() for file in files]) if is_surveyed(files) else None
+        return survey_of(files) if is_surveyed(files) else None
 
     @override
     def repairs(self, path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.arrow import ParquetFile, RangedArrowFile, arrow, identity_of, one_array
+from penstock.containers.arrow import FileEnds, ParquetFile, RangedArrowFile, arrow, one_array
 from penstock.containers.cache import Cache
 from penstock.core.arrays import ByteArray
 from penstock.core.boundary import json_object, parsing
@@ -41,11 +41,15 @@ class TableShard(ABC):
     @cached_property
     def identity(self) -> list[int | str]:
         """Size, time, and the digest of the ends of the file. Cost: reads up to 128 KiB at first use."""
-        return identity_of(self.path)
+        return FileEnds.of(self.path).identity
 
     @abstractmethod
     def column(self, block: int, name: str) -> Any:
         """Return a column of a block as one Arrow array."""
+
+    def constant(self, block: int, name: str) -> int | None:
+        """Return the integer that all rows of a block have in a column, if that is known. The default is None."""
+        return None
 
     def remote_ranges(self, block: int, name: str) -> list[Wanted]:
         """Return the bytes behind a URL that `column` fetches. The default is none: the file is on this machine."""
@@ -67,6 +71,10 @@ class ParquetShard(TableShard):
     def column(self, block: int, name: str) -> Any:
         """Decode a column of a row group."""
         return self._file.column(block, name)
+
+    @override
+    def constant(self, block: int, name: str) -> int | None:
+        return self._file.constant(block, name)
 
     @override
     def remote_ranges(self, block: int, name: str) -> list[Wanted]:
@@ -144,7 +152,7 @@ class JsonShard(TableShard):
     @cached_property
     def identity(self) -> list[int | str]:
         """Identities of all files, in order."""
-        return [entry for path in self._paths for entry in identity_of(path)]
+        return [entry for path in self._paths for entry in FileEnds.of(path).identity]
 
     @override
     def column(self, block: int, name: str) -> Any:

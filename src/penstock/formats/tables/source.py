@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,18 +87,14 @@ class TableSource(StateSource[_TableState]):
         column = episode_column(leaves, episode, folder)
         offsets, values = table.runs(leaves[column], column).episodes(folder, column)
         spec = Spec({name: leaf.field for name, leaf in leaves.items()})
-        identity = json.dumps([table.identities, column, spec.fingerprint])
         info = folder / INFO
         self._column = column
+        self._files = files
         self._state = _TableState(
             spec=spec,
             offsets=offsets,
-            digest=hashlib.sha256(identity.encode() + offsets.tobytes()).hexdigest(),
-            metadata={
-                "episode_column": column,
-                "files": [file.name for file in files],
-                **({"dataset_info": read_object(info)} if info.is_file() else {}),
-            },
+            digest=_digest(table.identities, column, spec, offsets),
+            metadata={"dataset_info": read_object(info)} if info.is_file() else {},
             leaves=leaves,
             shards=table.shards,
             shard=table.shard,
@@ -109,6 +105,12 @@ class TableSource(StateSource[_TableState]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (self._given, *self._options)
+
+    @property
+    @override
+    def metadata(self) -> Mapping[str, Any]:
+        names = [Path(file).name for file in self._files]
+        return {"episode_column": self._column, "files": names, **self.state.metadata}
 
     @override
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
@@ -165,6 +167,17 @@ def _reopened(
     cache_bytes: int,
 ) -> TableSource:
     return TableSource(path, episode=episode, columns=columns, shapes=shapes, cache_bytes=cache_bytes)
+
+
+def _digest(identities: Iterable[list[int | str]], column: str, spec: Spec, offsets: IntArray) -> str:
+    """Digest of a JSON list of the identities of all files, the episode column and the columns, and of the offsets."""
+    digest, between = hashlib.sha256(b"[["), ""
+    for identity in identities:
+        digest.update(f"{between}{json.dumps(identity)}".encode())
+        between = ", "
+    digest.update(f"], {json.dumps(column)}, {json.dumps(spec.fingerprint)}]".encode())
+    digest.update(offsets.data)
+    return digest.hexdigest()
 
 
 def _common_leaves(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,15 +11,15 @@ from typing import Any, overload
 
 import numpy as np
 
-from penstock.containers.arrow import TableColumn, arrow, leaves_of
+from penstock.containers.arrow import FileEnds, TableColumn, arrow, leaves_of
 from penstock.containers.cache import Cache
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
-from penstock.files.remote import file_state
+from penstock.files.listing import read_unchanged
 from penstock.formats.base.file_facts import MANY_FILES, FileFacts, FileSurvey, FileTable
 from penstock.formats.tables.episodes import ValueRuns, episode_column, episode_names, runs_of
-from penstock.formats.tables.files import JSON_SUFFIXES, kind_of
+from penstock.formats.tables.files import JSON_SUFFIXES, kind_by
 from penstock.formats.tables.shards import TableShard, open_shard, open_shards
 
 FOOTER_BYTES = 64 << 20  # footers of Parquet files that stay in memory
@@ -39,31 +39,34 @@ def survey_of(files: Sequence[Path], episode: str | None = None) -> FileSurvey:
         files: Parquet or Arrow files.
         episode: Path of the episode column. The default is None: the first of the known names.
     """
-    return FileSurvey(f"tables 1 {episode!r}", files, partial(_facts, episode=episode))
+    return FileSurvey(f"tables 2 {episode!r}", files, partial(_facts, episode=episode))
 
 
 def _facts(path: Path, episode: str | None) -> FileFacts:
     """What opening needs to know of a file: its schema, the rows of its blocks, its episodes, a digest of its ends."""
-    kind = kind_of(path)
+    ends = FileEnds.of(path)
+    kind = kind_by(ends.head, path.suffix)
     shard = open_shard(path, kind, Cache(FOOTER_BYTES))
-    leaves = leaves_of(
-        shard.schema, {}, frozenset(episode_names(shard.schema, episode) & set(shard.schema.names)) or None, path
-    )
-    column = episode_column(leaves, episode, path)
-    runs = runs_of([(shard, number) for number in range(len(shard.rows))], leaves[column], column)
-    size, mtime_ns, digest = shard.identity
-    digest = np.frombuffer(bytes.fromhex(str(digest)), np.uint8)
-    schema = base64.b64encode(shard.schema.remove_metadata().serialize()).decode()
+    schema = shard.schema.remove_metadata()
+    leaf, column = _episode_leaf(schema, episode, path)
+    runs = runs_of([(shard, number) for number in range(len(shard.rows))], leaf, column)
     return FileFacts(
-        {"kind": kind, "schema": schema, "column": column},
+        {"kind": kind, "schema": base64.b64encode(schema.serialize()).decode(), "column": column},
         {
             "rows": np.array(shard.rows, np.int64),
-            "digest": digest,
-            "state": np.array([size, mtime_ns], np.int64),
+            "digest": np.frombuffer(bytes.fromhex(str(ends.identity[2])), np.uint8),
             "start": runs.start,
             **runs.stored(),
         },
     )
+
+
+def _episode_leaf(schema: Any, episode: str | None, path: Path) -> tuple[TableColumn, str]:
+    """The episode column of a schema, and its path."""
+    wanted = frozenset(episode_names(schema, episode) & set(schema.names)) or None
+    leaves = leaves_of(schema, {}, wanted, path)
+    column = episode_column(leaves, episode, path)
+    return leaves[column], column
 
 
 class SurveyedShards(Sequence[TableShard]):
@@ -78,6 +81,7 @@ class SurveyedShards(Sequence[TableShard]):
     def __init__(self, files: Sequence[Path], table: FileTable, footers: Cache) -> None:
         self.files = files
         self.table = table
+        self.states = table.states
         self._footers = footers
         self._opened = Cache(OPENED)
 
@@ -99,17 +103,17 @@ class SurveyedShards(Sequence[TableShard]):
         return self._opened.get(number, lambda: (self._open(number), 1))
 
     def _open(self, number: int) -> TableShard:
-        path, facts = self.files[number], self.table[number]
-        try:
-            state = file_state(path)
-            is_same = (state.size, state.mtime_ns) == tuple(facts.arrays["state"].tolist())
-            shard = open_shard(path, facts.values["kind"], self._footers) if is_same else None
-        except FileNotFoundError as error:
-            raise FormatError("expected the file that was opened, got none; restore it", path=path) from error
-        if shard is None or shard.rows != facts.arrays["rows"].tolist():
-            message = "expected the file that was opened, got a changed one; open the dataset again"
-            raise FormatError(message, path=path)
-        return shard
+        facts = self.table[number]
+
+        def read(path: Path) -> TableShard:
+            shard = open_shard(path, facts.values["kind"], self._footers)
+            if shard.rows != facts.arrays["rows"].tolist():
+                raise FormatError(
+                    f"expected blocks of {facts.arrays['rows'].tolist()} rows, got {shard.rows}", path=path
+                )
+            return shard
+
+        return read_unchanged(self.files[number], self.states[number], read)
 
     def schemas(self) -> list[tuple[Path, Any]]:
         """Return each distinct schema, with the first file that has it."""
@@ -122,12 +126,11 @@ class SurveyedShards(Sequence[TableShard]):
             schemas.append((self.files[number], pa.ipc.read_schema(pa.py_buffer(raw))))
         return schemas
 
-    def identities(self) -> list[list[int | str]]:
-        """Return size, time and digest of the ends of each file, as `identity_of` does."""
-        digests = self.table.arrays["digest"].tobytes().hex()
-        width = 2 * _DIGEST
-        states = self.table.arrays["state"].reshape(-1, 2).tolist()
-        return [[*state, digests[i * width : (i + 1) * width]] for i, state in enumerate(states)]
+    def identities(self) -> Iterator[list[int | str]]:
+        """Yield size, time and digest of the ends of each file, as `TableShard.identity` has them."""
+        digests = self.table.arrays["digest"].reshape(-1, _DIGEST)
+        for number, state in enumerate(self.states):
+            yield [state.size, state.mtime_ns, digests[number].tobytes().hex()]
 
     def runs(self) -> ValueRuns:
         """Return the runs of equal values in the episode column of each file, in order of the files."""
@@ -145,14 +148,14 @@ class OpenedTable:
     Args:
         shards: The files.
         schemas: Schemas, each with a file that has it.
-        identities: Identity of each file.
+        identities: Identity of each file, to be read once.
         counts: `[F]` int64 number of blocks of each file.
         rows: `[B]` int64 number of rows of each block.
     """
 
     shards: Sequence[TableShard]
     schemas: list[tuple[Path, Any]]
-    identities: list[list[int | str]]
+    identities: Iterable[list[int | str]]
     counts: IntArray
     rows: IntArray
 

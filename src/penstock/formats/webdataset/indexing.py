@@ -92,7 +92,9 @@ class ArchiveSurvey(FileSurvey):
     @classmethod
     def of(cls, paths: Sequence[Path]) -> ArchiveSurvey:
         """Return the survey of a folder, or of archives."""
-        return cls("webdataset 1", [shard for path in paths for shard in shards_of(path)], members_of, paths)
+        one = len(paths) == 1
+        files = shards_of(paths[0]) if one else [shard for path in paths for shard in shards_of(path)]
+        return cls("webdataset 1", files, members_of, paths)
 
     @override
     def unknown(self, *, force: bool = False) -> IntArray:

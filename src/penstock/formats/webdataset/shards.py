@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 from penstock.containers.tar import glance
-from penstock.core.order import natural
+from penstock.core.order import in_natural_order, natural
 from penstock.errors import FormatError, UnsafeDataError
+from penstock.files.listing import FilePaths, list_files
 
 SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst", ".tzst")
 PACKED: Mapping[Literal["gzip", "zstd"], tuple[str, ...]] = {"gzip": (".tgz", ".tar.gz"), "zstd": (".tar.zst", ".tzst")}
@@ -19,7 +21,7 @@ _OURS = re.compile(r"shard-\d{6,}")
 _CHUNK = re.compile(rb"training\.\d+\.gz")  # a member of the chunk archives of a chess engine, and no sample
 
 
-def shards_of(files: Path | Sequence[Path]) -> list[Path]:
+def shards_of(files: Path | Sequence[Path]) -> Sequence[Path]:
     """The archives of a dataset: files of a folder in natural order (2 before 10), others in the given order.
 
     Of a shard that our writer was stopped at between packing it and removing its plain copy, and of a single packed
@@ -29,8 +31,8 @@ def shards_of(files: Path | Sequence[Path]) -> list[Path]:
     that somebody else put there.
     """
     if isinstance(files, Path) and files.is_dir():
-        shards = sorted(_once(p for p in files.iterdir() if _is_shard(p)), key=lambda p: natural(p.name))
-        if not shards:
+        shards = _once(list_files(files, _is_shard))
+        if not len(shards):
             raise FormatError(f"expected archives whose names end with {', '.join(SUFFIXES)}, found none", path=files)
         return shards
     named = [current(files, recording(files))] if isinstance(files, Path) else list(files)
@@ -68,7 +70,9 @@ def has_shards(path: Path) -> bool:
     first archive's first headers."""
     try:
         if path.is_dir():
-            first = min((p for p in path.iterdir() if _is_shard(p)), key=lambda p: natural(p.name), default=None)
+            with os.scandir(path) as entries:
+                names = [entry.name for entry in entries if _is_shard(entry.name) and entry.is_file()]
+            first = path / min(names, key=natural) if names else None
         else:
             first = current(path, recording(path))
             first = first if first.is_file() else None
@@ -83,7 +87,11 @@ def stem_of(path: Path) -> str:
     >>> stem_of(Path("data/a.b.tar.gz"))
     'a.b'
     """
-    return next(path.name[: -len(end)] for end in SUFFIXES if path.name.endswith(end))
+    return _stem(path.name)
+
+
+def _stem(name: str) -> str:
+    return next(name[: -len(end)] for end in SUFFIXES if name.endswith(end))
 
 
 def _of_samples(path: Path) -> bool:
@@ -105,22 +113,26 @@ def _of_samples(path: Path) -> bool:
     return not seen
 
 
-def _once(paths: Iterable[Path]) -> Iterator[Path]:
-    """Every shard once, though a packed one may have its plain copy next to it."""
-    by_stem: dict[str, list[Path]] = {}
-    for path in paths:
-        by_stem.setdefault(stem_of(path), []).append(path)
-    for stem, paths_of_stem in by_stem.items():
-        if len(paths_of_stem) == 1:
-            yield paths_of_stem[0]
+def _once(shards: FilePaths) -> FilePaths:
+    """Every shard of a folder once, though a packed one may have its plain copy next to it."""
+    by_stem: dict[str, list[str]] = {}
+    for name in map(shards.name, range(len(shards))):
+        by_stem.setdefault(_stem(name), []).append(name)
+    if len(by_stem) == len(shards):
+        return shards
+    chosen: list[str] = []
+    for stem, names in by_stem.items():
+        if len(names) == 1:
+            chosen += names
             continue
-        packed = [p for p in paths_of_stem if p.suffix != ".tar"]
-        if not _OURS.fullmatch(stem) or (len(paths_of_stem), len(packed)) != (2, 1):
-            names = " and ".join(sorted(p.name for p in paths_of_stem))
-            message = f"expected every shard once, got {names}; remove one, or open a pattern that names one of them"
-            raise FormatError(message, path=paths_of_stem[0].parent)
-        yield current(packed[0], packed[0].with_name(f"{stem}.tar"))
+        packed = [name for name in names if not name.endswith(".tar")]
+        if not _OURS.fullmatch(stem) or (len(names), len(packed)) != (2, 1):
+            listed = " and ".join(sorted(names))
+            message = f"expected every shard once, got {listed}; remove one, or open a pattern that names one of them"
+            raise FormatError(message, path=shards.folder)
+        chosen.append(current(shards.folder / packed[0], shards.folder / f"{stem}.tar").name)
+    return FilePaths.within(shards.folder, in_natural_order(chosen))
 
 
-def _is_shard(path: Path) -> bool:
-    return path.name.endswith(SUFFIXES) and not path.name.startswith(".") and path.is_file()
+def _is_shard(name: str) -> bool:
+    return name.endswith(SUFFIXES) and not name.startswith(".")

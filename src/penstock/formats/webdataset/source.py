@@ -20,8 +20,9 @@ from penstock.containers.tar.walk import with_advice
 from penstock.core.arrays import ByteArray
 from penstock.core.damage import warn_damage
 from penstock.errors import FormatError
+from penstock.files.listing import FileStates, file_states
 from penstock.files.mapping import is_lazy, map_file
-from penstock.files.remote import FileState, file_state, remote_file
+from penstock.files.remote import remote_file
 from penstock.flow import map_on_threads
 from penstock.formats.base.format import folder_of
 from penstock.formats.base.state import SourceState, StateSource
@@ -134,9 +135,8 @@ class ShardSource(StateSource[OpenedArchives]):
         self._options = Options(names, how, decoded_bytes, salvage, join, missing)
         self._rest: dict[str, Any] = {"cache": cache, "cache_bytes": cache_bytes, "index": index}
         self._shards = shards_of(self._files)
-        states = [file_state(shard) for shard in self._shards]
-        named = [(shard.name, state.size, state.mtime_ns) for shard, state in zip(self._shards, states, strict=True)]
-        self._key = hashlib.sha256(json.dumps([named, str(self._options)]).encode()).hexdigest()
+        states = file_states(self._shards)
+        self._key = _key(self._shards, states, self._options)
         buffers = _mapped(self._shards, states, cache, cache_bytes, "drop" if salvage else "refuse")
         self._state = self._open(buffers)
         for shard, message in self.torn.items():
@@ -224,6 +224,16 @@ class ShardSource(StateSource[OpenedArchives]):
         self._state = None
 
 
+def _key(shards: Sequence[Path], states: FileStates, options: Options) -> str:
+    """Digest of a JSON list of the name, size and time of each archive, and of the options."""
+    digest, between = hashlib.sha256(b"[["), ""
+    for shard, size, mtime_ns in zip(shards, states.size.tolist(), states.mtime_ns.tolist(), strict=True):
+        digest.update(f"{between}{json.dumps([shard.name, size, mtime_ns])}".encode())
+        between = ", "
+    digest.update(f"], {json.dumps(str(options))}]".encode())
+    return digest.hexdigest()
+
+
 def read(
     paths: Sequence[Path], buffers: Sequence[ByteArray], options: Options, members: Sequence[Members] | None = None
 ) -> Content:
@@ -273,7 +283,7 @@ def _salvaged(samples: Samples, message: str) -> tuple[Samples, str]:
 
 def _mapped(
     shards: Sequence[Path],
-    states: Sequence[FileState],
+    states: FileStates,
     cache: str | os.PathLike[str] | None,
     limit: int,
     torn: Literal["refuse", "drop"],

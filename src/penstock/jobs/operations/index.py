@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ from penstock.core.arrays import IntArray
 from penstock.core.ragged import offsets_of
 from penstock.core.text import counted
 from penstock.data.located import DatasetFiles
-from penstock.files.remote import file_state
-from penstock.formats.base.file_facts import FileSurvey, FileTable, ReadFacts, digest_of_files
+from penstock.files.listing import digest_of_files, file_states
+from penstock.formats.base.file_facts import FileSurvey, FileTable, ReadFacts
 from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.operation import Operation
 from penstock.jobs.packed import pack, unpack
+
+OPENING_BYTES = 1 << 16
+"""Bytes that opening a file weighs, next to its size: a job has at most 256 small files."""
 
 
 class IndexOperation(Operation):
@@ -46,35 +50,30 @@ class IndexOperation(Operation):
     def survey(self) -> bytes:
         return pack({"numbers": self._numbers})
 
-    def _paths(self, first: int, last: int) -> list[Path]:
-        """A path for each block: the file, or the whole dataset."""
-        return [self._path(*self._place(block)) for block in range(first, last)]
+    def _blocks(self) -> Iterator[tuple[Sequence[Path], IntArray]]:
+        """Yield the files of each dataset, and the numbers of those that are blocks: all to read, or the first."""
+        for dataset, survey, numbers in zip(self._datasets, self._surveys, self._numbers, strict=True):
+            if survey is None or not len(numbers):
+                yield dataset.paths[:1], np.zeros(1, np.int64)
+            else:
+                yield survey.listed, numbers
 
-    def _place(self, block: int) -> tuple[int, int]:
-        """Dataset of a block, and its number among the blocks of the dataset."""
+    def _path(self, block: int) -> Path:
+        """The file of a block."""
         dataset = int(np.searchsorted(self._first, block, side="right")) - 1
-        return dataset, block - int(self._first[dataset])
-
-    def _path(self, dataset: int, block: int) -> Path:
-        survey, numbers = self._surveys[dataset], self._numbers[dataset]
-        if survey is None or not len(numbers):
-            return self._datasets[dataset].paths[0]
-        return survey.files[int(numbers[block])]
+        files, numbers = list(self._blocks())[dataset]
+        return files[int(numbers[block - int(self._first[dataset])])]
 
     @property
     @override
     def fingerprint(self) -> str:
-        return digest_of_files(self._paths(0, int(self._first[-1])))
+        digests = [digest_of_files(files, numbers.tolist()) for files, numbers in self._blocks()]
+        return hashlib.sha256("".join(digests).encode()).hexdigest()
 
     @override
     def weights(self) -> IntArray:
-        return np.array([file_state(path).size for path in self._paths(0, int(self._first[-1]))], np.int64)
-
-    @property
-    @override
-    def least_bytes(self) -> int:
-        """A file of any size is a part: what opening learns of it is a small part of its bytes."""
-        return 1
+        sizes = [file_states(files, numbers.tolist()).size for files, numbers in self._blocks()]
+        return np.concatenate([np.zeros(0, np.int64), *sizes]) + OPENING_BYTES
 
     @override
     def run(self, first: int, last: int, *, threads: int) -> bytes:
@@ -103,5 +102,5 @@ class IndexOperation(Operation):
 
     @override
     def describe(self, first: int, last: int) -> str:
-        names = [path.name for path in (*self._paths(first, first + 1), *self._paths(last - 1, last))]
+        names = [self._path(first).name, self._path(last - 1).name]
         return names[0] if last - first == 1 else f"{counted(last - first, 'file')}, {names[0]} to {names[1]}"

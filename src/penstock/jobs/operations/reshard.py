@@ -20,9 +20,9 @@ from penstock.core.text import counted
 from penstock.data.located import LocatedData
 from penstock.errors import FormatError
 from penstock.files import move, sync
+from penstock.files.listing import digest_of_files
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.ordered_map import OrderedMap
-from penstock.formats.base.file_facts import digest_of_files
 from penstock.formats.webdataset.copying import ArchivePlan, archive_limits, is_archive, mapped, write_archive
 from penstock.formats.webdataset.shards import shards_of
 from penstock.formats.webdataset.source import ShardSource
