@@ -7,6 +7,8 @@ did not. With `--elastic`, Ray itself changes the number of workers of one run: 
 dies, and two again when another node joins. This takes about a minute, because Ray looks for nodes every 20 seconds.
 """
 
+# pyright: basic
+
 from __future__ import annotations
 
 import argparse
@@ -28,7 +30,7 @@ import ray
 import ray.train
 import torch
 from ray.cluster_utils import Cluster
-from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.torch import TorchConfig, TorchTrainer, prepare_model
 from torch import distributed, nn
 
 import penstock
@@ -59,7 +61,7 @@ def train(config: dict[str, Any]) -> None:
     context = ray.train.get_context()
     rank, world = context.get_world_rank(), context.get_world_size()
     network = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 3))
-    model = ray.train.torch.prepare_model(network)
+    model = prepare_model(network)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     loader = penstock.Loader(samples(config["data"], config["updates"]), BATCH)  # finds rank and world by itself
     losses, rows, starts = list[float](), list[torch.Tensor](), list[tuple[int, int]]()

@@ -192,6 +192,34 @@ def test_a_killed_coordinator_goes_on(work: WorkPlan, expected: object, tmp_path
     assert all(json.loads(line) for line in (folder / JOURNAL).read_text().splitlines())
 
 
+DEADLY = """
+import os, signal, sys
+from pathlib import Path
+from penstock.jobs import WorkPlan, run_work, runners
+run = WorkPlan.run
+def deadly(work, number, *, threads=0):
+    if number == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return run(work, number, threads=threads)
+WorkPlan.run = deadly
+runners.HEAD_START = 3600
+run_work(WorkPlan.read(sys.argv[1]), Path(sys.argv[2]), runners.ProcessRunner(2))
+"""
+
+
+def test_a_job_that_ends_its_coordinator_runs_in_a_process_the_next_time(
+    work: WorkPlan, expected: object, tmp_path: Path
+) -> None:
+    work.write(tmp_path / "plan.json")
+    for code in (-signal.SIGKILL, 0):  # job 2 ends whoever runs it, except for the processes of a runner
+        command = [sys.executable, "-c", DEADLY, str(tmp_path / "plan.json"), str(tmp_path / "results")]
+        done = subprocess.run(command, capture_output=True, timeout=600, check=False)
+        assert done.returncode == code, done.stderr
+    assert finish_work(work, tmp_path / "results") == expected
+    events = [json.loads(line)["event"] for line in (tmp_path / "results" / JOURNAL).read_text().splitlines()[1:]]
+    assert [event for event in events if event in ("begun", "ended")] == ["begun", "begun", "ended"]
+
+
 def test_tasks_of_an_array_need_nothing_of_each_other(work: WorkPlan, expected: object, tmp_path: Path) -> None:
     for index in (2, 0, 1, 1):
         run_share(work, tmp_path, index, 3)

@@ -2,7 +2,8 @@
 
 The state of the work is the folder of results. A coordinator that is killed at any moment loses only the jobs that were
 running: the next one runs the jobs without a result. The journal is locked while a coordinator works, so there is one
-at a time; it has a line of JSON for each job that was done, failed or lost.
+at a time; it has a line of JSON for each job that was done, failed or lost, and for the begin and the end of each run.
+A run without an end was killed, perhaps by a job: later ones run no job in the process of the command.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from penstock.jobs.work_plan import WorkPlan
 
 JOURNAL = "journal.jsonl"
 HEAD = b'{"penstock_journal": "work", "version": 1}\n'
+BEGUN, ENDED = (json.dumps({"event": event}).encode() + b"\n" for event in ("begun", "ended"))
 ATTEMPTS = 4
 """How often a job runs whose worker dies."""
 LISTED = 20
@@ -71,6 +73,8 @@ class WorkReport:
 class WorkJournal:
     """The journal of a coordinator: locked, appended to, never rewritten.
 
+    `was_killed` says whether a run before this one has no end.
+
     Args:
         path: The file. Its folder is made.
 
@@ -83,6 +87,13 @@ class WorkJournal:
         self._log = AppendLog(path, HEAD, "the journal of a work plan", "another run of the same work plan")
         content = self._log.read()
         self._log.truncate(content.rfind(b"\n") + 1)  # a killed coordinator may leave half a line
+        self.was_killed = content.count(BEGUN) > content.count(ENDED)
+        self._begun = False
+
+    def begin(self) -> None:
+        """Note that jobs begin to run."""
+        self._log.append(BEGUN)
+        self._begun = True
 
     def add(self, result: JobResult) -> None:
         """Add what became of a job.
@@ -97,7 +108,10 @@ class WorkJournal:
         self._log.append(json.dumps(entry).encode() + b"\n")
 
     def close(self) -> None:
-        """Close the file and end the lock."""
+        """Note the end of the run, close the file and end the lock."""
+        if self._begun:
+            with suppress(OSError):  # a full disk: this run counts as killed, which costs later ones their quick start
+                self._log.append(ENDED)
         self._log.close()
 
 
@@ -111,7 +125,9 @@ def run_work(
 ) -> WorkReport:
     """Run all jobs that have no result yet.
 
-    A job that raises an error is not repeated. A job whose worker dies is repeated up to three times.
+    A job that raises an error is not repeated. A job whose worker dies is repeated up to three times. A job that the
+    caller runs itself (`ThreadRunner`, and `ProcessRunner` until its processes have started) may end the caller. The
+    next call then leaves all jobs to processes, if the runner has any.
 
     Args:
         work: The work plan.
@@ -151,8 +167,11 @@ def run_work(
         waiting = deque(results.missing(operation.has_part))
         report = WorkReport(len(work), len(work) - len(waiting))
         attempts, done = Counter[int](), set[int]()
+        if waiting:
+            journal.begin()
         if waiting and on_job is not None:
             on_job(report.earlier, report.total)
+        runner = runner.isolated() if journal.was_killed else runner
         with closing(runner.run(work, waiting)) as stream:
             for result in stream:
                 attempts[result.number] += 1

@@ -23,6 +23,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from penstock.errors import PlanError
 from penstock.flow.limits import PrefetchLimits, cores, free_memory
 from penstock.flow.ordered_map import OrderedMap
@@ -133,6 +135,10 @@ class Runner(ABC):
             waiting: Numbers of the jobs, which are taken from it. The caller may add others after each result.
         """
 
+    def isolated(self) -> Runner:
+        """Return a runner that runs no job in this process, if this one needs not do so; else this one."""
+        return self
+
 
 class ThreadRunner(Runner):
     """Jobs on threads of this process, or in the caller. Results come in the order of the numbers.
@@ -182,7 +188,7 @@ class ProcessRunner(Runner):
         jobs: Jobs at a time, and processes. The default is None: all cores, if there is enough memory.
         resources: Resources of one job. The default is one core.
         meanwhile: Whether the caller runs jobs until the processes have started. A job that ends its process then ends
-            the caller. The default is True.
+            the caller; when `run_work` is called again, it runs jobs in processes alone. The default is True.
 
     Raises:
         PlanError: `jobs` is below 0.
@@ -198,6 +204,10 @@ class ProcessRunner(Runner):
         super().__init__(resources)
         self.jobs = max(_at_a_time(jobs, self.resources), 1)
         self.meanwhile = meanwhile
+
+    @override
+    def isolated(self) -> Runner:
+        return ProcessRunner(self.jobs, self.resources, meanwhile=False)
 
     def run(self, work: WorkPlan, waiting: deque[int]) -> Generator[JobResult]:
         """Yield the results in the order in which they are ready. Lost jobs run on new processes, after the others."""
