@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import wraps
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from penstock.core.spec import ALIGNS, Align, Field, Spec
 from penstock.core.text import counted
 from penstock.errors import ExpiredRowError, PenstockError
 from penstock.files.remote import Wanted
+from penstock.formats.base.metadata import LazyMetadata, number_columns
 
-_PLAIN = frozenset((bool, int, float))
 BLOCK_BYTES = 4 << 20  # short episodes are iterated in blocks of at most about this size
 ROWS = 4096  # ragged rows that are read at a time to measure them
 # What a format implements, or makes quicker, of a source: all that reads; `spec` and `offsets` are known at `open`.
@@ -381,48 +381,9 @@ class Source(ABC):
             values.
         """
         stored = self.episode_metadata(range(len(self)))
-        table: dict[str, Any] = {"id": np.arange(len(self)), "total_steps": np.diff(self.offsets)}
-        names = dict.fromkeys(name for entry in stored for name, value in entry.items() if _is_number(value))
-        for name in names:
-            if name not in table:
-                table[name] = _number_column([entry.get(name) for entry in stored])
+        table: dict[str, AnyArray] = {"id": np.arange(len(self)), "total_steps": np.diff(self.offsets)}
+        table |= {name: column for name, column in number_columns(stored).items() if name not in table}
         return Columns(table)
-
-
-@final
-class LazyMetadata(Mapping[str, Any]):
-    """Metadata of one episode, read at first use.
-
-    Args:
-        source: Source of the episode.
-        episode: Number of the episode.
-    """
-
-    __slots__ = ("_episode", "_held", "_source")
-
-    def __init__(self, source: Source, episode: int) -> None:
-        self._source, self._episode = source, episode
-        self._held: dict[str, Any] | None = None
-
-    def _read(self) -> dict[str, Any]:
-        if self._held is None:
-            self._held = self._source.episode_metadata([self._episode])[0]
-        return self._held
-
-    def __getitem__(self, name: str) -> Any:
-        return self._read()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._read())
-
-    def __len__(self) -> int:
-        return len(self._read())
-
-    def __repr__(self) -> str:
-        return repr(self._read())
-
-    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
-        return dict, (self._read(),)
 
 
 def _guarded(member: Any) -> Any:
@@ -508,25 +469,3 @@ def _span(start: int, stop: int) -> Selection:
     """Rows `start:stop` as a grid of one sample."""
     zero = np.zeros(1, np.int64)
     return Selection(zero, np.array([start]), np.array([stop - start]), zero, (1, stop - start))
-
-
-def _is_number(value: object) -> bool:
-    return type(value) in _PLAIN or isinstance(value, (int, float, np.integer, np.floating, np.bool_))
-
-
-def _number_column(values: list[Any]) -> AnyArray:
-    types = set(map(type, values))  # one look at each value: one an episode
-    if all(issubclass(t, (int, np.integer)) for t in types):
-        try:
-            return np.array(values, np.int64)
-        except OverflowError:
-            return np.array([_float(v) for v in values], np.float64)
-    return np.array([_float(v) if _is_number(v) else np.nan for v in values], np.float64)
-
-
-def _float(value: Any) -> float:
-    """A number as float. Integers beyond the range of floats, which JSON allows, become infinite."""
-    try:
-        return float(value)
-    except OverflowError:
-        return np.inf if value > 0 else -np.inf
