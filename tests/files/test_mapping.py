@@ -232,6 +232,9 @@ def test_a_loader_over_a_file_that_was_truncated_names_it(tmp_path: Path, made: 
 @pytest.fixture(params=[0, 200])
 def few_files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
     """A process that may open 24 files more, and has few or many files open already."""
+    penstock.convert(columns(2), tmp_path / "warm", format="columns")  # imports and kernels need files as well
+    with penstock.open(tmp_path / "warm") as data:
+        assert len(data.windows(2)[:]["c0"])
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     others = [os.open(tmp_path, os.O_RDONLY) for _ in range(request.param)]
     limit = len(opened()) + 24
