@@ -55,6 +55,7 @@ COMMANDS = (
     Command("gather", "gather.py"),
     Command("plan", "plan.py"),
     Command("scale", "scale.py --sequences 1e10"),
+    Command("many_files", "scale.py --only files --files 1e5"),
     Command("remote", "remote.py"),
     Command("simulation", "simulation.py"),
     Command("simulated_hosts", "simulated_hosts.py --picture docs/pictures/simulation.svg"),

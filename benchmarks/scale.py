@@ -2,7 +2,7 @@
 
     python benchmarks/scale.py [--samples 1e8 1e9 1e10] [--sequences 1e9] [--ranks 4]
     python benchmarks/scale.py --only tables --episodes 1e7 --ranks 8
-    python benchmarks/scale.py --only files --files 1e5
+    python benchmarks/scale.py --only files --files 1e5 --ranks 4 --folder /fast/disk
 
 Claims: 10^10 windows over 10^7 episodes are planned in less than a second, with less than 1 byte an episode in the
 memory of a rank next to the offsets, which the ranks of a machine share as a mapped file; a plan that is sent to
@@ -11,7 +11,9 @@ and shuffles by blocks takes less than a microsecond. The packs of 10^10 sequenc
 
 Tables of chosen episodes are shared by the ranks of a machine: eight ranks take less than a quarter of the memory that
 they take with a table each, and with weights less than two thirds; goals need no table. A dataset of 10^5 files is
-opened again in a tenth of the CPU time of its first opening, without opening a file; its plan has less than 100 kB.
+opened again in about a tenth of the CPU time of its first opening, without opening a file; its plan has
+less than 100 kB.
+10^5 tar shards need 1.2 GB of disk and as many Parquet files 0.4 GB, one after the other; all files are removed.
 
 Episodes have 515 to 1,515 steps. The offsets are a file, as an index in a cache is. Each row is another process, whose
 memory is measured by the system: "private" is what no other process shares.
@@ -34,7 +36,7 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import figures
 import numpy as np
@@ -43,6 +45,8 @@ from lengths_only import LengthsOnly
 import penstock
 from penstock.core.spec import Field
 from penstock.data.dataset import EpisodeDataset
+from penstock.formats.tables.survey import survey_of
+from penstock.plan import Plan
 from penstock.plan.packing.index import PackIndex
 from penstock.plan.packing.rule import Rule
 
@@ -73,7 +77,7 @@ def memory() -> dict[str, int]:
     return {"private": 1024 * private, "all": 1024 * kilobytes["Rss"]}
 
 
-def nanoseconds(plan: penstock.plan.Plan) -> float:
+def nanoseconds(plan: Plan) -> float:
     """Time of a position in calls for random blocks of consecutive positions, the median."""
     rng = np.random.default_rng(1)
     times: list[float] = []
@@ -139,6 +143,7 @@ def windows(folder: Path, samples: list[float], ranks: int) -> None:
     print(
         f"{'samples':>16}{'planned':>10}{'private':>10}{'offsets':>10}{'sent':>9}" + "".join(f"{n:>16}" for n in names)
     )
+    state = 0
     for count in samples:
         reports = measured(folder, count, ranks)
         one = max(reports, key=lambda report: report["memory"])
@@ -152,8 +157,9 @@ def windows(folder: Path, samples: list[float], ranks: int) -> None:
         figures.record(f"{size}.offsets", offsets, "B")
         figures.record(f"{size}.sent", one["sent"], "B")
         figures.record(f"{size}.shuffle", spent["shuffle"] * 1e-9, "s")
-        figures.record("state", one["state"], "B")
-    print(f"\na state has {one['state']} bytes")
+        state = max(state, one["state"])
+    figures.record("state", state, "B")
+    print(f"\na state has {state} bytes")
 
 
 def packs(sequences: int) -> None:
@@ -254,67 +260,141 @@ def write_parquet(path: Path, number: int) -> None:
 
     steps = 20 + number % 10
     columns = {"episode_index": np.full(steps, number), "state": np.full(steps, number, np.float32)}
-    parquet.write_table(pa.table(columns), path)
+    parquet.write_table(pa.table(columns), path)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
 
 
-FORMATS: dict[str, Callable[[Path, int], None]] = {"tar": write_tar, "parquet": write_parquet}
+class Format(NamedTuple):
+    """How a file is written, and the length of windows: a sample of a tar shard is an episode of one step."""
+
+    write: Callable[[Path, int], None]
+    window: int
 
 
-def opening(path: str, pipe: Connection) -> None:
-    """Open a dataset, plan, and read a batch; report times and memory."""
+FORMATS = {"tar": Format(write_tar, 1), "parquet": Format(write_parquet, 16)}
+WRITERS = 4  # processes that write files
+AT_ONCE = 500  # files that a process writes before it asks for more
+READ = 20_000  # files that are read by one and by four threads
+
+
+def write_some(folder: Path, name: str, numbers: range) -> None:
+    """Write files of a dataset. Other processes write the others."""
+    for number in numbers:
+        FORMATS[name].write(folder / f"{number:06d}.{name}", number)
+
+
+def write_files(folder: Path, name: str, count: int) -> None:
+    """Write all files of a dataset with several processes."""
+    folder.mkdir()
+    parts = [(folder, name, range(first, min(first + AT_ONCE, count))) for first in range(0, count, AT_ONCE)]
+    with multiprocessing.get_context("spawn").Pool(WRITERS) as pool:
+        pool.starmap(write_some, parts, chunksize=1)
+
+
+def peak() -> int:
+    """Most bytes that this process had in memory so far."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if "VmHWM" in line)
+
+
+def opening(path: str, window: int, pipe: Connection, barrier: Any) -> None:
+    """Open a dataset, plan windows, and read a batch; report times and memory, which all ranks measure together."""
     with tempfile.TemporaryDirectory() as folder:  # imports come before the measurement
         for number in range(2):
             write_parquet(Path(folder) / f"{number}.parquet", number)
-        penstock.open(folder).samples().shuffle(0)[np.arange(2)]
-    before = memory()["all"]
+            write_tar(Path(folder) / f"{number}.tar", number)
+        for name, each in FORMATS.items():
+            small = penstock.open([Path(folder) / f"{number}.{name}" for number in range(2)])
+            small.windows(each.window).shuffle(0)[np.arange(2)]
+    barrier.wait()
+    before, private = memory()["all"], memory()["private"]
     begin, spent = time.perf_counter(), time.process_time()
     data = penstock.open(path)
-    report: dict[str, Any] = {"seconds": time.perf_counter() - begin, "cpu": time.process_time() - spent}
-    samples = data.samples().shuffle(0)
-    report["sent"] = len(pickle.dumps(samples.plan))
+    opened, cpu = time.perf_counter(), time.process_time() - spent
+    windows = data.windows(window).shuffle(0)
+    report: dict[str, Any] = {"seconds": opened - begin, "cpu": cpu, "plan": time.perf_counter() - opened}
+    report |= {"sent": len(pickle.dumps(windows.plan)), "peak": peak() - before}
+    barrier.wait()
+    report |= {"private": memory()["private"] - private, "fingerprint": data.source.fingerprint}
+    barrier.wait()
     begin = time.perf_counter()
-    samples[np.arange(256)]
+    windows[np.arange(256)]
     report["batch"] = time.perf_counter() - begin
-    peak = next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line)
-    report |= {"peak": 1024 * peak - before, "memory": memory()["all"] - before, "fingerprint": data.source.fingerprint}
     pipe.send(report)
 
 
-def opened(path: Path, cache: Path) -> dict[str, Any]:
-    """Open a dataset in a fresh process."""
+def ranks_opened(path: Path, window: int, cache: Path, ranks: int) -> list[dict[str, Any]]:
+    """Open a dataset in some fresh processes at the same time."""
     os.environ["PENSTOCK_CACHE"] = str(cache)
-    ours, theirs = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("spawn").Process(target=opening, args=(str(path), theirs))
-    process.start()
-    report = ours.recv()
-    process.join()
-    return report
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(ranks)
+    pipes = [context.Pipe(duplex=False) for _ in range(ranks)]
+    processes = [context.Process(target=opening, args=(str(path), window, theirs, barrier)) for _, theirs in pipes]
+    for process in processes:
+        process.start()
+    for _, theirs in pipes:
+        theirs.close()  # a rank that fails ends its pipe
+    reports = [ours.recv() for ours, _ in pipes]
+    for process in processes:
+        process.join()
+    return reports
 
 
-def files(folder: Path, count: int) -> None:
-    """Print how long datasets of many files take to open, first and again."""
-    print(f"datasets of {count:,} files: time (CPU time), peak of memory above imports\n")
-    for name, write in FORMATS.items():
-        place = folder / name
-        place.mkdir()
-        for number in range(count):
-            write(place / f"{number:06d}.{name}", number)
+def files(folder: Path, count: int, ranks: int) -> None:
+    """Print how long datasets of many files take to open and to plan, and what that takes of memory."""
+    print(f"datasets of {count:,} files: time (CPU time), memory above imports\n")
+    figures.record("ranks", ranks, "count")
+    for name, each in FORMATS.items():
+        place, cache, cache_of_jobs = folder / name, folder / f"{name} cache", folder / f"{name} cache of jobs"
+        begin = time.perf_counter()
+        write_files(place, name, count)
+        print(f"{name:>8}, {WRITERS} processes wrote the files in {time.perf_counter() - begin:.0f} s", flush=True)
         time.sleep(3)  # a file that is younger than two seconds is read again at the next opening
-        cache = folder / f"{name} cache"
-        first, again = opened(place, cache), opened(place, cache)
-        os.environ["PENSTOCK_CACHE"] = str(folder / f"{name} cache of jobs")
+        reports = {
+            "first": ranks_opened(place, each.window, cache, 1),
+            "later": ranks_opened(place, each.window, cache, 1),
+        }
+        reports["ranks"] = ranks_opened(place, each.window, cache, ranks)
+        os.environ["PENSTOCK_CACHE"] = str(cache_of_jobs)
         begin = time.perf_counter()
         subprocess.run([sys.executable, "-m", "penstock", "index", str(place), "--jobs", "2"], check=True)
         seconds = time.perf_counter() - begin
-        of_jobs = opened(place, folder / f"{name} cache of jobs")
-        assert first["fingerprint"] == again["fingerprint"] == of_jobs["fingerprint"]
-        for what, report in (("first opening", first), ("second opening", again), ("after index", of_jobs)):
-            line = f"{name:>8}, {what:<15}{report['seconds']:>7.1f} s ({report['cpu']:.1f} s)"
-            line += f"{report['peak'] / 1e6:>8.0f} MB, then {report['memory'] / 1e6:.0f} MB"
-            print(f"{line}; sent {report['sent'] / 1e3:.1f} kB, batch of 256 {report['batch'] * 1e3:.0f} ms")
+        reports["indexed"] = ranks_opened(place, each.window, cache_of_jobs, 1)
+        if len({report["fingerprint"] for some in reports.values() for report in some}) > 1:
+            raise SystemExit(f"datasets of {name} files have other fingerprints when they are opened again")
+        for what, some in reports.items():
+            print_opening(name, what, some)
         size = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
-        print(f"{name:>8}, penstock index --jobs 2: {seconds:.1f} s; index {size / 1e6:.1f} MB\n")
+        print(f"{name:>8}, penstock index --jobs 2: {seconds:.1f} s; index {size / 1e6:.1f} MB\n", flush=True)
+        figures.record(f"{name}.jobs", seconds, "s")
+        figures.record(f"{name}.index", size, "B")
+        if name == "parquet":
+            threads(sorted(place.iterdir())[:READ])
         shutil.rmtree(place)
+
+
+def print_opening(name: str, what: str, reports: list[dict[str, Any]]) -> None:
+    """Print and record what the slowest and the largest of some processes report."""
+    most = {key: max(report[key] for report in reports) for key in reports[0]}
+    line = f"{name:>8}, {what:<8}{len(reports):>2} processes: {most['seconds']:.1f} s ({most['cpu']:.1f} s), peak"
+    line += f" {most['peak'] / 1e6:.0f} MB, private {most['private'] / 1e6:.0f} MB; windows {most['plan'] * 1e3:.1f} ms"
+    print(f"{line}, sent {most['sent'] / 1e3:.1f} kB, batch of 256 {most['batch'] * 1e3:.0f} ms")
+    for key, unit in (("seconds", "s"), ("cpu", "s"), ("plan", "s"), ("peak", "B"), ("private", "B"), ("sent", "B")):
+        figures.record(f"{name}.{what}.{key}", most[key], unit)
+
+
+def threads(paths: list[Path]) -> None:
+    """Print the CPU time and time of reading what opening learns of a file, by one thread and by four."""
+    survey = survey_of(paths)
+    survey.facts(range(min(64, len(paths))), threads=0)  # imports come before the measurement
+    for count, name in ((0, "one"), (4, "four"), (0, "one"), (4, "four")):  # the second round is kept
+        begin, spent = time.perf_counter(), time.process_time()
+        survey.facts(range(len(paths)), threads=count)
+        cpu, seconds = (
+            (now - then) / len(paths) for now, then in ((time.process_time(), spent), (time.perf_counter(), begin))
+        )
+        print(f"facts of a Parquet file, {name} thread(s): {cpu * 1e6:.0f} µs of CPU time in {seconds * 1e6:.0f} µs")
+        figures.record(f"facts.{name}.cpu", cpu, "s")
+        figures.record(f"facts.{name}.seconds", seconds, "s")
 
 
 def main() -> None:
@@ -327,8 +407,11 @@ def main() -> None:
     parser.add_argument(
         "--only", choices=["windows", "packs", "tables", "files"], nargs="+", default=["windows", "packs"]
     )
+    parser.add_argument(
+        "--folder", help="where files are written; the default is the system's folder for scratch files"
+    )
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
         if "windows" in chosen.only:
             windows(Path(folder), chosen.samples, chosen.ranks)
         if "packs" in chosen.only:
@@ -336,7 +419,7 @@ def main() -> None:
         if "tables" in chosen.only:
             tables(Path(folder), int(chosen.episodes), chosen.ranks)
         if "files" in chosen.only:
-            files(Path(folder), int(chosen.files))
+            files(Path(folder), int(chosen.files), chosen.ranks)
 
 
 if __name__ == "__main__":

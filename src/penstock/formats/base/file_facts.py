@@ -43,7 +43,7 @@ AT_ONCE = 512
 """Files whose facts are Python objects at the same time."""
 WAITING_READS = 16
 """Threads that read facts where reading waits for the storage. Elsewhere one is faster than several: reading a small
-file is work of the interpreter, and threads that take turns in it spend twice the CPU time."""
+file is work of the interpreter, and threads that take turns in it spend more CPU time."""
 _OF_FILES = ("size", "mtime_ns", "settled", "text")  # arrays of a table with an entry for each file
 _PROBE = 16  # files that are read to see whether reading waits
 
