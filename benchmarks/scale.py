@@ -12,8 +12,8 @@ and shuffles by blocks takes less than a microsecond. The packs of 10^10 sequenc
 Tables of chosen episodes are shared by the ranks of a machine: eight ranks take less than a quarter of the memory that
 they take with a table each, and with weights less than two thirds; goals need no table. A dataset of 10^5 files is
 opened again in about a tenth of the CPU time of its first opening, without opening a file; its plan has
-less than 100 kB.
-10^5 tar shards need 1.2 GB of disk and as many Parquet files 0.4 GB, one after the other; all files are removed.
+less than 100 kB. 10^5 tar shards need 1.2 GB of disk and as many Parquet files 0.4 GB, one after the other; all files
+are removed.
 
 Episodes have 515 to 1,515 steps. The offsets are a file, as an index in a cache is. Each row is another process, whose
 memory is measured by the system: "private" is what no other process shares.

@@ -229,7 +229,7 @@ class ProcessRunner(Runner):
                 for worker in workers.ready():
                     if (result := worker.result(waiting)) is not None:
                         yield result
-                    if worker.alive and waiting:
+                    if worker.alive and waiting:  # after `yield`: the caller may publish weights for the next job
                         worker.begin(waiting.popleft())
                 workers.restart(min(self.jobs, len(waiting) + workers.busy))
 
