@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from penstock.locations.location import MARKER
 from penstock.locations.retry import Retry
 from tests.jobs.cases import CASES, Case, Inputs, make_inputs
 from tests.jobs.test_crashes import Forks
-from tests.locations.s3 import KEY, SECRET, Bucket, Request, Stores, bucket_on, serving_s3
+from tests.locations.s3 import KEY, SECRET, Bucket, Request, Stores, bucket_on
 from tests.locations.server import serving
 
 CONVERT = {name: case for name, case in CASES.items() if case.operation == "convert"}
@@ -46,12 +46,6 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
 def expected(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Mapping[str, bytes]]:
     """Return a function that gives the result of a command without jobs, on a local disk."""
     return cache(lambda name: CONVERT[name].plain(inputs, tmp_path_factory.mktemp("plain")))
-
-
-@pytest.fixture(scope="module")
-def stores() -> Iterator[Stores]:
-    with serving_s3() as stores:
-        yield stores
 
 
 @pytest.fixture

@@ -4,14 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from penstock.locations import mirror as mirrors
 from penstock.locations.retry import Retry
-from tests.locations.s3 import Bucket, Stores, bucket_on, serving_s3
+from tests.locations.s3 import Bucket, Stores, bucket_on
 
 
 @pytest.fixture(autouse=True)
@@ -19,12 +18,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(mirrors.MIRRORS, "retry", Retry(wait=lambda _: None))
     return tmp_path / "cache"
-
-
-@pytest.fixture(scope="session")
-def stores() -> Iterator[Stores]:
-    with serving_s3() as stores:
-        yield stores
 
 
 @pytest.fixture
