@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -140,6 +141,36 @@ def test_a_worker_in_the_middle_of_a_job_ends_with_its_coordinator() -> None:
         process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
     ours.close()
     assert process.wait(120) == 1
+
+
+@pytest.mark.parametrize(
+    ("cause", "of_machine"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), True),
+        (OSError(errno.ESTALE, "Stale file handle"), True),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory"), False),
+        (OSError("without a number"), False),
+        (None, False),
+    ],
+)
+@pytest.mark.parametrize("chained", ["directly", "as the cause", "as the context", "hidden"])
+def test_an_error_of_the_machine_is_known_by_its_number(
+    chained: str, cause: Exception | None, of_machine: bool, work: WorkPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> bytes:
+        if cause is None or chained == "directly":
+            raise cause or ValueError("of the job")
+        try:
+            raise cause
+        except OSError:
+            if chained == "as the context":
+                raise ValueError("of the job")  # noqa: B904
+            raise ValueError("of the job") from (cause if chained == "as the cause" else None)
+
+    monkeypatch.setattr(WorkPlan, "run", fail)
+    result = run_job(work, 3, 0)
+    assert (result.number, result.result, result.lost) == (3, None, False)
+    assert result.of_machine == (of_machine and chained != "hidden")
 
 
 def test_a_job_that_always_kills_its_worker_fails_with_its_range(work: WorkPlan, tmp_path: Path) -> None:

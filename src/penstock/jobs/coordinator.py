@@ -27,7 +27,7 @@ JOURNAL = "journal.jsonl"
 HEAD = b'{"penstock_journal": "work", "version": 1}\n'
 BEGUN, ENDED = (json.dumps({"event": event}).encode() + b"\n" for event in ("begun", "ended"))
 ATTEMPTS = 4
-"""How often a job runs whose worker dies."""
+"""How often a job runs whose worker dies, or whose node of a Ray cluster is at fault."""
 LISTED = 20
 
 OnJob = Callable[[int, int], object]
@@ -41,7 +41,7 @@ class WorkReport:
         total: Number of jobs.
         earlier: Jobs that had a result before.
         done: Jobs that were done now.
-        lost: How often a worker died.
+        lost: How often a worker died, or a node of a Ray cluster was at fault.
         failures: Error of each job that failed, by its number.
         seconds: Time of all jobs together.
 
@@ -125,9 +125,10 @@ def run_work(
 ) -> WorkReport:
     """Run all jobs that have no result yet.
 
-    A job that raises an error is not repeated. A job whose worker dies is repeated up to three times. A job that the
-    caller runs itself (`ThreadRunner`, and `ProcessRunner` until its processes have started) may end the caller. The
-    next call then leaves all jobs to processes, if the runner has any.
+    A job that raises an error is not repeated. A job whose worker dies is repeated up to three times. So is a job on a
+    node of a Ray cluster whose disk is full or fails, while other nodes fit. A job that the caller runs itself
+    (`ThreadRunner`, and `ProcessRunner` until its processes have started) may end the caller. The next call then leaves
+    all jobs to processes, if the runner has any.
 
     Args:
         work: The work plan.

@@ -2,11 +2,13 @@
 
 The contract: `run` takes numbers from `waiting`, and yields one `JobResult` for each, in any order. A job may run more
 than once, for example because a machine was lost, and only one of its results is used. A result whose worker died is
-`lost`; the coordinator adds its number to `waiting` again. Closing the generator ends the workers.
+`lost`, on a Ray cluster also one whose node is at fault; the coordinator adds its number to `waiting` again. Closing
+the generator ends the workers.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import pkgutil
 import socket
@@ -36,7 +38,8 @@ RUNNERS = {
     "ray": "penstock.jobs.ray_runner:RayRunner",
 }
 
-
+OF_MACHINES = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE, errno.ENOTCONN}
+"""Numbers of errors of a machine: its disk is full, fails or is read-only, or a mount has lost its server."""
 HEAD_START = 0.5
 """Seconds of work of the caller before processes are started, which costs each of them about a second of CPU time."""
 
@@ -80,8 +83,10 @@ class JobResult:
         number: Number of the job.
         result: Its result, or None.
         error: Why there is none, or `""`.
-        lost: Whether the worker died, so that the job may succeed elsewhere.
+        lost: Whether the worker died, or its machine is at fault, so that the job is repeated.
         seconds: Time that the job took.
+        of_machine: Whether the error is one of the machine, such as a full disk. Only `RayRunner`, which has other
+            machines, repeats the job.
 
     Example:
         >>> JobResult(3, None, "the process died (signal 9)", lost=True).lost
@@ -93,6 +98,7 @@ class JobResult:
     error: str = ""
     lost: bool = False
     seconds: float = 0.0
+    of_machine: bool = False
 
 
 def run_job(work: WorkPlan, number: int, threads: int) -> JobResult:
@@ -104,11 +110,22 @@ def run_job(work: WorkPlan, number: int, threads: int) -> JobResult:
         threads: Threads that the job may use; 0 works in the caller.
     """
     begin = time.perf_counter()
+    of_machine = False
     try:
         result, error = work.run(number, threads=threads), ""
     except Exception as failure:  # noqa: BLE001 - reported with the range of the job
         result, error = None, f"{type(failure).__name__}: {failure}"
-    return JobResult(number, result, error, False, time.perf_counter() - begin)
+        of_machine = _is_of_machine(failure)
+    return JobResult(number, result, error, False, time.perf_counter() - begin, of_machine)
+
+
+def _is_of_machine(failure: BaseException | None) -> bool:
+    """Whether an error, or one of those that caused it, is an error of a machine."""
+    while failure is not None:
+        if isinstance(failure, OSError) and failure.errno in OF_MACHINES:
+            return True
+        failure = failure.__cause__ or (None if failure.__suppress_context__ else failure.__context__)
+    return False
 
 
 class Runner(ABC):
