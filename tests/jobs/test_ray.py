@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,10 +28,11 @@ from penstock.jobs import ray_runner
 from penstock.jobs.coordinator import JOURNAL, finish_work, missing_jobs, run_work
 from penstock.jobs.operations.record import record_arguments
 from penstock.jobs.ray_runner import RayRunner
-from penstock.jobs.runners import JobResources, runner_of
+from penstock.jobs.runners import JobResources, run_job, runner_of
 from penstock.jobs.work_plan import WorkPlan
 from tests.jobs import collecting
 from tests.jobs.cases import CASES, Inputs, make_inputs, values_of
+from tests.jobs.test_crashes import FullDisk
 from tests.ray_cluster import HEAD, LocalCluster, local_cluster, time_limit
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray
@@ -272,6 +274,22 @@ def test_nodes_that_join_and_leave_while_collecting(
     assert max(Built(empty).count("built").values()) == COUNTED.n_envs
 
 
+def test_a_full_disk_is_known_as_an_error_of_the_machine_at_every_change(tmp_path: Path) -> None:
+    for calls in count():
+        (folder := tmp_path / str(calls)).mkdir()
+        work = collecting_plan(folder, grow=True)
+        with pytest.MonkeyPatch.context() as patch:
+            FullDisk(folder / "out", folder / "results", calls, patch)
+            result = run_job(work, 1, 0)
+        if not result.error:
+            break
+        assert result.of_machine, (calls, result.error)
+        assert "No space left on device" in result.error
+        result = run_job(work, 1, 0)
+        assert (result.error, result.of_machine) == ("", False)
+    assert calls > 30
+
+
 def events_of(results: Path, name: str) -> list[Any]:
     """The events of a name in the journal."""
     events = [json.loads(line) for line in (results / JOURNAL).read_text().splitlines()[1:]]
@@ -292,8 +310,6 @@ def test_a_node_whose_disk_is_full_loses_and_doubles_nothing(
     class JobActorWithoutRoom(ray_runner.JobActor):
         def run(self, number: int) -> Any:
             import os
-
-            from tests.jobs.test_crashes import FullDisk
 
             if os.environ["PENSTOCK_TEST_NODE"] == full:
                 wait_at_gate(marks / "three are done")
@@ -336,8 +352,6 @@ def test_when_the_disks_of_all_nodes_are_full_the_error_names_each_and_the_same_
 
     class JobActorWithoutRoom(ray_runner.JobActor):
         def run(self, number: int) -> Any:
-            from tests.jobs.test_crashes import FullDisk
-
             FullDisk(out, results, 20, pytest.MonkeyPatch())  # half of a job
             return super().run(number)
 
@@ -368,8 +382,6 @@ def test_when_only_a_node_at_fault_is_left_the_error_names_it(
     class JobActorWithoutRoom(ray_runner.JobActor):
         def run(self, number: int) -> Any:
             import os
-
-            from tests.jobs.test_crashes import FullDisk
 
             if os.environ["PENSTOCK_TEST_NODE"] == full:
                 FullDisk(out, results, 0, pytest.MonkeyPatch())

@@ -161,8 +161,8 @@ class _ActorPool:
         needs = {"CPU": self._resources.cpus, "GPU": self._resources.gpus, "memory": self._resources.memory or 0}
         units = {name: round(UNITS * need) for name, need in needs.items() if need}
         nodes = [node for node in self._ray.nodes() if node["Alive"] and node["NodeID"] not in faults]
-        held = [node["Resources"] for node in nodes]
-        return sum(min(round(UNITS * node.get(name, 0)) // need for name, need in units.items()) for node in held)
+        resources = [node["Resources"] for node in nodes]
+        return sum(min(round(UNITS * node.get(name, 0)) // need for name, need in units.items()) for node in resources)
 
     def resize(self, waiting: int, most: int) -> None:
         """Start actors for jobs that wait, `most` in all. End actors that no job needs."""

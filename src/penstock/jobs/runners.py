@@ -115,17 +115,19 @@ def run_job(work: WorkPlan, number: int, threads: int) -> JobResult:
         result, error = work.run(number, threads=threads), ""
     except Exception as failure:  # noqa: BLE001 - reported with the range of the job
         result, error = None, f"{type(failure).__name__}: {failure}"
-        of_machine = _is_of_machine(failure)
+        if (cause := _error_of_machine(failure)) is not None:
+            of_machine = True
+            error += "" if cause is failure else f" (after {type(cause).__name__}: {cause})"
     return JobResult(number, result, error, False, time.perf_counter() - begin, of_machine)
 
 
-def _is_of_machine(failure: BaseException | None) -> bool:
-    """Whether an error, or one of those that caused it, is an error of a machine."""
+def _error_of_machine(failure: BaseException | None) -> OSError | None:
+    """Return an error, or one that caused it, if that is an error of a machine."""
     while failure is not None:
         if isinstance(failure, OSError) and failure.errno in OF_MACHINES:
-            return True
+            return failure
         failure = failure.__cause__ or (None if failure.__suppress_context__ else failure.__context__)
-    return False
+    return None
 
 
 class Runner(ABC):

@@ -81,9 +81,13 @@ class StagingFolder:
         """
         part = self.make() / name
         if not part.exists():
-            with suppress(FileExistsError), atomic_path(part, durable="folder") as folder:  # or a second copy was first
-                folder.mkdir()
-                (folder / SUMMARY).write_bytes(write(folder))
+            try:
+                with atomic_path(part, durable="folder") as folder:
+                    folder.mkdir()
+                    (folder / SUMMARY).write_bytes(write(folder))
+            except FileExistsError:  # a second copy was first; else it is an error of `write`
+                if not part.exists():
+                    raise
         return (part / SUMMARY).read_bytes()
 
     def parts(self, names: Sequence[str]) -> list[Path]:
