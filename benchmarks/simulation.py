@@ -4,8 +4,8 @@
 
 Claim: `penstock.simulation.simulate` predicts the bytes of an epoch within 15 %, its requests within 20 %, and the part
 of the time that steps wait within 8 points, for windows, packs and mixes, in full shuffles and shuffles by blocks, of
-plain values. Of PNG pictures and of video, which cores of this machine decode, it predicts waiting within 15 points.
-The last line says whether this held, and the exit code is 1 if it did not.
+plain values. The last line says whether this held, and the exit code is 1 if it did not. There is no claim for PNG
+pictures and video, which cores of this machine decode: their errors are printed.
 
 The server is a process of this machine that waits before each answer and limits its bandwidth. A host is a process
 with a cache of its own and one rank. All hosts wait for each other after each step, as ranks do that average gradients,
@@ -45,8 +45,10 @@ from penstock.simulation.work import measure_work
 
 THREADS = 2
 LIMIT = 120  # seconds for a step of all hosts, after which a host that died is noticed
-CLAIMED = {"bytes": 0.15, "requests": 0.20, "waiting": 0.08, "waiting_decoded": 0.15}
-"""Largest errors: relative ones, and points of the time, of which those of decoded samples count apart."""
+CLAIMED = {"bytes": 0.15, "requests": 0.20, "waiting": 0.08}
+"""Largest errors: relative ones, and points of the time."""
+DECODED = "waiting_decoded"
+"""Waiting for samples that are decoded, which nothing is claimed of."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +254,7 @@ class Comparison:
     """Prints predictions next to measurements, and keeps the errors."""
 
     def __init__(self) -> None:
-        self.errors: dict[str, list[float]] = {name: [] for name in CLAIMED}
+        self.errors: dict[str, list[float]] = {name: [] for name in (*CLAIMED, DECODED)}
 
     def add(self, title: str, real: tuple[float, float, float], told: tuple[float, float, float], work: float) -> None:
         """Print a line."""
@@ -262,7 +264,7 @@ class Comparison:
         self.errors["requests"].append(abs(told[0] / real[0] - 1))
         self.errors["bytes"].append(abs(told[1] / real[1] - 1))
         decoded = title.startswith(("windows of PNG", "windows of video"))
-        self.errors["waiting_decoded" if decoded else "waiting"].append(abs(told[2] - real[2]))
+        self.errors[DECODED if decoded else "waiting"].append(abs(told[2] - real[2]))
 
     def finish(self) -> bool:
         """Print and record the largest errors. Return whether they are within the claim."""
