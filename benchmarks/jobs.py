@@ -91,7 +91,7 @@ def measured(
 ) -> Times:
     place = folder / f"results-{time.time_ns()}"
     if operation.startswith("convert"):
-        arguments = {**arguments, "out": str(place.with_suffix(".out")), **WRITERS[operation]}
+        arguments = {**arguments, "out": str(place.with_suffix(".out")), **WRITERS.get(operation, {})}
     work = WorkPlan.make(operation.split(maxsplit=1)[0], arguments, range_bytes=range_bytes)
     times: list[float] = []
     workers = cpu(resource.RUSAGE_CHILDREN)
