@@ -109,11 +109,11 @@ def convert(
         "certificate": certificate,
         "require": require,
     }
-    shown = {"json": as_json, "out": str(output_place(out))}
+    place = output_place(out)
+    shown = {"json": as_json, "out": str(place)}
     if work.wanted:
         if overwrite or allow_empty:
             raise DataError("expected neither --overwrite nor --allow-empty in parts, got one of them")
-        place = output_place(out)
         target = {
             "out": str(place.absolute()) if isinstance(place, Path) else out,
             "target": {"storage_options": write_options},
@@ -133,7 +133,7 @@ def convert(
             **rules,
             overwrite=overwrite,
             allow_empty=allow_empty,
-            on_episode=_advance(progress, data, str(output_place(out))),
+            on_episode=_advance(progress, data, str(place)),
             on_verified=_advance_verified(progress, data),
             storage_options=write_options,
         )

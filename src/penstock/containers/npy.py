@@ -25,9 +25,8 @@ WIDE = (b"\2", b"\3")  # versions whose header has its length in 4 bytes
 LONGEST = 1 << 16  # bytes of a header
 RANK = 32
 _WORD = re.compile(r"'[\w<>|=]*+'|True|False|\d++L?|[()]", re.ASCII)
-_HEADER = re.compile(
-    rf"(?:{_WORD.pattern}|[][{{}}:,\s])*+", re.ASCII
-)  # possessive: its time is linear in the header's length
+# Possessive, so its time is linear in the length of the header.
+_HEADER = re.compile(rf"(?:{_WORD.pattern}|[][{{}}:,\s])*+", re.ASCII)
 _KIND = re.compile(r"[<>|=]?(?:[biufcSU]\d{1,9}|O8?)")
 
 

@@ -14,7 +14,6 @@ from penstock.core.narrowing import is_array, is_list, is_listed, is_mapping, is
 
 MARK = "penstock_conversion"  # the entry by which a conversion knows its own target again
 COLORS = (None, "RGB", "GRAY")
-GAME = frozenset(("file", "member", "frames", "version"))  # entries that reading a game gives
 _COUNTED = frozenset(("id", "total_steps"))  # entries of an episode that the target counts itself
 
 
@@ -40,9 +39,9 @@ def of_dataset(metadata: Mapping[str, Any], target: Target) -> tuple[dict[str, A
 def of_episode(metadata: Mapping[str, Any], target: Target) -> tuple[dict[str, Any], list[Note]]:
     """The entries of one episode, and what is to be said about the others."""
     given = {key: value for key, value in metadata.items() if key not in _COUNTED}
-    if target.name == "lc0":
-        others = sorted(given.keys() - GAME)
-        return {}, [Note("left out", f"episode metadata/{key}", "games have no place for it") for key in others]
+    if target.restored is not None:
+        others = sorted(given.keys() - target.restored)
+        return {}, [Note("left out", f"episode metadata/{key}", f"{target.name} has no place for it") for key in others]
     entries, notes = json_of(given, "episode metadata")
     if not target.minari:
         return entries, notes

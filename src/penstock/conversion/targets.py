@@ -43,6 +43,7 @@ class Target:
     options: tuple[str, ...] | None = None
     kept: tuple[str, ...] = ()
     files: tuple[str, ...] = ()  # the files of a dataset that we wrote, as patterns of names
+    restored: frozenset[str] | None = None  # the only metadata of episodes, which reading gives again; None: any
 
     @property
     def seed(self) -> bool:
@@ -148,6 +149,7 @@ LC0 = Target(
     options=("level",),  # records of version 6 have no place for three columns
     kept=("level",),
     files=("training.*.gz", ".penstock-lc0.json", ".lock"),
+    restored=frozenset(("file", "member", "frames", "version")),
 )
 HDF5 = replace(ARROW, name="minari, hdf5", ragged="bytes", flat=False)
 

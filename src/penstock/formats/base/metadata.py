@@ -29,7 +29,7 @@ class LazyMetadata(Mapping[str, Any]):
     """Metadata of one episode, read at first use.
 
     Args:
-        source: MetadataSource of the episode.
+        source: Reads the metadata.
         episode: Number of the episode.
     """
 

@@ -14,19 +14,21 @@ Source: ACT and Mobile ALOHA, `record_sim_episodes.py`, `aloha_scripts/record_ep
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import Dataset, File, Group
 from penstock.containers.images import decode_into, read_header
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.spec import Field
-from penstock.errors import FormatError, PenstockError
+from penstock.errors import FormatError
 from penstock.files.remote import Wanted
 from penstock.formats.base.pieces import RemoteRows, RowReader
 from penstock.formats.demos.hdf5 import (
@@ -36,7 +38,6 @@ from penstock.formats.demos.hdf5 import (
     attribute,
     column,
     datasets_below,
-    is_hdf5,
     numbers,
     row_shape,
 )
@@ -61,17 +62,11 @@ class AlohaKind(HDF5Kind):
     description: ClassVar[str] = "ALOHA and ACT HDF5 (action, observations/qpos, observations/images/...)"
     options: ClassVar[tuple[str, ...]] = ("jpeg_order", "cache_bytes")
 
-    def recognises(self, path: Path) -> bool:
-        """Whether the root of an HDF5 file has actions and a group of observations."""
-        if not is_hdf5(path):
-            return False
-        try:
-            with File(path) as file:
-                links = file.root.links
-                actions = any(name in links and isinstance(file[name], Dataset) for name in ACTIONS)
-                return actions and "observations" in links and isinstance(file["observations"], Group)
-        except (PenstockError, OSError, KeyError):
-            return False
+    @override
+    def has_layout(self, root: Group) -> bool:
+        """Whether the root has actions and a group of observations."""
+        actions = any(name in root.links and isinstance(root[name], Dataset) for name in ACTIONS)
+        return actions and "observations" in root.links and isinstance(root["observations"], Group)
 
     def open(self, path: Path, **options: Any) -> DemoSource:
         """As `read_aloha` does, with its options."""
@@ -124,21 +119,19 @@ class _AlohaFile:
 
     def columns(self) -> dict[str, DemoColumn]:
         """Observations first, then actions, rewards and ends, then all else that has a row a step."""
-        rewards = self._named(REWARDS)
+        renamed = ((self._actions, "actions"), (self._named(REWARDS), "rewards"))
         called = {name: name for name in self.datasets if name.startswith("observations/")}
-        called |= {name: out for name, out in ((self._actions, "actions"), (rewards, "rewards")) if name is not None}
-        called |= {name: name for name in self.datasets if name not in called and name != LENGTHS}
+        called |= {name: column for name, column in renamed if name is not None}
+        others = {name: name for name in self.datasets if name not in called and name != LENGTHS}
         last = np.arange(self.steps) == self.steps - 1
         ends = {"terminations": held(np.zeros(self.steps, np.bool_)), "truncations": held(last)}
-        columns: dict[str, DemoColumn] = {}
-        for name, out in called.items():
-            if (rows := self._rows(name)) is not None:
-                columns[out] = rows
-            else:
-                self.left_out.add(name)
-            if name == (rewards or self._actions):
-                columns |= ends
-        return columns
+        return self._columns(called) | ends | self._columns(others)
+
+    def _columns(self, called: Mapping[str, str]) -> dict[str, DemoColumn]:
+        """The columns of datasets, under their new names; others are named as left out."""
+        read = {name: self._rows(name) for name in called}
+        self.left_out |= {name for name, rows in read.items() if rows is None}
+        return {called[name]: rows for name, rows in read.items() if rows is not None}
 
     def _rows(self, name: str) -> DemoColumn | None:
         """The column of a dataset, None if it has no row of numbers for each step."""

@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.containers.cache import Cache
-from penstock.containers.hdf5 import Dataset, File
+from penstock.containers.hdf5 import Dataset, File, Group
 from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.ragged import offsets_of
-from penstock.errors import FormatError, PenstockError
+from penstock.errors import FormatError
 from penstock.formats.demos.hdf5 import (
     DECODED,
     HDF5Kind,
@@ -35,7 +36,6 @@ from penstock.formats.demos.hdf5 import (
     attribute,
     column,
     datasets_below,
-    is_hdf5,
     numbers,
     row_shape,
 )
@@ -58,16 +58,10 @@ class D4rlKind(HDF5Kind):
     description: ClassVar[str] = "D4RL HDF5 (observations, actions, rewards, terminals, timeouts)"
     options: ClassVar[tuple[str, ...]] = ("max_episode_steps", "next_observations", "transitions", "cache_bytes")
 
-    def recognises(self, path: Path) -> bool:
-        """Whether the root of an HDF5 file has the four datasets that every such file has."""
-        if not is_hdf5(path):
-            return False
-        try:
-            with File(path) as file:
-                links = file.root.links
-                return all(name in links and isinstance(file[name], Dataset) for name in NEEDED)
-        except (PenstockError, OSError, KeyError):
-            return False
+    @override
+    def has_layout(self, root: Group) -> bool:
+        """Whether the root has the four datasets that every such file has."""
+        return all(name in root.links and isinstance(root[name], Dataset) for name in NEEDED)
 
     def open(self, path: Path, **options: Any) -> DemoSource:
         """As `read_d4rl` does, with its options."""

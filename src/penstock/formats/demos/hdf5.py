@@ -8,6 +8,7 @@ that hold the same rows); from then on a read is one gather.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +24,7 @@ from penstock.core.damage import collected_damage
 from penstock.core.narrowing import is_array, is_list
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
-from penstock.errors import FormatError
+from penstock.errors import FormatError, PenstockError
 from penstock.files.remote import Wanted, is_mirrored, remote_file
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.infos import plain
@@ -71,7 +72,22 @@ def datasets_below(group: Group, needed: Collection[str]) -> tuple[dict[str, Dat
 
 
 class HDF5Kind(Kind):
-    """A kind in HDF5 files, whose check warns of each dataset that cannot be read and is left out."""
+    """A kind in HDF5 files, known by its layout. Its check warns of each dataset that is left out because it cannot be
+    read."""
+
+    @abstractmethod
+    def has_layout(self, root: Group) -> bool:
+        """Whether a file has the groups and datasets of this kind. May raise `PenstockError` and `KeyError` if not."""
+
+    def recognises(self, path: Path) -> bool:
+        """Whether an HDF5 file has the layout."""
+        if not is_hdf5(path):
+            return False
+        try:
+            with File(path) as file:
+                return self.has_layout(file.root)
+        except (PenstockError, OSError, KeyError):
+            return False
 
     def check(self, path: Path, *, deep: bool, **options: Any) -> Iterator[Finding]:
         """Open for reading, and name what cannot be read."""

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import Dataset, File, Group
@@ -34,7 +35,7 @@ from penstock.core.damage import warn_damage
 from penstock.core.narrowing import is_list
 from penstock.core.order import natural
 from penstock.core.ragged import offsets_of
-from penstock.errors import FormatError, PenstockError
+from penstock.errors import FormatError
 from penstock.formats.demos.hdf5 import (
     DECODED,
     HDF5Kind,
@@ -43,7 +44,6 @@ from penstock.formats.demos.hdf5 import (
     attribute,
     column,
     datasets_below,
-    is_hdf5,
     numbers,
     row_shape,
 )
@@ -63,18 +63,13 @@ class RobomimicKind(HDF5Kind):
     description: ClassVar[str] = "robomimic HDF5 (data/demo_0, ...)"
     options: ClassVar[tuple[str, ...]] = ("filter_key", "next_observations", "model_files", "cache_bytes")
 
-    def recognises(self, path: Path) -> bool:
-        """Whether an HDF5 file has a group `data` of groups with `actions`."""
-        if not is_hdf5(path):
-            return False
-        try:
-            with File(path) as file:
-                data = file["data"] if "data" in file.root.links else None
-                names = list(data) if isinstance(data, Group) else []
-                first = data[min(names, key=natural)] if isinstance(data, Group) and names else None
-                return isinstance(first, Group) and "actions" in first
-        except (PenstockError, OSError, KeyError):
-            return False
+    @override
+    def has_layout(self, root: Group) -> bool:
+        """Whether there is a group `data` of groups with `actions`."""
+        data = root["data"] if "data" in root.links else None
+        names = list(data) if isinstance(data, Group) else []
+        first = data[min(names, key=natural)] if isinstance(data, Group) and names else None
+        return isinstance(first, Group) and "actions" in first
 
     def open(self, path: Path, **options: Any) -> DemoSource:
         """As `read_robomimic` does, with its options."""

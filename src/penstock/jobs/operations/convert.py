@@ -85,9 +85,8 @@ class ConvertOperation(Operation):
             raise DataError(f"expected episodes to convert in parts, got none: {data.episodes.reason}")
         check_apart(arguments["location"], data.source, self._out)
         if self._staging.is_closed:
-            found_at(
-                self._staging.target_path(), self._format
-            )  # refuses what no conversion wrote, before the data are read
+            # This refuses what no conversion wrote, before the data are read.
+            found_at(self._staging.target_path(), self._format)
         target = target_of(self._format.name, self._options)
         check_options(target, self._options)
         rename, fill = dict(arguments.get("rename") or {}), bool(arguments.get("fill_missing"))
