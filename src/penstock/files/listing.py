@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, overload
@@ -140,6 +140,25 @@ def list_files(folder: Path, is_wanted: Callable[[str], bool]) -> FilePaths:
     with os.scandir(folder) as entries:
         names = [entry.name for entry in entries if is_wanted(entry.name) and entry.is_file()]
     return FilePaths.within(folder, in_natural_order(names))
+
+
+def spread(files: Sequence[T]) -> Iterator[T]:
+    """Yield all files, the first and the last before those between, so that a few tell about all.
+
+    Args:
+        files: Files, or their names.
+
+    Example:
+        >>> "".join(spread("abcdefg"))
+        'agdbcef'
+    """
+    seen: set[int] = set()
+    step = max(len(files) - 1, 1)
+    while len(seen) < len(files):
+        numbers = [number for number in range(0, len(files), step) if number not in seen]
+        yield from (files[number] for number in numbers)
+        seen.update(numbers)
+        step = max(step // 2, 1)
 
 
 def file_states(paths: Sequence[Path], numbers: Iterable[int] | None = None) -> FileStates:

@@ -12,18 +12,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from typing_extensions import override
 
 from penstock.containers.on_demand import MANY, FilesOnDemand
-from penstock.containers.tar import Members, TornError, walk
+from penstock.containers.tar import ArchiveEnd, Members, NoArchiveError, TornError, walk
 from penstock.containers.tar.walk import with_advice
 from penstock.core.arrays import ByteArray
-from penstock.core.damage import warn_damage
 from penstock.errors import FormatError
 from penstock.files.listing import FileStates, file_states
 from penstock.files.mapping import is_lazy, map_file
 from penstock.files.remote import remote_file
 from penstock.flow import map_on_threads
+from penstock.formats.base.account import LeftOut
 from penstock.formats.base.format import folder_of
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.webdataset import cache as unpacked
@@ -32,8 +33,8 @@ from penstock.formats.webdataset.content import Content
 from penstock.formats.webdataset.decoders import How, Trust
 from penstock.formats.webdataset.places import PlacedColumn, PlacedRagged
 from penstock.formats.webdataset.reading import Archives, Missing, Options
-from penstock.formats.webdataset.samples import Samples, chosen, grouped, without_cut_sample
-from penstock.formats.webdataset.shards import shards_of
+from penstock.formats.webdataset.samples import Samples, chosen, grouped, unused_members, without_cut_sample
+from penstock.formats.webdataset.shards import shards_of, unused_beside
 from penstock.formats.webdataset.stored import ArchiveSamples
 from penstock.locations.location import Location
 
@@ -48,8 +49,9 @@ class OpenedArchives(SourceState):
     archives: Archives
 
     @classmethod
-    def of(cls, content: Content, archives: Archives, key: str) -> OpenedArchives:
-        """Build the readers. `key` is a digest of the archives' names, sizes and times, and of the options.
+    def of(cls, content: Content, archives: Archives, key: str, beside: Sequence[LeftOut] = ()) -> OpenedArchives:
+        """Build the readers. `key` is a digest of the archives' names, sizes and times, and of the options. `beside`
+        are other files of the folder.
 
         Raises `IndexError` if a place is outside of the archives.
         """
@@ -61,6 +63,7 @@ class OpenedArchives(SourceState):
             metadata=content.metadata,
             arrays={path: column for path, column in columns.items() if isinstance(column, PlacedColumn)},
             ragged={path: column for path, column in columns.items() if isinstance(column, PlacedRagged)},
+            account=replace(content.account, left_out=(*content.account.left_out, *beside)),
             content=content,
             archives=archives,
         )
@@ -79,9 +82,10 @@ class ShardSource(StateSource[OpenedArchives]):
     `cache_bytes` how much it may hold; `index=False` neither reads nor writes an index, and `"refresh"` only writes
     one. `extensions`, `images` and `decoded_bytes` are as in `Options`.
 
-    An archive that ends without the end-of-archive marker was cut off, perhaps between two members: it is read, with
-    a `DamageWarning`, and `torn` names it. One that ends within a member is refused; `salvage=True` reads every archive
-    up to its last whole sample.
+    An archive that ends without the end-of-archive marker was cut off, perhaps between two members: it is read, and the
+    account names it. One that ends within a member is refused; `salvage=True` reads every archive up to its last whole
+    sample. A file that has several archives, one behind the other, is read to its end. Other bytes behind the end, and
+    files that are no archives next to others, are left out; the account names them.
 
     An episode of il-representations' layout ends with its archive. With `join`, one whose last step is not done goes on
     in the next archive, if its stored next observation equals the first observation there.
@@ -94,7 +98,7 @@ class ShardSource(StateSource[OpenedArchives]):
     `resize` (a size, or the length of the shorter side), `crop` (the centre), or `ragged=True` for the columns
     `<extension>/pixels` and `<extension>/shape`.
 
-    The metadata names values that fit no column under `left_out`; `sample` has them.
+    Values that fit no column are in the account; `sample` has them.
 
     Raises `FormatError` for damaged data, with archive, member and byte. Cost: one pass over the headers the first
     time, 2 µs a member, and over the observations of the seed's layout; afterwards the index is read.
@@ -139,8 +143,6 @@ class ShardSource(StateSource[OpenedArchives]):
         self._key = _key(self._shards, states, self._options)
         buffers = _mapped(self._shards, states, cache, cache_bytes, "drop" if salvage else "refuse")
         self._state = self._open(buffers)
-        for shard, message in self.torn.items():
-            warn_damage(f"{shard} was cut off: {message}", stacklevel=3)
 
     def __reduce__(self) -> tuple[Callable[..., ShardSource], tuple[Any, ...]]:
         how = self._options.how
@@ -162,7 +164,8 @@ class ShardSource(StateSource[OpenedArchives]):
         return opened
 
     def _on(self, content: Content, buffers: Sequence[ByteArray]) -> OpenedArchives:
-        return OpenedArchives.of(content, Archives(self._shards, buffers, content.samples, self._options), self._key)
+        archives = Archives(self._shards, buffers, content.samples, self._options)
+        return OpenedArchives.of(content, archives, self._key, unused_beside(self._files))
 
     def _indexed(self, buffers: Sequence[ByteArray]) -> Content | None:
         try:
@@ -192,9 +195,9 @@ class ShardSource(StateSource[OpenedArchives]):
         return self.state.content.layout
 
     @property
-    def torn(self) -> Mapping[str, str]:
-        """The archives that were cut off, by path, and what is missing there."""
-        return self.state.content.torn
+    def unfinished(self) -> Mapping[str, int]:
+        """The archives in which a killed writer left an append, by name, and the byte where it begins."""
+        return self.state.content.unfinished
 
     @property
     def described(self) -> int:
@@ -242,15 +245,21 @@ def read(
     `members` lists the members of each archive. The default None reads them from the headers."""
     if members is None:
         members = [read_members(data, path, options) for path, data in zip(paths, buffers, strict=True)]
+    if paths and all(map(_is_none, members)):
+        walk(buffers[0], paths[0])  # says what it is
     groups = [grouped(listed, shard, paths[shard]) for shard, listed in enumerate(members)]
-    torn = {str(path): listed.torn for path, listed in zip(paths, members, strict=True) if listed.torn is not None}
-    if torn and not any(map(len, members)):
-        raise TornError(
-            f"expected samples, got an archive that was cut off: {next(iter(torn.values()))}", path=paths[0]
-        )
-    if options.salvage:
-        for shard in [shard for shard, listed in enumerate(members) if listed.torn is not None]:
-            groups[shard], torn[str(paths[shard])] = _salvaged(groups[shard], torn[str(paths[shard])])
+    names = _names(paths)
+    left_out = _unused(groups, members, paths)
+    if not any(map(len, members)) and (torn := next((each.torn for each in members if each.torn is not None), None)):
+        raise TornError(f"expected samples, got an archive that was cut off: {torn}", path=paths[0])
+    for shard, listed in enumerate(members):
+        if _is_none(listed):
+            left_out.append(LeftOut("file", names[shard], "bad-file", _instead(buffers[shard])))
+        elif listed.torn is not None:
+            message = listed.torn
+            if options.salvage:
+                groups[shard], message = _salvaged(groups[shard], message)
+            left_out.append(LeftOut("bytes", names[shard], "truncated", message))
     archives = Archives(paths, buffers, chosen(Samples.concatenate(groups), options.extensions, paths[0]), options)
     if (description := own.described(paths, buffers, members)) is not None:
         content = own.read(archives, description)
@@ -262,16 +271,64 @@ def read(
     if options.join and content.layout != seed.NAME:
         message = f"expected join=False for the layout {content.layout!r}: its episodes never go on in another archive"
         raise FormatError(message, path=paths[0])
-    ends = {str(path): listed.end for path, listed in zip(paths, members, strict=True)}
-    return replace(content, torn=torn, ends=ends)
+    behind = {shard: each.tail.behind for shard, each in enumerate(members) if each.tail.behind and not _is_none(each)}
+    unfinished = {
+        names[shard]: byte
+        for shard, byte in behind.items()
+        if members[shard].tail.unfinished and content.layout != general.NAME
+    }
+    left_out += [
+        _left_behind(names[shard], byte, len(buffers[shard]))
+        for shard, byte in behind.items()
+        if names[shard] not in unfinished
+    ]
+    account = replace(content.account, left_out=(*content.account.left_out, *left_out))
+    return replace(content, account=account, unfinished=unfinished)
 
 
 def read_members(data: ByteArray, path: Path, options: Options) -> Members:
-    """The members of an archive. Raises `FormatError`."""
+    """The members of a file: none of one that is no archive. Raises `FormatError` for a damaged archive."""
     try:
         return walk(data, path, torn="drop" if options.salvage else "refuse")
+    except NoArchiveError:
+        none = np.zeros(0, np.int64)
+        return Members(np.zeros(0, "S1"), none, none, none, ArchiveEnd(0, behind=0))
     except TornError as error:
         raise with_advice(error, "; open it with salvage=True to read up to the last whole sample") from error
+
+
+def _is_none(members: Members) -> bool:
+    """Whether the file of these members is no archive."""
+    return members.tail.behind == 0
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The names of archives in the folder of all."""
+    folder = paths[0].parent if len(paths) == 1 else folder_of(paths)
+    return [os.path.relpath(path, folder) for path in paths]
+
+
+def _instead(data: ByteArray) -> str:
+    """What a file is that is no archive, for a message."""
+    begins = data[:16].tobytes()
+    return f"expected an archive, got a file that begins {begins!r}" if begins else "expected an archive, got no bytes"
+
+
+def _left_behind(name: str, byte: int, size: int) -> LeftOut:
+    message = f"expected the end of the archive or another archive, got {size - byte} bytes of something else"
+    return LeftOut("bytes", f"{name}: byte {byte}", "behind-the-end", message)
+
+
+def _unused(groups: Sequence[Samples], members: Sequence[Members], paths: Sequence[Path]) -> list[LeftOut]:
+    """Members that belong to no sample, an entry for each reason with the first of them."""
+    by_reason: dict[str, LeftOut] = {}
+    for samples, listed, path in zip(groups, members, paths, strict=True):
+        if np.count_nonzero(samples.size >= 0) == len(listed):
+            continue
+        for entry in unused_members(listed, path):
+            first = by_reason.get(entry.reason)
+            by_reason[entry.reason] = entry if first is None else replace(first, count=first.count + entry.count)
+    return list(by_reason.values())
 
 
 def _salvaged(samples: Samples, message: str) -> tuple[Samples, str]:
