@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from penstock.core.damage import warn_damage
 from penstock.errors import PenstockError, UnknownFormatError
+from penstock.files.listing import spread
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format, available, folder_of, named, nothing_at, recognise
 from penstock.formats.base.source import Source
@@ -175,9 +177,9 @@ def locate(
         )
     paths = tuple(path for _, path in places)
     if len(paths) > 1 and all(path.is_file() for path in paths):
-        first = places[0][0] or _recognised(paths[0])
-        if first.are_shards(paths):
-            return LocatedData(location, (DatasetFiles(first, paths, urls[0]),))
+        known = places[0][0] or _format_of(paths)
+        if known.are_shards(paths):
+            return LocatedData(location, (DatasetFiles(known, paths, urls[0]),))
     datasets = [
         DatasetFiles(entry or _recognised(path), (path,), url) for (entry, path), url in zip(places, urls, strict=True)
     ]
@@ -212,6 +214,18 @@ def _entries(folder: Path, depth: int) -> Iterator[tuple[Path, Format | Exceptio
                 yield from _entries(path, depth - 1)
         except (PenstockError, OSError) as error:
             yield path, error
+
+
+def _format_of(files: Sequence[Path]) -> Format:
+    """The format of the first file that has one, in an order that looks at files far apart first.
+
+    Raises:
+        UnknownFormatError: No format recognises any of the files.
+    """
+    for file in spread(files):
+        with suppress(UnknownFormatError):
+            return recognise(file)[0]
+    return _recognised(files[0])
 
 
 def _recognised(path: Path) -> Format:

@@ -22,6 +22,7 @@ from penstock.errors import FormatError
 from penstock.files.remote import FOLDER, FileState, file_state, is_mirrored, local_state
 
 T = TypeVar("T")
+SPREAD = 64  # files of a dataset that are looked at where the first does not tell its format
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,11 +143,12 @@ def list_files(folder: Path, is_wanted: Callable[[str], bool]) -> FilePaths:
     return FilePaths.within(folder, in_natural_order(names))
 
 
-def spread(files: Sequence[T]) -> Iterator[T]:
-    """Yield all files, the first and the last before those between, so that a few tell about all.
+def spread(files: Sequence[T], most: int = SPREAD) -> Iterator[T]:
+    """Yield files that tell about all: the first, the last, then others between those that came before.
 
     Args:
         files: Files, or their names.
+        most: About how many. The default is 64.
 
     Example:
         >>> "".join(spread("abcdefg"))
@@ -154,7 +156,7 @@ def spread(files: Sequence[T]) -> Iterator[T]:
     """
     seen: set[int] = set()
     step = max(len(files) - 1, 1)
-    while len(seen) < len(files):
+    while len(seen) < min(len(files), most):
         numbers = [number for number in range(0, len(files), step) if number not in seen]
         yield from (files[number] for number in numbers)
         seen.update(numbers)
