@@ -111,13 +111,13 @@ def measured(
     return Times(wall, cpu(resource.RUSAGE_CHILDREN) - workers, cpu(resource.RUSAGE_SELF) - serial)
 
 
-def commands(place: Path, folder: Path, rounds: int) -> None:
+def commands(place: Path, folder: Path) -> None:
     """Time whole commands, and print the ratio of 1 to 2 jobs at a time."""
     run = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
     environment = {**os.environ, "PENSTOCK_CACHE": str(folder / "cache")}
     for name, more in {"stats": (), "check": ("--deep",), "convert": ("OUT",)}.items():
         times: dict[int, list[float]] = {1: [], 2: []}
-        for attempt in range(rounds + 1):  # the first one compiles
+        for attempt in range(4):  # the first one compiles
             for jobs, each in times.items():
                 given = [str(folder / f"{jobs}-{attempt}") if one == "OUT" else one for one in more]
                 begin = time.perf_counter()
@@ -175,7 +175,6 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=512)
     parser.add_argument("--steps", type=int, default=500, help="steps of an episode")
     parser.add_argument("--operations", nargs="+", choices=OPERATIONS, default=list(OPERATIONS))
-    parser.add_argument("--rounds", type=int, default=3, help="of each measurement")
     parser.add_argument("--ray", action="store_true", help="compare the cost of a job on processes and on Ray, no more")
     chosen = parser.parse_args()
     if chosen.ray:
@@ -187,13 +186,10 @@ def main() -> None:
         place = recording(folder, size, chosen.steps)
         least = None if size >= 256 else size * 1_000_000 // 16  # small data would be one range
         print(f"{size} MB, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-        commands(place, folder, chosen.rounds)
+        commands(place, folder)
         for operation in chosen.operations:
             arguments = {"location": str(place), **OPERATIONS[operation]}
-            rounds = {
-                jobs: [measured(operation, arguments, folder, jobs, least) for _ in range(chosen.rounds)]
-                for jobs in (1, 2)
-            }
+            rounds = {jobs: [measured(operation, arguments, folder, jobs, least) for _ in range(3)] for jobs in (1, 2)}
             wall = {jobs: min(each.wall for each in times) for jobs, times in rounds.items()}
             used = {jobs: min(each.workers for each in times) for jobs, times in rounds.items()}
             start, serial = max(used[2] - used[1], 0.0), min(each.serial for each in rounds[1])
@@ -213,9 +209,7 @@ def main() -> None:
         small = penstock.convert(tiny, folder / "small").out
         arguments = {"location": str(small)}
         work = WorkPlan.make("verify", arguments, range_bytes=1)
-        pairs = [
-            (measured("verify", arguments, folder, 1, 1).wall, plain_processes(work, 1)) for _ in range(chosen.rounds)
-        ]
+        pairs = [(measured("verify", arguments, folder, 1, 1).wall, plain_processes(work, 1)) for _ in range(3)]
         ratio = statistics.median(ours / plain for ours, plain in pairs)
         ours, plain = (min(each) / len(work) * 1e3 for each in zip(*pairs, strict=True))
         record("tiny", ours / 1e3, "s")

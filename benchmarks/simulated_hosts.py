@@ -1,6 +1,6 @@
 """What 1 to 4,096 hosts ask of a storage: the table and the picture of the page of distributed training.
 
-    python benchmarks/simulated_hosts.py [--picture docs/pictures/simulation.svg] [--share 1]
+    python benchmarks/simulated_hosts.py [--picture docs/pictures/simulation.svg]
 
 Datasets of a terabyte are simulated from tables of lengths alone. The picture has the curves of the first dataset.
 """
@@ -32,28 +32,28 @@ def episodes(count: int, mean: int, **fields: Field) -> EpisodeDataset:
     return EpisodeDataset(LengthsOnly(fields, np.concatenate([[0], np.cumsum(lengths)])))
 
 
-def states(count: float) -> penstock.MapDataset:
+def states(count: int) -> penstock.MapDataset:
     """Windows of 32 states of 128 bytes."""
-    return episodes(int(count), 1000, state=Field(np.dtype("float32"), (32,))).windows(32)
+    return episodes(count, 1000, state=Field(np.dtype("float32"), (32,))).windows(32)
 
 
-def pictures(count: float) -> penstock.MapDataset:
+def pictures() -> penstock.MapDataset:
     """Windows of 4 pictures of 28 kB."""
-    return episodes(int(count), 1000, picture=Field(np.dtype("uint8"), (96, 96, 3))).windows(4)
+    return episodes(50_000, 1000, picture=Field(np.dtype("uint8"), (96, 96, 3))).windows(4)
 
 
-def packs(count: float) -> penstock.MapDataset:
+def packs() -> penstock.MapDataset:
     """Packs of 4,096 tokens."""
-    return episodes(int(count), 1000, tokens=Field(np.dtype("uint16"))).sequences().pack(4096)
+    return episodes(10_000_000, 1000, tokens=Field(np.dtype("uint16"))).sequences().pack(4096)
 
 
-CASES: dict[str, tuple[str, Callable[[float], penstock.MapDataset]]] = {  # title, and the data of a share
-    "states": ("windows of 32 states, 128 GB", lambda share: states(1e6 * share)),
-    "pictures": ("windows of 4 pictures, 1.4 TB", lambda share: pictures(5e4 * share)),
-    "packs": ("packs of 4,096 tokens, 20 GB", lambda share: packs(1e7 * share)),
+CASES: dict[str, tuple[str, Callable[[], penstock.MapDataset]]] = {
+    "states": ("windows of 32 states, 128 GB", lambda: states(1_000_000)),
+    "pictures": ("windows of 4 pictures, 1.4 TB", pictures),
+    "packs": ("packs of 4,096 tokens, 20 GB", packs),
     "mix": (
         "a mix of states, 128 GB and 13 GB, 3 to 1",
-        lambda share: penstock.mix([states(1e6 * share), states(1e5 * share)], [3, 1]),
+        lambda: penstock.mix([states(1_000_000), states(100_000)], [3, 1]),
     ),
 }
 
@@ -74,11 +74,9 @@ def show(name: str, title: str, result: HostSimulation) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--picture", type=Path, help="draw the curves of the first dataset to this file")
-    parser.add_argument("--share", type=float, default=1.0, help="of the episodes")
-    options = parser.parse_args()
-    picture = options.picture
+    picture = parser.parse_args().picture
     for number, (name, (title, make)) in enumerate(CASES.items()):
-        result = simulate(make(options.share), HOSTS, batch_size=BATCH, storage=OBJECT_STORE, step_seconds=0.5)
+        result = simulate(make(), HOSTS, batch_size=BATCH, storage=OBJECT_STORE, step_seconds=0.5)
         show(name, title, result)
         if number == 0 and picture is not None:
             draw_simulation(result, picture)
