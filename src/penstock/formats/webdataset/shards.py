@@ -16,6 +16,8 @@ from penstock.errors import FormatError, UnsafeDataError
 from penstock.files.listing import FilePaths, list_files, spread
 from penstock.formats.base.account import LeftOut, unused_files
 
+LOCK = ".lock"
+"""The file in a folder of archives that a writer locks."""
 SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst", ".tzst")
 PACKED: Mapping[Literal["gzip", "zstd"], tuple[str, ...]] = {"gzip": (".tgz", ".tar.gz"), "zstd": (".tar.zst", ".tzst")}
 
@@ -73,7 +75,8 @@ def unused_beside(files: Path | Sequence[Path]) -> list[LeftOut]:
     if not isinstance(files, Path) or not files.is_dir():
         return []
     with os.scandir(files) as entries:
-        names = [f"{entry.name}{'/' * entry.is_dir()}" for entry in entries if not _is_shard(entry.name)]
+        others = (entry for entry in entries if not _is_shard(entry.name) and entry.name != LOCK)
+        names = [f"{entry.name}{'/' * entry.is_dir()}" for entry in others]
     return unused_files(names, f"files that end with {', '.join(SUFFIXES)}")
 
 
