@@ -20,6 +20,7 @@ Kind = Literal["parquet", "arrow", "arrow stream", "json lines"]
 
 SUFFIXES = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson")
 JSON_SUFFIXES = (".jsonl", ".ndjson")
+MARK = b"\xef\xbb\xbf"  # by which some editors say that a file is UTF-8
 STATE = "state.json"  # lists the shards of a saved Hugging Face dataset
 INFO = "dataset_info.json"
 SPLITS = "dataset_dict.json"  # lists the splits of a saved Hugging Face dataset
@@ -49,7 +50,7 @@ def kind_by(head: bytes, suffix: str) -> Kind | None:
         return "arrow"
     if suffix == ".arrow" and begins_stream(head):
         return "arrow stream"
-    return "json lines" if suffix in JSON_SUFFIXES and head.lstrip()[:1] == b"{" else None
+    return "json lines" if suffix in JSON_SUFFIXES and head.removeprefix(MARK).lstrip()[:1] == b"{" else None
 
 
 def begins_stream(head: bytes) -> bool:

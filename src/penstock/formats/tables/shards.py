@@ -8,7 +8,7 @@ block (`containers/arrow`). JSON lines are parsed once, when the table is opened
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -25,7 +25,7 @@ from penstock.core.boundary import json_object, parsing
 from penstock.errors import FormatError
 from penstock.files.mapping import check_mapped, map_file
 from penstock.files.remote import Wanted, read_in_order, remote_file
-from penstock.formats.tables.files import Kind, begins_stream, instead_of_table, kind_of
+from penstock.formats.tables.files import MARK, Kind, begins_stream, instead_of_table, kind_of
 
 LINES = 4096  # lines of JSON that become Arrow arrays at a time
 
@@ -190,7 +190,7 @@ def _json_tables(path: Path) -> list[Any]:
     pa = arrow()
     tables: list[Any] = []
     with read_in_order(path) as file:
-        lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+        lines = ((number, line) for number, line in enumerate(_unmarked(file), 1) if line.strip())
         while block := list(islice(lines, LINES)):
             rows = [json_object(line, f"{path}:{number}") for number, line in block]
             names = dict.fromkeys(name for row in rows for name in row)
@@ -199,6 +199,13 @@ def _json_tables(path: Path) -> list[Any]:
     if not tables:
         raise FormatError("expected at least one line, got none", path=path)
     return tables
+
+
+def _unmarked(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines without the mark of UTF-8 at their start."""
+    rest = iter(lines)
+    yield from (line.removeprefix(MARK) for line in islice(rest, 1))
+    yield from rest
 
 
 def _regular(array: Any) -> Any:
