@@ -13,7 +13,6 @@ import numpy.typing as npt
 from penstock.containers.tar import Members
 from penstock.core.arrays import BoolArray, IntArray
 from penstock.errors import FormatError
-from penstock.formats.base.account import LeftOut, unused_files
 
 META = "_metadata"  # the key of the members that describe a shard of the self-describing layout
 EXTENSIONS = 4096  # different extensions of a dataset
@@ -102,16 +101,11 @@ def grouped(members: Members, shard: int, path: Path) -> Samples:
     return Samples(keys[begins], np.full(n, shard), archive[begins], names, *places)
 
 
-def unused_members(members: Members, shard: Path) -> list[LeftOut]:
-    """What `grouped` passes over, an entry for each reason: hidden files, and those whose names have no extension."""
-    names = [members.name(i) for i in np.flatnonzero(~_named(members)).tolist()]
-    by_reason: dict[str, list[LeftOut]] = {}
-    for entry in unused_files(names, "names such as 'key.extension'"):
-        by_reason.setdefault(entry.reason, []).append(entry)
-    return [
-        replace(entries[0], thing="member", where=f"{shard.name}: {entries[0].where}", count=len(entries))
-        for entries in by_reason.values()
-    ]
+def is_of_sample(members: Members) -> BoolArray:
+    """`[n]` whether a member is one of a sample, or one that the library keeps for itself."""
+    named = _dots(members) >= 0
+    named[_passed(members)] = True
+    return named
 
 
 def without_cut_sample(samples: Samples) -> Samples:
@@ -147,13 +141,6 @@ def _dots(members: Members) -> IntArray:
     dot = np.where(dots.any(axis=1), np.argmax(dots, axis=1), -1)
     dot[dot == slash + 1] = -1
     return dot
-
-
-def _named(members: Members) -> BoolArray:
-    """`[n]` whether a member is one of a sample, or one that the library keeps for itself."""
-    named = _dots(members) >= 0
-    named[_passed(members)] = True
-    return named
 
 
 def _split(members: Members) -> tuple[npt.NDArray[np.bytes_], IntArray, tuple[str, ...]]:

@@ -31,9 +31,10 @@ from penstock.formats.webdataset import cache as unpacked
 from penstock.formats.webdataset import general, index, own, seed
 from penstock.formats.webdataset.content import Content
 from penstock.formats.webdataset.decoders import How, Trust
+from penstock.formats.webdataset.leftovers import is_none, leftovers, unused_members
 from penstock.formats.webdataset.places import PlacedColumn, PlacedRagged
 from penstock.formats.webdataset.reading import Archives, Missing, Options
-from penstock.formats.webdataset.samples import Samples, chosen, grouped, unused_members, without_cut_sample
+from penstock.formats.webdataset.samples import Samples, chosen, grouped, without_cut_sample
 from penstock.formats.webdataset.shards import shards_of, unused_beside
 from penstock.formats.webdataset.stored import ArchiveSamples
 from penstock.locations.location import Location
@@ -245,21 +246,15 @@ def read(
     `members` lists the members of each archive. The default None reads them from the headers."""
     if members is None:
         members = [read_members(data, path, options) for path, data in zip(paths, buffers, strict=True)]
-    if paths and all(map(_is_none, members)):
+    if paths and all(map(is_none, members)):
         walk(buffers[0], paths[0])  # says what it is
     groups = [grouped(listed, shard, paths[shard]) for shard, listed in enumerate(members)]
-    names = _names(paths)
-    left_out = _unused(groups, members, paths)
+    unused = unused_members(paths, members, groups)
     if not any(map(len, members)) and (torn := next((each.torn for each in members if each.torn is not None), None)):
         raise TornError(f"expected samples, got an archive that was cut off: {torn}", path=paths[0])
-    for shard, listed in enumerate(members):
-        if _is_none(listed):
-            left_out.append(LeftOut("file", names[shard], "bad-file", _instead(buffers[shard])))
-        elif listed.torn is not None:
-            message = listed.torn
-            if options.salvage:
-                groups[shard], message = _salvaged(groups[shard], message)
-            left_out.append(LeftOut("bytes", names[shard], "truncated", message))
+    if options.salvage:
+        whole = [_salvaged(listed, samples) for listed, samples in zip(members, groups, strict=True)]
+        members, groups = [listed for listed, _ in whole], [samples for _, samples in whole]
     archives = Archives(paths, buffers, chosen(Samples.concatenate(groups), options.extensions, paths[0]), options)
     if (description := own.described(paths, buffers, members)) is not None:
         content = own.read(archives, description)
@@ -271,18 +266,8 @@ def read(
     if options.join and content.layout != seed.NAME:
         message = f"expected join=False for the layout {content.layout!r}: its episodes never go on in another archive"
         raise FormatError(message, path=paths[0])
-    behind = {shard: each.tail.behind for shard, each in enumerate(members) if each.tail.behind and not _is_none(each)}
-    unfinished = {
-        names[shard]: byte
-        for shard, byte in behind.items()
-        if members[shard].tail.unfinished and content.layout != general.NAME
-    }
-    left_out += [
-        _left_behind(names[shard], byte, len(buffers[shard]))
-        for shard, byte in behind.items()
-        if names[shard] not in unfinished
-    ]
-    account = replace(content.account, left_out=(*content.account.left_out, *left_out))
+    left_out, unfinished = leftovers(paths, buffers, members, appended=content.layout != general.NAME)
+    account = replace(content.account, left_out=(*content.account.left_out, *unused, *left_out))
     return replace(content, account=account, unfinished=unfinished)
 
 
@@ -297,45 +282,14 @@ def read_members(data: ByteArray, path: Path, options: Options) -> Members:
         raise with_advice(error, "; open it with salvage=True to read up to the last whole sample") from error
 
 
-def _is_none(members: Members) -> bool:
-    """Whether the file of these members is no archive."""
-    return members.tail.behind == 0
-
-
-def _names(paths: Sequence[Path]) -> list[str]:
-    """The names of archives in the folder of all."""
-    folder = paths[0].parent if len(paths) == 1 else folder_of(paths)
-    return [os.path.relpath(path, folder) for path in paths]
-
-
-def _instead(data: ByteArray) -> str:
-    """What a file is that is no archive, for a message."""
-    begins = data[:16].tobytes()
-    return f"expected an archive, got a file that begins {begins!r}" if begins else "expected an archive, got no bytes"
-
-
-def _left_behind(name: str, byte: int, size: int) -> LeftOut:
-    message = f"expected the end of the archive or another archive, got {size - byte} bytes of something else"
-    return LeftOut("bytes", f"{name}: byte {byte}", "behind-the-end", message)
-
-
-def _unused(groups: Sequence[Samples], members: Sequence[Members], paths: Sequence[Path]) -> list[LeftOut]:
-    """Members that belong to no sample, an entry for each reason with the first of them."""
-    by_reason: dict[str, LeftOut] = {}
-    for samples, listed, path in zip(groups, members, paths, strict=True):
-        if np.count_nonzero(samples.size >= 0) == len(listed):
-            continue
-        for entry in unused_members(listed, path):
-            first = by_reason.get(entry.reason)
-            by_reason[entry.reason] = entry if first is None else replace(first, count=first.count + entry.count)
-    return list(by_reason.values())
-
-
-def _salvaged(samples: Samples, message: str) -> tuple[Samples, str]:
-    """The whole samples of an archive that was cut off, and what to say about it."""
+def _salvaged(members: Members, samples: Samples) -> tuple[Members, Samples]:
+    """The whole samples of a file, and its members, whose tail says what was cut off."""
+    if (torn := members.torn) is None:
+        return members, samples
     whole = without_cut_sample(samples)
     left_out = "" if len(whole) == len(samples) else f", the last sample {samples.key(len(whole))!r} is left out"
-    return whole, f"{message}; {len(whole)} samples are whole{left_out}"
+    message = f"{torn}; {len(whole)} samples are whole{left_out}"
+    return replace(members, tail=replace(members.tail, torn=message)), whole
 
 
 def _mapped(
