@@ -214,6 +214,18 @@ def test_one_zero_block_before_other_bytes_of_foreign_archives(tmp_path: Path) -
     assert path.stat().st_size == len(FIRST) + 512 + 1200
 
 
+@pytest.mark.parametrize("join", ["two gzip members", "two zstd frames"])
+def test_bytes_behind_a_compressed_stream_are_refused_and_kept(join: str, tmp_path: Path) -> None:
+    name, joined = JOINS[join]
+    (path := tmp_path / name).write_bytes(raw := joined(FIRST + END, SECOND + END) + b"something else")
+    expected = "got a tail that begins b'something else'" if "gzip" in join else "damaged compression"
+    with pytest.raises(FormatError, match=expected):
+        penstock.open(path)
+    assert not penstock.check(path).sound
+    assert penstock.repair(path, in_place=True).repairs == ()
+    assert path.read_bytes() == raw
+
+
 def test_tar_agrees(tmp_path: Path) -> None:
     (path := tmp_path / "a.tar").write_bytes(FIRST + END + SECOND + END)
     listed = subprocess.run(["tar", "-tif", path], capture_output=True, text=True, check=True).stdout.split()

@@ -7,6 +7,7 @@ import io
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,13 +31,13 @@ PACKED: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 }
 
 
-def keys(path: Path, **options: bool) -> tuple[list[int], list[str]]:
+def keys(path: Path, **options: Any) -> tuple[list[int], list[str]]:
     """The samples, and the warnings of opening."""
     with collected_damage() as messages, penstock.open(path, index=False, **options) as data:
         return [int(e.columns["cls"][0]) for e in data], messages
 
 
-def streamed(raw: bytes, **options: bool) -> tuple[list[int], list[str]]:
+def streamed(raw: bytes, **options: Any) -> tuple[list[int], list[str]]:
     with collected_damage() as messages:
         blocks = list(ShardStream({"pipe": lambda: io.BytesIO(raw)}, **options)())
         return [int(x) for block in blocks for x in block["cls"]], messages
@@ -139,7 +140,7 @@ def test_salvage_of_recorded_episodes(layout: str, tmp_path: Path) -> None:
         with pytest.warns(DamageWarning, match="is left out"):
             source = penstock.open(path, salvage=True, index=False).source
         with source:
-            whole = [int(episode.columns["observations"][0, 0, 0, 0]) for episode in source.episodes()]
+            whole = [int(np.asarray(each.columns["observations"])[0, 0, 0, 0]) for each in source.episodes()]
             assert whole == ([0, 1, 2, 3] if layout == "npy" else [0, 1, 2, 3, 4])  # there a sample is a step
             assert layout == "npy" or len(source.episode(4)) == 2
 

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-from penstock.containers.tar import glance
+from penstock.containers.tar import NoArchiveError, glance
 from penstock.core.order import in_natural_order, natural
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.files.listing import FilePaths, list_files, spread
@@ -117,8 +117,8 @@ def _stem(name: str) -> str:
 def _kind_of(path: Path) -> _Kind:
     """What an archive holds, by its first member that has an extension.
 
-    A zstd archive is believed by its name where the library is missing. What must not be read is claimed as well, so
-    that opening it says why.
+    A zstd archive is believed by its name where the library is missing. What must not be read, and damaged compression,
+    is claimed as well, so that opening it says why.
     """
     seen = False
     try:
@@ -128,8 +128,11 @@ def _kind_of(path: Path) -> _Kind:
                 return "games" if _CHUNK.fullmatch(last) else "samples"
     except ImportError:
         return "samples" if path.name.endswith(PACKED["zstd"]) else "other"
+    except NoArchiveError:
+        return "other"
     except FormatError as error:
-        return "samples" if seen or isinstance(error, UnsafeDataError) else "other"
+        is_packed = path.name.endswith((*PACKED["gzip"], *PACKED["zstd"]))
+        return "samples" if seen or is_packed or isinstance(error, UnsafeDataError) else "other"
     return "other" if seen else "empty"
 
 
