@@ -1,4 +1,4 @@
-"""What is behind the last whole member of an archive: nothing, the end of a killed writer or of a cut copy, or data."""
+"""The end of an archive behind its last whole member, which a killed writer or a cut copy may have left."""
 
 from __future__ import annotations
 

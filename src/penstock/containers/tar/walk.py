@@ -2,9 +2,9 @@
 
 Computes: a table of the regular files of an archive (`walk`), or its members in order with their bytes (`stream`).
 
-A file may have several archives, one behind the other, as `cat a.tar b.tar` makes them. Both go on behind the zeros
-that end an archive if a header is there, as `tar --ignore-zeros`, DALI and libarchive do. They stop before anything
-else, and say where it begins.
+A file may have several archives, one behind the other, as `cat a.tar b.tar` makes them. Both functions go on if a
+header follows the zeros that end an archive, as `tar --ignore-zeros`, DALI and libarchive do. They stop before any
+other bytes, and return where these begin.
 
 Method: `entry` reads the headers of one member, with the extended headers before it (GNU long names, PAX records), and
 checks them. Archives of training data repeat a pattern of sizes, so after members that repeat the ones before,
@@ -75,13 +75,13 @@ class TarMember:
 
 @dataclass(frozen=True)
 class ArchiveEnd:
-    """Where the members of a file end, and what is there.
+    """The place where the members of a file end, and the bytes that follow.
 
     Args:
         position: Where the next member would be written.
-        torn: What is cut off there: a member, or the end-of-archive marker, without which further members may be lost.
-            None for a whole archive.
-        behind: First byte of what follows the end-of-archive marker and is no archive. None for a whole archive.
+        torn: Message about a member that is cut off there, or about the missing end-of-archive marker, without which
+            further members may be lost. None for a whole archive.
+        behind: First byte behind the end-of-archive marker that belongs to no archive. None for a whole archive.
     """
 
     position: int
@@ -97,8 +97,8 @@ class ArchiveEnd:
 @dataclass(frozen=True, eq=False)
 class Members:
     """The regular files of a file in order, as columns: `names` `[n]` bytes, `header` and `payload` `[n]` byte
-    positions, `size` `[n]`. `archives` are the numbers of the members that archives begin with. `tail` is what follows
-    the last member."""
+    positions, `size` `[n]`. `archives` are the numbers of the members that archives begin with. `tail` describes the
+    end of the last archive."""
 
     names: npt.NDArray[np.bytes_]
     header: IntArray
@@ -114,7 +114,7 @@ class Members:
 
     @property
     def torn(self) -> str | None:
-        """What is cut off at the end."""
+        """Message about a part that is cut off at the end."""
         return self.tail.torn
 
     @cached_property
@@ -176,8 +176,10 @@ def stream(
     []
     """
     forward = Forward(file)
-    position, archive, last = 0, 0, b""
+    position = archive = 0
+    last = b""
     begin: int | None = 0
+    end = ArchiveEnd(0)
     try:
         while begin is not None:
             position = begin
@@ -199,8 +201,8 @@ def stream(
 
 
 def after_end(read: Read, position: int, path: object) -> tuple[int | None, ArchiveEnd]:
-    """Where another archive begins, behind the place where `entry` found no further member; None where none does.
-    And what is there instead.
+    """The byte at which another archive begins, behind the place where `entry` found no further member; None if none
+    does. And the end of this archive.
 
     tar's writers end every archive with blocks of zeros, so an archive without one was cut off, perhaps between
     members.

@@ -230,13 +230,14 @@ def open_shards(paths: Sequence[Path], footers: Cache) -> tuple[list[TableShard]
 
     Raises `FormatError` if a file is damaged, or if none is a table, `MissingExtraError`."""
     kinds: list[Kind | None] = [kind_of(path) for path in paths]
-    tables = [(path, kind) for path, kind in zip(paths, kinds, strict=True) if kind is not None]
+    tables = [path for path, kind in zip(paths, kinds, strict=True) if kind is not None]
+    others = [path for path, kind in zip(paths, kinds, strict=True) if kind is None]
     if not tables and paths:
         raise FormatError(instead_of_table(paths[0]), path=paths[0])
-    others = [path for path, kind in zip(paths, kinds, strict=True) if kind is None]
-    if tables and {kind for _, kind in tables} == {"json lines"}:
-        return [JsonShard([path for path, _ in tables])], others
-    return [open_shard(path, kind, footers) for path, kind in tables], others
+    if tables and set(kinds) <= {"json lines", None}:
+        return [JsonShard(tables)], others
+    opened = (open_shard(path, kind, footers) for path, kind in zip(paths, kinds, strict=True) if kind is not None)
+    return list(opened), others
 
 
 def open_shard(path: Path, kind: Kind | None, footers: Cache) -> TableShard:
