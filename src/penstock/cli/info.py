@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from penstock.formats.demos.format import kind_at
 
 BLOCK = 1 << 20  # rewards are read so many rows at a time
 METADATA_WIDTH = 300
+LEFT_OUT_ROWS = 12
 
 
 def info(
@@ -103,6 +104,7 @@ def summarise(located: LocatedData, source: Source, lengths: IntArray, returns: 
         "observation_space": spec["observation_space"],
         "action_space": spec["action_space"],
         "columns": spec["fields"],
+        "account": source.account.to_json(),
         "metadata": plain(source.metadata),
     }
 
@@ -163,6 +165,8 @@ def bytes_at(path: Path) -> int:
 def render(summary: Mapping[str, Any], lengths: IntArray, returns: FloatArray | None) -> RenderableType:
     """Return the summary as text for people."""
     parts: list[RenderableType] = [_head(summary, lengths, returns), Text(), _columns(summary["columns"])]
+    if summary["account"]["left_out"]:
+        parts += [Text(), _left_out(summary["account"]["left_out"])]
     if summary["metadata"]:
         parts += [Text(), _metadata(summary["metadata"])]
     title = Text(Path(summary["path"]).name or summary["path"], style="bold")
@@ -177,6 +181,8 @@ def _head(summary: Mapping[str, Any], lengths: IntArray, returns: FloatArray | N
     for name, values in (("lengths", lengths), ("returns", returns)):
         if values is not None and len(values):
             grid.add_row(name, _spread_text(summary[name], values))
+    if ends := summary["account"]["ends"]:
+        grid.add_row("episode ends", Text(ends))
     for name in ("observation", "action"):
         grid.add_row(f"{name}s from", Text(space_text(summary[f"{name}_space"])))
     return Fitted(grid)
@@ -231,6 +237,18 @@ def _columns(fields: Mapping[str, Mapping[str, Any]]) -> RenderableType:
     for path, field in fields.items():
         dtype, shape = str(np.dtype(field["dtype"])), "x".join(map(str, field["shape"])) or "-"
         table.add_row(Text(path, style="cyan"), dtype, shape, field["align"], field["kind"])
+    return Fitted(table)
+
+
+def _left_out(entries: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """What was found and is not used, the first rows of it."""
+    columns = ("left out", "what", "reason", Column("message", overflow="fold"))
+    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
+    for entry in entries[:LEFT_OUT_ROWS]:
+        more = f" and {entry['count'] - 1:,} more" if entry.get("count", 1) > 1 else ""
+        table.add_row(Text(entry["where"] + more, style="yellow"), entry["thing"], entry["reason"], entry["message"])
+    if len(entries) > LEFT_OUT_ROWS:
+        table.add_row(f"and {len(entries) - LEFT_OUT_ROWS:,} more, which penstock check lists")
     return Fitted(table)
 
 

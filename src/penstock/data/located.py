@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from penstock.core.damage import warn_damage
 from penstock.errors import PenstockError, UnknownFormatError
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format, available, folder_of, named, nothing_at, recognise
@@ -106,7 +107,7 @@ class LocatedData:
         return [path for each in self.datasets for path in each.paths]
 
     def open(self, **options: Any) -> Source:
-        """Open the datasets as one.
+        """Open the datasets as one. One `DamageWarning` names what may hold data and was left out.
 
         Args:
             options: Options of the format. Several datasets are all opened with these.
@@ -115,6 +116,13 @@ class LocatedData:
             FormatError: Data is damaged.
             SpecError: Several datasets have different columns.
         """
+        source = self._opened(options)
+        if (left_out := source.account.warning()) is not None:
+            warn_damage(f"{self}: {left_out}", stacklevel=3)
+        return source
+
+    def _opened(self, options: Mapping[str, Any]) -> Source:
+        """The source of all datasets."""
         if len(self.datasets) == 1:
             return self.datasets[0].open(**options)
         parts: list[Source] = []

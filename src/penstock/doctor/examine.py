@@ -223,10 +223,12 @@ class Examination:
             blocks: Results of all blocks, in order.
         """
         source = self._source
+        findings = [entry.finding() for entry in source.account.left_out]
         if len(source) == 0:
             message = "no episodes: there is nothing to check; is this the format of the data?"
-            return Report((Finding("no-episodes", "dataset", message),), Columns({}), np.zeros((0, 16), np.uint8))
-        findings = [*narrow_dtypes(source.spec), *self._partial()]
+            findings.append(Finding("no-episodes", "dataset", message))
+            return Report(tuple(findings), Columns({}), np.zeros((0, 16), np.uint8))
+        findings += [*narrow_dtypes(source.spec), *self._partial()]
         sums: dict[str, ColumnSums] = {}
         totals: dict[tuple[str, str], _Total] = {}
         measures = Measures(len(source))

@@ -17,6 +17,7 @@ from penstock.core.selection import Selection
 from penstock.core.spec import Align, Spec
 from penstock.errors import SpecError
 from penstock.files.remote import Wanted
+from penstock.formats.base.account import Account, joined_accounts
 from penstock.formats.base.pieces import RowPieces, cut, spread
 from penstock.formats.base.source import Source, check_values
 
@@ -95,6 +96,11 @@ class JoinedSource(Source):
             for part, name, each in zip(self.parts, self.names, entries, strict=True)
         ]
         return {**common, "parts": parts}
+
+    @property
+    @override
+    def account(self) -> Account:
+        return joined_accounts([part.account for part in self.parts], self.names, self._first[:-1].tolist())
 
     def part_of(self, episodes: Sequence[int] | IntArray) -> IntArray:
         """Return the number of the part of each episode, `[n]` int64.

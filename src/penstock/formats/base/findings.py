@@ -75,7 +75,46 @@ FINDINGS: Mapping[str, FindingKind] = {
         "Append to the dataset, or `penstock repair`.",
     ),
     "damaged-part": FindingKind(
-        "warning", "A part of the data was left out, because it could not be read.", "Read the message of the format."
+        "error", "A part of the data was left out, because it could not be read.", "Read the message of the format."
+    ),
+    "bad-file": FindingKind(
+        "error",
+        "A file of the dataset was left out: it is empty, cut off, or has another kind of content.",
+        "Restore the file from a copy, or move it out of the folder.",
+    ),
+    "unsupported-dtype": FindingKind(
+        "error",
+        "An array, column or member was left out, because penstock does not read values of its type.",
+        "Store it as numbers, text or encoded images; or read it with the library that wrote it.",
+    ),
+    "other-length": FindingKind(
+        "warning",
+        "An array was left out, because its number of rows is not that of the steps or episodes.",
+        "Check the array; store it with one row for each step or episode.",
+    ),
+    "unused-end": FindingKind(
+        "warning",
+        "A column may mark the ends of episodes and is not used for it.",
+        "Look at `penstock info`, which says where episodes end; name the column in the format's option if it is one.",
+    ),
+    "behind-the-end": FindingKind(
+        "error",
+        "Bytes follow the end of a file's content, and are not another archive or stream of the same kind.",
+        "Find out what they are; no writer and no repair changes them.",
+    ),
+    "unfinished": FindingKind(
+        "error",
+        "A conversion, recording or merge that wrote the dataset stopped before its end.",
+        "Run the same command again; or open what is there with `allow_unfinished=True`.",
+    ),
+    "other-file": FindingKind(
+        "warning", "A file in the folder is not of the dataset's format, and is left out.", "Move it elsewhere."
+    ),
+    "document": FindingKind("note", "A text or settings file in the folder is not read.", "Nothing."),
+    "hidden": FindingKind(
+        "note",
+        "A hidden file or member, which file managers and copies leave behind (`.DS_Store`, `._name`), is not read.",
+        "Delete it, or leave it.",
     ),
     "not-stored": FindingKind(
         "note", "Chunks of an array are not stored, and read as the fill value.", "Copy again if values are missing."

@@ -12,6 +12,7 @@ from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Spec
 from penstock.files.remote import Wanted
+from penstock.formats.base.account import Account
 from penstock.formats.base.source import Source
 
 
@@ -44,6 +45,11 @@ class OverlaySource(Source):
     @override
     def metadata(self) -> Mapping[str, Any]:
         return self.base.metadata
+
+    @property
+    @override
+    def account(self) -> Account:
+        return self.base.account
 
     @property
     @override

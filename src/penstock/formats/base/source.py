@@ -20,6 +20,7 @@ from penstock.core.spec import ALIGNS, Align, Field, Spec
 from penstock.core.text import counted
 from penstock.errors import ExpiredRowError, PenstockError
 from penstock.files.remote import Wanted
+from penstock.formats.base.account import Account
 from penstock.formats.base.metadata import LazyMetadata, number_columns
 
 BLOCK_BYTES = 4 << 20  # short episodes are iterated in blocks of at most about this size
@@ -28,6 +29,7 @@ ROWS = 4096  # ragged rows that are read at a time to measure them
 _GUARDED = {
     *("read", "read_array", "view_array", "read_ragged", "read_values", "value_offsets"),
     *("episode", "episode_metadata", "table", "__init__", "refresh", "metadata", "fingerprint", "fingerprint_of"),
+    "account",
 }
 LEAST_STEP_BYTES = 64  # a step counts for as much at least, for ragged columns say nothing of their size
 
@@ -91,6 +93,15 @@ class Source(ABC):
     def metadata(self) -> Mapping[str, Any]:
         """Metadata of the whole dataset."""
         return {}
+
+    @property
+    def account(self) -> Account:
+        """What became of everything that the reader found: used as which column, or left out, and why.
+
+        The default is empty: all columns have the names of the files, and nothing was left out. Cost: none, because
+        readers build it while they index.
+        """
+        return Account()
 
     @property
     def extent(self) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from penstock.core.selection import Selection
 from penstock.core.spec import Spec
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted
+from penstock.formats.base.account import Account
 from penstock.formats.base.pieces import RemoteRows, RowReader, expand
 from penstock.formats.base.source import Source, check_values
 from penstock.kernels.rows import RowMap
@@ -80,6 +81,7 @@ class SourceState:
         metadata: Metadata of the whole dataset. The default is none.
         arrays: Reader of each array column. The default is none: the source defines `read_array`.
         ragged: Reader of each ragged column. The default is none: the source defines `read_ragged`, if it has any.
+        account: What became of everything that the reader found. The default is empty: nothing was left out.
     """
 
     spec: Spec
@@ -88,6 +90,7 @@ class SourceState:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     arrays: Mapping[str, ArrayReader] = field(default_factory=dict[str, ArrayReader])
     ragged: Mapping[str, RaggedReader] = field(default_factory=dict[str, RaggedReader])
+    account: Account = field(default_factory=Account)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -145,6 +148,11 @@ class StateSource(Source, Generic[S_co]):
     @override
     def metadata(self) -> Mapping[str, Any]:
         return self.state.metadata
+
+    @property
+    @override
+    def account(self) -> Account:
+        return self.state.account
 
     @override
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:

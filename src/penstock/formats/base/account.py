@@ -1,0 +1,216 @@
+"""`Account`: what became of each thing that a reader found in a dataset. Nothing is left out without a name.
+
+Readers build the account while they index, so it costs nothing later, and decodes nothing. `penstock.open` sums up in
+one warning what may hold data, `penstock info` shows it, `penstock check` turns each entry into a finding of the same
+name, and `penstock.convert` writes it into the certificate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, Literal, get_args
+
+from penstock.core.text import counted
+from penstock.errors import ArgumentError, FormatError
+from penstock.formats.base.findings import FINDINGS, Finding, Level
+
+Thing = Literal["file", "member", "array", "column", "topic", "episode", "rows", "bytes"]
+THINGS: tuple[Thing, ...] = get_args(Thing)
+DOCUMENTS = (".md", ".txt", ".rst", ".pdf", ".html", ".json", ".yaml", ".yml", ".toml", ".lock", ".log", ".py", ".sh")
+NAMED = 3  # entries that a warning names
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """One thing that a reader found and does not use.
+
+    Args:
+        thing: Kind of the thing: `"file"`, `"member"` (of an archive), `"array"`, `"column"`, `"topic"`, `"episode"`,
+            `"rows"` or `"bytes"`.
+        where: Its name or place in the dataset, without the path of the dataset. For example `"b.tar"`,
+            `"obs/text"`, `"games.tar: byte 10240"`.
+        reason: Why it is not used: the name of a finding, such as `"unsupported-dtype"`.
+        message: What was expected, what is there, and what to do.
+        count: How many things of this kind and reason the entry stands for; `where` names the first. The default is 1.
+        episodes: Numbers of episodes that it concerns. The default is none: unknown or all.
+
+    Raises:
+        ArgumentError: There is no such thing or reason.
+
+    Example:
+        >>> LeftOut("array", "notes", "unsupported-dtype", "expected numbers, got text of variable length").level
+        'error'
+    """
+
+    thing: Thing
+    where: str
+    reason: str
+    message: str
+    count: int = 1
+    episodes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.thing not in THINGS:
+            raise ArgumentError(f"expected a thing among {list(THINGS)}, got {self.thing!r}")
+        if self.reason not in FINDINGS:
+            raise ArgumentError(f"expected the name of a finding as reason, got {self.reason!r}")
+
+    @property
+    def level(self) -> Level:
+        """How bad it is: `"error"` or `"warning"` if it may hold data, otherwise `"note"`."""
+        return FINDINGS[self.reason].level
+
+    def finding(self) -> Finding:
+        """Return the finding that `penstock check` reports."""
+        column = self.where if self.thing in ("array", "column") else None
+        rows = (0,) * len(self.episodes)
+        return Finding(self.reason, self.where, f"left out: {self.message}", column, self.episodes, rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dict of plain values, for an index in the cache and for `info --json`."""
+        entries: dict[str, Any] = {"thing": self.thing, "where": self.where, "reason": self.reason}
+        entries["message"] = self.message
+        entries |= {"count": self.count} if self.count != 1 else {}
+        return entries | ({"episodes": list(self.episodes)} if self.episodes else {})
+
+    @classmethod
+    def from_json(cls, entries: Mapping[str, Any]) -> LeftOut:
+        """Return the entry of a dict that `to_json` made.
+
+        Args:
+            entries: The dict.
+
+        Raises:
+            FormatError: The dict has other entries.
+        """
+        try:
+            episodes = tuple(map(int, entries.get("episodes", ())))
+            values = (str(entries["where"]), str(entries["reason"]), str(entries["message"]))
+            return cls(entries["thing"], *values, int(entries.get("count", 1)), episodes)
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"expected an entry of an account, got {dict(entries)!r}") from error
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a reader did with everything that it found.
+
+    Args:
+        left_out: Everything that is not used. The default is none.
+        used: Where columns come from, as column by name in the files, for those whose names differ. The default is
+            none: columns have the names of the files.
+        ends: A sentence that says how episodes are told apart, for formats that have to decide it. The default is
+            empty: the format defines it.
+
+    Example:
+        >>> text = LeftOut("array", "notes", "unsupported-dtype", "expected numbers, got text")
+        >>> account = Account((text,), {"obs": "observations"}, "episodes end where timeouts is true")
+        >>> account.warning()
+        'left out 1 array: notes (expected numbers, got text)'
+        >>> account.warning(level="error") == account.warning(), Account().warning() is None
+        (True, True)
+    """
+
+    left_out: tuple[LeftOut, ...] = ()
+    used: Mapping[str, str] = field(default_factory=dict[str, str])
+    ends: str = ""
+
+    def warning(self, level: Literal["error", "warning"] = "warning") -> str | None:
+        """Return one sentence about everything that may hold data and is not used; None if there is nothing.
+
+        Args:
+            level: `"error"` for errors alone. The default is errors and warnings.
+        """
+        levels = ("error",) if level == "error" else ("error", "warning")
+        entries = [entry for entry in self.left_out if entry.level in levels]
+        if not entries:
+            return None
+        counts: dict[str, int] = {}
+        for entry in entries:
+            counts[entry.thing] = counts.get(entry.thing, 0) + entry.count
+        total = ", ".join(_counted(number, thing) for thing, number in counts.items())
+        names = "; ".join(f"{entry.where} ({entry.message})" for entry in entries[:NAMED])
+        more = f"; and {len(entries) - NAMED} more, which `penstock check` lists" if len(entries) > NAMED else ""
+        return f"left out {total}: {names}{more}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dict of plain values."""
+        left_out = [entry.to_json() for entry in self.left_out]
+        return {"left_out": left_out, "used": dict(self.used), "ends": self.ends}
+
+    @classmethod
+    def from_json(cls, entries: Mapping[str, Any]) -> Account:
+        """Return the account of a dict that `to_json` made.
+
+        Args:
+            entries: The dict.
+
+        Raises:
+            FormatError: The dict has other entries.
+        """
+        try:
+            left_out, used, ends = entries["left_out"], entries["used"], entries["ends"]
+        except KeyError as error:
+            raise FormatError(f"expected an account, got {dict(entries)!r}") from error
+        return cls(tuple(map(LeftOut.from_json, left_out)), dict(used), str(ends))
+
+
+def joined_accounts(accounts: Sequence[Account], names: Sequence[str], first: Sequence[int]) -> Account:
+    """Return the account of several datasets that are one after the other.
+
+    Args:
+        accounts: Account of each dataset.
+        names: Name of each dataset, which precedes the place of each entry.
+        first: Number of the first episode of each dataset in the joined one.
+
+    Example:
+        >>> left = Account((LeftOut("array", "notes", "unsupported-dtype", "text", episodes=(1,)),))
+        >>> joined_accounts([Account(), left], ["a", "b"], [0, 3]).left_out[0].finding().episodes
+        (4,)
+    """
+    left_out = [
+        LeftOut(
+            entry.thing,
+            f"{name}: {entry.where}",
+            entry.reason,
+            entry.message,
+            entry.count,
+            tuple(episode + start for episode in entry.episodes),
+        )
+        for account, name, start in zip(accounts, names, first, strict=True)
+        for entry in account.left_out
+    ]
+    used = {theirs: ours for account in accounts for theirs, ours in account.used.items()}
+    ends = "; ".join(dict.fromkeys(account.ends for account in accounts if account.ends))
+    return Account(tuple(left_out), used, ends)
+
+
+def unused_files(names: Iterable[str], expected: str) -> list[LeftOut]:
+    """Return the entries of files in a dataset's folder that its format does not read, sorted by name.
+
+    Hidden files and documents, such as `README.md`, are notes. Others may hold data.
+
+    Args:
+        names: Paths of the files in the folder.
+        expected: What the format reads, for the message, such as `"files .tar"`.
+
+    Example:
+        >>> [(entry.where, entry.reason) for entry in unused_files(["b.bin", ".DS_Store", "README.md"], "files .tar")]
+        [('.DS_Store', 'hidden'), ('README.md', 'document'), ('b.bin', 'other-file')]
+    """
+    return [LeftOut("file", name, _file_reason(name), f"expected {expected}, got {name}") for name in sorted(names)]
+
+
+def _file_reason(name: str) -> str:
+    path = PurePath(name)
+    if any(part.startswith(".") and part not in (".", "..") for part in path.parts):
+        return "hidden"
+    is_document = path.suffix.lower() in DOCUMENTS or path.name.upper() in ("LICENSE", "LICENCE", "NOTICE", "README")
+    return "document" if is_document else "other-file"
+
+
+def _counted(number: int, thing: str) -> str:
+    """The number of things, of which "rows" and "bytes" have no singular here."""
+    return f"{number} part{'s' * (number != 1)} of {thing}" if thing.endswith("s") else counted(number, thing)

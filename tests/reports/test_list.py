@@ -1,0 +1,25 @@
+"""The page of reports from the field lists exactly the reports that have tests."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+from tests.reports.reported import REPORTS
+
+PAGE = Path(__file__).parents[2] / "docs/reference/reports.md"
+
+
+def rows() -> list[str]:
+    """A row of the page for each report, by project and number."""
+    for file in sorted(Path(__file__).parent.glob("test_*.py")):
+        importlib.import_module(f"tests.reports.{file.stem}")
+    unique = {(each.reference.split("#")[0], int(each.reference.split("#")[1]), each.property) for each in REPORTS}
+    return [f"| {project} | {number} | {property} |" for project, number, property in sorted(unique)]
+
+
+def test_the_page_lists_every_report_that_has_a_test() -> None:
+    listed = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| ") and "/" in line]
+    assert listed == rows()
