@@ -239,7 +239,7 @@ def test_environments_without_final_info_lack_the_infos_of_last_rows(length):
         assert episode.columns["infos_mask/score"].tolist() == [False] * length + [True]
         assert episode.infos["score"][-1] == [10.0, 20.0][episode.metadata["env"]]
     strict = VectorCollector(envs, MemoryWriter(), record_infos="error")
-    with pytest.raises(DataError, match="at row .*need record_infos=True"):
+    with pytest.raises(DataError, match=r"at row .*need record_infos=True"):
         drive(strict, length)
 
 

@@ -85,8 +85,8 @@ class LastInfos:
         self._of_reset: set[str] = set()
         self._inner: set[str] | None = None  # keys of the last step of the innermost environment; None without wrappers
         inner: Any = envs.unwrapped
-        if isinstance(inner, VectorEnv) and inner is not envs:
-            setattr(inner, "step", functools.partial(self._step, inner.step))  # noqa: B010 - a method of its type
+        if hasattr(inner, "step") and inner is not envs:
+            inner.step = functools.partial(self._step, inner.step)
 
     def _step(self, step: Callable[[Any], tuple[Any, ...]], actions: Any) -> tuple[Any, ...]:
         result = step(actions)
