@@ -41,6 +41,26 @@ def test_standard(data: penstock.EpisodeDataset) -> None:
 
 
 @pytest.mark.parametrize("mode", ["standard", "min_max", "quantile"])
+def test_elements_that_change_by_rounding_alone(mode: Mode) -> None:
+    rounded = np.array([0.1 + 0.2, 0.3, 0.3, 0.1 + 0.2])
+    columns = {"x": np.stack([np.full(4, 0.11), rounded, np.arange(4.0)], 1)}
+    data = penstock.from_arrays(columns, [4], align={"x": "step"})
+    stats = penstock.statistics(data)
+    plain = data.samples().map(penstock.normalize(stats, ["x"], mode))[:]["x"]
+    wide = data.samples().map(penstock.normalize(stats, ["x"], mode, min_width=1e-6))[:]["x"]
+    assert not plain[:, 0].any()
+    assert abs(plain[:, 1]).max() >= 1
+    assert not wide[:, 0].any()
+    assert abs(wide[:, 1]).max() < 1e-9
+    np.testing.assert_array_equal(plain[:, 2], wide[:, 2])
+    still = penstock.normalize(stats, ["x"], mode, min_width=1e-6)({"x": np.array([[1.11, 0.3, 0.0]])})["x"]
+    assert still[0, 0] == pytest.approx(1)  # an element that never changed keeps a width of 1
+    for wrong in (-1.0, np.nan, np.inf):
+        with pytest.raises(PlanError, match="expected min_width as a number of at least 0"):
+            penstock.normalize(stats, ["x"], mode, min_width=wrong)
+
+
+@pytest.mark.parametrize("mode", ["standard", "min_max", "quantile"])
 def test_the_inverse_and_the_ranges(data: penstock.EpisodeDataset, mode: Mode) -> None:
     stats = penstock.statistics(data)
     paths = ["observations/state", "observations/image", "actions", "still"]

@@ -291,5 +291,5 @@ class ReplayBatches:
             if other[name] != (dtype, shape):
                 raise PlanError(
                     f"expected {dtype} rows of shape {shape} for {name!r} in the offline dataset, as in the replay, "
-                    f"got {other[name][0]} rows of shape {other[name][1]}; map() the dataset to the same dtype and shape"
+                    f"got {other[name][0]} rows of shape {other[name][1]}; map() the dataset to it"
                 )
