@@ -60,7 +60,8 @@ def test_what_cannot_be_drawn_is_a_sentence_or_a_line():
     for steps in (2, 0):
         episode = penstock.from_arrays({name: array[:steps] for name, array in values.items()}, lengths=[steps])[0]
         page = episode.show()._repr_html_()
-        assert len(drawings := re.findall("<svg.*?</svg>", page)) == len(values)
+        drawings = re.findall("<svg.*?</svg>", page)
+        assert len(drawings) == len(values)
         said = [name for name, drawing in zip(values, drawings, strict=True) if "no values" in drawing]
         assert said == (["none", "empty"] if steps else list(values))
         for drawing in drawings:
