@@ -129,7 +129,7 @@ def test_episodes_without_steps_are_read_and_no_damage(hooks: ChunkFunctions, op
         "max_lost": 0,
         **options,
     }
-    with LivePipeline(inlet, LiveOptions(max_lost=0, **chosen), hooks=hooks, decode=inlet.layout.decode) as live:
+    with LivePipeline(inlet, LiveOptions(**chosen), hooks=hooks, decode=inlet.layout.decode) as live:
         values = [int(x) for batch in live for x in batch["x"]]
     assert sorted(values) == list(range(1, 301))
     account = live.account()
