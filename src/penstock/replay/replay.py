@@ -260,22 +260,37 @@ class Replay(Writer):
             StateError: The replay repeats a journal.
             OSError: The disk is full.
         """
-        _require_kind("an episode", episode, Episode, "penstock.Episode(spec, columns), or record with a Collector")
+        return self.write_together([episode])[0]
+
+    def write_together(self, episodes: Sequence[Episode]) -> list[int]:
+        """Add episodes that belong together, such as the completions of a prompt: all of them or none.
+
+        Args:
+            episodes: Episodes with the columns of the replay.
+
+        Returns:
+            The numbers of the episodes.
+
+        Raises:
+            PenstockError: As for `write`, and then none was added.
+        """
+        for episode in episodes:
+            _require_kind("an episode", episode, Episode, "penstock.Episode(spec, columns), or record with a Collector")
         if self._entries is not None:
             raise StateError("expected no new episodes in a replay that repeats a journal; open the store again")
         if self.ratio is not None and self.ratio.wait == "block":
             self._wait(self.may_insert, self.ratio, "adding an episode")
         with self._lock:
+            for episode in episodes:
+                self._contents.check(self._contents.prepare(episode.spec), episode)
             if self._folder is None:
-                number = self.episodes
-                self._contents.add(episode)
+                numbers = [self._contents.add(episode) for episode in episodes]
                 self._note_arrivals()
             else:
-                self._contents.check(self._contents.prepare(episode.spec), episode)
-                number = self._folder.writer(episode.spec).write(episode)
-                self._folder.trim(len(episode))
+                numbers = self._folder.writer(episodes[0].spec).write_all(episodes) if episodes else []
+                self._folder.trim(sum(map(len, episodes)))
         self._turns.tell()
-        return number
+        return numbers
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Add or replace entries of the dataset's metadata.
