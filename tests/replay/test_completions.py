@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -185,9 +186,10 @@ def test_a_completion_that_cannot_be_used_is_sampled_again_or_its_prompt_given_u
             recorder.extend(key, [1], [-1.0], 0)
             recorder.finish(key, float(key))
     for key in (first[0], second[0]):
+        refused = partial(recorder.extend, key, [2] * length, [-1.0] * length, 0)
+        refused = refused if length else partial(recorder.finish, key, 0.0, truncated=True)
         with pytest.raises((ArgumentError, DataError), match=r"resample\(\) it, or discard\(\) its prompt"):
-            recorder.extend(key, [2] * length, [-1.0] * length, 0)
-            recorder.finish(key, 0.0, truncated=True)
+            refused()
     assert recorder.discard(first[0]) == first
     assert [one.key for one in recorder.pending] == [second[0]]
     recorder.resample(second[1])  # also a finished one
@@ -376,7 +378,7 @@ def test_errors() -> None:
         recorder.extend(keys[0], [1], [float("nan")], 0)
     with pytest.raises(ArgumentError, match="in `pending`"):
         recorder.extend(77, [1], [-1.0], 0)
-    with pytest.raises(DataError, match=r"max_length=16 tokens with the prompt, got 10 and 7 more for key 6; finish\(\)"):
+    with pytest.raises(DataError, match="max_length=16 tokens with the prompt, got 10 and 7 more for key 6; finish"):
         recorder.extend(keys[0], [1] * 7, [-1.0] * 7, 0)
     recorder.extend(keys[0], [1] * 6, [-1.0] * 6, 0)
     with pytest.raises(DataError, match="finite reward"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import os
+import pickle
 import shutil
 import threading
 from pathlib import Path
@@ -47,6 +49,16 @@ def test_a_replay_that_writes_keeps_every_episode_on_disk(tmp_path: Path) -> Non
     assert (again.extent, again.anchors, again.episodes) == (replay.extent, replay.anchors, replay.episodes)
     memory = filled(penstock.Replay(None, 50), lengths)
     assert again.sample(8)["actions"].tolist() == memory.sample(8)["actions"].tolist()
+
+
+def test_a_replay_is_neither_pickled_nor_copied(tmp_path: Path) -> None:
+    for replay, where in ((Replay(None, 50), "a path in place of None"), (Replay(tmp_path / "s", 50), "the same path")):
+        for owner in (replay, replay.batches(4), penstock.Loader(replay.batches(4))):
+            for act in (pickle.dumps, copy.copy if owner is replay else copy.deepcopy):
+                with pytest.raises(
+                    TypeError, match=rf"cannot be pickled or copied.*Replay\({where}, capacity, .*state"
+                ):
+                    act(owner)
 
 
 def collect(path: Path, first: int, count: int) -> None:

@@ -68,7 +68,7 @@ class PendingCompletion:
     prompt: list[int]
     tokens: list[int] = field(default_factory=list[int])
     log_probs: list[float] = field(default_factory=list[float])
-    versions: list[int | None] = field(default_factory=list["int | None"])
+    versions: list[int | None] = field(default_factory=list[int | None])
     reward: float | None = None
     truncated: bool = False
 

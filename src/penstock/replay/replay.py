@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from types import UnionType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -183,6 +183,13 @@ class Replay(Writer):
     def __repr__(self) -> str:
         where = "memory" if self.path is None else repr(str(self.path))
         return f"Replay({where}, {len(self)} samples, {self.samples!r}, {self.sampler!r}, drawn={self.drawn})"
+
+    def __reduce__(self) -> NoReturn:
+        where = "the same path" if self.path is not None else "a path in place of None"
+        raise TypeError(
+            "a Replay cannot be pickled or copied: its memory, locks and files belong to this process; make it again "
+            f"where it is needed, penstock.Replay({where}, capacity, ...), and load_state_dict(replay.state_dict())"
+        )
 
     @property
     def fingerprint(self) -> str:
