@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ class PendingCompletion:
         last = np.arange(steps) == steps - 1
         sampled = [version is not None for version in self.versions]
         known = [version for version in self.versions if version is not None]
-        versions = [known[max(n - 1, 0)] for n in np.cumsum(sampled).tolist()]
+        versions = [known[max(n - 1, 0)] for n in accumulate(sampled)]
         rewards = np.zeros(steps, np.float32)
         rewards[-1] = self.reward or 0.0
         columns: dict[str, Array] = {
