@@ -76,7 +76,11 @@ class ArrayColumn:
             self.array[i] = value
 
     def has_kind(self, value: Any) -> bool:
-        """Return whether a value has the column's dtype, so that it is stored as it is."""
+        """Return whether a value has the column's dtype, so that it is stored as it is.
+
+        Args:
+            value: The value.
+        """
         return type(value) is np.ndarray and value.dtype is self.dtype
 
     def widen(self, dtype: np.dtype[Any]) -> None:

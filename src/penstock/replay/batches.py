@@ -272,8 +272,8 @@ class ReplayBatches:
         first, *rest = parts.values()
         if not rest:
             return {**first, SOURCE: label}
-        joined = {name: np.concatenate([np.asarray(part[name]) for part in parts.values()]) for name in first}
-        return {**joined, SOURCE: label}
+        rows = {name: np.concatenate([np.asarray(part[name]) for part in parts.values()]) for name in first}
+        return {**rows, SOURCE: label}
 
     def _require_same(self, parts: Mapping[str, Mapping[str, Array]]) -> None:
         """Refuse outputs that differ between the replay and the dataset, also if no batch has rows of both."""

@@ -279,7 +279,19 @@ class Replay(Writer):
             The numbers of the episodes.
 
         Raises:
-            PenstockError: As for `write`, and then none was added.
+            ArgumentError: One is no episode.
+            SpecError: The columns of one differ, or have rows of different lengths.
+            DataError: One is empty, or longer than the capacity or `Completions.max_length`.
+            PlanError: The learner did not draw in time, see `SampleRatio`.
+            StateError: The replay repeats a journal.
+            OSError: The disk is full.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"rewards": np.arange(9.0)}, lengths=[2, 3, 4])
+            >>> replay = Replay(None, capacity=100)
+            >>> replay.write_together(list(data)), replay.episodes
+            ([0, 1, 2], 3)
         """
         for episode in episodes:
             _require_kind("an episode", episode, Episode, "penstock.Episode(spec, columns), or record with a Collector")
