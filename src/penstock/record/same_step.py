@@ -65,6 +65,29 @@ def _copied(value: Any) -> Any:
     return type(value)(map(_copied, value)) if type(value) in (list, tuple) else value
 
 
+class NotedStep:
+    """`step` of a vector environment, with the keys of the infos that it returned last.
+
+    Args:
+        step: The method.
+
+    Example:
+        >>> step = NotedStep(lambda actions: (0, 0, 0, 0, {"lives": np.array([3])}))
+        >>> step(None)[0], step.keys
+        (0, {'lives'})
+    """
+
+    def __init__(self, step: Callable[[Any], tuple[Any, ...]]) -> None:
+        self._step = step
+        self.keys: set[str] = set()
+
+    def __call__(self, actions: Any) -> tuple[Any, ...]:
+        """Take a step, and note the keys."""
+        result = self._step(actions)
+        self.keys = set(result[-1])
+        return result
+
+
 class LastInfos:
     """Keys of infos that are of the last step of an episode, although the environment has reset in that step.
 
@@ -83,15 +106,12 @@ class LastInfos:
 
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
         self._of_reset: set[str] = set()
-        self._inner: set[str] | None = None  # keys of the last step of the innermost environment; None without wrappers
+        self._inner: NotedStep | None = None  # of the innermost environment; None without wrappers
         inner: Any = envs.unwrapped
         if hasattr(inner, "step") and inner is not envs:
-            inner.step = functools.partial(self._step, inner.step)
-
-    def _step(self, step: Callable[[Any], tuple[Any, ...]], actions: Any) -> tuple[Any, ...]:
-        result = step(actions)
-        self._inner = set(result[-1])
-        return result
+            if not isinstance(inner.step, NotedStep):  # of another collector
+                inner.step = NotedStep(inner.step)
+            self._inner = inner.step
 
     def note_reset(self, infos: Mapping[str, Any]) -> None:
         """Note the keys of a reset.
@@ -110,7 +130,7 @@ class LastInfos:
         other = [key for key in infos if key not in self._of_reset and key not in FINAL]
         if "final_info" not in infos:
             return other
-        return [] if self._inner is None else [key for key in other if key not in self._inner]
+        return [] if self._inner is None else [key for key in other if key not in self._inner.keys]
 
 
 def pick_final(values: Any, space: spaces.Space, k: int) -> Any:

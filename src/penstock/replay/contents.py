@@ -103,7 +103,7 @@ class ReplayContents:
 
         Raises:
             SpecError: The columns differ.
-            DataError: The episode is empty, or too long.
+            DataError: The episode is too long.
         """
         store = self.prepare(episode.spec)
         number = store.arrived
@@ -111,10 +111,12 @@ class ReplayContents:
             store.pass_over()
             return number
         self.check(store, episode)
+        _, before = store.anchors
         store.add(episode)
         lo, hi = store.anchors
         self.drawing.arrive(lo, hi)
-        self.drawing.observe(hi - 1, episode)
+        if hi > before:  # an episode without steps has no sample
+            self.drawing.observe(hi - 1, episode)
         return number
 
     def check(self, store: SegmentStore, episode: Episode) -> None:
@@ -125,7 +127,7 @@ class ReplayContents:
             episode: The episode.
 
         Raises:
-            DataError: The episode is empty, or longer than the capacity or `Completions.max_length`.
+            DataError: The episode is longer than the capacity or `Completions.max_length`.
             SpecError: The columns differ.
         """
         store.check(episode)

@@ -262,7 +262,7 @@ class Replay(Writer):
         Raises:
             ArgumentError: It is no episode.
             SpecError: The columns differ, or have rows of different lengths.
-            DataError: The episode is empty, or longer than the capacity or `Completions.max_length`.
+            DataError: The episode is longer than the capacity or `Completions.max_length`.
             PlanError: The learner did not draw in time, see `SampleRatio`.
             StateError: The replay repeats a journal.
             OSError: The disk is full.
@@ -281,7 +281,7 @@ class Replay(Writer):
         Raises:
             ArgumentError: One is no episode.
             SpecError: The columns of one differ, or have rows of different lengths.
-            DataError: One is empty, or longer than the capacity or `Completions.max_length`.
+            DataError: One is longer than the capacity or `Completions.max_length`.
             PlanError: The learner did not draw in time, see `SampleRatio`.
             StateError: The replay repeats a journal.
             OSError: The disk is full.

@@ -212,12 +212,10 @@ class SegmentStore:
             episode: The episode.
 
         Raises:
-            DataError: The episode is empty, or longer than the capacity.
+            DataError: The episode is longer than the capacity.
             SpecError: The columns differ.
         """
         steps = len(episode)
-        if steps < 1:
-            raise DataError("expected an episode with at least one step, got one without steps; do not record it")
         if steps > self.capacity:
             raise DataError(
                 f"expected episodes of at most {self.capacity:,} steps, the capacity of the replay, got one of "
@@ -233,7 +231,7 @@ class SegmentStore:
             episode: Episode with the columns of the store.
 
         Raises:
-            DataError: The episode is empty, or longer than the capacity.
+            DataError: The episode is longer than the capacity.
             SpecError: The columns differ.
         """
         steps = len(episode)
