@@ -60,6 +60,22 @@ def test_elements_that_change_by_rounding_alone(mode: Mode) -> None:
             penstock.normalize(stats, ["x"], mode, min_width=wrong)
 
 
+@pytest.mark.parametrize("dtype", ["i4", "u4", "i8", "u8"])
+def test_large_whole_numbers_keep_their_differences(dtype: str) -> None:
+    """Such as times in nanoseconds, which float32 rounds to 137 seconds."""
+    first = 2**30 if dtype[1] == "4" else 1_732_752_000_000_000_000
+    step = 1 if dtype[1] == "4" else 10_000_000
+    rows = (first + step * np.arange(1000)).astype(dtype)
+    data = penstock.from_arrays({"x": rows}, [1000], align={"x": "step"})
+    scale = penstock.normalize(penstock.statistics(data), ["x"])
+    even = np.arange(1000.0)
+    expected = (even - even.mean()) / even.std()
+    given = [rows, torch.from_numpy(rows.astype("i8"))]
+    for scaled in (data.samples().map(scale)[:]["x"], *(np.asarray(scale({"x": each})["x"]) for each in given)):
+        assert scaled.dtype == np.float32
+        np.testing.assert_allclose(scaled, expected, atol=1e-4)
+
+
 @pytest.mark.parametrize("mode", ["standard", "min_max", "quantile"])
 def test_the_inverse_and_the_ranges(data: penstock.EpisodeDataset, mode: Mode) -> None:
     stats = penstock.statistics(data)

@@ -100,11 +100,16 @@ class Normalize(OverwritingFunction):
         if (figures := self._known(path, x)) is not None:
             return _by_kernel(x, *figures, self.inverted)
         if type(x).__module__.partition(".")[0] == "torch":
-            x = x if x.is_floating_point() else x.float()
+            if not x.is_floating_point():
+                wide = x.element_size() > 2 and x.device.type != "mps"
+                return self._scaled(path, x.double()).float() if wide else self._scaled(path, x.float())
             center, width = (x.new_tensor(each[path]) for each in (self.center, self.width))
         else:
             if np.dtype(x.dtype).kind in "biu":
-                x = x.astype(np.float32)
+                # float32 would round numbers above 2^24, such as times, before their center is subtracted.
+                if isinstance(x, np.ndarray) and cast("AnyArray", x).itemsize > 2:
+                    return self._scaled(path, x.astype(np.float64)).astype(np.float32)
+                return self._scaled(path, x.astype(np.float32))
             center, width = (each[path].astype(x.dtype) for each in (self.center, self.width))
             if _in_kernel(x) and x.ndim > max(center.ndim, 1) and x.size:
                 # A row of the kernel is a sample: steps of windows and pixels of a channel have the same figures.
