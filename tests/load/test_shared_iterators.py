@@ -112,6 +112,7 @@ def test_what_a_thread_of_the_parent_held_is_free_in_the_child() -> None:
     def child() -> bool:
         with lock:
             iterator.close()
+            loader.load_state_dict(loader.state_dict())
             return next(iter(loader))["x"][0] == 7 and refused(lambda: next(iterator))
 
     assert in_a_fork(lambda: bool(child())) == 0

@@ -741,7 +741,7 @@ class MapDataset:
         walk = SampleBlocks(self, batch_size, epochs, drop_last)
         if not allow_empty:
             check_batches(self.plan, batch_size, drop_last=drop_last)
-        return IterDataset(walk, (*self.chain, f"iterate({batch_size})"))
+        return IterDataset(walk, (*self.chain, f"iterate({batch_size})"), endless=epochs is None)
 
 
 def _with_function(dataset: MapDataset, stage: Mapped) -> MapDataset:

@@ -71,8 +71,24 @@ class BatchSource(Protocol):
         """
         ...
 
+    def next_epoch(self, state: State) -> State:
+        """Return the state at the start of the epoch after the last batch before a state.
+
+        Args:
+            state: State after a batch.
+        """
+        ...
+
     def jobs(self, state: State) -> Iterator[Job]:
         """Yield the jobs from a state to the end of its epoch.
+
+        Args:
+            state: A state.
+        """
+        ...
+
+    def first(self, state: State) -> Batch | None:
+        """Load the first batch from a state on, and leave it to the jobs too. Return None if there is none.
 
         Args:
             state: A state.

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from operator import index
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from penstock.load.ranks import Ranks
 from penstock.load.seams import MixRecord, records
 from penstock.load.skips import LARGEST, Skips
 from penstock.load.ticket import Batch, Ticket
+from penstock.plan.base import is_endless
 from penstock.plan.batched import BatchedPlan
 
 PLAN_BLOCK = 4096  # positions planned and fetched by one call, so that its cost is spread over their batches
@@ -149,6 +151,20 @@ class PositionSource:
         lo, hi = (self.skips.kept_before(self.dataset.plan.start(e)) for e in (epoch, epoch + 1))
         return (hi - lo) // self.batch_size if self.drop_last else -(-(hi - lo) // self.batch_size)
 
+    def epoch_batches(self, state: State) -> int:
+        """Return the number of batches of the whole epoch of a state, which is equal on all ranks.
+
+        Args:
+            state: A state.
+
+        Raises:
+            TypeError: The dataset has no end.
+        """
+        if self.endless:
+            raise TypeError("a mix that never stops has no length; nominal(n) makes epochs of n samples")
+        epoch = self.epoch(state)
+        return 0 if epoch is None else self.batches(epoch)
+
     def _kept_edges(self, lo: int, hi: int) -> IntArray:
         """Kept numbers `[b + 1]` at which planned batches begin and end, from position `lo` to `hi - 1`."""
         plan = self.dataset.plan
@@ -204,6 +220,15 @@ class PositionSource:
         edges = self._edges(lo, min(lo + self.step, epoch_slice.hi))
         return self._load(edges[:2], epoch_slice, untimed)[0]
 
+    def first(self, state: State) -> Batch | None:
+        """Load the first batch from a state on. Return None if there is none.
+
+        Args:
+            state: A state.
+        """
+        epoch_slice = self.epoch_slice(int(state["position"]))
+        return None if epoch_slice is None else self.batch(epoch_slice, epoch_slice.lo)[0]
+
     def epoch(self, state: State) -> int | None:
         """Return the epoch of a state.
 
@@ -212,6 +237,37 @@ class PositionSource:
         """
         epoch_slice = self.epoch_slice(int(state["position"]))
         return epoch_slice and epoch_slice.epoch
+
+    @property
+    def endless(self) -> bool:
+        """Whether the only epoch has no end, as in a mix that never stops."""
+        return is_endless(self.dataset.plan)
+
+    def epoch_start(self, epoch: int) -> State:
+        """Return the state at the start of an epoch.
+
+        Args:
+            epoch: Number of the epoch.
+
+        Raises:
+            PlanError: There is no such epoch.
+        """
+        if epoch < 0 or (epoch and self.endless):
+            known = "0, the only epoch of a dataset without end" if self.endless else "0 or more"
+            raise PlanError(f"expected an epoch of {known}, got {epoch}")
+        return {"position": self.dataset.plan.start(index(epoch))}
+
+    def next_epoch(self, state: State) -> State:
+        """Return the state at the start of the epoch after the last batch before a state.
+
+        Args:
+            state: State after a batch. If an epoch starts there, or there is no other epoch, it is returned.
+        """
+        plan, position = self.dataset.plan, int(state["position"])
+        if plan.empty or self.endless:
+            return state
+        epoch = int(plan.locate(np.array([position]))[0][0])
+        return state if plan.start(epoch) == position else self.epoch_start(epoch + 1)
 
     def jobs(self, state: State) -> Iterator[Job]:
         """Yield a job for about `PLAN_BLOCK` positions each.

@@ -405,6 +405,21 @@ def checked(plan: Plan, positions: IntArray) -> IntArray:
     return k
 
 
+def is_endless(plan: Plan) -> bool:
+    """Return whether the only epoch of a plan has no end.
+
+    Args:
+        plan: The plan.
+
+    Example:
+        >>> import penstock
+        >>> data = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples()
+        >>> is_endless(data.plan), is_endless(penstock.mix([data, data], stop="never").plan)
+        (False, True)
+    """
+    return len(plan) > ENDLESS // 2  # some whole epochs below may not fill 2^62 exactly
+
+
 def check_ends(plan: Plan, purpose: str) -> None:
     """Raise an error for a plan without end.
 
@@ -415,7 +430,7 @@ def check_ends(plan: Plan, purpose: str) -> None:
     Raises:
         PlanError: The plan has no end.
     """
-    if len(plan) > ENDLESS // 2:  # some whole epochs below may not fill 2^62 exactly
+    if is_endless(plan):
         raise PlanError(
             f"expected a plan with an end for {purpose}, got a mix that never stops; give mix() another stop, or call "
             "nominal(n) first"
