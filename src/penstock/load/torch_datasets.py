@@ -25,17 +25,20 @@ class TorchDataset(torch.utils.data.Dataset[Tensors]):
     Item `b` is this rank's part of batch `b` of one epoch. A `sampler` of PyTorch may reorder batches. To shuffle
     samples, shuffle the dataset.
 
+    A `DistributedSampler`, which Lightning adds, gives each process other items. With several processes, say who splits
+    the batches: `rank=0, world=1` if a sampler does, or the numbers of this process if every process reads all items.
+
     Args:
         dataset: The dataset.
         batch_size: Samples of a batch over all ranks, at least 1.
         drop_last: Whether to drop a short last batch. The default is False.
         epoch: Epoch whose order to use. The default is 0.
-        rank: Number of this process, detected by default as in `Loader`.
-        world: Number of processes, detected by default as in `Loader`.
+        rank: Number of this process. The default is None: 0, in a program of one process.
+        world: Number of processes. The default is None: 1, in a program of one process.
         allow_empty: Whether to allow a dataset without a batch. The default is False.
 
     Raises:
-        PlanError: An argument is impossible, or the dataset has no batch.
+        PlanError: An argument is impossible, the dataset has no batch, or there are several processes and no `rank`.
 
     Example:
         >>> import numpy as np, penstock
@@ -59,6 +62,13 @@ class TorchDataset(torch.utils.data.Dataset[Tensors]):
         if epoch < 0:
             raise PlanError(f"expected epoch >= 0, got {epoch}")
         self._source = torch_source(dataset, batch_size, drop_last, rank, world)
+        if rank is None and self._source.ranks.world > 1:
+            found = self._source.ranks
+            raise PlanError(
+                f"expected rank and world for a TorchDataset in a program of {found.world} processes (found in "
+                f"{found.origin}), got none; give rank=0, world=1 if a sampler splits the batches, as Lightning and "
+                f"DistributedSampler do, or rank={found.rank}, world={found.world} if every process reads all items"
+            )
         if not allow_empty:
             check_batches(dataset.plan, batch_size, drop_last=drop_last)
         self.epoch = epoch

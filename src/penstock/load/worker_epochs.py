@@ -29,15 +29,19 @@ from penstock.load.position_source import PositionSource
 SET, LOAD, BEGIN = 1, 2, 3
 NOT_LOADED = -1  # instead of the epoch of a state that the iterator of a worker loaded
 
-_forked = 0  # when this process was forked
+_forks = {"next": 0, "own": 0}  # times before the next fork, and before the one that made this process
 
 
 def _note_fork() -> None:
-    global _forked
-    _forked = time.monotonic_ns()
+    _forks["next"] = time.monotonic_ns()
 
 
-os.register_at_fork(after_in_child=_note_fork)
+def _note_child() -> None:
+    _forks["own"] = _forks["next"]
+
+
+# The time before the fork: a child may first run after others of its launch have begun.
+os.register_at_fork(before=_note_fork, after_in_child=_note_child)
 
 
 @dataclass(frozen=True)
@@ -154,4 +158,4 @@ class WorkerEpochs:
         return place
 
     def _birth(self) -> int:
-        return max(_forked, self._started)
+        return max(_forks["own"], self._started)
