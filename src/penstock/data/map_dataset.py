@@ -517,7 +517,7 @@ class MapDataset:
             window: Samples that are planned together, at least 1. The default is 65536.
             seed: Seed of the keyed orders. The default is 0.
             marks: Outputs to add, of `"segment_ids"`, `"positions"`, `"lengths"`, `"cu_seqlens"` and `"sources"`.
-            fill: Value of padding, for all columns or by name. The default is 0.
+            fill: Value of padding, for all columns or by name. Their dtypes must hold it. The default is 0.
             repack: Whether to plan every epoch again. The default is False.
             keep: Whether to store the plan: `"memory"`, `"recompute"` or `"auto"`. The default is `"auto"`.
             cache: Folder to store plans in. The default is None.
