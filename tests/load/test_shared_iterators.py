@@ -212,6 +212,26 @@ def test_an_iterator_that_is_collected_does_not_wait_for_its_threads() -> None:
     wait_for_others(before)
 
 
+def test_threads_of_a_closed_iterator_stop_between_two_batches_of_a_slow_function() -> None:
+    begun, go_on, calls = threading.Event(), threading.Event(), list[int]()
+
+    def slow(columns: Any) -> Any:
+        calls.append(columns.n)
+        if len(calls) == 3:
+            begun.set()
+            go_on.wait()
+        return columns
+
+    before = threads_before()
+    iterator = iter(Loader(samples().map(slow), 10, threads=1))
+    next(iterator)
+    begun.wait()  # in the second of the many batches that are read together
+    del iterator
+    go_on.set()
+    wait_for_others(before)
+    assert calls == [10] * 3
+
+
 AT_EXIT = """
 import threading, numpy as np
 from penstock.data import from_arrays

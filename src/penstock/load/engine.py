@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -232,9 +232,9 @@ def timed_by(metrics: Metrics) -> Timed:
     return timed
 
 
-def _run(timed: Timed, job: Job) -> Batches:
+def _run(timed: Timed, job: Job) -> Generator[tuple[Batch, State]]:
     """Do a job. The threads refer to this function, and not to the iterator, so that it can be deleted."""
-    return job.run(timed)
+    yield from job.work(timed)
 
 
 def _bytes_of(job: Job) -> int:

@@ -231,7 +231,7 @@ def _stage_by_stage(
         for job in place.source.jobs(place.state):
             if jobs < WARM:
                 job.run()
-            given = job.work(measured)
+            given = job.run(measured)
             if not given:
                 break
             for batch, _ in given:

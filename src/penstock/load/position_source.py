@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from operator import index
 
@@ -29,7 +30,7 @@ from penstock.data.recycler import Recycler
 from penstock.data.sample_blocks import LONGEST_SEARCH
 from penstock.errors import PlanError, StateError, WorkerError
 from penstock.files.remote import Wanted
-from penstock.load.batch_source import Batches, Job, State, Timed, untimed
+from penstock.load.batch_source import Job, State, Timed, untimed
 from penstock.load.lookahead import looking_ahead
 from penstock.load.ranks import Ranks
 from penstock.load.seams import MixRecord, records
@@ -218,7 +219,7 @@ class PositionSource:
             lo: First kept sample of the batch, over all ranks.
         """
         edges = self._edges(lo, min(lo + self.step, epoch_slice.hi))
-        return self._load(edges[:2], epoch_slice, untimed)[0]
+        return next(self._load(edges[:2], epoch_slice, untimed))
 
     def first(self, state: State) -> Batch | None:
         """Load the first batch from a state on. Return None if there is none.
@@ -347,7 +348,7 @@ class PositionSource:
         rows = min(block, max(min(JOB_BYTES, self.memory // LEAST_JOBS) // self.row.nbytes, 1))
         return max(rows * self.ranks.world // self.step, 1) * self.step
 
-    def _load(self, edges: IntArray, epoch_slice: EpochSlice, timed: Timed) -> Batches:
+    def _load(self, edges: IntArray, epoch_slice: EpochSlice, timed: Timed) -> Iterator[tuple[Batch, State]]:
         lo, hi = int(edges[0]), int(edges[-1])
         try:
             kept, cuts = self.shares(edges)
@@ -359,9 +360,16 @@ class PositionSource:
                 block = timed("fetch", lambda: self.dataset.read(selections, self.recycler.empty))
                 self.row.measure(block)
                 blocks = [block.take(slice(a, b)) for a, b in pairwise(cuts.tolist())]
-            batches = timed("map" if self.dataset.maps else "cut", lambda: self._cut(blocks, positions, cuts, edges))
             after = [*self.skips.positions(edges[1:-1]).tolist(), self._after(hi, epoch_slice)]
-            return [(batch, {"position": position}) for batch, position in zip(batches, after, strict=True)]
+            if self.dataset.maps:  # one by one, because functions of users may be slow
+                for number, position in enumerate(after):
+                    cut = timed("map", partial(self._cut, number, blocks[number], positions, cuts, edges))
+                    yield cut, {"position": position}
+            else:
+                batches = timed(
+                    "cut", lambda: [self._cut(b, block, positions, cuts, edges) for b, block in enumerate(blocks)]
+                )
+                yield from ((batch, {"position": position}) for batch, position in zip(batches, after, strict=True))
         except Exception as error:
             where = f"{self.skips.position(lo)}:{self.skips.position(hi - 1) + 1}"
             raise WorkerError(f"positions {where} could not be loaded: {type(error).__name__}: {error}") from error
@@ -397,16 +405,14 @@ class PositionSource:
         kept = np.arange(cuts[-1], dtype=np.int64) + np.repeat(first + begin - cuts[:-1], end - begin)
         return kept, cuts
 
-    def _cut(self, blocks: Sequence[Columns], positions: IntArray, cuts: IntArray, edges: IntArray) -> list[Batch]:
-        """The batches, mapped, with their tickets."""
-        batches: list[Batch] = []
-        for number, (a, b) in enumerate(pairwise(cuts.tolist())):
-            rows = self.dataset.mapped(blocks[number], positions[a:b])
-            self.row.measure(rows)  # functions may make much of little, such as pictures of numbers
-            first = int(positions[a]) if a < b else self.skips.position(int(edges[number]))
-            count = int(positions[b - 1]) + 1 - first if a < b else 0
-            batches.append(Batch.of(rows, Ticket(first, count, self.digest)))
-        return batches
+    def _cut(self, number: int, block: Columns, positions: IntArray, cuts: IntArray, edges: IntArray) -> Batch:
+        """One batch of a job, mapped, with its ticket."""
+        a, b = cuts[number : number + 2].tolist()
+        rows = self.dataset.mapped(block, positions[a:b])
+        self.row.measure(rows)  # functions may make much of little, such as pictures of numbers
+        first = int(positions[a]) if a < b else self.skips.position(int(edges[number]))
+        count = int(positions[b - 1]) + 1 - first if a < b else 0
+        return Batch.of(rows, Ticket(first, count, self.digest))
 
     def received(self, state: State) -> None:
         """Do nothing: the state says all.
