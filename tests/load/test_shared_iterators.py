@@ -212,7 +212,10 @@ def test_an_iterator_that_is_collected_does_not_wait_for_its_threads() -> None:
     wait_for_others(before)
 
 
-def test_threads_of_a_closed_iterator_stop_between_two_batches_of_a_slow_function() -> None:
+def test_threads_of_a_closed_iterator_stop_between_two_batches_of_a_slow_function(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.load.position_source.LOOK_SECONDS", -1)
     begun, go_on, calls = threading.Event(), threading.Event(), list[int]()
 
     def slow(columns: Any) -> Any:

@@ -98,17 +98,20 @@ class Cursor:
         with self._changing:
             return (self.source, self.state) if self._begin is None else self._upcoming()
 
-    def place(self, after: Place | None = None) -> Place:
+    def place(self, after: tuple[Place, State] | None = None) -> Place:
         """Return where an iterator begins or goes on. Nothing changes.
 
         Args:
-            after: Where the iterator is, after a batch that it gave. It goes on there, or, after a load or skip, where
-                the cursor is. The default is None: it gave none yet.
+            after: Where the iterator began, and the state after the last batch that it gave. It goes on there, or,
+                after a load or skip, where the cursor is. The default is None: it gave none yet.
         """
         with self._changing:
             if after is None:
                 return Place(self.turn, *self._upcoming())
-            return after if after.turn == self.turn else Place(self.turn, self.source, self.state)
+            begun, state = after
+            if begun.turn == self.turn:
+                return Place(self.turn, begun.source, state)
+            return Place(self.turn, self.source, self.state)
 
     def _upcoming(self) -> tuple[BatchSource, State]:
         """Source and state at which a new iterator begins."""

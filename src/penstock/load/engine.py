@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -108,7 +108,7 @@ class LoaderIterator(Iterator[T]):
         self._ready: deque[tuple[Batch, State]] = deque()
         self._handed: deque[tuple[T, int, State]] = deque()
         self._place: Place | None = None  # where the batches under way begin; None: they are to be begun
-        self._after: Place | None = None  # after the last batch that was given
+        self._after: tuple[Place, State] | None = None  # after the last batch that was given
         self._epoch: int | None = None  # known with the first batch
         self._began, self._given = cursor.state, 0  # where the epoch was taken up, and how many samples came since
         self._closed = False
@@ -145,7 +145,7 @@ class LoaderIterator(Iterator[T]):
             item, samples, state = self._handed.popleft()
             self._given += samples
             if self._cursor.move(place, state):  # else another thread loaded a state or skipped samples meanwhile
-                self._after = Place(place.turn, place.source, state)
+                self._after = place, state
                 self._count(samples, requested)
                 return item
         raise StopIteration
@@ -232,9 +232,9 @@ def timed_by(metrics: Metrics) -> Timed:
     return timed
 
 
-def _run(timed: Timed, job: Job) -> Generator[tuple[Batch, State]]:
-    """Do a job. The threads refer to this function, and not to the iterator, so that it can be deleted."""
-    yield from job.work(timed)
+def _run(timed: Timed, job: Job) -> Any:
+    """Begin a job. The threads refer to this function, and not to the iterator, so that it can be deleted."""
+    return job.work(timed)  # the map makes a list of a generator
 
 
 def _bytes_of(job: Job) -> int:

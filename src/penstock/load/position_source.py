@@ -14,9 +14,9 @@ Ownership: arrays come from a `Recycler`, which uses the memory of a batch again
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import pairwise
 from operator import index
 
@@ -44,6 +44,7 @@ TINY_BLOCK, TINY_BYTES = 16384, 1 << 20  # the same for tiny samples, up to so m
 JOB_BYTES = 32 << 20  # a job never holds more than this, unless a single batch does
 ALONE = Ranks()
 LEAST_JOBS = 4  # jobs that fit into `memory`: a job is at most this part of it
+LOOK_SECONDS = 0.01  # after which a job looks whether its loader was closed
 COUNTED_SOURCES = 16  # a state says how many episodes each source has, if there are at most so many
 
 
@@ -361,15 +362,11 @@ class PositionSource:
                 self.row.measure(block)
                 blocks = [block.take(slice(a, b)) for a, b in pairwise(cuts.tolist())]
             after = [*self.skips.positions(edges[1:-1]).tolist(), self._after(hi, epoch_slice)]
-            if self.dataset.maps:  # one by one, because functions of users may be slow
-                for number, position in enumerate(after):
-                    cut = timed("map", partial(self._cut, number, blocks[number], positions, cuts, edges))
-                    yield cut, {"position": position}
-            else:
-                batches = timed(
-                    "cut", lambda: [self._cut(b, block, positions, cuts, edges) for b, block in enumerate(blocks)]
-                )
-                yield from ((batch, {"position": position}) for batch, position in zip(batches, after, strict=True))
+            cut = self._cut(blocks, positions, cuts, edges)
+            name = "map" if self.dataset.maps else "cut"
+            states = iter(after)
+            while batches := timed(name, lambda: _drawn(cut)):
+                yield from ((batch, {"position": next(states)}) for batch in batches)
         except Exception as error:
             where = f"{self.skips.position(lo)}:{self.skips.position(hi - 1) + 1}"
             raise WorkerError(f"positions {where} could not be loaded: {type(error).__name__}: {error}") from error
@@ -405,14 +402,16 @@ class PositionSource:
         kept = np.arange(cuts[-1], dtype=np.int64) + np.repeat(first + begin - cuts[:-1], end - begin)
         return kept, cuts
 
-    def _cut(self, number: int, block: Columns, positions: IntArray, cuts: IntArray, edges: IntArray) -> Batch:
-        """One batch of a job, mapped, with its ticket."""
-        a, b = cuts[number : number + 2].tolist()
-        rows = self.dataset.mapped(block, positions[a:b])
-        self.row.measure(rows)  # functions may make much of little, such as pictures of numbers
-        first = int(positions[a]) if a < b else self.skips.position(int(edges[number]))
-        count = int(positions[b - 1]) + 1 - first if a < b else 0
-        return Batch.of(rows, Ticket(first, count, self.digest))
+    def _cut(
+        self, blocks: Sequence[Columns], positions: IntArray, cuts: IntArray, edges: IntArray
+    ) -> Iterator[Batch]:
+        """The batches of a job, mapped, with their tickets."""
+        for number, (a, b) in enumerate(pairwise(cuts.tolist())):
+            rows = self.dataset.mapped(blocks[number], positions[a:b])
+            self.row.measure(rows)  # functions may make much of little, such as pictures of numbers
+            first = int(positions[a]) if a < b else self.skips.position(int(edges[number]))
+            count = int(positions[b - 1]) + 1 - first if a < b else 0
+            yield Batch.of(rows, Ticket(first, count, self.digest))
 
     def received(self, state: State) -> None:
         """Do nothing: the state says all.
@@ -483,6 +482,16 @@ class PositionSource:
             skips: Skipped positions.
         """
         return replace(self, skips=skips)
+
+
+def _drawn(batches: Iterator[Batch]) -> list[Batch]:
+    """The next batches, as many as functions of users take `LOOK_SECONDS` for, because timing each would cost more."""
+    end, drawn = time.monotonic() + LOOK_SECONDS, list[Batch]()
+    for batch in batches:
+        drawn.append(batch)
+        if time.monotonic() > end:
+            break
+    return drawn
 
 
 def _is_position(value: object) -> bool:

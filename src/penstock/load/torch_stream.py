@@ -186,7 +186,7 @@ class TorchStreamIterator(Iterator[Tensors]):
         self._seed = seed
         self._turns = Turns("iterator of a TorchStream")
         self._place: Place | None = None  # where the rest of the epoch begins; None: not begun
-        self._after: Place | None = None  # after the last batch that was given
+        self._after: tuple[Place, State] | None = None  # after the last batch that was given
         self._loaded: int | None = None  # epoch of a state that this iterator loaded
 
     def __next__(self) -> Tensors:
@@ -199,7 +199,7 @@ class TorchStreamIterator(Iterator[Tensors]):
                 if self._seed is not None or self._stream.cursor.move(place, state):
                     break  # else another thread loaded a state meanwhile
             self._next += self._workers * self._source.step
-            self._after = Place(place.turn, place.source, state)
+            self._after = place, state
         return to_torch(batch)
 
     def _begun(self) -> Place:
