@@ -359,7 +359,7 @@ class MapDataset:
         return self.apply(Shard(index, count))
 
     def select(self, *columns: str) -> MapDataset:
-        """Keep only some columns. The other columns are not read.
+        """Keep only some columns. The other columns are not read. Derived outputs, such as masks, stay.
 
         Args:
             columns: Names of columns, or prefixes such as `"observations"` for all columns below.
@@ -412,7 +412,8 @@ class MapDataset:
         afterwards: every epoch has the order of the first.
 
         Args:
-            condition: Called with the columns of a block of `n` samples; returns `[n]` bool.
+            condition: Called with the columns of a block of `n` samples; returns `[n]` bool. Only the columns that it
+                uses are read, unless functions were mapped.
             progress: Whether to show a progress bar. The default is None: on a terminal.
 
         Raises:
