@@ -39,7 +39,7 @@ class Loader:
 
     `batch_size` counts the samples of all ranks together. Of a batch of `m` samples, rank `r` of `R` gets the rows
     `r * m // R : (r + 1) * m // R`. No number has to divide evenly, and every rank gets the same number of batches. In
-    a short last batch, a rank may get no rows.
+    a short last batch, a rank may get no rows. `batch.weight` makes averaged losses exact then.
 
     Every batch of a `MapDataset` has a `ticket`, an id of its rows for `why` and `skip`. A state is below 1 kB, and
     loading it takes O(1). Batch size, number of ranks and threads may change between saving and loading.

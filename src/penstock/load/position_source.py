@@ -406,12 +406,13 @@ class PositionSource:
         self, blocks: Sequence[Columns], positions: IntArray, cuts: IntArray, edges: IntArray
     ) -> Iterator[Batch]:
         """The batches of a job, mapped, with their tickets."""
+        sizes = np.diff(edges).tolist()
         for number, (a, b) in enumerate(pairwise(cuts.tolist())):
             rows = self.dataset.mapped(blocks[number], positions[a:b])
             self.row.measure(rows)  # functions may make much of little, such as pictures of numbers
             first = int(positions[a]) if a < b else self.skips.position(int(edges[number]))
             count = int(positions[b - 1]) + 1 - first if a < b else 0
-            yield Batch.of(rows, Ticket(first, count, self.digest))
+            yield Batch.of(rows, Ticket(first, count, self.digest), self.ranks.weight(b - a, sizes[number]))
 
     def received(self, state: State) -> None:
         """Do nothing: the state says all.

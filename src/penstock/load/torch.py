@@ -60,4 +60,4 @@ class TorchLoader(Adapter[Tensors]):
         """Return the batch as tensors, after starting the copy."""
         if self._staging is None:
             return to_torch(batch, self.device, pin=self.pin)
-        return Tensors(nest(self._staging.copied(shared(batch))), batch.ticket if batch.has_ticket else None)
+        return Tensors.of(nest(self._staging.copied(shared(batch))), batch)
