@@ -37,6 +37,7 @@ from penstock.plan.base import (
     chained,
     check_ends,
     checked,
+    epoch_of,
 )
 from penstock.plan.outputs import DerivedOutput, Read, View
 from penstock.plan.packing.even import EvenIndex
@@ -198,6 +199,11 @@ class PackedPlan(Plan):
             return self._starts[epoch]
 
     @override
+    def count_below(self, position: int) -> int | None:
+        """Samples of whole epochs: within one, a pack takes samples from all over a window."""
+        epoch = epoch_of(self, position)
+        return self.upstream.start(epoch) if self.start(epoch) == position else None
+
     def sizes(self, epoch: IntArray) -> IntArray:
         if self._single:
             return super().sizes(epoch)
