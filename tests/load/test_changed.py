@@ -197,8 +197,8 @@ def test_what_cannot_be_continued_is_refused() -> None:
     assert "mix" not in alone.state_dict()
     with pytest.raises(StateError, match="not one of a mix that could be continued"):
         Loader(mixed({"a": 1}), 7).load_state_dict(alone.state_dict(), changed="continue")
+    steady = mixed({"a": 17}, stop=17).where(lambda columns: columns["x"] >= 0)
     with pytest.raises(StateError, match=r"can be made again .* Take.* before they are mixed"):
-        steady = mixed({"a": 17}, stop=17).where(lambda columns: columns["x"] >= 0)
         Loader(steady, 7).load_state_dict(state, changed="continue")
     with pytest.raises(PlanError, match="changed to be one of"):
         loader.load_state_dict(state, changed="yes")

@@ -85,7 +85,9 @@ def test_accelerate_meets_shares_and_restored_states(monkeypatch):
         iter(share)
 
 
-@report("PrimeIntellect-ai/prime-rl#3332", "an iterator that was made before a state was loaded continues from the state")
+@report(
+    "PrimeIntellect-ai/prime-rl#3332", "an iterator that was made before a state was loaded continues from the state"
+)
 @report("meta-pytorch/data#1548", "asking for the state before loading another one does not fix the position")
 @report("mosaicml/streaming#437", "a state in mid-epoch is continued, and not the epoch from its start")
 @report("KempnerInstitute/KempnerForge#57", "a second resume within an epoch keeps the order")

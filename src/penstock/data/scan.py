@@ -68,8 +68,9 @@ def _lazy(dataset: MapDataset, positions: IntArray, narrowed: dict[tuple[str, ..
             narrowed[key] = dataset.apply(Select(key))
         return {path: array for path, array in narrowed[key].batch(positions).flat.items() if path in key}
 
-    return LazyColumns([read.name for read in dataset.plan.reads] + [mark.name for mark in dataset.plan.marks],
-        len(positions), read)
+    return LazyColumns(
+        [read.name for read in dataset.plan.reads] + [mark.name for mark in dataset.plan.marks], len(positions), read
+    )
 
 
 def sample_weights(dataset: MapDataset, weights: Any, fn: WeightFn | None, by: By, progress: bool | None) -> AnyArray:

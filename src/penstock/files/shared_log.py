@@ -7,12 +7,13 @@ import os
 import struct
 import tempfile
 import weakref
-from multiprocessing import context, reduction
+from multiprocessing import reduction
+from multiprocessing.context import get_spawning_popen
 from typing import Any
 
 
 class SharedLog:
-    """Records of integers in a file without a name, which forked processes share, and those that `multiprocessing` spawns.
+    """Records of integers in a file without a name. Processes that are forked or spawned by `multiprocessing` share it.
 
     All processes see the records in one order, because an append is atomic. A copy that is pickled in another way is
     empty.
@@ -55,7 +56,7 @@ class SharedLog:
         return list(self._record.iter_unpack(data))
 
     def __getstate__(self) -> dict[str, Any]:
-        shared = None if context.get_spawning_popen() is None else reduction.DupFd(self._fd)
+        shared = None if get_spawning_popen() is None else reduction.DupFd(self._fd)
         return {"_record": self._record.format, "_fd": shared}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

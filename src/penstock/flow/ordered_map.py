@@ -39,6 +39,7 @@ from contextlib import closing
 from types import GeneratorType
 from typing import Any, Generic, TypeVar
 
+from penstock.core.narrowing import is_generator
 from penstock.core.turns import ForkSafeLock, HomeProcess
 from penstock.errors import WorkerError
 from penstock.flow.limits import PrefetchLimits
@@ -321,7 +322,7 @@ class OrderedMap(Generic[T, R]):
         try:
             with self._metrics.work():
                 result: Any = self._fn(item)
-                return self._listed(result) if isinstance(result, GeneratorType) else result
+                return self._listed(result) if is_generator(result) else result
         except StopIteration as error:  # as of a generator: it would look like the end of all items
             raise WorkerError(f"expected a result, got StopIteration from {self._fn!r}") from error
 

@@ -402,9 +402,7 @@ class PositionSource:
         kept = np.arange(cuts[-1], dtype=np.int64) + np.repeat(first + begin - cuts[:-1], end - begin)
         return kept, cuts
 
-    def _cut(
-        self, blocks: Sequence[Columns], positions: IntArray, cuts: IntArray, edges: IntArray
-    ) -> Iterator[Batch]:
+    def _cut(self, blocks: Sequence[Columns], positions: IntArray, cuts: IntArray, edges: IntArray) -> Iterator[Batch]:
         """The batches of a job, mapped, with their tickets."""
         sizes = np.diff(edges).tolist()
         for number, (a, b) in enumerate(pairwise(cuts.tolist())):

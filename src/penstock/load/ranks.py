@@ -54,7 +54,6 @@ class Ranks:
         """
         return self.rank * samples // self.world, (self.rank + 1) * samples // self.world
 
-
     def weight(self, rows: int, samples: int) -> float:
         """Return the rows of this rank, divided by the mean of all ranks: 0 without rows.
 

@@ -178,16 +178,14 @@ def next_mix(now: MapDataset, seams: tuple[MixRecord, ...]) -> MapDataset:
     """
     plan = mix_below(now.plan)
     if plan is None:
-        raise StateError(
-            f"expected a mix to continue with changed='continue', got the chain {' > '.join(now.chain)}"
-        )
+        raise StateError(f"expected a mix to continue with changed='continue', got the chain {' > '.join(now.chain)}")
     for seam in seams:
         if not seam.parts:
             where = "" if seam.known is None else f", such as {seam.known:,}"
             raise StateError(
-                f"expected a state at the end of an epoch{where}, got one at position {seam.position:,}: a shuffle, pack or "
-                "sorted batches above the mix have taken other samples than its first ones. Continue from a state "
-                "there, or shuffle, pack and sort the datasets before they are mixed"
+                f"expected a state at the end of an epoch{where}, got one at position {seam.position:,}: a shuffle, "
+                "pack or sorted batches above the mix have taken other samples than its first ones. Continue from a "
+                "state there, or shuffle, pack and sort the datasets before they are mixed"
             )
     begin: dict[str, int] = {}
     inner: dict[str, tuple[MixRecord, ...]] = {}
@@ -204,9 +202,7 @@ def next_mix(now: MapDataset, seams: tuple[MixRecord, ...]) -> MapDataset:
                 "other samples or another order; give it another name to begin with its first sample"
             )
         begin[part.name], inner[part.name] = 0, records_of_part
-    mixed = continued(
-        now, begin, change=lambda name, part: next_mix(part, inner[name]) if name in inner else part
-    )
+    mixed = continued(now, begin, change=lambda name, part: next_mix(part, inner[name]) if name in inner else part)
     if mixed is None:
         raise StateError(
             f"expected a mix that can be made again with other first samples, got the chain {' > '.join(now.chain)}; "
@@ -223,7 +219,8 @@ def _next_known(plan: Plan, position: int) -> int | None:
 
 
 def _part(value: object) -> PartCount:
-    match value:
+    entry: list[Any] = value if is_list(value) else []
+    match entry:
         case [str() as plan, int() as begin, int() as count, *mix] if 0 <= begin <= count <= LARGEST and len(mix) < 2:
             return PartCount(plan, begin, count, MixRecord.from_json(mix[0]) if mix else None)
         case _:

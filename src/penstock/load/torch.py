@@ -1,4 +1,4 @@
-"""PyTorch: a loader with device copies. It also has the names of `torch_tensors`, `torch_datasets` and `torch_stream`."""
+"""PyTorch: a loader with device copies, and the names of `torch_tensors`, `torch_datasets` and `torch_stream`."""
 
 from __future__ import annotations
 

@@ -34,12 +34,12 @@ class TorchStream(_Iterable):
     Use it with `DataLoader(batch_size=None)` or `torchdata`'s `StatefulDataLoader`. Worker `w` of `W` loads the batches
     `w`, `w + W`, and so on. The loader takes them in turn, so the order is the same for any `num_workers`.
 
-    Each `iter()` is one epoch, as in `Loader`: the rest of an epoch after `load_state_dict`, else the next epoch. Workers
-    count epochs together, also if they are started anew for every epoch.
+    Each `iter()` is one epoch, as in `Loader`: the rest of an epoch after `load_state_dict`, else the next epoch.
+    Workers count epochs together, also if they are started anew for every epoch.
 
-    A stream has this rank's share of every batch. So do not let Accelerate split it again, as `Accelerator.prepare` does
-    with several processes, where it raises a `PlanError`. Use the `DataLoader` as it is, or give `rank=0, world=1`:
-    then Accelerate splits the batches.
+    A stream has this rank's share of every batch. `Accelerator.prepare` splits a `DataLoader` again, so with several
+    processes such a stream raises a `PlanError`. Use the `DataLoader` as it is, or give `rank=0, world=1`: then
+    Accelerate splits the batches.
 
     The iterator has `state_dict` and `load_state_dict`, as `StatefulDataLoader` requires. Its state needs the same
     number of workers. To change the number, pass the loader's state through `stream_state`. The result is a `Loader`
@@ -109,11 +109,12 @@ class TorchStream(_Iterable):
         if state is None or self.source.ranks.world == 1:
             return
         read = getattr(state.GradientState().active_dataloader, "dataset", None)
-        if self in (read, getattr(read, "dataset", None)):  # the latter: IterableDatasetShard, of dispatch_batches=False
+        if self in (read, getattr(read, "dataset", None)):  # of an IterableDatasetShard, for dispatch_batches=False
+            ranks = self.source.ranks
             raise PlanError(
-                f"expected a TorchStream that nothing splits again, for it has the share of rank {self.source.ranks.rank} of "
-                f"{self.source.ranks.world}, got one in a DataLoader that Accelerate prepared, which would leave samples "
-                "out; use the DataLoader without prepare(), or give the TorchStream rank=0, world=1"
+                f"expected a TorchStream that nothing splits again, for it has the share of rank {ranks.rank} of "
+                f"{ranks.world}, got one in a DataLoader that Accelerate prepared, which would leave samples out; use "
+                "the DataLoader without prepare(), or give the TorchStream rank=0, world=1"
             )
 
     def set_epoch(self, epoch: int) -> None:

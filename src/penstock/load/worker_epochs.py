@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from multiprocessing import context
+from multiprocessing.context import get_spawning_popen
 from typing import Any
 
 from penstock.errors import StateError
@@ -75,7 +75,7 @@ class WorkerEpochs:
 
     def __getstate__(self) -> dict[str, Any]:
         copied = {**self.__dict__, "_started": time.monotonic_ns()}
-        if context.get_spawning_popen() is None:  # the copy has an empty log
+        if get_spawning_popen() is None:  # the copy has an empty log
             self.replay()
             copied.update(_replayed=0, _launches={}, _number=0)
         return copied

@@ -204,6 +204,7 @@ class PackedPlan(Plan):
         epoch = epoch_of(self, position)
         return self.upstream.start(epoch) if self.start(epoch) == position else None
 
+    @override
     def sizes(self, epoch: IntArray) -> IntArray:
         if self._single:
             return super().sizes(epoch)

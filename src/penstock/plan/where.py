@@ -34,9 +34,9 @@ class Where(EpisodeTransform):
             stored columns with a row for each episode, such as `"success and task == 'pick'"`. It may have
             comparisons, `and`, `or`, `not`, numbers, column names, and `+ - * / %` (in float64). Text may be compared
             with `==` and `!=`. A comparison with a missing value is False. With a curation, `'good' in tags`,
-            `'slip' not in spans` and `rating >= 4` ask for its tags, tags of spans and ratings. Or a function from these
-            `Columns` to `[E]` bool; the chosen episodes are then the fingerprint. A stored column is read only if it is
-            used.
+            `'slip' not in spans` and `rating >= 4` ask for its tags, tags of spans and ratings. Or a function from
+            these `Columns` to `[E]` bool; the chosen episodes are then the fingerprint. A stored column is read only
+            if it is used.
 
     Raises:
         PlanError: The expression has an unknown column or operation, or the result is not boolean.
@@ -165,10 +165,17 @@ def _value(node: ast.expr, table: Columns) -> Any:  # noqa: PLR0911 - one return
         ):
             has = _has_word(word, group, table)
             return has if isinstance(op, ast.In) else ~has
-        case ast.Compare(
-            left=ast.Name(id=name), ops=[ast.Eq() | ast.NotEq() as op], comparators=[ast.Constant(value=str() as text)]
-        ) | ast.Compare(
-            left=ast.Constant(value=str() as text), ops=[ast.Eq() | ast.NotEq() as op], comparators=[ast.Name(id=name)]
+        case (
+            ast.Compare(
+                left=ast.Name(id=name),
+                ops=[ast.Eq() | ast.NotEq() as op],
+                comparators=[ast.Constant(value=str() as text)],
+            )
+            | ast.Compare(
+                left=ast.Constant(value=str() as text),
+                ops=[ast.Eq() | ast.NotEq() as op],
+                comparators=[ast.Name(id=name)],
+            )
         ):
             same = _is_text(text, name.removeprefix(_LETTER), table)
             return same if isinstance(op, ast.Eq) else ~same
@@ -211,7 +218,9 @@ def _is_text(text: str, name: str, table: Columns) -> BoolArray:
     column = _known(name, table)
     if isinstance(column, Ragged):
         if column.values.dtype != np.uint8 or column.values.ndim != 1:
-            raise PlanError(f"expected a column of text to compare with {text!r}, got {name!r} of {column.values.dtype}")
+            raise PlanError(
+                f"expected a column of text to compare with {text!r}, got {name!r} of {column.values.dtype}"
+            )
         return np.array([each == text for each in column.strings()], np.bool_)
     if column.dtype.kind not in "US" or column.ndim != 1:
         raise PlanError(f"expected a column of text to compare with {text!r}, got {name!r} of {column.dtype}")
