@@ -327,7 +327,7 @@ class OrderedMap(Generic[T, R]):
             raise WorkerError(f"expected a result, got StopIteration from {self._fn!r}") from error
 
     def _listed(self, parts: Generator[Any]) -> Any:
-        """What a generator yields, unless a thread of the map finds it closed: nobody waits then."""
+        """The list of what a generator yields. Raises in a thread of a closed map, whose results have no reader."""
         with closing(parts):
             results: list[Any] = []
             for part in parts:

@@ -45,10 +45,10 @@ Changed = Literal["refuse", "continue"]
 Skippable = Ticket | str | range | tuple[int, int]
 
 
-class Place(NamedTuple):
+class CursorPlace(NamedTuple):
     """Where an iterator begins or goes on.
 
-    Args:
+    Attributes:
         turn: Turn of the cursor.
         source: Source of the batches.
         state: State of the source.
@@ -98,7 +98,7 @@ class Cursor:
         with self._changing:
             return (self.source, self.state) if self._begin is None else self._upcoming()
 
-    def place(self, after: tuple[Place, State] | None = None) -> Place:
+    def place(self, after: tuple[CursorPlace, State] | None = None) -> CursorPlace:
         """Return where an iterator begins or goes on. Nothing changes.
 
         Args:
@@ -107,11 +107,11 @@ class Cursor:
         """
         with self._changing:
             if after is None:
-                return Place(self.turn, *self._upcoming())
+                return CursorPlace(self.turn, *self._upcoming())
             begun, state = after
             if begun.turn == self.turn:
-                return Place(self.turn, begun.source, state)
-            return Place(self.turn, self.source, self.state)
+                return CursorPlace(self.turn, begun.source, state)
+            return CursorPlace(self.turn, self.source, self.state)
 
     def _upcoming(self) -> tuple[BatchSource, State]:
         """Source and state at which a new iterator begins."""
@@ -122,7 +122,7 @@ class Cursor:
             return source, {"position": source.dataset.plan.start(self._last + 1)}
         return source, source.next_epoch(self.state)
 
-    def move(self, place: Place, state: State) -> bool:
+    def move(self, place: CursorPlace, state: State) -> bool:
         """Set the state after the consumer received a batch.
 
         Args:

@@ -15,7 +15,7 @@ from penstock.flow.limits import PrefetchLimits
 from penstock.flow.metrics import Metrics
 from penstock.flow.ordered_map import OrderedMap
 from penstock.load.batch_source import Batches, Job, State, Timed
-from penstock.load.cursor import Cursor, Place
+from penstock.load.cursor import Cursor, CursorPlace
 from penstock.load.ticket import Batch
 
 T = TypeVar("T")
@@ -107,8 +107,8 @@ class LoaderIterator(Iterator[T]):
         self._abandon: weakref.finalize[..., Any] | None = None
         self._ready: deque[tuple[Batch, State]] = deque()
         self._handed: deque[tuple[T, int, State]] = deque()
-        self._place: Place | None = None  # where the batches under way begin; None: they are to be begun
-        self._after: tuple[Place, State] | None = None  # after the last batch that was given
+        self._place: CursorPlace | None = None  # where the batches under way begin; None: they are to be begun
+        self._after: tuple[CursorPlace, State] | None = None  # after the last batch that was given
         self._epoch: int | None = None  # known with the first batch
         self._began, self._given = cursor.state, 0  # where the epoch was taken up, and how many samples came since
         self._closed = False
@@ -150,7 +150,7 @@ class LoaderIterator(Iterator[T]):
                 return item
         raise StopIteration
 
-    def _begin(self) -> Place:
+    def _begin(self) -> CursorPlace:
         """Forget prefetched batches, and begin an epoch, or go on where the consumer is if that is the same epoch."""
         self._forget()
         place = self._cursor.place(self._after)

@@ -162,8 +162,17 @@ def torch_source(
         rank: Number of this process, or None to detect it.
         world: Number of processes, or None to detect it.
 
+    Returns:
+        The source, which cuts the order of the dataset into batches.
+
     Raises:
         PlanError: An argument is impossible.
+
+    Example:
+        >>> import penstock
+        >>> data = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).samples()
+        >>> torch_source(data, 2, False, 0, 1).batches(0)
+        2
     """
     if batch_size < 1:
         raise PlanError(f"expected batch_size >= 1, got {batch_size}")

@@ -12,7 +12,7 @@ from penstock.core.turns import Turns
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import PlanError, StateError, require
 from penstock.load.batch_source import State
-from penstock.load.cursor import Changed, Cursor, Grown, Place, saved
+from penstock.load.cursor import Changed, Cursor, Grown, CursorPlace, saved
 from penstock.load.position_source import EpochSlice, PositionSource
 from penstock.load.torch_datasets import torch_source
 from penstock.load.torch_tensors import Tensors, to_torch
@@ -186,8 +186,8 @@ class TorchStreamIterator(Iterator[Tensors]):
         self._workers = workers
         self._seed = seed
         self._turns = Turns("iterator of a TorchStream")
-        self._place: Place | None = None  # where the rest of the epoch begins; None: not begun
-        self._after: tuple[Place, State] | None = None  # after the last batch that was given
+        self._place: CursorPlace | None = None  # where the rest of the epoch begins; None: not begun
+        self._after: tuple[CursorPlace, State] | None = None  # after the last batch that was given
         self._loaded: int | None = None  # epoch of a state that this iterator loaded
 
     def __next__(self) -> Tensors:
@@ -203,7 +203,7 @@ class TorchStreamIterator(Iterator[Tensors]):
             self._after = place, state
         return to_torch(batch)
 
-    def _begun(self) -> Place:
+    def _begun(self) -> CursorPlace:
         """Begin, or go on where the consumer is if another state of the same epoch was loaded meanwhile."""
         stream, place = self._stream, self._place
         if self._seed is not None and (place is None or self._loaded is not None):
@@ -219,7 +219,7 @@ class TorchStreamIterator(Iterator[Tensors]):
                 self._next = self._epoch_slice.hi
         return place
 
-    def _take_up(self, place: Place) -> Place:
+    def _take_up(self, place: CursorPlace) -> CursorPlace:
         """Go on at a place with the batches of this worker."""
         source, position = place.source, int(place.state["position"])
         assert isinstance(source, PositionSource)  # a stream has no other

@@ -23,10 +23,12 @@ from typing import Any
 
 from penstock.errors import StateError
 from penstock.files.shared_log import SharedLog
-from penstock.load.cursor import Cursor, Place
+from penstock.load.cursor import Cursor, CursorPlace
 from penstock.load.position_source import PositionSource
 
-SET, LOAD, BEGIN = 1, 2, 3
+SET = 1
+LOAD = 2
+BEGIN = 3
 NOT_LOADED = -1  # instead of the epoch of a state that the iterator of a worker loaded
 
 _forks = {"next": 0, "own": 0}  # times before the next fork, and before the one that made this process
@@ -68,7 +70,7 @@ class WorkerEpochs:
         self._cursor = cursor
         self._log = SharedLog(7)  # kind, process, epoch, then of BEGIN: time, seed, number, when the process started
         self._replayed = 0
-        self._launches: dict[Launch, tuple[int, Place]] = {}  # time and place of the last one of this name
+        self._launches: dict[Launch, tuple[int, CursorPlace]] = {}  # time and place of the last one of this name
         self._number = 0
         self._started = 0
         self._stale = False
@@ -96,7 +98,7 @@ class WorkerEpochs:
         self._log.append(LOAD, os.getpid(), 0, 0, 0, 0, 0)
         self.replay()
 
-    def place(self, seed: int) -> Place:
+    def place(self, seed: int) -> CursorPlace:
         """Return where a worker begins its next epoch. Nothing changes.
 
         Args:
@@ -105,7 +107,7 @@ class WorkerEpochs:
         self.replay()
         return self._known(Launch(seed, self._number), self._birth()) or self._cursor.place()
 
-    def begin(self, seed: int, epoch: int = NOT_LOADED) -> Place:
+    def begin(self, seed: int, epoch: int = NOT_LOADED) -> CursorPlace:
         """Begin the next epoch of a worker, and return where.
 
         Args:
@@ -140,12 +142,12 @@ class WorkerEpochs:
                 else:
                     self._stale = True
 
-    def _known(self, launch: Launch, birth: int) -> Place | None:
-        """Place of a launch that was begun after a process was started."""
+    def _known(self, launch: Launch, birth: int) -> CursorPlace | None:
+        """CursorPlace of a launch that was begun after a process was started."""
         begun, place = self._launches.get(launch, (-1, None))
         return place if begun >= birth else None
 
-    def _begun(self, epoch: int) -> Place:
+    def _begun(self, epoch: int) -> CursorPlace:
         """Let a launch begin where the cursor is, or at the epoch of a state that its iterators loaded."""
         place = self._cursor.place()
         source = place.source
