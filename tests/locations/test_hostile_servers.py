@@ -26,10 +26,10 @@ from penstock.files.remote import read_bytes, remote_file
 from penstock.files.sparse import room_of
 from penstock.locations.blocks import BLOCK
 from penstock.locations.fetching import REQUEST
-from penstock.locations.mirror import MIRRORS, _plain_query, mirror
+from penstock.locations.mirror import _plain_query, mirror
 from penstock.locations.objects import TransientError, shown
-from penstock.locations.retry import Retry
 from penstock.locations.stores import object_store
+from tests.locations.clock import Clock
 from tests.locations.server import Reply, Request, Site, serving
 
 DATA = np.random.default_rng(3).integers(0, 256, 40 * BLOCK + 5, np.uint8).tobytes()
@@ -163,13 +163,11 @@ def test_redirects_lose_credentials_at_other_hosts_alone(site: Site) -> None:
 
 
 @pytest.mark.parametrize(("text", "waited"), [("7", 7), ("100000", 60), ("Mon, 01 Jan 2001 00:00:00 GMT", 0), ("?", 0)])
-def test_servers_say_when_to_ask_again(site: Site, text: str, waited: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
-    monkeypatch.setattr(MIRRORS, "retry", Retry(wait=waits.append))
+def test_servers_say_when_to_ask_again(site: Site, text: str, waited: float, clock: Clock) -> None:
     path = mirror(f"{site.url}/set/b.bin")
-    site.fault = lambda _: None if waits else Reply(429, b"slow down", {"Retry-After": text})
+    site.fault = lambda _: None if clock.waits else Reply(429, b"slow down", {"Retry-After": text})
     assert read_bytes(path) == b"small"
-    assert waits == [pytest.approx(waited or 0.075, abs=0.03)]
+    assert clock.waits == [pytest.approx(waited + 0.075, abs=0.03)]
 
 
 def test_truncated_bodies_are_asked_for_again(site: Site) -> None:
@@ -190,7 +188,7 @@ def test_a_server_that_stalls_is_asked_again(site: Site) -> None:
             stalled.set()
             end.wait(30)
 
-    store = object_store(f"{site.url}/set", {"timeout": 0.2})
+    store = object_store(f"{site.url}/set", {"timeout": 0.2, "max_retries": 0})
     site.fault = fault
     with pytest.raises(TransientError, match="does not answer"):
         store.read("b.bin", [(0, 5)])

@@ -20,6 +20,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -74,6 +75,30 @@ class RemoteFile(ABC):
 def deleted_cache() -> RemoteError:
     """The error of a reader whose files in the cache were deleted by somebody."""
     return RemoteError("the cache of remote data was deleted while it was in use; open the dataset again")
+
+
+_failures: ContextVar[list[RemoteError] | None] = ContextVar("penstock_remote", default=None)
+
+
+@contextmanager
+def remote_errors_kept() -> Generator[None]:
+    """Raise the first `RemoteError` of this thread in the block, whatever the code in the block made of it.
+
+    Who looks at files to see what they are takes an error of the system for "something else", which is wrong where a
+    server did not answer.
+    """
+    failures: list[RemoteError] = []
+    token = _failures.set(failures)
+    try:
+        yield
+    except Exception:
+        if failures:
+            raise failures[0] from None
+        raise
+    finally:
+        _failures.reset(token)
+    if failures:
+        raise failures[0]
 
 
 Wanted = tuple[RemoteFile, IntArray, IntArray]
@@ -142,7 +167,12 @@ def filled(wanted: Sequence[Wanted]) -> Generator[None]:
 
 def fill(wanted: Sequence[Wanted]) -> Callable[[], None]:
     """Fetch ranges, which stay until the function that is returned is called."""
-    return _handlers[0].fill(wanted)
+    try:
+        return _handlers[0].fill(wanted)
+    except RemoteError as error:
+        if (failures := _failures.get()) is not None:
+            failures.append(error)
+        raise
 
 
 def begin_fetch(wanted: Sequence[Wanted], *, most: bool) -> None:

@@ -138,7 +138,13 @@ class CachedObject:
         return raw, self._sums[begin // BLOCK : -(-end // BLOCK)].tolist()
 
     def write(self, begin: int, raw: bytes) -> None:
-        """Enter pinned blocks from byte `begin` on, which begins a block; `raw` ends with a block or the object."""
+        """Enter pinned blocks from byte `begin` on, which begins a block; `raw` ends with a block or the object.
+
+        Raises:
+            ValueError: The bytes are not whole blocks: the checksum of a part would prove zeros to be data.
+        """
+        if begin % BLOCK or begin + len(raw) > self.size or (len(raw) % BLOCK and begin + len(raw) != self.size):
+            raise ValueError(f"expected whole blocks of {BLOCK} bytes, got {len(raw)} bytes from byte {begin} on")
         with self._opened() as fd:
             done = 0
             while done < len(raw):

@@ -20,7 +20,7 @@ from penstock.core.boundary import is_of_call, parsing, refusal
 from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, DataError, FormatError, UnknownFormatError, suggestion
 from penstock.files import locked
-from penstock.files.remote import set_remote_files
+from penstock.files.remote import remote_errors_kept, set_remote_files
 from penstock.formats.base.file_facts import FileSurvey, ReadFacts
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.repairs import Repair
@@ -43,7 +43,8 @@ class Format(ABC):
     `penstock.formats` that names such an object.
 
     Errors that the data causes in these methods become `FormatError` with the path (`core/boundary.py`). A `TypeError`
-    about an option of the caller stays a `TypeError`.
+    about an option of the caller stays a `TypeError`. A `RemoteError` within a method is its error, also where the
+    method took it for other data.
 
     Example:
         >>> from penstock.formats.base.format import available
@@ -74,6 +75,7 @@ class Format(ABC):
         Raises:
             FormatError: The content cannot be inspected.
             OSError: The file cannot be read.
+            RemoteError: A store does not answer.
         """
 
     @abstractmethod
@@ -314,7 +316,8 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
     def guarded(self: Format, given: Path | Sequence[Path], *args: Any, **kwargs: Any) -> Any:
         path = folder_of(given)
         try:
-            result: Any = method(self, given, *args, **kwargs)
+            with remote_errors_kept():
+                result: Any = method(self, given, *args, **kwargs)
         except Exception as error:
             if unknown := _unknown_option(self, error, kwargs):
                 raise unknown from error
@@ -497,6 +500,7 @@ def recognise(location: str | os.PathLike[str]) -> tuple[Format, Path]:
     Raises:
         FileNotFoundError: Nothing exists there, and no format knows that id.
         UnknownFormatError: No format recognises the data.
+        RemoteError: A store does not answer, so the format is not known.
 
     Example:
         >>> import penstock, tempfile
