@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import warnings
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 import penstock
 from penstock.containers.tar import END, member
 from penstock.core.ragged import Ragged
-from penstock.errors import DamageWarning, FormatError
+from penstock.errors import DamageWarning, FormatError, RemoteError
 from penstock.formats.base.format import available
 from penstock.formats.webdataset.streaming import ShardStream
 from penstock.locations.blocks import BLOCK
@@ -169,3 +170,34 @@ def test_arrow_files_are_read_by_ranges(tmp_path: Path) -> None:
 
 def fetched(site: Site) -> int:
     return sum((r.end or 0) + 1 - (r.begin or 0) for r in site.gets())
+
+
+@pytest.mark.filterwarnings("ignore::penstock.errors.DamageWarning")  # shards that the target leaves out
+@pytest.mark.parametrize("key", OPENED)
+def test_a_server_that_does_not_answer_is_no_other_format_and_no_missing_file(key: str, tmp_path: Path) -> None:
+    """Whatever file of whatever format it is, in `open` without a format, with it, and in a read: one error of the
+    server, after the tries of one request."""
+    target = targets()[key]
+    files = {f"set/{name}": raw for name, raw in target.files().items()}
+    for name, raw in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(raw)
+    place = the_one(tmp_path / "set").relative_to(tmp_path).as_posix()
+    options = {"split": "val"} if target.format == "rlds" else {}
+    largest = sorted(files, key=lambda name: len(files[name]))[-3:]
+    with serving(files) as site:
+        for number, (failing, format) in enumerate(itertools.product(largest, (None, target.format))):
+            site.seen.clear()
+            site.fault = lambda r, failing=failing: 503 if r.name == failing and r.begin is not None else None
+            retries = {"storage_options": {"max_retries": 1}}
+            url = f"{site.url}/{place}?number={number}"  # an object of its own in the cache
+            try:
+                with penstock.open(url, format=format, **retries, **(options if format else {})) as data:
+                    windows = data.windows(2, pad="zero")
+                    [windows[np.arange(lo, min(lo + 7, len(windows)))] for lo in range(0, len(windows), 7)]
+            except RemoteError as error:
+                assert "status 503" in str(error)
+            else:
+                assert not site.gets(failing)
+            assert len({r.begin for r in site.gets(failing)}) <= 2
+            assert len(site.gets(failing)) <= 4

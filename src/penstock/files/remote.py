@@ -82,7 +82,8 @@ _failures: ContextVar[list[RemoteError] | None] = ContextVar("penstock_remote", 
 
 @contextmanager
 def remote_errors_kept() -> Generator[None]:
-    """Raise the first `RemoteError` of this thread in the block, whatever the code in the block made of it.
+    """Raise the first `RemoteError` of this thread in the block, whatever the code in the block made of it. After it,
+    no further bytes are fetched in the block.
 
     Who looks at files to see what they are takes an error of the system for "something else", which is wrong where a
     server did not answer.
@@ -93,12 +94,12 @@ def remote_errors_kept() -> Generator[None]:
         yield
     except Exception:
         if failures:
-            raise failures[0] from None
+            raise failures.pop() from None  # no reference stays that would keep files open until the next collection
         raise
     finally:
         _failures.reset(token)
     if failures:
-        raise failures[0]
+        raise failures.pop()
 
 
 Wanted = tuple[RemoteFile, IntArray, IntArray]
@@ -167,12 +168,21 @@ def filled(wanted: Sequence[Wanted]) -> Generator[None]:
 
 def fill(wanted: Sequence[Wanted]) -> Callable[[], None]:
     """Fetch ranges, which stay until the function that is returned is called."""
+    if not wanted:
+        return _release_nothing
+    failures = _failures.get()
+    if failures:
+        raise failures[0]  # nothing else that the block does can end well
     try:
         return _handlers[0].fill(wanted)
     except RemoteError as error:
-        if (failures := _failures.get()) is not None:
+        if failures is not None:
             failures.append(error)
         raise
+
+
+def _release_nothing() -> None:
+    """No range was fetched."""
 
 
 def begin_fetch(wanted: Sequence[Wanted], *, most: bool) -> None:
@@ -220,10 +230,10 @@ def whole_for_block(path: StrPath) -> Generator[None]:
         yield
 
 
-def path_or_file(path: StrPath) -> StrPath | IO[bytes]:
+def path_or_file(path: StrPath, buffer: int = _BUFFER) -> StrPath | IO[bytes]:
     """Return what a library reads that takes a path or a file object: the path of a local file, a file that fetches
-    ranges for a remote one."""
-    return path if remote_file(path) is None else open_file(path)
+    ranges for a remote one. `buffer` is as of `open_file`."""
+    return path if remote_file(path) is None else open_file(path, buffer=buffer)
 
 
 def open_file(path: StrPath, *, buffer: int = _BUFFER) -> IO[bytes]:
@@ -323,6 +333,9 @@ class _FillingFile(io.FileIO):
     @override
     def readall(self) -> bytes:
         return self.read(-1)
+
+    def __del__(self) -> None:
+        self.close()  # as of the reader above it, which an error may keep alive until both are collected at once
 
     @contextmanager
     def _filled(self, begin: int, end: int) -> Generator[None]:

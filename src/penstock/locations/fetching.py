@@ -107,6 +107,7 @@ def fill(cache: BlockCache, wanted: Iterable[tuple[MirroredFile, IntArray, IntAr
         while pinned:
             cached, blocks = pinned.pop()
             cached.unpin(blocks)
+            cache.unpinned(len(blocks))
 
     try:
         needed: list[tuple[MirroredFile, IntArray]] = []
@@ -251,9 +252,10 @@ def _fetch_round(
         for file, requests in mine:
             if requests and (error := file.failed_ahead) is not None:
                 file.failed_ahead = None
-                file.store.warn(f"requests ahead of reading failed, and reads repeat them: {error}")
+                file.store.warn("requests ahead of reading failed, and reads repeat them", error)
     finally:
         wait(futures)
+        futures.clear()  # else an error and this frame refer to each other, and keep the caller's files open
         for file, requests in mine:
             _unmark(file, requests)
     cache.fetched(got)

@@ -17,7 +17,7 @@ from penstock.locations.objects import ObjectInfo, joined
 
 LISTED = 1 << 20  # objects of a listing at most
 REPEATED = 8  # folders on one path that may have the same names
-_ANSWERS = 16  # threads that ask for the sizes of listed objects
+_ANSWERS = 64  # threads that ask for the sizes of listed objects
 _NAMED = 3  # names in a warning
 
 

@@ -40,7 +40,7 @@ class ProvenStore(ObjectStore):
         self.transport = transport
         self.retry = retry
         self.verifies = transport.verifies
-        self._warned = False
+        self._warned: set[str] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ProvenStore, (self.transport, self.retry)
@@ -132,14 +132,15 @@ class ProvenStore(ObjectStore):
 
     def _notice(self, waited: float, error: TransientError) -> None:
         if waited >= NOTICE:
-            self.warn(f"requests fail, and are repeated for at most {self.retry.retry_timeout:g} s each: {error}")
+            self.warn(f"requests fail, and are repeated for at most {self.retry.retry_timeout:g} s each", error)
 
-    def warn(self, message: str) -> None:
-        """Warn once of a store that fails for now.
+    def warn(self, what: str, error: BaseException) -> None:
+        """Warn of a store that fails for now, once of each failure.
 
         Args:
-            message: What fails, and what happens.
+            what: What fails, and what happens.
+            error: The first error.
         """
-        if not self._warned:
-            self._warned = True
-            warnings.warn(RemoteWarning(f"{self.url}: {message}"), stacklevel=2)
+        if what not in self._warned:
+            self._warned.add(what)
+            warnings.warn(RemoteWarning(f"{self.url}: {what}: {error}"), stacklevel=2)

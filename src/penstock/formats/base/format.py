@@ -8,6 +8,7 @@ import inspect
 import os
 import pkgutil
 import re
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -33,6 +34,7 @@ set_remote_files(MIRRORS)  # so that every process that reads data can read mirr
 
 
 QUICK_BYTES = 1 << 28  # that a check reads at most if it is not deep
+_KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 GUARDED = ("recognises", "open", "open_files", "append", "check", "check_files", "opening_checks", "repairs")
 
 
@@ -515,6 +517,8 @@ def recognise(location: str | os.PathLike[str]) -> tuple[Format, Path]:
         if not located:
             raise nothing_at(path)
         return located[0]
+    if (other := _without_data(path)) is not None:
+        raise UnknownFormatError(f"expected a file with data or a folder, got {other}", path=path)
     failures: dict[str, FormatError] = {}
     for entry in _formats_for(path):
         try:
@@ -526,6 +530,15 @@ def recognise(location: str | os.PathLike[str]) -> tuple[Format, Path]:
     for name, error in failures.items():
         raise UnknownFormatError(f"{message}; {name} could not look at it: {error}", path=path) from error
     raise UnknownFormatError(message, path=path)
+
+
+def _without_data(path: Path) -> str | None:
+    """What a path is that has no data to look at, None for others. Reading it could wait for ever: files of the kernel,
+    which say that they are empty, wait for events, and pipes for who writes."""
+    status = os.stat(path)
+    if stat.S_ISREG(status.st_mode):
+        return None if status.st_size else "an empty file"
+    return None if stat.S_ISDIR(status.st_mode) else _KINDS.get(stat.S_IFMT(status.st_mode), "another kind of file")
 
 
 def nothing_at(path: Path, text: str | None = None) -> FileNotFoundError:
