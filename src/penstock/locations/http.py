@@ -341,6 +341,17 @@ def _exchange(
         with upload.open("rb") as file:
             connection.request(method, target, file, dict(headers))
     response = connection.getresponse()
+    try:
+        return _read(response, method, body, write)
+    except BaseException:
+        response.close()
+        raise
+
+
+def _read(
+    response: http.client.HTTPResponse, method: str, body: int, write: Callable[[int, bytes], None] | None
+) -> tuple[_Answer, bool]:
+    """Read an answer; and whether its connection can be used again."""
     received = {name.lower(): value for name, value in response.getheaders()}
     answer = _Answer(response.status, received, b"")
     if method == "GET" and response.status == 200 and (answer.length or 0) > body:

@@ -18,7 +18,6 @@ from penstock.locations.objects import ObjectInfo, joined
 LISTED = 1 << 20  # objects of a listing at most
 REPEATED = 8  # folders on one path that may have the same names
 _ANSWERS = 64  # threads that ask for the sizes of listed objects
-_NAMED = 3  # names in a warning
 
 
 class Listing:
@@ -39,17 +38,17 @@ class Listing:
     def objects(self, folder: str, beginning: str) -> list[ObjectInfo]:
         """Return all objects below a folder whose names begin with a text, sorted by name.
 
-        What is listed and cannot be found, such as a link that leads nowhere, is left out with a warning.
-
         Raises:
-            RemoteError: There are too many objects, or a folder seems to link to itself.
+            RemoteError: A listed object cannot be found, there are too many, or a folder seems to link to itself.
         """
         names = sorted(name for name in self._below(folder) if name.startswith(folder + beginning))
         infos = self._infos_of(names)
-        if gone := [name for name in names if infos[name] is None]:
-            first = ", ".join(gone[:_NAMED])
-            warn_damage(f"{self._url} lists {len(gone)} objects that cannot be found, first {first}; they are left out")
-        return [info for name in names if (info := infos[name]) is not None]
+        objects = [info for name in names if (info := infos[name]) is not None]
+        if len(objects) < len(names):  # not left out: a missing chunk of Zarr is not missing data, but a fill value
+            gone = next(name for name in names if infos[name] is None)
+            message = f"{joined(self._url, gone)} is listed, and cannot be found: a link that leads nowhere?"
+            raise RemoteError(f"{message} Remove it, or give the URLs of the files")
+        return objects
 
     def _below(self, top: str) -> list[str]:
         """The names of all objects below a folder."""
