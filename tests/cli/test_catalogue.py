@@ -55,7 +55,7 @@ def test_what_cannot_be_looked_at_is_listed(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_search_that_finds_nothing_ends(tmp_path: Path, call: Call) -> None:
-    """As in `/proc`: the search has a time, the last row says where it ended, and links to folders above have an end."""
+    """As in `/proc`: the search has a time, the last row says where it ended, and links to folders above end."""
     (tmp_path / "a").mkdir()
     (tmp_path / "a/up").symlink_to(tmp_path)
     for number in range(9):

@@ -262,11 +262,8 @@ def test_headers_that_make_no_sense_are_errors_of_the_server(site: Site, kind: s
         return Reply(status, b"-5\r\nabc", {**known, **headers}, sized=False) if headers else None
 
     site.fault = fault
-    try:
-        assert read_bytes(mirror(f"{site.url}/set/b.bin")) == b"small"  # the object itself, of an unlikely version
-    except RemoteError as error:
-        assert "127.0.0.1" in str(error)
-        assert str(error).isprintable()
+    told = read_or_error(lambda: read_bytes(mirror(f"{site.url}/set/b.bin")))
+    assert told == b"small" or ("127.0.0.1" in told and told.isprintable())  # the object itself, of an odd version
 
 
 def test_an_answer_that_is_cut_never_becomes_zeros(site: Site, tmp_path: Path) -> None:

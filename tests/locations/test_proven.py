@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import gzip
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,13 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.errors import ArgumentError, DataError, RemoteError, RemoteWarning
+from penstock.containers.tar import END, member
+from penstock.core.boundary import parsing
+from penstock.errors import ArgumentError, DataError, FormatError, RemoteError, RemoteWarning
+from penstock.files.checked import read_checked, write_checked
 from penstock.files.mapping import map_file, read_mapped
-from penstock.files.remote import begin_fetch, range_of, read_bytes, remote_file
+from penstock.files.remote import begin_fetch, range_of, read_bytes, remote_errors_kept, remote_file
+from penstock.formats.webdataset.streaming import ShardStream
 from penstock.locations import fetching, stores
 from penstock.locations.blocks import BLOCK
 from penstock.locations.mirror import mirror
@@ -108,7 +115,7 @@ def test_pieces_of_a_whole_object_have_any_size_and_one_order(monkeypatch: pytes
     monkeypatch.setattr(stores, "_transport", lambda *_: transport)
     for cuts in ([], [1], [BLOCK - 1, BLOCK + 1], [BLOCK, 2 * BLOCK]):
         edges = [0, *cuts, len(DATA)]
-        transport.pieces = lambda raw, edges=edges: [(a, raw[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+        transport.pieces = lambda raw, edges=edges: [(a, raw[a:b]) for a, b in pairwise(edges)]
         transport.info = ObjectInfo("a.bin", len(DATA), str(cuts))
         assert read_bytes(mirror("fake://host/set") / "a.bin") == DATA
     for pieces in ([(0, DATA[:9]), (9, DATA[9:]), (9, DATA[9:])], [(0, DATA[:9]), (10, DATA[9:])], [(5, DATA)]):
@@ -193,7 +200,7 @@ def test_tries_and_time_are_options_and_variables(clock: Clock, monkeypatch: pyt
     with pytest.raises(TransientError, match="tried 2 times"):
         retry_of({"max_retries": 1})(outage(clock, 1e9))
     clock.now = 0.0
-    with pytest.raises(TransientError, match="in 4[0-9] s, the storage options max_retries and retry_timeout"):
+    with pytest.raises(TransientError, match=r"in 4[0-9] s, the storage options max_retries and retry_timeout"):
         retry_of({"max_retries": 1000, "retry_timeout": 50})(outage(clock, 1e9))
     assert clock.now <= 50
     monkeypatch.setenv("PENSTOCK_MAX_RETRIES", "3")
@@ -251,3 +258,54 @@ def test_an_outage_that_lasts_is_said_once(transport: Transport, clock: Clock) -
     with pytest.warns(RemoteWarning, match=r"fake://host/set: requests fail, and are repeated for at most 180 s") as w:
         assert read_bytes(path / "a.bin") == DATA
     assert len(w) == 1
+
+
+# --- what is made of bytes ----------------------------------------------------------------------------------------
+
+
+def test_nothing_is_kept_of_a_block_in_which_a_fetch_failed(transport: Transport, tmp_path: Path) -> None:
+    """A reader that takes the error for damage would keep an index without the file, for all later openings."""
+    path = mirror("fake://host/set") / "a.bin"
+    transport.spoil = SPOILED["a passing error"]
+
+    @remote_errors_kept()
+    def make_index() -> None:
+        for _ in range(2):  # the block cannot end well after the first error, so no other request is made
+            with suppress(OSError):
+                read_bytes(path)
+        with suppress(OSError):
+            write_checked(tmp_path / "index", b"index 1\n", "key", b"without a file")
+
+    with pytest.raises(RemoteError, match="later"):
+        make_index()
+    assert transport.asked == 1 + Retry().max_retries
+    assert read_checked(tmp_path / "index", b"index 1\n", "key") is None
+
+
+def test_an_error_of_the_server_is_no_damage(transport: Transport) -> None:
+    """Whatever error a parser made of it, and at whatever distance."""
+    path = mirror("fake://host/set") / "a.bin"
+    transport.spoil = SPOILED["a passing error"]
+
+    @parsing(path)
+    def parse() -> None:
+        try:
+            try:
+                read_bytes(path)
+            except OSError as error:
+                raise KeyError("no such column") from error
+        except KeyError:
+            raise FormatError("expected a table") from None
+
+    with pytest.raises(RemoteError, match="later"):
+        parse()
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize("salvage", [False, True])
+def test_a_stream_over_a_server_that_fails_is_not_a_cut_archive(pack: Callable[[bytes], bytes], salvage: bool) -> None:
+    content = b"".join(member(f"{i}.bin", random.Random(i).randbytes(200_000)) for i in range(20)) + END
+    with serving({"a.tar": pack(content)}) as site:
+        site.fault = lambda request: 503 if (request.begin or 0) > 1_000_000 else None
+        with pytest.raises(RemoteError, match="status 503"):
+            list(ShardStream(f"{site.url}/a.tar", rows=2, threads=1, salvage=salvage)())

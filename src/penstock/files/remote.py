@@ -102,6 +102,12 @@ def remote_errors_kept() -> Generator[None]:
         raise failures.pop()
 
 
+def require_fetched() -> None:
+    """Raise the `RemoteError` of the block, if a fetch failed in it: what was made of its bytes is not proven."""
+    if failures := _failures.get():
+        raise failures[0]
+
+
 Wanted = tuple[RemoteFile, IntArray, IntArray]
 """A file, and where the ranges of its bytes begin and end."""
 
@@ -170,13 +176,11 @@ def fill(wanted: Sequence[Wanted]) -> Callable[[], None]:
     """Fetch ranges, which stay until the function that is returned is called."""
     if not wanted:
         return _release_nothing
-    failures = _failures.get()
-    if failures:
-        raise failures[0]  # nothing else that the block does can end well
+    require_fetched()  # nothing else that the block does can end well
     try:
         return _handlers[0].fill(wanted)
     except RemoteError as error:
-        if failures is not None:
+        if (failures := _failures.get()) is not None:
             failures.append(error)
         raise
 

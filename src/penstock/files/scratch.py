@@ -83,7 +83,7 @@ def scratch_file(folder: Path, memory: int) -> IO[bytes]:
         folder: A folder on the disk that has room for the file.
         memory: Bytes of the file that are in memory at most.
     """
-    return cast("IO[bytes]", tempfile.SpooledTemporaryFile(memory, dir=folder))
+    return cast("IO[bytes]", tempfile.SpooledTemporaryFile(memory, dir=os.fspath(folder)))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ The id is a digest of URL, size and version, so a cached block never becomes wro
 * A reader pins blocks, then looks whether they are present, and unpins them when it has copied their bytes. Who evicts
   has the lock exclusively, and passes over blocks that a living process has pinned. So no process reads a hole.
 * Pinning needs the lock for microseconds only, and no thread waits for a reader. So there is no deadlock. The price:
-  pinned data stay, even if they exceed the limit. Then they leave when they are unpinned, if nobody has a lock.
+  pinned data stay, even if they exceed the limit. Then they leave when they are unpinned, if no process has a lock.
 * Unpinning never waits: the garbage collector calls it from a finalizer, also in a thread that has the mutex. Where
   another call has the mutex, the blocks are queued, and that call unpins them when it has given up the mutex.
 * A lock is given up by `unlock` and not by closing alone: a process that was forked meanwhile has a copy of the

@@ -125,9 +125,7 @@ def fill(cache: BlockCache, wanted: Iterable[tuple[MirroredFile, IntArray, IntAr
     return release
 
 
-def begin_fetch(
-    cache: BlockCache, wanted: Sequence[tuple[MirroredFile, IntArray, IntArray]], *, most: bool
-) -> None:
+def begin_fetch(cache: BlockCache, wanted: Sequence[tuple[MirroredFile, IntArray, IntArray]], *, most: bool) -> None:
     """Request what is missing of ranges and not requested yet, in their order, and return at once.
 
     The read that needs the blocks of a failed request repeats it, and warns.
@@ -336,7 +334,7 @@ def _enter(file: MirroredFile, begin: int, raw: bytes) -> None:
 def _fetch_whole(file: MirroredFile, blocks: IntArray) -> int:
     """Fetch an object whose server sends no ranges, unless another thread just did; return the number of bytes.
 
-    The bytes wait in a file of their own until all came, so that nothing of an answer that was cut enters the cache.
+    The bytes wait in a scratch file until all came, so that nothing of an answer that was cut enters the cache.
     Memory: a small object, or one request. One thread does so, and all that need a block of the object wait for it.
     """
     with file.whole:

@@ -1,7 +1,7 @@
 """`Listing`: all objects below a folder of a server that shows one folder at a time, and does not say what is a link.
 
-A folder that links to itself, or to a folder above it, has no end: `run/latest/latest/...`. A folder with the names of a
-folder above it, and the sizes and versions of all its files, is such a link, and is left out: its objects are listed
+A folder that links to itself, or to a folder above it, has no end: `run/latest/latest/...`. A folder with the names of
+a folder above it, and the sizes and versions of all its files, is such a link, and is left out: its objects are listed
 already, and reading a local folder does not follow such links either. A folder with the names of many folders above it
 is an error where its files have no versions, and left out with a warning where it has folders alone.
 """
@@ -24,7 +24,7 @@ class Listing:
     """One listing of the objects below a folder.
 
     Args:
-        names: Returns the names in a folder, of which those of folders end with `/`. The folder is "" or ends with `/`.
+        names: Returns the names in a folder. Names of folders, and the folder itself unless it is "", end with `/`.
         stat: Returns size and version of an object.
         url: URL of the store, for messages.
     """
@@ -69,7 +69,9 @@ class Listing:
             folders += [(folder + name, (*above, folder)) for name in page if name.endswith("/")]
             if len(alike) > REPEATED or len(names) > LISTED:
                 message = f"{LISTED} objects, and no folder that links to itself"
-                raise RemoteError(f"expected at most {message}, got {joined(self._url, folder)}; give the URLs of files")
+                raise RemoteError(
+                    f"expected at most {message}, got {joined(self._url, folder)}; give the URLs of files"
+                )
         return names
 
     def _is_same(self, folder: str, above: str, names: Sequence[str]) -> bool:

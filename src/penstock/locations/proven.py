@@ -1,7 +1,7 @@
 """`ProvenStore`: the seam between transports and all who read. Nothing passes it that was not proven.
 
-A transport (`http.py`, `s3.py`, `fsspec_store.py`) makes requests. This class repeats those that failed for a reason
-that may pass, compares the length of every answer with the one that was asked for, checks sizes, and turns errors of
+A transport (`http.py`, `s3.py`, `fsspec_store.py`) makes requests. This class repeats a request that failed for a
+reason that may pass, compares the length of every answer with the expected length, checks sizes, and turns errors of
 libraries, which a hostile answer can cause, into `RemoteError`. So every transport has the same promises.
 """
 
@@ -128,7 +128,7 @@ class ProvenStore(ObjectStore):
                 raise
             place = joined(self.url, name)
             message = f"expected an answer that can be understood at {place}, got one that causes"
-            raise RemoteError(f"{message} {type(error).__name__}; ask whoever runs the server") from None
+            raise RemoteError(f"{message} {type(error).__name__}; look at the log of the server") from None
 
     def _notice(self, waited: float, error: TransientError) -> None:
         if waited >= NOTICE:

@@ -140,7 +140,10 @@ class ParquetFile:
         def read(path: Path) -> Any:
             parquet = require("pyarrow.parquet", "arrow")
             # PyArrow asks for one chunk after the other; they are fetched at once, and nothing around them.
-            with filled(self._ranges(groups, name)), parquet.ParquetFile(path_or_file(path, 1), metadata=self._footer()[0]) as file:
+            with (
+                filled(self._ranges(groups, name)),
+                parquet.ParquetFile(path_or_file(path, 1), metadata=self._footer()[0]) as file,
+            ):
                 # The threads of Arrow do not survive a fork.
                 return file.read_row_groups(groups, columns=[name], use_threads=False).column(name)
 
