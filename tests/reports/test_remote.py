@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.errors import RemoteError
+from penstock.errors import ChangedObjectError, RemoteError
 from penstock.files.mapping import map_file, read_mapped
 from penstock.files.remote import open_file, read_bytes
 from penstock.files.sparse import room_of
@@ -20,6 +20,7 @@ from penstock.locations.blocks import BLOCK
 from penstock.locations.mirror import mirror
 from penstock.locations.stores import object_store
 from tests.locations.clock import Clock, without_waiting
+from tests.locations.s3 import Bucket, Stores, bucket_on
 from tests.locations.server import Reply, Request, Site, serving
 from tests.reports.reported import report
 
@@ -41,6 +42,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def site() -> Iterator[Site]:
     with serving({"a.bin": DATA}) as site:
         yield site
+
+
+@pytest.fixture
+def bucket(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    return bucket_on(stores, monkeypatch.setenv)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -144,3 +150,40 @@ def test_the_cache_keeps_its_limit(tmp_path: Path, cache: Path, monkeypatch: pyt
                 remote[0].rewards.sum()
             room = sum(room_of(path) for path in cache.rglob("objects/*/data"))
             assert room <= (2 << 20) + (1 << 20) + 8 * BLOCK, name
+
+
+@report("fsspec/s3fs#300", "an empty object that marks a folder is no file of the dataset")
+@report("rclone/rclone#753", "keys that end with a slash are folders")
+@report("apache/arrow#24093", "an empty object with the name of a folder does not hide the files in the folder")
+@pytest.mark.parametrize("markers", [("set/", "set/segments/"), ("set/segments",)])
+def test_empty_objects_that_mark_folders_are_no_files(bucket: Bucket, tmp_path: Path, markers: tuple[str, ...]) -> None:
+    data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[2, 4])
+    penstock.convert(data, tmp_path / "set", certificate=False)
+    bucket.put({f"set/{name}": raw for name, raw in files_of(tmp_path / "set").items()})
+    bucket.put(dict.fromkeys(markers, b""))
+    with penstock.open(f"{bucket.url}/set") as remote:
+        assert [episode.rewards.tolist() for episode in remote] == [[0.0, 1.0], [2.0, 3.0, 4.0, 5.0]]
+
+
+@report("fsspec/filesystem_spec#418", "a URL with a query is an object")
+@report("fsspec/filesystem_spec#1713", "names with reserved characters are listed and read")
+def test_queries_and_reserved_characters_are_part_of_names(site: Site) -> None:
+    site.objects = {"set/#not-a-good-name!?": b"one", "set/100%25 x&y=1": b"two"}
+    folder = mirror(f"{site.url}/set?data_center&time%3E=2026-12-20T00%3A00%3A00Z&distinct()")
+    assert {path.name: read_bytes(path) for path in folder.iterdir()} == {
+        "#not-a-good-name!?": b"one",
+        "100%25 x&y=1": b"two",
+    }
+
+
+@report("fsspec/s3fs#422", "an object that grew since it was opened is not read up to its old size")
+@report(
+    "duckdb/duckdb-httpfs#338", "an object that was replaced by one of another size is read when it is opened again"
+)
+def test_an_object_of_another_size_is_another_object(bucket: Bucket) -> None:
+    bucket.put({"a.bin": b"old"})
+    path = mirror(f"{bucket.url}/a.bin")
+    bucket.put({"a.bin": b"the new one"})
+    with pytest.raises(ChangedObjectError):
+        read_bytes(path)
+    assert read_bytes(mirror(f"{bucket.url}/a.bin")) == b"the new one"

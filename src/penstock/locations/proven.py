@@ -47,7 +47,20 @@ class ProvenStore(ObjectStore):
 
     @override
     def list(self, prefix: str = "", beginning: str = "") -> list[ObjectInfo]:
-        return self._repeat(prefix, lambda: [self._sized(info) for info in self.transport.list(prefix, beginning)])
+        listed = self._repeat(prefix, lambda: [self._sized(info) for info in self.transport.list(prefix, beginning)])
+        return self._without_markers(listed)
+
+    def _without_markers(self, infos: list[ObjectInfo]) -> list[ObjectInfo]:
+        """Leave out empty objects that mark folders: consoles of stores make one for each folder."""
+        folders = {"/".join(parts[:n]) for info in infos for parts in [info.name.split("/")] for n in range(len(parts))}
+        if len(infos) == 1:
+            folders.discard("")  # the object at the URL itself
+        both = [info for info in infos if info.name in folders or info.name.endswith("/")]
+        if marked := next((info for info in both if info.size), None):
+            message = f"expected an object or a folder at {joined(self.url, marked.name)}, got both"
+            raise RemoteError(f"{message}; give the URLs of the files")
+        markers = set(both)
+        return [info for info in infos if info not in markers]
 
     @override
     def stat(self, name: str) -> ObjectInfo:
