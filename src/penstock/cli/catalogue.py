@@ -15,19 +15,20 @@ from penstock.core.damage import collected_damage
 from penstock.data.located import datasets_in
 from penstock.errors import PenstockError
 
-SECONDS = 30.0  # after which datasets are listed, and not opened
+SECONDS = 30.0  # after which datasets are listed, and not opened; and of a search without a dataset
 
 
-def catalogue(folder: Path, seconds: float = SECONDS) -> list[dict[str, Any]]:
+def catalogue(folder: Path, seconds: float = SECONDS, fruitless: float = SECONDS) -> list[dict[str, Any]]:
     """Return a row for each dataset in a folder: path, format, episodes, steps, bytes and columns.
 
     Args:
         folder: The folder.
         seconds: Time after which datasets are no longer opened; their numbers are None then. The default is 30.
+        fruitless: Time without a dataset after which the search ends, and the last row says so. The default is 30.
     """
     end = time.monotonic() + seconds
     rows: list[dict[str, Any]] = []
-    for path, entry in datasets_in(folder):
+    for path, entry in datasets_in(folder, seconds=fruitless):
         row: dict[str, Any] = {"path": str(path.relative_to(folder)), "format": None}
         row |= {"episodes": None, "steps": None, "bytes": None, "columns": [], "problem": None}
         rows.append(row)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.damage import warn_damage
-from penstock.errors import PenstockError, UnknownFormatError
+from penstock.errors import DataError, PenstockError, UnknownFormatError
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format, available, folder_of, named, nothing_at, recognise
 from penstock.formats.base.source import Source
@@ -184,23 +186,45 @@ def locate(
     return LocatedData(location, tuple(datasets))
 
 
-def datasets_in(folder: Path, depth: int = DEPTH) -> Iterator[tuple[Path, Format | Exception]]:
+def datasets_in(
+    folder: Path, depth: int = DEPTH, seconds: float = math.inf
+) -> Iterator[tuple[Path, Format | Exception]]:
     """Yield the datasets in a folder and below it, in the order of their names. Hidden files are passed over.
 
-    What cannot be looked at, such as a file without permission, comes with its error.
+    What cannot be looked at, such as a file without permission, comes with its error. So does the folder, if the search
+    ended early.
 
     Args:
         folder: The folder.
         depth: How many levels of folders to look into. The default is 4.
+        seconds: Time without a dataset after which the search ends. The default is no limit.
     """
-    return ((path, entry) for path, entry in _entries(folder, depth) if entry is not None)
+    last = time.monotonic()
+    for path, entry in _entries(folder, depth):
+        if entry is not None:
+            yield path, entry
+        if isinstance(entry, Format):
+            last = time.monotonic()
+        elif time.monotonic() - last > seconds:
+            message = f"the search ended at {path.relative_to(folder)}, after {seconds:g} s without a dataset"
+            yield folder, DataError(f"{message}; give a folder below")
+            return
 
 
-def _entries(folder: Path, depth: int) -> Iterator[tuple[Path, Format | Exception | None]]:
-    """Yield the files and folders in a folder, with the format of each, or None, or why it cannot be looked at."""
+def _entries(
+    folder: Path, depth: int, above: frozenset[tuple[int, int]] = frozenset()
+) -> Iterator[tuple[Path, Format | Exception | None]]:
+    """Yield the files and folders in a folder, with the format of each, or None, or why it cannot be looked at.
+
+    A link to a folder above it is not looked into.
+    """
     try:
+        status = os.stat(folder)
+        inside = above | {(status.st_dev, status.st_ino)}
+        if inside == above:
+            return
         paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    except PermissionError as error:
+    except OSError as error:
         yield folder, error
         return
     for path in paths:
@@ -209,7 +233,7 @@ def _entries(folder: Path, depth: int) -> Iterator[tuple[Path, Format | Exceptio
         except UnknownFormatError:
             yield path, None
             if path.is_dir() and depth > 1:
-                yield from _entries(path, depth - 1)
+                yield from _entries(path, depth - 1, inside)
         except (PenstockError, OSError) as error:
             yield path, error
 

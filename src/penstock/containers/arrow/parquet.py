@@ -22,7 +22,7 @@ from penstock.core.arrays import IntArray
 from penstock.core.boundary import parsing
 from penstock.errors import FormatError, require
 from penstock.files.listing import read_unchanged
-from penstock.files.remote import FileState, Wanted, file_state, open_file, path_or_file, remote_file
+from penstock.files.remote import FileState, Wanted, file_state, filled, open_file, path_or_file, remote_file
 
 ENDS = 64 << 10  # bytes at the start and the end of a file that its identity has
 
@@ -139,7 +139,11 @@ class ParquetFile:
     def _read(self, groups: Sequence[int], name: str) -> Any:
         def read(path: Path) -> Any:
             parquet = require("pyarrow.parquet", "arrow")
-            with parquet.ParquetFile(path_or_file(path), metadata=self._footer()[0]) as file:
+            # PyArrow asks for one chunk after the other; they are fetched at once, and nothing around them.
+            with (
+                filled(self._ranges(groups, name)),
+                parquet.ParquetFile(path_or_file(path, 1), metadata=self._footer()[0]) as file,
+            ):
                 # The threads of Arrow do not survive a fork.
                 return file.read_row_groups(groups, columns=[name], use_threads=False).column(name)
 
@@ -152,11 +156,14 @@ class ParquetFile:
             group: Number of the row group.
             name: Name of the column.
         """
+        return self._ranges([group], name)
+
+    def _ranges(self, groups: Sequence[int], name: str) -> list[Wanted]:
         remote = remote_file(self.path)
         if remote is None:
             return []
         metadata, schema = self._footer()
-        begin, end = chunks_of(metadata, schema, [group], name)
+        begin, end = chunks_of(metadata, schema, groups, name)
         return [(remote, begin, end)]
 
     def _footer(self) -> tuple[Any, Any]:
