@@ -33,6 +33,7 @@ from penstock.errors import ArgumentError, DataError, FormatError
 from penstock.files import sweep
 from penstock.formats.base.format import Format, format_to_write
 from penstock.formats.base.source import Source
+from penstock.formats.base.unfinished import UnfinishedWork, remove_mark
 from penstock.formats.base.writer import Writer
 from penstock.locations.location import LocationLike, Place, Url, has_url, output_place
 from penstock.locations.upload import uploading
@@ -130,6 +131,7 @@ def convert(
             path_of(path).unlink(missing_ok=True)  # of an earlier, shorter or other state
         with writer, locked(path):
             report = _run(job, path, entry, writer, done, on_episode)
+        remove_mark(path)
         if certificate:
             report = replace(report, certificate=_written(job, path, entry, require, on_verified))
     return replace(report, out=str(place)) if isinstance(place, Url) else report
@@ -179,7 +181,9 @@ def _begin(job: ConversionJob, out: Path, entry: Format, options: Mapping[str, A
         unfinished = None
     if unfinished is None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        return entry.create(out, job.spec, job.metadata, **options), 0
+        writer = entry.create(out, job.spec, job.metadata, **options)
+        _begin_work(job, out)
+        return writer, 0
     job.mark.check(unfinished, out)
     for folder, _, _ in os.walk(out):
         sweep(folder)  # also where nothing is left to be written
@@ -190,7 +194,13 @@ def _begin(job: ConversionJob, out: Path, entry: Format, options: Mapping[str, A
         raise FormatError(
             f"expected the first {done} episodes of the source, got others; start again with overwrite=True", path=out
         )
+    if done < len(job.data):
+        _begin_work(job, out)
     return entry.append(out, **{name: options[name] for name in job.target.kept if name in options}), done
+
+
+def _begin_work(job: ConversionJob, out: Path) -> None:
+    UnfinishedWork("conversion", len(job.data)).begin(out)
 
 
 def _lengths(out: Path, entry: Format) -> IntArray:
