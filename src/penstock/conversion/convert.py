@@ -130,6 +130,8 @@ def convert(
         if done < len(data):
             path_of(path).unlink(missing_ok=True)  # of an earlier, shorter or other state
         with writer, locked(path):
+            if done < len(data):
+                UnfinishedWork("conversion", len(data)).begin(path)
             report = _run(job, path, entry, writer, done, on_episode)
         remove_mark(path)
         if certificate:
@@ -181,9 +183,7 @@ def _begin(job: ConversionJob, out: Path, entry: Format, options: Mapping[str, A
         unfinished = None
     if unfinished is None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        writer = entry.create(out, job.spec, job.metadata, **options)
-        _begin_work(job, out)
-        return writer, 0
+        return entry.create(out, job.spec, job.metadata, **options), 0
     job.mark.check(unfinished, out)
     for folder, _, _ in os.walk(out):
         sweep(folder)  # also where nothing is left to be written
@@ -194,13 +194,7 @@ def _begin(job: ConversionJob, out: Path, entry: Format, options: Mapping[str, A
         raise FormatError(
             f"expected the first {done} episodes of the source, got others; start again with overwrite=True", path=out
         )
-    if done < len(job.data):
-        _begin_work(job, out)
     return entry.append(out, **{name: options[name] for name in job.target.kept if name in options}), done
-
-
-def _begin_work(job: ConversionJob, out: Path) -> None:
-    UnfinishedWork("conversion", len(job.data)).begin(out)
 
 
 def _lengths(out: Path, entry: Format) -> IntArray:
