@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock.core.damage import collected_damage, warn_damage
 from penstock.errors import FormatError, PenstockError, UnknownFormatError
+from penstock.files.listing import spread
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format, available, folder_of, named, nothing_at, recognise
 from penstock.formats.base.source import Source
@@ -213,9 +214,9 @@ def locate(
         )
     paths = tuple(path for _, path in places)
     if len(paths) > 1 and all(path.is_file() for path in paths):
-        first = places[0][0] or _recognised(paths[0])
-        if first.are_shards(paths):
-            return LocatedData(location, (DatasetFiles(first, paths, urls[0]),))
+        entry = places[0][0] or _format_of(paths)
+        if entry.are_shards(paths):
+            return LocatedData(location, (DatasetFiles(entry, paths, urls[0]),))
     datasets = [
         DatasetFiles(entry or _recognised(path), (path,), url) for (entry, path), url in zip(places, urls, strict=True)
     ]
@@ -250,6 +251,21 @@ def _entries(folder: Path, depth: int) -> Iterator[tuple[Path, Format | Exceptio
                 yield from _entries(path, depth - 1)
         except (PenstockError, OSError) as error:
             yield path, error
+
+
+def _format_of(files: Sequence[Path]) -> Format:
+    """The format of several files: of the first, or of another one where the first is empty, cut or something else.
+
+    Raises:
+        UnknownFormatError: No format recognises one of the files that are looked at.
+    """
+    first: UnknownFormatError | None = None
+    for file in spread(files, LOOKED_AT):
+        try:
+            return recognise(file)[0]
+        except UnknownFormatError as error:
+            first = first or error
+    raise first or UnknownFormatError("expected files, got none")
 
 
 def _recognised(path: Path) -> Format:

@@ -11,6 +11,7 @@ import numpy as np
 from penstock.core.arrays import BoolArray, ByteArray, StructArray
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import folder_of
+from penstock.formats.lc0.accounting import bad_chunk, place_of
 from penstock.formats.lc0.chunks import LIMIT, ChunkFile
 from penstock.formats.lc0.errors import ChunkError
 from penstock.formats.lc0.files import files_at, opened
@@ -30,9 +31,9 @@ def findings(path: Path | Sequence[Path], *, deep: bool) -> Iterator[Finding]:
             chunk = opened(file, "zero", LIMIT)
         except OSError as error:
             chunk = None
-            yield Finding("unreadable", str(file), f"io: {error}")
+            yield Finding("unreadable", file.name, f"io: {error}")
         if isinstance(chunk, ChunkError):
-            yield Finding("unreadable", str(file), f"{chunk.reason}: {chunk}")
+            yield bad_chunk(file, None, chunk).finding()
         elif chunk is not None:
             records += len(chunk)
             yield from _file(chunk, deep=deep)
@@ -43,10 +44,14 @@ def findings(path: Path | Sequence[Path], *, deep: bool) -> Iterator[Finding]:
 
 def _file(file: ChunkFile, *, deep: bool) -> Iterator[Finding]:
     if file.torn is not None:
-        yield Finding("truncated", str(file.path), f"truncated: {file.torn}")
+        yield Finding("truncated", file.path.name, f"truncated: {file.torn}")
     for i in range(len(file) if deep else 0):
-        name = file.name(i)
-        where = str(file.path) if name is None else f"{name} in {file.path}"
+        where = place_of(file.path, file.name(i))
+        try:
+            file.count(i)
+        except ChunkError as error:
+            yield bad_chunk(file.path, file.name(i), error).finding()
+            continue
         try:
             frames = file.load(i)
         except ChunkError as error:
