@@ -33,13 +33,19 @@ def findings(path: Path | Sequence[Path], *, deep: bool) -> Iterator[Finding]:
             chunk = None
             yield Finding("unreadable", file.name, f"io: {error}")
         if isinstance(chunk, ChunkError):
-            yield bad_chunk(file, None, chunk).finding()
+            yield _bad(file, None, chunk)
         elif chunk is not None:
             records += len(chunk)
             yield from _file(chunk, deep=deep)
             chunk.close()
     if not records:
         yield Finding("no-episodes", str(folder_of(path)), "there are no chunks here")
+
+
+def _bad(path: Path, member: str | None, error: ChunkError) -> Finding:
+    """The finding of what `open` leaves out, with the name and place that it has in the account."""
+    entry = bad_chunk(path, member, error)
+    return Finding(entry.reason, entry.where, entry.message)
 
 
 def _file(file: ChunkFile, *, deep: bool) -> Iterator[Finding]:
@@ -50,7 +56,7 @@ def _file(file: ChunkFile, *, deep: bool) -> Iterator[Finding]:
         try:
             file.count(i)
         except ChunkError as error:
-            yield bad_chunk(file.path, file.name(i), error).finding()
+            yield _bad(file.path, file.name(i), error)
             continue
         try:
             frames = file.load(i)

@@ -44,7 +44,7 @@ class Lc0Source(StateSource[SourceState]):
 
     `missing_st` and `limit` are as in `open_chunks`, `order` is `"natural"` (2 before 10) or `"key"` (as live data).
     Files and chunks that are found damaged are left out, which `account` says, or refused with `damaged="refuse"`; so
-    are files without any game. What only unpacking shows (a wrong checksum) is a `ChunkError` when the episode
+    are archives that are compressed as a whole, if there is nothing else. What only unpacking shows (a wrong checksum) is a `ChunkError` when the episode
     is read.
 
     A game is inflated whole when one of its rows is read; `cache_bytes` of frames are kept.
@@ -93,7 +93,7 @@ class Lc0Source(StateSource[SourceState]):
         if self._errors and damaged == "refuse":
             first = self._errors[0]
             raise ChunkError(f"{len(self._errors)} chunks are damaged, first: {first}", first.reason)
-        if self._errors and not self._chunks:
+        if self._errors and all(error.reason == Reason.ARCHIVE for error in self._errors) and not self._chunks:
             raise self._errors[0]
         if isinstance(files, Path):
             self._left_out += unused_beside(files)
