@@ -18,7 +18,9 @@ from penstock.formats.lc0.files import files_at, opened
 from penstock.formats.lc0.records import FRAME, INPUT_FORMATS, NO_MOVE, POLICY
 
 _SLACK = 1e-4  # by which sums of rounded values may be too large
+_SUM_SLACK = 0.01  # by which rounded probabilities of all moves may differ from 1 together
 _HISTORY = 13  # planes of a position
+_PIECES = 12  # of them, that have pieces
 
 
 def findings(path: Path | Sequence[Path], *, deep: bool) -> Iterator[Finding]:
@@ -63,8 +65,8 @@ def _file(file: ChunkFile, *, deep: bool) -> Iterator[Finding]:
         except ChunkError as error:
             yield Finding("unreadable", where, f"{error.reason}: {error}")
             continue
-        for message in oddities(frames):
-            yield Finding("invalid-value", where, message)
+        for name, message in [*policy_faults(frames), *(("invalid-value", odd) for odd in oddities(frames))]:
+            yield Finding(name, where, message)
 
 
 def oddities(frames: ByteArray) -> Iterator[str]:
@@ -78,6 +80,28 @@ def oddities(frames: ByteArray) -> Iterator[str]:
             bad = np.flatnonzero(test(rows))
             if len(bad):
                 yield f"{name} is outside its range in {len(bad)} frames, first frame {bad[0]}"
+
+
+def policy_faults(frames: ByteArray) -> Iterator[tuple[str, str]]:
+    """Findings of frames `[n, 8396]` whose policy cannot be learned: name and message.
+
+    A move may be NaN where others have the probability. Frames without pieces have no moves.
+    """
+    rows = frames.view(FRAME)[:, 0]
+    policy = rows["probabilities"]
+    with np.errstate(invalid="ignore"):
+        total = np.where(policy > 0, policy, 0).sum(axis=1)
+    of_position = rows["planes"][:, :_PIECES].any(axis=1)
+    without, has_nan = of_position & (total == 0), np.isnan(policy).any(axis=1)
+    is_off = of_position & (total != 0) & (np.abs(total - 1) > _SUM_SLACK)
+    for name, what, where in (
+        ("nan", "probabilities are NaN and name no move", without & has_nan),
+        ("invalid-value", "probabilities name no move", without & ~has_nan),
+        ("invalid-value", "probabilities do not add up to 1", is_off),
+    ):
+        bad = np.flatnonzero(where)
+        if len(bad):
+            yield name, f"{what} in {len(bad)} frames, first frame {bad[0]}"
 
 
 def broken_history(frames: ByteArray) -> BoolArray:
