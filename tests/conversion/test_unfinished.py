@@ -81,8 +81,8 @@ def forks(sources: dict[str, Path]) -> Generator[subprocess.Popen[str]]:
     tasks = [task_of(sources, name, Path(name.replace(" ", "-"))) for name in TARGETS]
     command = [sys.executable, "-m", "tests.conversion.interrupted", *map(json.dumps, tasks)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, env=environment, text=True, cwd=ROOT, **pipes) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, text=True, cwd=ROOT, stdin=pipe, stdout=pipe) as process:
         yield process
 
 

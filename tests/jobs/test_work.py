@@ -342,9 +342,7 @@ def test_packed_values_are_equal() -> None:
             unpack(wrong)
 
 
-def test_results_are_deleted_by_name_and_plans_share_a_folder(
-    work: WorkPlan, expected: object, tmp_path: Path
-) -> None:
+def test_results_are_deleted_by_name_and_plans_share_a_folder(work: WorkPlan, expected: object, tmp_path: Path) -> None:
     """A folder of the user, such as `--results .`, has other files, also with names like ours; and two plans."""
     mine = {"thesis.tex": b"a", "00000000.result": b"b", "finished": b"c", "x-00000000.result": b"d"}
     for name, content in mine.items():

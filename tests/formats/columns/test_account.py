@@ -27,7 +27,9 @@ def damage_last_entry(path: Path) -> None:
 class TestColumns(AccountContract):
     planted: ClassVar[Any] = {
         "file": Planted(lambda path: (path / "notes.bin").touch(), "other-file", "notes.bin"),
-        "column": Planted(lambda path: (path / "segments/0/cost.values").touch(), "other-file", "segments/0/cost.values"),
+        "column": Planted(
+            lambda path: (path / "segments/0/cost.values").touch(), "other-file", "segments/0/cost.values"
+        ),
         "member": Planted(lambda path: (path / "segments/00").mkdir(), "other-file", "segments/00"),
         "tail": Planted(damage_last_entry, "unreadable", "entry 2"),
         "unfinished": Planted(

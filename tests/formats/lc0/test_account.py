@@ -1,4 +1,4 @@
-"""What of games is left out: by the account, the warning of `open` and the default check; and which files tell the format."""
+"""What of games is left out, in the account, the warning of `open` and the check; and which files tell the format."""
 
 # pyright: basic
 
@@ -73,14 +73,19 @@ def tail(path: Path) -> None:
 class TestFolder(AccountContract):
     planted: ClassVar[Any] = {
         "file": Planted(adding("notes.bin", b"\0\1"), "other-file", "notes.bin"),
-        "member": Planted(adding("a.tar", archive(("a.gz", GAME), ("b.txt", b"no game"))), "damaged-part", "b.txt in a"),
+        "member": Planted(
+            adding("a.tar", archive(("a.gz", GAME), ("b.txt", b"no game"))), "damaged-part", "b.txt in a"
+        ),
         "tail": Planted(tail, "behind-the-end", "games.tar: byte"),
         "bad first file": Planted(adding("a.gz", b""), "bad-file", "a.gz"),
         "unfinished": Planted(
-            adding(".penstock-unfinished", b'{"work": "conversion", "episodes": 9}'), "unfinished", "3 of 9", refused=True
+            adding(".penstock-unfinished", b'{"work": "conversion", "episodes": 9}'),
+            "unfinished",
+            "3 of 9",
+            refused=True,
         ),
     }
-    absent: ClassVar[Any] = {kind: "all records have the same columns" for kind in ("array", "column")}
+    absent: ClassVar[Any] = dict.fromkeys(("array", "column"), "all records have the same columns")
 
     def write(self, path: Path) -> Path:
         (folder := path / "games").mkdir()
@@ -103,7 +108,7 @@ class TestArchive(AccountContract):
             refused=True,
         ),
     }
-    absent: ClassVar[Any] = {kind: "one archive of games" for kind in ("file", "array", "column", "bad first file")}
+    absent: ClassVar[Any] = dict.fromkeys(("file", "array", "column", "bad first file"), "one archive of games")
 
     def write(self, path: Path) -> Path:
         (path / "games.tar").write_bytes(GAMES)
@@ -120,7 +125,9 @@ def test_a_bad_file_is_named_wherever_it_sorts_and_the_others_are_games(tmp_path
         (tmp_path / f"training.{i}.gz").write_bytes(GAME)
     (tmp_path / name).write_bytes(BAD[kind])
     for where in (tmp_path, f"{tmp_path}/*.*", sorted(tmp_path.iterdir())):
-        with pytest.warns(DamageWarning, match=name), penstock.open(where) as games:
+        with pytest.warns(DamageWarning, match=name):
+            opened = penstock.open(where)
+        with opened as games:
             assert len(games) == 3
             assert "planes" in games.spec
             assert [(entry.where, entry.reason) for entry in games.source.account.left_out] == [(name, "bad-file")]
@@ -180,7 +187,9 @@ def test_what_else_is_in_a_folder_of_games_is_in_the_account(tmp_path: Path) -> 
     (tmp_path / "older").mkdir()
     (tmp_path / "games.tar").write_bytes(archive(("LICENSE", b"ODbL"), ("a", GAME), ("._a", b"fork")))
     (tmp_path / "more.tar").write_bytes(archive(("LICENSE", b"ODbL"), ("b", GAME)))
-    with pytest.warns(DamageWarning, match="older/"), penstock.open(tmp_path) as games:
+    with pytest.warns(DamageWarning, match="older/"):
+        opened = penstock.open(tmp_path)
+    with opened as games:
         assert len(games) == 4
         entries = {(entry.where, entry.reason, entry.count) for entry in games.source.account.left_out}
     assert entries == {

@@ -111,7 +111,9 @@ def test_policies_that_cannot_be_learned_are_found(golden: Path, tmp_path: Path,
         policy[t, policy[t] >= 0] = value if kind != "double" else value * policy[t, policy[t] >= 0]
     (tmp_path / "a.gz").write_bytes(packed_chunk(changed))
     report = penstock.check(tmp_path / "a.gz", deep=True, progress=False)
-    assert f"probabilities {message} in 2 frames, first frame 3" in {f.message for f in report.findings if f.name == name}
+    assert f"probabilities {message} in 2 frames, first frame 3" in {
+        f.message for f in report.findings if f.name == name
+    }
     assert report.sound == (name != "nan")
     changed.view(FRAME)[:, 0]["planes"] = 0  # frames without pieces have no moves
     assert not [fault for fault in policy_faults(changed) if "name no move" in fault[1]]

@@ -125,9 +125,7 @@ class Account:
         """
         return self if entry is None else replace(self, left_out=(*self.left_out, entry))
 
-    def warning(
-        self, level: Literal["error", "warning"] = "warning", *, without: Collection[str] = ()
-    ) -> str | None:
+    def warning(self, level: Literal["error", "warning"] = "warning", *, without: Collection[str] = ()) -> str | None:
         """Return one sentence about everything that may hold data and is not used; None if there is nothing.
 
         Args:

@@ -59,7 +59,7 @@ class UnfinishedWork:
             total: Any = json.loads(metadata.get(CONVERSION) or "{}").get("total")
         except (AttributeError, ValueError, TypeError, RecursionError):
             return None
-        return cls("conversion", total) if is_integer(total) and total > episodes else None
+        return cls("conversion", int(total)) if is_integer(total) and total > episodes else None
 
     @classmethod
     def at(cls, path: Path) -> UnfinishedWork | None:
@@ -71,8 +71,7 @@ class UnfinishedWork:
         Raises:
             FormatError: The mark has other content.
         """
-        inside, beside = _places(path)
-        places = (inside, beside, beside.with_name(MARK))
+        places = (*_places(path), f"{os.path.dirname(os.path.abspath(path))}/{MARK}")
         mark = next((file for file in places if os.path.isfile(file)), None)
         if mark is None:
             return None
@@ -117,7 +116,7 @@ def remove_mark(out: Path) -> None:
             os.unlink(mark)
 
 
-def _places(out: Path) -> tuple[Path, Path]:
+def _places(out: Path) -> tuple[str, str]:
     """The mark in a folder, and next to a file."""
-    path = Path(os.path.abspath(out))
-    return path / MARK, path.parent / f".{path.name}{MARK}"
+    folder, name = os.path.split(os.path.abspath(out))
+    return f"{folder}/{name}/{MARK}", f"{folder}/.{name}{MARK}"

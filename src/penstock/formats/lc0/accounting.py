@@ -1,4 +1,4 @@
-"""What of a dataset of games is left out, as entries of its account; `check` has findings of the same names and places."""
+"""What of a dataset of games is left out, as entries of its account. `check` has findings of the same names."""
 
 from __future__ import annotations
 

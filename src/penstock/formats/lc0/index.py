@@ -9,7 +9,6 @@ import bz2
 import lzma
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -98,7 +97,7 @@ def glance(path: Path) -> bool | None:
 
 
 def _first_member(read: Read) -> bool | None:
-    """Whether the first chunk of an archive begins like a record; None where there is no chunk. Raises `FormatError`."""
+    """As `glance`, for an archive; None where there is no chunk. Raises `FormatError`."""
     position = 0
     while (parsed := entry(read, position, None)) is not None:
         found, position = parsed

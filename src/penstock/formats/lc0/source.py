@@ -43,9 +43,9 @@ class Lc0Source(StateSource[SourceState]):
     """The games of a file, a folder or several files, an episode each, in the order of files and of members.
 
     `missing_st` and `limit` are as in `open_chunks`, `order` is `"natural"` (2 before 10) or `"key"` (as live data).
-    Files and chunks that are found damaged are left out, which `account` says, or refused with `damaged="refuse"`; so
-    are archives that are compressed as a whole, if there is nothing else. What only unpacking shows (a wrong checksum) is a `ChunkError` when the episode
-    is read.
+    Files and chunks that are found damaged are left out, which `account` says, or refused with `damaged="refuse"`. So
+    are archives that are compressed as a whole, if there is nothing else. What only unpacking shows (a wrong checksum)
+    is a `ChunkError` when the episode is read.
 
     A game is inflated whole when one of its rows is read; `cache_bytes` of frames are kept.
 
