@@ -154,12 +154,20 @@ def policy_of(value: float) -> Plant:
 
 def added(name: str, content: bytes = b"") -> Plant:
     """Another file in the folder of a dataset."""
-    return lambda path: (path / name).write_bytes(content)
+
+    def planted(path: Path) -> None:
+        (path / name).write_bytes(content)
+
+    return planted
 
 
 def archive_ends_in(raw: bytes) -> Plant:
     """Bytes behind the members of an archive, in place of its end."""
-    return lambda path: path.write_bytes(path.read_bytes()[: -len(END)] + raw)
+
+    def planted(path: Path) -> None:
+        path.write_bytes(path.read_bytes()[: -len(END)] + raw)
+
+    return planted
 
 
 BESIDE = [

@@ -2,7 +2,7 @@
 
 The state of the work is the folder of results. A coordinator that is killed at any moment loses only the jobs that were
 running: the next one runs the jobs without a result. The journal is locked while a coordinator works, so there is one
-at a time; it has a line of JSON for each job that was done, failed or lost, and for the begin and the end of each run.
+at a time; it has a line of JSON for each job that was done, failed or lost, and for the start and the end of each run.
 A run without an end was killed, perhaps by a job: later ones run no job in the process of the command.
 """
 

@@ -167,7 +167,7 @@ class WorkPlan:
             path: The file.
 
         Raises:
-            FileExistsError: Something else is there, such as another work plan. The same plan is left unchanged.
+            FileExistsError: The path has other content, such as another work plan. The same plan is left unchanged.
         """
         place = Path(path)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -217,7 +217,7 @@ class WorkPlan:
 
 
 def _content_of(place: Path) -> str:
-    """What is at a path, for people."""
+    """Describe the file or folder at a path, for a message."""
     if not place.is_file():
         return "a folder" if place.is_dir() else "a link"
     try:

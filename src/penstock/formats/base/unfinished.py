@@ -1,8 +1,8 @@
-"""The mark of a dataset whose writing has not ended: a hidden file that is there before the first episode, and removed
-after the last change.
+"""The mark of a dataset whose writing has not ended: a hidden file that exists from before the first episode to after
+the last change.
 
-It is outside of what formats store, so it is the same for all of them: the file `MARK` in a folder, and next to a
-single file, `.<name>.penstock-unfinished`.
+Formats do not know the mark, so one kind serves all of them: the file `MARK` in a folder, and the file
+`.<name>.penstock-unfinished` next to a single file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class UnfinishedWork:
     """Work that writes a dataset and has not ended: it still runs, or it was interrupted.
 
     Args:
-        work: What it is, such as `"conversion"`.
+        work: Kind of the work, such as `"conversion"`.
         episodes: Number of episodes that the dataset has when the work ends.
 
     Example:
@@ -48,8 +48,8 @@ class UnfinishedWork:
     def of_metadata(cls, metadata: Mapping[str, Any], episodes: int) -> UnfinishedWork | None:
         """Return the conversion that a target has in its metadata, if it has fewer episodes than that was to write.
 
-        That is a target of which the mark was lost, or that an earlier version of penstock wrote; or from which
-        somebody removed episodes, unless it has none at all.
+        The mark of such a target was lost, or an earlier version of penstock wrote the target, or somebody removed
+        episodes from it.
 
         Args:
             metadata: Metadata of the dataset.
@@ -95,7 +95,7 @@ class UnfinishedWork:
 
         Args:
             where: Name of the dataset.
-            episodes: Number of episodes that are there, or None if they cannot be read.
+            episodes: Number of episodes that can be read, or None if the dataset cannot be opened.
         """
         done = 0 if episodes is None else episodes
         stopped = f"before the end of its {counted(self.episodes, 'episode')}"

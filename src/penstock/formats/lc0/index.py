@@ -100,9 +100,9 @@ def _first_member(read: Read) -> bool | None:
     """As `glance`, for an archive; None where there is no chunk. Raises `FormatError`."""
     position = 0
     while (parsed := entry(read, position, None)) is not None:
-        found, position = parsed
-        if found is not None and _is_chunk(found.name):
-            head = read(found.payload, min(HEAD, found.size))
+        member, position = parsed
+        if member is not None and _is_chunk(member.name):
+            head = read(member.payload, min(HEAD, member.size))
             return plausible(begins(head, 8) if head.startswith(MAGIC) else head) if head else None
     return None
 
