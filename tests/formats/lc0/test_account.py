@@ -20,7 +20,7 @@ from penstock.containers.tar.writer import END, member
 from penstock.errors import DamageWarning, FormatError
 from penstock.formats.base.format import recognise
 from penstock.formats.base.source import Source
-from penstock.formats.lc0 import open_chunks
+from penstock.formats.lc0 import ChunkError, open_chunks
 from penstock.testing.accounts import AccountContract, Planted
 from tests.formats.lc0.conftest import GOLDEN
 
@@ -174,9 +174,17 @@ def test_an_archive_that_is_compressed_as_a_whole_is_refused_by_name(tmp_path: P
     for where in (path, tmp_path):
         with pytest.raises(FormatError, match=rf"compressed as a whole; decompress it first, to a .tar.*run\.{kind}"):
             penstock.open(where)
+    with pytest.raises(ChunkError, match="compressed as a whole"):  # as live data read it
+        load_first(path)
     (tmp_path / "training.1.gz").write_bytes(GAME)
     with pytest.warns(DamageWarning, match=f"run.{kind}"):
         assert len(penstock.open(tmp_path)) == 1
+
+
+def load_first(path: Path) -> None:
+    file = open_chunks(path)
+    assert file is not None
+    file.load(0)
 
 
 def test_what_else_is_in_a_folder_of_games_is_in_the_account(tmp_path: Path) -> None:

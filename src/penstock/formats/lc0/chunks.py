@@ -173,10 +173,11 @@ class ChunkFile(ChunkSource):
 
     def _whole(self, stored: bytes, counted: Counted | None, i: int) -> ByteArray:
         raw = one_member(stored, self._limit) if counted is not None and stored.startswith(MAGIC) else None
+        whole = self._unpacked(stored, i) if raw is None else raw
         try:
-            return self._given(*records(self._unpacked(stored, i) if raw is None else raw))
+            return self._given(*records(whole))
         except ChunkError as error:
-            raise error if error.path is not None else self._named(error, error.reason, i) from None
+            raise self._misread(error, whole, i) from None
 
     def _some(self, stored: bytes, counted: Counted, places: IntArray, i: int) -> ByteArray:
         """The frames at some places, fewer than all."""
@@ -229,12 +230,16 @@ class ChunkFile(ChunkSource):
         try:
             counted = Counted(frames_in(version_of(raw), len(raw)), version_of(raw))
         except ChunkError as error:
-            if error.reason == Reason.VERSION and is_tar(raw):
-                raise packed_error(self.path) from None
-            raise self._named(error, error.reason, i) from None
+            raise self._misread(error, raw, i) from None
         if (behind := bytes_behind(stored, self._limit) if stored.startswith(MAGIC) else 0) > 0:
             self.unread[i] = behind
         return counted
+
+    def _misread(self, error: ChunkError, raw: bytes, i: int) -> ChunkError:
+        """The error of unpacked bytes that are no records, which may be those of an archive."""
+        if error.reason == Reason.VERSION and is_tar(raw):
+            return packed_error(self.path)
+        return self._named(error, error.reason, i)
 
     def _counted(self, stored: bytes, i: int) -> Counted | None:
         """Properties of chunk `i` from its ends; None where only unpacking shows them. Kept, 8 bytes a chunk: the file
