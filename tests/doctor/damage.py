@@ -131,13 +131,51 @@ def chunk(path: Path) -> Path:
     return Path(shutil.copy(GOLDEN / "lc0/gz/training.700001.gz", path))
 
 
-def odd_policy(path: Path) -> None:
-    with penstock.open(path) as data:
-        columns = dict(data[0].columns)
-    columns["probabilities"] = np.full_like(columns["probabilities"], 2.0)
-    path.unlink()
-    with named("lc0").create(path, data.spec) as writer:
-        writer.write(penstock.Episode(data.spec, columns))
+def chunk_in_folder(path: Path) -> Path:
+    """A folder of one training game."""
+    path.mkdir()
+    chunk(path / "training.1.gz")
+    return path
+
+
+def policy_of(value: float) -> Plant:
+    """All probabilities of a game are one value."""
+
+    def planted(path: Path) -> None:
+        with penstock.open(path) as data:
+            columns = dict(data[0].columns)
+        columns["probabilities"] = np.full_like(columns["probabilities"], value)
+        path.unlink()
+        with named("lc0").create(path, data.spec) as writer:
+            writer.write(penstock.Episode(data.spec, columns))
+
+    return planted
+
+
+def added(name: str, content: bytes = b"") -> Plant:
+    """Another file in the folder of a dataset."""
+
+    def planted(path: Path) -> None:
+        (path / name).write_bytes(content)
+
+    return planted
+
+
+def archive_ends_in(raw: bytes) -> Plant:
+    """Bytes behind the members of an archive, in place of its end."""
+
+    def planted(path: Path) -> None:
+        path.write_bytes(path.read_bytes()[: -len(END)] + raw)
+
+    return planted
+
+
+BESIDE = [
+    ("other-file", added("notes.bin")),
+    ("document", added("README.md")),
+    ("hidden", added(".DS_Store")),
+]
+"""Files in the folder of a dataset that its format does not read."""
 
 
 def table_of(path: Path, episodes: list[dict[str, np.ndarray]]) -> None:
@@ -330,6 +368,7 @@ ROWS = "data/chunk-000/file-000.parquet"
 # Format -> clean data, the finding, and the damage.
 FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
     "columns": [
+        *((MAKE["columns"], *plant) for plant in BESIDE),
         *from_repairs("columns"),
         (MAKE["columns"], "checksum", flipped(CAMERA, 3)),
         (MAKE["columns"], "unreadable", removed(CAMERA)),
@@ -353,7 +392,12 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
     "lc0": [
         *from_repairs("games.tar"),
         (chunk, "unreadable", flipped("", -6)),
-        (chunk, "invalid-value", odd_policy),
+        (chunk, "invalid-value", policy_of(2.0)),
+        (chunk, "nan", policy_of(np.nan)),
+        (chunk, "bad-file", shorten("", 100)),
+        (MAKE["games.tar"], "damaged-part", archive_ends_in(member("z.gz", b"no game") + END)),
+        (MAKE["games.tar"], "behind-the-end", archive_ends_in(END + b"signed by me" * 99)),
+        *((chunk_in_folder, *plant) for plant in BESIDE),
     ],
     "lerobot": [
         *from_repairs("lerobot"),

@@ -12,7 +12,7 @@ from rich.text import Text
 from penstock.cli.fitted import Fitted
 from penstock.cli.show import size
 from penstock.core.damage import collected_damage
-from penstock.data.located import datasets_in
+from penstock.data.located import DatasetFiles, datasets_in
 from penstock.errors import PenstockError
 
 SECONDS = 30.0  # after which datasets are listed, and not opened; and of a search without a dataset
@@ -41,9 +41,10 @@ def catalogue(folder: Path, seconds: float = SECONDS, fruitless: float = SECONDS
             continue
         try:
             with collected_damage():
-                source = entry.open(path)
+                source = DatasetFiles(entry, (path,)).open(allow_unfinished=True)
             with source:
                 row |= {"episodes": len(source), "steps": source.steps, "columns": list(source.spec)}
+                row["problem"] = None if source.unfinished is None else source.unfinished.message
             files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
             row["bytes"] = sum(file.stat().st_size for file in files)
         except (PenstockError, OSError) as error:
