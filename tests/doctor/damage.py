@@ -40,6 +40,10 @@ def flipped(name: str, place: int) -> Plant:
     return planted
 
 
+def copied(name: str, other: str) -> Plant:
+    return lambda path: shutil.copy(path / name, path / other)
+
+
 def removed(name: str) -> Plant:
     def planted(path: Path) -> None:
         target = path / name
@@ -51,6 +55,55 @@ def removed(name: str) -> Plant:
 def lerobot_image(path: Path) -> Path:
     """A dataset that lerobot wrote, with tasks."""
     return Path(shutil.copytree(GOLDEN / "lerobot" / "v3_image", path))
+
+
+def lerobot_video(path: Path) -> Path:
+    """A dataset with video that lerobot wrote."""
+    return Path(shutil.copytree(GOLDEN / "lerobot" / "v3_video", path))
+
+
+def part_of_a_video(side: str, seconds: float) -> Plant:
+    """Another start or end of the second episode's frames of one camera."""
+
+    def planted(path: Path) -> None:
+        file, name = (
+            path / "meta/episodes/chunk-000/file-000.parquet",
+            f"videos/observation.images.top/{side}_timestamp",
+        )
+        episodes = pq.read_table(file)
+        rows = episodes.to_pylist()
+        rows[1][name] += seconds
+        pq.write_table(pa.Table.from_pylist(rows, episodes.schema), file)
+
+    return planted
+
+
+def lerobot_old(path: Path) -> Path:
+    """A dataset of version 2.1 that lerobot wrote."""
+    return Path(shutil.copytree(GOLDEN / "lerobot" / "v21_image", path))
+
+
+def without_last_row(name: str) -> Plant:
+    def planted(path: Path) -> None:
+        table = pq.read_table(path / name)
+        pq.write_table(table.slice(0, len(table) - 1), path / name)
+
+    return planted
+
+
+def without_feature(path: Path) -> None:
+    features = json.loads((path / "meta/info.json").read_text())["features"]
+    entries("meta/info.json", features={name: each for name, each in features.items() if name != "index"})(path)
+
+
+def feature_left(**described: Any) -> Plant:
+    """A feature that no column has."""
+
+    def planted(path: Path) -> None:
+        features = json.loads((path / "meta/info.json").read_text())["features"]
+        entries("meta/info.json", features={**features, "odd": described})(path)
+
+    return planted
 
 
 def unused_task(path: Path) -> None:
@@ -406,6 +459,16 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
         (MAKE["lerobot"], "time-rate", shifted_timestamps),
         (lerobot_image, "unused-task", unused_task),
         (MAKE["lerobot"], "torn-tail", saved_apart),
+        (MAKE["lerobot"], "unsupported-dtype", feature_left(dtype="complex64", shape=[2])),
+        (MAKE["lerobot"], "missing-part", feature_left(dtype="float32", shape=[2])),
+        (MAKE["lerobot"], "other-file", copied(ROWS, "data/chunk-000/file-009.parquet")),
+        (MAKE["lerobot"], "document", copied(ROWS, "README.md")),
+        (MAKE["lerobot"], "hidden", copied(ROWS, ".DS_Store")),
+        (MAKE["lerobot"], "unknown-layout", without_feature),
+        (lerobot_image, "unused-rows", without_last_row("meta/episodes/chunk-000/file-000.parquet")),
+        (lerobot_old, "bad-file", shorten("data/chunk-000/episode_000001.parquet", 9)),
+        (lerobot_video, "damaged-part", part_of_a_video("to", -0.1)),
+        (lerobot_video, "frame-count", part_of_a_video("to", 0.1)),
     ],
     "minari": [
         *from_repairs("minari-v0"),

@@ -24,6 +24,7 @@ from penstock.errors import FormatError, require
 from penstock.files.listing import read_unchanged
 from penstock.files.remote import FileState, Wanted, file_state, filled, open_file, path_or_file, remote_file
 
+_BUFFER = 64 << 10  # bytes of a file that are read at a time for its first row
 ENDS = 64 << 10  # bytes at the start and the end of a file that its identity has
 
 
@@ -116,6 +117,24 @@ class ParquetFile:
             FormatError: The file changed since it was opened, or the column is damaged.
         """
         return one_array(self._read([group], name), self.rows[group])
+
+    def first(self, name: str) -> Any:
+        """Return an Arrow array of the first row of a column. Cost: its first page.
+
+        Args:
+            name: Name of the column.
+
+        Raises:
+            FormatError: The file changed since it was opened, the column is damaged, or there is no row.
+        """
+
+        def read(path: Path) -> Any:
+            parquet = require("pyarrow.parquet", "arrow")
+            with parquet.ParquetFile(path_or_file(path), metadata=self._footer()[0], buffer_size=_BUFFER) as file:
+                return next(file.iter_batches(1, columns=[name], use_threads=False)).column(name)
+
+        with parsing(self.path, name):
+            return one_array(read_unchanged(self.path, self._state, read), 1)
 
     def constant(self, group: int, name: str) -> int | None:
         """Return the value that all rows of a row group have in a column of integers, if the footer says so.
