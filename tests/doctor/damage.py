@@ -23,7 +23,7 @@ from penstock.formats.base.format import named
 from penstock.formats.l5kit import AGENT_DTYPE, L5KitWriter
 from penstock.formats.l5kit.dtypes import FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
 from tests.doctor.test_planted import SPEC, clean
-from tests.doctor.test_repair import CAMERA, DAMAGE, MAKE, Plant, entries, shorten, write
+from tests.doctor.test_repair import CAMERA, DAMAGE, MAKE, Plant, append, entries, shorten, write
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -124,6 +124,13 @@ def shifted_timestamps(path: Path) -> None:
 
 def samples(path: Path) -> Path:
     path.write_bytes(b"".join([*(member(f"{key}.cls", b"1") for key in ("a", "b", "c")), END]))
+    return path
+
+
+def archives(path: Path) -> Path:
+    """A folder of an archive."""
+    path.mkdir()
+    samples(path / "b.tar")
     return path
 
 
@@ -356,6 +363,30 @@ def entries_that_differ(path: Path) -> None:
     path.write_bytes(b"".join([*parts, END]))
 
 
+def entries_that_lack(path: Path) -> None:
+    """Samples with a JSON entry that is null in one."""
+    parts = [member(f"{i}.json", json.dumps({"even": 1, "odd": value}).encode()) for i, value in enumerate((1, None))]
+    path.write_bytes(b"".join([*parts, END]))
+
+
+def with_member(name: str) -> Plant:
+    """Another member at the beginning of an archive."""
+
+    def planted(path: Path) -> None:
+        path.write_bytes(member(name, b"1") + path.read_bytes())
+
+    return planted
+
+
+def put(name: str, content: bytes) -> Plant:
+    """Another file in the folder."""
+
+    def planted(path: Path) -> None:
+        (path / name).write_bytes(content)
+
+    return planted
+
+
 def texts(path: Path) -> Path:
     """A buffer of Zarr with a column of text."""
     spec = penstock.Spec(
@@ -487,11 +518,21 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
     "tables": [
         (MAKE["tables"], "missing-footer", shorten("1.parquet", 9)),
         (MAKE["tables"], "unreadable", flipped("1.parquet", -20)),
+        (MAKE["tables"], "behind-the-end", append("1.parquet", b"something else")),
+        (MAKE["tables"], "bad-file", put("2.parquet", b"<html>" * 99)),
+        (MAKE["tables"], "document", put("README.md", b"# Table")),
+        (MAKE["tables"], "hidden", put("_SUCCESS", b"")),
     ],
     "webdataset": [
         *from_repairs("shards.tar"),
         (samples, "duplicate-key", key_twice),
-        (samples, "damaged-part", entries_that_differ),
+        (samples, "unsupported-dtype", entries_that_differ),
+        (samples, "other-length", entries_that_lack),
+        (samples, "hidden", with_member("._d.cls")),
+        (samples, "other-file", with_member("labels")),
+        (samples, "document", with_member("LICENSE")),
+        (MAKE["shards.tar"], "behind-the-end", append("", b"something else")),
+        (archives, "bad-file", put("a.tar", b"<html>" * 99)),
         (frames, "next-observation", other_next),
         (frames, "no-end", last_frame_lost),
         (MAKE["shards.tar"], "unreadable", flipped("", 600)),

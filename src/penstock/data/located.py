@@ -216,9 +216,9 @@ def locate(
         )
     paths = tuple(path for _, path in places)
     if len(paths) > 1 and all(path.is_file() for path in paths):
-        entry = places[0][0] or _format_of(paths)
-        if entry.are_shards(paths):
-            return LocatedData(location, (DatasetFiles(entry, paths, urls[0]),))
+        known = places[0][0] or _format_of(paths)
+        if known.are_shards(paths):
+            return LocatedData(location, (DatasetFiles(known, paths, urls[0]),))
     datasets = [
         DatasetFiles(entry or _recognised(path), (path,), url) for (entry, path), url in zip(places, urls, strict=True)
     ]
@@ -278,18 +278,15 @@ def _entries(
 
 
 def _format_of(files: Sequence[Path]) -> Format:
-    """The format of several files: of the first, or of another one where the first is empty, cut or something else.
+    """The format of the first file that has one, in an order that looks at files far apart first.
 
     Raises:
-        UnknownFormatError: No format recognises one of the files that are looked at.
+        UnknownFormatError: No format recognises any of the files.
     """
-    first: UnknownFormatError | None = None
-    for file in spread(files, LOOKED_AT):
-        try:
+    for file in spread(files):
+        with suppress(UnknownFormatError):
             return recognise(file)[0]
-        except UnknownFormatError as error:
-            first = first or error
-    raise first or UnknownFormatError("expected files, got none")
+    return _recognised(files[0])
 
 
 def _recognised(path: Path) -> Format:

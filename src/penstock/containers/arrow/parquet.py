@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.containers.arrow.joined_files import PARQUET, check_one_file, parquet_room
 from penstock.containers.arrow.values import arrow
 from penstock.containers.cache import Cache
 from penstock.core.arrays import IntArray
@@ -66,7 +67,8 @@ class ParquetFile:
         footers: Cache of footers, shared by the files of a dataset.
 
     Raises:
-        FormatError: The file is no Parquet file, or has no footer, as the file of a killed writer.
+        FormatError: The file is no Parquet file, has no footer, as the file of a killed writer, or is several files
+            in one.
         MissingExtraError: PyArrow is not installed.
     """
 
@@ -76,6 +78,7 @@ class ParquetFile:
         self._state = file_state(path)
         with parsing(path):
             footer, _ = self._footer()
+            check_one_file(path, parquet_room(footer, self._state.size), PARQUET)
             self.rows: list[int] = [footer.row_group(i).num_rows for i in range(footer.num_row_groups)]
 
     @cached_property

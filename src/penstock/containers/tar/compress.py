@@ -134,6 +134,8 @@ class _Gzip:
                 data = data.lstrip(b"\0")  # padding between members
                 if not data and not (data := self._file.read(FED)):
                     return b""
+                if not data.startswith(b"\x1f"):
+                    raise OSError(f"expected the end or another gzip member, got a tail that begins {data[:16]!r}")
                 self._inflate, self._left = self._module.decompressobj(31), data
                 continue
             if not data:

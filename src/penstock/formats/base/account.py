@@ -196,7 +196,7 @@ def joined_accounts(accounts: Sequence[Account], names: Sequence[str], first: Se
     return Account(tuple(left_out), used, ends)
 
 
-def unused_files(names: Iterable[str], expected: str) -> list[LeftOut]:
+def unused_files(names: Iterable[str], expected: str, hidden: tuple[str, ...] = (".",)) -> list[LeftOut]:
     """Return the entries of files in a dataset's folder that its format does not read, sorted by name.
 
     Hidden files and documents, such as `README.md`, are notes. Others may hold data.
@@ -204,17 +204,20 @@ def unused_files(names: Iterable[str], expected: str) -> list[LeftOut]:
     Args:
         names: Paths of the files in the folder.
         expected: Files that the format reads, for the message, such as `"files .tar"`.
+        hidden: How the names of hidden files and folders begin. The default is a dot.
 
     Example:
         >>> [(entry.where, entry.reason) for entry in unused_files(["b.bin", ".DS_Store", "README.md"], "files .tar")]
         [('.DS_Store', 'hidden'), ('README.md', 'document'), ('b.bin', 'other-file')]
     """
-    return [LeftOut("file", name, _file_reason(name), f"expected {expected}, got {name}") for name in sorted(names)]
+    return [
+        LeftOut("file", name, _file_reason(name, hidden), f"expected {expected}, got {name}") for name in sorted(names)
+    ]
 
 
-def _file_reason(name: str) -> str:
+def _file_reason(name: str, hidden: tuple[str, ...]) -> str:
     path = PurePath(name)
-    if any(part.startswith(".") and part not in (".", "..") for part in path.parts):
+    if any(part.startswith(hidden) and part not in (".", "..") for part in path.parts):
         return "hidden"
     is_document = path.suffix.lower() in DOCUMENTS or path.name.upper() in ("LICENSE", "LICENCE", "NOTICE", "README")
     return "document" if is_document else "other-file"

@@ -20,11 +20,12 @@ from penstock.core.selection import Selection
 from penstock.core.spec import Spec
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted
+from penstock.formats.base.account import Account
 from penstock.formats.base.blocks import BlockRows
 from penstock.formats.base.format import folder_of
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.tables.episodes import Values, episode_column, episode_names, plain
-from penstock.formats.tables.files import INFO, SUFFIXES, files_at, read_object
+from penstock.formats.tables.files import INFO, SUFFIXES, files_at, read_object, unused_beside
 from penstock.formats.tables.shards import TableShard
 from penstock.formats.tables.survey import SurveyedShards, open_table
 
@@ -101,6 +102,7 @@ class TableSource(StateSource[_TableState]):
             number=table.number,
             rows=BlockRows.whole(offsets_of(table.rows)),
             episodes=values,
+            account=Account((*table.left_out, *unused_beside(given, files))),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
