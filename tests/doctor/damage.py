@@ -40,6 +40,10 @@ def flipped(name: str, place: int) -> Plant:
     return planted
 
 
+def copied(name: str, other: str) -> Plant:
+    return lambda path: shutil.copy(path / name, path / other)
+
+
 def removed(name: str) -> Plant:
     def planted(path: Path) -> None:
         target = path / name
@@ -51,6 +55,55 @@ def removed(name: str) -> Plant:
 def lerobot_image(path: Path) -> Path:
     """A dataset that lerobot wrote, with tasks."""
     return Path(shutil.copytree(GOLDEN / "lerobot" / "v3_image", path))
+
+
+def lerobot_video(path: Path) -> Path:
+    """A dataset with video that lerobot wrote."""
+    return Path(shutil.copytree(GOLDEN / "lerobot" / "v3_video", path))
+
+
+def part_of_a_video(side: str, seconds: float) -> Plant:
+    """Another start or end of the second episode's frames of one camera."""
+
+    def planted(path: Path) -> None:
+        file, name = (
+            path / "meta/episodes/chunk-000/file-000.parquet",
+            f"videos/observation.images.top/{side}_timestamp",
+        )
+        episodes = pq.read_table(file)
+        rows = episodes.to_pylist()
+        rows[1][name] += seconds
+        pq.write_table(pa.Table.from_pylist(rows, episodes.schema), file)
+
+    return planted
+
+
+def lerobot_old(path: Path) -> Path:
+    """A dataset of version 2.1 that lerobot wrote."""
+    return Path(shutil.copytree(GOLDEN / "lerobot" / "v21_image", path))
+
+
+def without_last_row(name: str) -> Plant:
+    def planted(path: Path) -> None:
+        table = pq.read_table(path / name)
+        pq.write_table(table.slice(0, len(table) - 1), path / name)
+
+    return planted
+
+
+def without_feature(path: Path) -> None:
+    features = json.loads((path / "meta/info.json").read_text())["features"]
+    entries("meta/info.json", features={name: each for name, each in features.items() if name != "index"})(path)
+
+
+def feature_left(**described: Any) -> Plant:
+    """A feature that no column has."""
+
+    def planted(path: Path) -> None:
+        features = json.loads((path / "meta/info.json").read_text())["features"]
+        entries("meta/info.json", features={**features, "odd": described})(path)
+
+    return planted
 
 
 def unused_task(path: Path) -> None:
@@ -138,13 +191,51 @@ def chunk(path: Path) -> Path:
     return Path(shutil.copy(GOLDEN / "lc0/gz/training.700001.gz", path))
 
 
-def odd_policy(path: Path) -> None:
-    with penstock.open(path) as data:
-        columns = dict(data[0].columns)
-    columns["probabilities"] = np.full_like(columns["probabilities"], 2.0)
-    path.unlink()
-    with named("lc0").create(path, data.spec) as writer:
-        writer.write(penstock.Episode(data.spec, columns))
+def chunk_in_folder(path: Path) -> Path:
+    """A folder of one training game."""
+    path.mkdir()
+    chunk(path / "training.1.gz")
+    return path
+
+
+def policy_of(value: float) -> Plant:
+    """All probabilities of a game are one value."""
+
+    def planted(path: Path) -> None:
+        with penstock.open(path) as data:
+            columns = dict(data[0].columns)
+        columns["probabilities"] = np.full_like(columns["probabilities"], value)
+        path.unlink()
+        with named("lc0").create(path, data.spec) as writer:
+            writer.write(penstock.Episode(data.spec, columns))
+
+    return planted
+
+
+def added(name: str, content: bytes = b"") -> Plant:
+    """Another file in the folder of a dataset."""
+
+    def planted(path: Path) -> None:
+        (path / name).write_bytes(content)
+
+    return planted
+
+
+def archive_ends_in(raw: bytes) -> Plant:
+    """Bytes behind the members of an archive, in place of its end."""
+
+    def planted(path: Path) -> None:
+        path.write_bytes(path.read_bytes()[: -len(END)] + raw)
+
+    return planted
+
+
+BESIDE = [
+    ("other-file", added("notes.bin")),
+    ("document", added("README.md")),
+    ("hidden", added(".DS_Store")),
+]
+"""Files in the folder of a dataset that its format does not read."""
 
 
 def table_of(path: Path, episodes: list[dict[str, np.ndarray]]) -> None:
@@ -361,6 +452,7 @@ ROWS = "data/chunk-000/file-000.parquet"
 # Format -> clean data, the finding, and the damage.
 FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
     "columns": [
+        *((MAKE["columns"], *plant) for plant in BESIDE),
         *from_repairs("columns"),
         (MAKE["columns"], "checksum", flipped(CAMERA, 3)),
         (MAKE["columns"], "unreadable", removed(CAMERA)),
@@ -384,7 +476,12 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
     "lc0": [
         *from_repairs("games.tar"),
         (chunk, "unreadable", flipped("", -6)),
-        (chunk, "invalid-value", odd_policy),
+        (chunk, "invalid-value", policy_of(2.0)),
+        (chunk, "nan", policy_of(np.nan)),
+        (chunk, "bad-file", shorten("", 100)),
+        (MAKE["games.tar"], "damaged-part", archive_ends_in(member("z.gz", b"no game") + END)),
+        (MAKE["games.tar"], "behind-the-end", archive_ends_in(END + b"signed by me" * 99)),
+        *((chunk_in_folder, *plant) for plant in BESIDE),
     ],
     "lerobot": [
         *from_repairs("lerobot"),
@@ -393,6 +490,16 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
         (MAKE["lerobot"], "time-rate", shifted_timestamps),
         (lerobot_image, "unused-task", unused_task),
         (MAKE["lerobot"], "torn-tail", saved_apart),
+        (MAKE["lerobot"], "unsupported-dtype", feature_left(dtype="complex64", shape=[2])),
+        (MAKE["lerobot"], "missing-part", feature_left(dtype="float32", shape=[2])),
+        (MAKE["lerobot"], "other-file", copied(ROWS, "data/chunk-000/file-009.parquet")),
+        (MAKE["lerobot"], "document", copied(ROWS, "README.md")),
+        (MAKE["lerobot"], "hidden", copied(ROWS, ".DS_Store")),
+        (MAKE["lerobot"], "unknown-layout", without_feature),
+        (lerobot_image, "unused-rows", without_last_row("meta/episodes/chunk-000/file-000.parquet")),
+        (lerobot_old, "bad-file", shorten("data/chunk-000/episode_000001.parquet", 9)),
+        (lerobot_video, "damaged-part", part_of_a_video("to", -0.1)),
+        (lerobot_video, "frame-count", part_of_a_video("to", 0.1)),
     ],
     "minari": [
         *from_repairs("minari-v0"),

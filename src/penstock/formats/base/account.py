@@ -7,8 +7,8 @@ name, and `penstock.convert` writes it into the certificate.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any, Literal, get_args
 
@@ -117,14 +117,23 @@ class Account:
     used: Mapping[str, str] = field(default_factory=dict[str, str])
     ends: str = ""
 
-    def warning(self, level: Literal["error", "warning"] = "warning") -> str | None:
+    def with_left_out(self, entry: LeftOut | None) -> Account:
+        """Return the account with one more entry; itself for None.
+
+        Args:
+            entry: The entry.
+        """
+        return self if entry is None else replace(self, left_out=(*self.left_out, entry))
+
+    def warning(self, level: Literal["error", "warning"] = "warning", *, without: Collection[str] = ()) -> str | None:
         """Return one sentence about everything that may hold data and is not used; None if there is nothing.
 
         Args:
             level: `"error"` for errors alone. The default is errors and warnings.
+            without: Reasons of entries that the sentence leaves out. The default is none.
         """
         levels = ("error",) if level == "error" else ("error", "warning")
-        entries = [entry for entry in self.left_out if entry.level in levels]
+        entries = [entry for entry in self.left_out if entry.level in levels and entry.reason not in without]
         if not entries:
             return None
         counts: dict[str, int] = {}
