@@ -28,6 +28,7 @@ from penstock.containers.hdf5 import Dataset, File, Group
 from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
+from penstock.formats.base.account import Account
 from penstock.formats.demos.hdf5 import (
     DECODED,
     HDF5Kind,
@@ -36,6 +37,7 @@ from penstock.formats.demos.hdf5 import (
     attribute,
     column,
     datasets_below,
+    leads_to,
     numbers,
     row_shape,
 )
@@ -61,7 +63,7 @@ class D4rlKind(HDF5Kind):
     @override
     def has_layout(self, root: Group) -> bool:
         """Whether the root has the four datasets that every such file has."""
-        return all(name in root.links and isinstance(root[name], Dataset) for name in NEEDED)
+        return all(leads_to(root, name, Dataset) for name in NEEDED)
 
     def open(self, path: Path, **options: Any) -> DemoSource:
         """As `read_d4rl` does, with its options."""
@@ -98,13 +100,15 @@ def read_d4rl(
     )
     reading = _D4rlFile(File(path), max_episode_steps, Cache(cache_bytes))
     columns = reading.cut_short() if transitions else reading.whole(next_observations)
-    metadata = {**reading.metadata(), **left_out_of(reading.left_out, reading.unreadable)}
+    reasons = {name: entry.message for name, entry in reading.unreadable.items()}
+    metadata = {**reading.metadata(), **left_out_of(reading.left_out, reasons)}
     return DemoSource(
         path,
         columns,
         reading.offsets,
         reopen=(reopen, (path,)),
         metadata=metadata,
+        account=Account(tuple(reading.unreadable.values())),
         state=repr(reading.file.image.superblock),
     )
 
