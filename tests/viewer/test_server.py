@@ -15,6 +15,7 @@ import pytest
 from penstock.data.curation import Curation, default_path
 from penstock.errors import ArgumentError, StateError
 from penstock.viewer.server import TURN, ViewerServer, _ShortTurns
+from tests.viewer.conftest import serving
 
 
 def ask(viewer: ViewerServer, path: str, *, token: str | None = "", host: str | None = None, cookie: str = ""):
@@ -71,6 +72,16 @@ def test_only_the_token_opens(viewer: ViewerServer) -> None:
     assert ask(viewer, "/api/datasets", token=None, cookie=cookie)[0] == 200
     assert ask(viewer, "/api/datasets", token=None, cookie=cookie + "x")[0] == 403
     assert status == 200
+
+
+def test_a_second_server_does_not_log_out_the_first(viewer: ViewerServer, datasets) -> None:
+    """A browser sends its cookies to every port of a host, and keeps one value of each name."""
+    with serving(datasets["kitchen"]) as second:
+        answers = [ask(server, "/")[1]["Set-Cookie"].split(";")[0] for server in (viewer, second)]
+        jar = dict(answer.split("=", 1) for answer in answers)
+        cookie = "; ".join(f"{name}={value}" for name, value in jar.items())
+        for server in (viewer, second):
+            assert ask(server, "/api/datasets", token=None, cookie=cookie)[0] == 200
 
 
 def test_other_host_names_are_refused(viewer: ViewerServer) -> None:
@@ -137,7 +148,7 @@ def post(viewer: ViewerServer, path: str, body: bytes, **headers: str) -> int:
     """Status of an answer. The token is sent as a cookie, and the headers are those of a page unless given."""
     place = urlsplit(viewer.address)
     sent = {
-        "Cookie": f"penstock_token={place.query.removeprefix('token=')}",
+        "Cookie": f"penstock_token_{place.port}={place.query.removeprefix('token=')}",
         "Origin": f"http://127.0.0.1:{place.port}",
         "Content-Type": "application/json",
     }
@@ -159,7 +170,7 @@ def test_only_a_page_of_this_server_sets_marks(viewer: ViewerServer, datasets) -
     file = default_path(datasets["clean"])
     folder = sorted(file.parent.iterdir())
     assert post(viewer, marks, b"{}", Cookie="") == 403
-    assert post(viewer, marks, b"{}", Cookie="penstock_token=wrong") == 403
+    assert post(viewer, marks, b"{}", Cookie=f"penstock_token_{urlsplit(viewer.address).port}=wrong") == 403
     for origin in ("", "null", "http://evil.example", "http://127.0.0.1:1", "https://127.0.0.1"):
         assert post(viewer, marks, b"{}", Origin=origin) == 403
     assert post(viewer, marks, b"{}", Host="evil.example", Origin="http://evil.example") == 403

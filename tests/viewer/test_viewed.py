@@ -13,6 +13,7 @@ from penstock.data.curation import Curation
 from penstock.data.episode_marks import EpisodeMarks
 from penstock.doctor.examine import CheckedBlock
 from penstock.errors import ArgumentError, PlanError, StateError
+from penstock.formats.memory import MemorySource
 from penstock.viewer import viewed as module
 from penstock.viewer.viewed import ViewedDataset
 from tests.doctor.test_planted import PLANTS, clean, source_of
@@ -55,6 +56,48 @@ def test_measures_join_the_table_after_the_check(viewed: ViewedDataset) -> None:
     assert len(counts["edges"]) == 8
     assert sum(counts["counts"]) == 5
     assert viewed.histogram("return", where="total_steps > 1000") == {"edges": [], "counts": []}
+
+
+@pytest.mark.parametrize("fps", [float("inf"), float("nan"), 10**400, -1, True, "30"])
+def test_a_rate_that_is_no_rate_is_not_used(fps: object) -> None:
+    """The page of an episode is JSON, which has no infinity, and the check divides by the rate."""
+    source = source_of(clean())
+    data = penstock.EpisodeDataset(MemorySource.from_episodes(list(source.episodes()), {"fps": fps}))
+    viewed = ViewedDataset("odd", "./odd", "columns", data)
+    assert viewed.episode(0)["rate"] == 10.0
+    viewed.check()
+    viewed.wait_for_check()
+    assert viewed.check()["state"] == "done"
+
+
+@pytest.mark.parametrize("error", [OverflowError("int too large"), MemoryError()])
+def test_a_check_that_dies_says_so(
+    viewed: ViewedDataset, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(module.Examination, "report", fails)
+    viewed.check()
+    viewed.wait_for_check()
+    assert viewed.check()["state"] == "failed"
+    assert viewed.check()["message"] == (str(error) or "MemoryError")
+    assert "the check of ./kitchen failed" in caplog.text
+
+
+def test_the_table_has_columns_of_the_tags_of_most_episodes(tmp_path: Path) -> None:
+    data, file = penstock.EpisodeDataset(source_of(clean())), tmp_path / "marks.json"
+    with Curation.edit(file, data.source) as curation:
+        curation[0] = EpisodeMarks(tags={f"a{i}" for i in range(100)})
+        curation[1] = EpisodeMarks(tags={"slow", *(f"b{i}" for i in range(99))})
+        curation[2] = EpisodeMarks(tags={"slow"})
+    viewed = ViewedDataset("tagged", "./tagged", "columns", data, curation=file)
+    columns = [name for name in viewed.episodes()["columns"] if name.startswith("tags/")]
+    assert len(columns) == module.MOST_WORDS
+    assert "tags/slow" in columns
+    assert viewed.info()["curation"]["message"] == "the table has the 100 tags of most episodes, of 200 tags"
+    with pytest.raises(ArgumentError, match=r"at most 100 tags and 1,000 spans of an episode, got 50,000 and 0"):
+        viewed.mark(3, {"tags": [f"t{i}" for i in range(50_000)]})
 
 
 def test_figures_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,12 +48,13 @@ class CuratedEpisodes(EpisodeTransform):
         return repr(self.curation)
 
 
-def curation_columns(curation: Curation, index: IntArray) -> dict[str, AnyArray]:
+def curation_columns(curation: Curation, index: IntArray, most: int | None = None) -> dict[str, AnyArray]:
     """Return the marks of episodes as columns of numbers.
 
     Args:
         curation: The marks.
         index: `[E]` numbers of the episodes.
+        most: Most columns of tags, and of spans: those of the tags that most episodes have. The default is None: all.
 
     Returns:
         `rating` `[E]` float64, NaN without a rating; `tags/<tag>` and `spans/<tag>` `[E]` bool for each tag that some
@@ -72,7 +73,9 @@ def curation_columns(curation: Curation, index: IntArray) -> dict[str, AnyArray]
         for group, tags in zip(WORD_GROUPS, (each.tags, {tag for _, _, tag in each.spans}), strict=True):
             for tag in tags:
                 words.setdefault(f"{group}/{tag}", []).append(row)
-    for name in sorted(words):
+    groups = [[name for name in words if name.startswith(f"{group}/")] for group in WORD_GROUPS]
+    chosen = [sorted(names, key=lambda name: (-len(words[name]), name))[:most] for names in groups]
+    for name in sorted(name for names in chosen for name in names):
         columns[name] = np.zeros(len(index), np.bool_)
         columns[name][words[name]] = True
     return columns

@@ -29,6 +29,7 @@ from penstock.data.episode_function import EpisodeFunction
 from penstock.data.map_dataset import MapDataset
 from penstock.data.names import source_text, step_text
 from penstock.errors import ArgumentError, PlanError, StateError
+from penstock.formats.base.metadata import stated_rate
 from penstock.formats.base.source import Source
 from penstock.plan.anchored import Pad
 from penstock.plan.delta_timestamps import DeltaTimestamps
@@ -533,8 +534,8 @@ class EpisodeDataset:
             >>> data.delta_timestamps({"actions": [0.0, 0.5]}, fps=2)[:]["actions"].tolist()
             [[5, 6], [6, 7], [7, 7]]
         """
-        rate = self.metadata.get("fps") if fps is None else fps
-        if not isinstance(rate, (int, float)):
+        rate = stated_rate(self.metadata) if fps is None else fps
+        if rate is None:
             raise PlanError("expected fps=, the steps a second, because the metadata do not have it")
         names = self.metadata.get("names")
         paths = {name: path for path, name in names.items()} if is_mapping(names) else {}

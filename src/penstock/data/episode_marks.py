@@ -14,6 +14,8 @@ from penstock.errors import ArgumentError
 RATINGS = (1, 2, 3, 4, 5)
 LONGEST_TAG = 64  # characters
 LONGEST_NOTE = 10_000
+MOST_TAGS = 100  # of one episode
+MOST_SPANS = 1000  # of one episode
 LONGEST_SHOWN = 80  # characters of a value in a message
 SPAN_PARTS = 3
 
@@ -23,11 +25,11 @@ class EpisodeMarks:
     """What people say about one episode.
 
     Args:
-        tags: Words without spaces and `/`, of at most 64 characters.
+        tags: At most 100 words without spaces and `/`, of at most 64 characters.
         rating: 1 (worst) to 5 (best). The default is None: not rated.
         excluded: Whether datasets leave the episode out. The default is None: nobody decided, and it is kept.
         note: Any text.
-        spans: `(first, last, tag)` for steps of the episode, both included.
+        spans: At most 1,000 `(first, last, tag)` for steps of the episode, both included.
         excluded_spans: `(first, last)` steps that datasets leave out, both included. Spans that touch become one.
 
     Raises:
@@ -51,6 +53,11 @@ class EpisodeMarks:
             raise ArgumentError(f"expected a set of tags, got the text {shortened(self.tags)}")
         tags = frozenset(map(_tag, self.tags))
         spans = tuple(sorted(set(map(_span, self.spans))))
+        if len(tags) > MOST_TAGS or len(spans) > MOST_SPANS:
+            raise ArgumentError(
+                f"expected at most {MOST_TAGS} tags and {MOST_SPANS:,} spans of an episode, got {len(tags):,} and "
+                f"{len(spans):,}"
+            )
         set_fields(
             self,
             tags=tags,

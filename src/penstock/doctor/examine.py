@@ -29,6 +29,7 @@ from penstock.flow.limits import PrefetchLimits
 from penstock.flow.ordered_map import OrderedMap
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import QUICK_BYTES
+from penstock.formats.base.metadata import stated_rate
 from penstock.formats.base.source import Source
 
 BLOCK_BYTES = 4 << 20
@@ -350,11 +351,11 @@ def _unreadable(errors: Sequence[tuple[int, PenstockError]]) -> Iterator[Finding
 
 def _rates(source: Source) -> dict[str, float]:
     """Steps a second of each clock in seconds, where the dataset states them. Integer clocks count other units."""
-    fps = source.metadata.get("fps")
-    if not isinstance(fps, int | float) or isinstance(fps, bool) or not fps > 0:
+    rate = stated_rate(source.metadata)
+    if rate is None:
         return {}
     clocks = [path for path, field in source.spec.items() if is_clock(path, field) and field.dtype.kind == "f"]
-    return dict.fromkeys(clocks, float(fps))
+    return dict.fromkeys(clocks, rate)
 
 
 def _wrong_returns(source: Source, returns: FloatArray | None, thresholds: CheckThresholds) -> Iterator[Hits]:

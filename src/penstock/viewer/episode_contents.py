@@ -26,6 +26,7 @@ from penstock.doctor.rows import spaces_of
 from penstock.domains.driving.map import MapAPI
 from penstock.errors import ArgumentError, suggestion
 from penstock.flow import map_on_threads
+from penstock.formats.base.metadata import stated_rate
 from penstock.formats.l5kit import L5KitSource
 from penstock.viewer.chess import game_of, is_chess
 from penstock.viewer.driving import DrivingScenes
@@ -229,9 +230,8 @@ class EpisodeContents:
         """
         if self._chess:
             return PLIES_PER_SECOND
-        stated = self._data.metadata.get("fps")
-        if isinstance(stated, int | float) and stated > 0:
-            return float(stated)
+        if (stated := stated_rate(self._data.metadata)) is not None:
+            return stated
         for path, field in self._data.spec.items():
             if is_clock(path, field) and field.dtype.kind in "fi":
                 begin, end = self._data.source.episode_rows(field.align, number)

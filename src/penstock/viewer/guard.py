@@ -12,10 +12,19 @@ from typing import Any
 
 from penstock.errors import require
 
-COOKIE = "penstock_token"
 HOSTS = ("127.0.0.1", "localhost", "testserver")
 POLICY = "default-src 'self'; img-src 'self' data:; style-src 'self'; script-src 'self'; frame-ancestors 'none'"
 MOST_BODY = 1 << 20  # bytes of a request that sends values
+
+
+def cookie_name(scope: Any) -> str:
+    """Return the name of the cookie with the token. Browsers do not separate cookies by port, so the name does.
+
+    Args:
+        scope: Connection, as ASGI states it.
+    """
+    _, port = scope.get("server") or ("", None)
+    return f"penstock_token_{port}"
 
 
 class Guard:
@@ -45,22 +54,24 @@ class Guard:
         responses: Any = require("starlette.responses", "serve")
         request = requests.Request(scope)
         given = request.query_params.get("token")
-        allowed = [each for each in (given, request.cookies.get(COOKIE)) if each is not None]
+        allowed = [each for each in (given, request.cookies.get(cookie_name(scope))) if each is not None]
         if request.url.hostname not in HOSTS:
             await responses.PlainTextResponse("wrong host", 403)(scope, receive, send)
         elif not any(secrets.compare_digest(each.encode(), self._token.encode()) for each in allowed):
             message = "open the address that penstock printed: it has a token"
             await responses.PlainTextResponse(message, 403)(scope, receive, send)
         else:
-            await self._app(scope, receive, _with_headers(send, self._token if given else None))
+            await self._app(
+                scope, receive, _with_headers(send, f"{cookie_name(scope)}={self._token}" if given else None)
+            )
 
 
-def _with_headers(send: Any, token: str | None) -> Any:
-    """Add headers to an answer: what pages may load, and the cookie if the token was in the address."""
+def _with_headers(send: Any, cookie: str | None) -> Any:
+    """Add headers to an answer: what pages may load, and the cookie, `name=token`, if the token was in the address."""
     added = [(b"content-security-policy", POLICY.encode()), (b"x-content-type-options", b"nosniff")]
     added.append((b"referrer-policy", b"no-referrer"))
-    if token is not None:
-        added.append((b"set-cookie", f"{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict".encode()))
+    if cookie is not None:
+        added.append((b"set-cookie", f"{cookie}; Path=/; HttpOnly; SameSite=Strict".encode()))
 
     async def sent(message: Any) -> None:
         if message["type"] == "http.response.start":

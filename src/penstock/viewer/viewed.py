@@ -7,6 +7,7 @@ another thread, and its measures join the table when it is done. Methods may be 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -32,6 +33,8 @@ from penstock.viewer.column_figures import column_figures
 from penstock.viewer.episode_contents import EpisodeContents
 
 MOST_ROWS = 1000  # of one answer
+MOST_WORDS = 100  # columns of tags, and of spans, that the table of episodes has
+_LOG = logging.getLogger(__name__)
 
 
 class ViewedDataset:
@@ -194,7 +197,14 @@ class ViewedDataset:
         self._orders = {name: order for name, order in self._orders.items() if name in self._table}
 
     def _curation_place(self) -> dict[str, str]:
-        return {"path": "" if self._file is None else str(self._file), "message": self._no_curation}
+        path = "" if self._file is None else str(self._file)
+        words = {tag for _, marks in self._curation.marks() for tag in marks.tags}
+        if self._no_curation or len(words) <= MOST_WORDS:
+            return {"path": path, "message": self._no_curation}
+        return {
+            "path": path,
+            "message": f"the table has the {MOST_WORDS} tags of most episodes, of {len(words):,} tags",
+        }
 
     def _columns_of_marks(self) -> dict[str, AnyArray]:
         """Columns of the table for marks: none without a file."""
@@ -205,7 +215,7 @@ class ViewedDataset:
         steps = excluded_steps(self._curation, index)
         if steps.any():
             columns["excluded_steps"] = steps
-        return {**columns, **curation_columns(self._curation, index)}
+        return {**columns, **curation_columns(self._curation, index, MOST_WORDS)}
 
     def check(self) -> dict[str, Any]:
         """Findings, or how far the check is. The first call starts it in a thread."""
@@ -226,9 +236,11 @@ class ViewedDataset:
         try:
             with OrderedMap(examination.check, blocks, limits, name="penstock-check") as checked:
                 report = examination.report(self._counted(checked, len(blocks)))
-        except (PenstockError, _StoppedCheck) as error:
+        except Exception as error:  # noqa: BLE001 - any error ends the check, and the page has to say so
+            if not isinstance(error, PenstockError | _StoppedCheck):
+                _LOG.exception("the check of %s failed", self._location)
             with self._lock:
-                self._failure = str(error)
+                self._failure = str(error) or type(error).__name__
             return
         index = self._data.episodes.index
         measures = {name: np.asarray(values)[index] for name, values in report.measures.flat.items()}

@@ -351,11 +351,11 @@ def test_links_to_nowhere_are_left_out_and_named(tmp_path, episodes):
     with h5py.File(path, "a") as file:
         file["infos/goal"], file["infos/same"] = h5py.SoftLink("/nothing"), h5py.SoftLink("/infos/qpos")
         file["other"] = h5py.ExternalLink("../../etc/passwd", "/")
-    with pytest.warns(DamageWarning, match="left out 2 arrays: infos/goal"), penstock.open(path) as data:
-        assert "infos/same" in data.spec
-        entries = {each.where: each for each in data.source.account.left_out if each.level != "note"}
-    assert {where: each.reason for where, each in entries.items()} == dict.fromkeys(("infos/goal", "other"), "damaged-part")
-    assert "link to something, got one to /nothing" in entries["infos/goal"].message
+    with pytest.warns(DamageWarning, match="infos/goal .*got one to /nothing"):
+        data = penstock.open(path)
+    assert "infos/same" in data.spec
+    entries = [(entry.reason, entry.where) for entry in data.source.account.left_out if entry.level != "note"]
+    assert entries == [("damaged-part", "infos/goal"), ("damaged-part", "other")]
     with h5py.File(path, "a") as file:
         del file["timeouts"]
         file["timeouts"] = h5py.SoftLink("/nowhere")

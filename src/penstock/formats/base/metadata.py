@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, final
 
@@ -58,6 +59,25 @@ class LazyMetadata(Mapping[str, Any]):
 
     def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
         return dict, (self._read(),)
+
+
+def stated_rate(metadata: Mapping[str, Any]) -> float | None:
+    """Return the steps a second that the metadata of a dataset state under `fps`.
+
+    Args:
+        metadata: Metadata of the dataset.
+
+    Returns:
+        A positive finite number; None if the entry is missing or is something else.
+
+    Example:
+        >>> stated_rate({"fps": 30}), stated_rate({"fps": float("inf")}), stated_rate({"fps": 10**400})
+        (30.0, None, None)
+    """
+    rate = metadata.get("fps")
+    if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 < rate <= sys.float_info.max:
+        return None
+    return float(rate)
 
 
 def number_columns(stored: Sequence[Mapping[str, Any]]) -> dict[str, AnyArray]:

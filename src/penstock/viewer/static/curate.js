@@ -129,7 +129,7 @@ export function curatePanel(api, number, info, row, pick, changed) {
   const body = element("div", { class: "bar", id: "marks" }, chips, word, problem,
     element("span", { class: "dim keys" }, element("kbd", {}, "x"), " exclude, ", element("kbd", {}, "1"), "-", element("kbd", {}, "5"), " rate, ",
       element("kbd", {}, "t"), " tag, ", element("kbd", {}, "s"), " span, ", element("kbd", {}, "X"), " exclude a span"),
-    ...(info.curation.path ? [] : [element("span", { class: "dim" }, info.curation.message)]));
+    ...(info.curation.message ? [element("span", { class: "dim" }, info.curation.message)] : []));
 
   // Marks that others set are read when the window is looked at again.
   async function refresh() {
