@@ -21,7 +21,7 @@ import numpy as np
 from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import ArgumentError, FormatError
-from penstock.formats.base.account import LeftOut
+from penstock.formats.base.account import LeftOut, Thing
 from penstock.formats.base.episode_runs import EpisodeRuns
 
 Meaning = Literal[
@@ -356,10 +356,6 @@ class _Marks:
             raise FormatError(message, path=self._path, where=names[0])
         ended = self.any("termination", "truncation", "done", "not done", "end", "start")
         words: list[str] = []
-        if flags:
-            names = [f"`{name}`" for name in flags]
-            true = "is 0" if set(flags) <= set(self._by_meaning["not done"]) else "is true"
-            words.append(f"where {_listed(names)} {true}")
         if limit is not None:
             self.limited = _limited(ended, limit)
             ended |= self.limited
@@ -367,14 +363,19 @@ class _Marks:
         elif not marks_limits and breaks is not None and (broken := breaks()) is not None:
             ended[:-1] |= broken
             words.append("where the next observation is not the observation of the next row")
-        words += [f"where `{name}` changes" for name in ids] + [f"where `{name}` starts again" for name in steps]
         values = self._arrays[ids[0]].values if ids else None
         numbers = self._arrays[steps[0]].values if steps else None
-        runs = EpisodeRuns.of(values, numbers, ended, self._rows)
-        offsets, _, fallen = runs.episodes(self._path, ids[0] if ids else "episode")
-        if len(fallen):
-            self._unordered[steps[0]] = int(fallen[0])
-        return offsets, [*flags, *ids, *steps], [_listed(words)] if words else []
+        name = ids[0] if ids else "episode"
+        found = EpisodeRuns.of(values, numbers, ended, self._rows).episodes(self._path, name)
+        if len(found.falls_within):
+            self._unordered[steps[0]] = int(found.falls_within[0])
+        words += [f"where `{name}` changes" for name in ids]
+        words += [f"where `{name}` starts again" for name in steps if found.uses_steps]
+        flags, steps = (flags if found.uses_ends else []), (steps if found.uses_steps else [])
+        if flags:
+            verb = "is 0" if set(flags) <= set(self._by_meaning["not done"]) else "is true"
+            words.insert(0, f"where {_listed([f'`{name}`' for name in flags])} {verb}")
+        return found.offsets, [*flags, *ids, *steps], [_listed(words)] if words else []
 
     def terminations(self, offsets: IntArray) -> tuple[BoolArray, list[str]]:
         """Return whether each step terminated its episode, and the arrays that say so.
@@ -408,18 +409,16 @@ class _Marks:
     def unused(self, offsets: IntArray, used: set[str]) -> list[LeftOut]:
         """Return entries of arrays that may mark ends within the episodes, and are not used."""
         entries: list[LeftOut] = []
-        # A flag that is not used to cut, next to rows or lengths that are.
-        known = [name for name in self._names(*FLAGS) if name not in used or self._stated]
-        for name in known:
-            if name not in self._by_meaning["mask"] and _cuts_more(self.flag(name), offsets):
-                entries.append(_entry(name, f"marks further ends, and {_listed(list(self._stated))} decides"))
+        for name in self._names("termination", "truncation", "done", "not done", "end", "start"):
+            if _cuts_more(self.flag(name), offsets):
+                entries.append(unused_end(name, "marks further ends, which others do not"))
         for name, row in self._unordered.items():
-            entries.append(_entry(name, f"falls at row {row} within an episode, and not to its first number"))
+            entries.append(unused_end(name, f"falls at row {row} within an episode, and not to its first number"))
         others = [*self._names("id", "step"), *self._unknown]
         for name in [name for name in others if name not in used]:
             array = self._arrays[name]
             if array.is_row and array.shape[0] == self._rows and (reason := may_mark(name, array, offsets)):
-                entries.append(_entry(name, reason))
+                entries.append(unused_end(name, reason))
         return entries
 
 
@@ -465,9 +464,20 @@ def may_mark(name: str, array: MarkArray, offsets: IntArray) -> str:
     return "rises as the id of an episode" if _cuts_more(change, offsets) else ""
 
 
-def _entry(name: str, reason: str) -> LeftOut:
-    hint = f"`ends={{{name!r}: 'end'}}` uses it (or 'start', 'id', 'truncation'), 'unused' does not"
-    return LeftOut("array", name, "unused-end", f"{reason}: episodes may end there; {hint}")
+def unused_end(name: str, reason: str, thing: Thing = "array") -> LeftOut:
+    """Return the entry of an array or column that may mark ends, and is not used.
+
+    Args:
+        name: Its name.
+        reason: What it looks like.
+        thing: `"array"` or `"column"`. The default is `"array"`.
+
+    Example:
+        >>> unused_end("flag", "is 0 and 1 as a flag of last steps").reason
+        'unused-end'
+    """
+    hint = f"`ends={{{name!r}: 'end'}}` uses it (or 'start', 'id', 'step', 'truncation'), 'unused' says that it is none"
+    return LeftOut(thing, name, "unused-end", f"{reason}; {hint}")
 
 
 def _cuts_more(last: BoolArray, offsets: IntArray) -> bool:

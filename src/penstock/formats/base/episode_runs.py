@@ -1,4 +1,4 @@
-"""`EpisodeRuns`: the rows of a flat file as runs between which an episode may begin; `episodes` decides where one does.
+"""`EpisodeRuns`: rows of a flat file as runs between which an episode may begin; `episodes` decides where one does.
 
 A run is a range of rows with one id, rising step numbers, and an end at most at its last row. Files of a table have
 their runs one after the other, so an episode may go on in the next file.
@@ -37,7 +37,7 @@ class EpisodeRuns:
 
     Example:
         >>> ids, steps = np.array([5, 5, 5, 5, 6]), np.array([0, 1, 0, 1, 0])
-        >>> EpisodeRuns.of(ids, steps, np.zeros(5, bool), 5).episodes(Path("a"), "episode")[0].tolist()
+        >>> EpisodeRuns.of(ids, steps, np.zeros(5, bool), 5).episodes(Path("a"), "episode").offsets.tolist()
         [0, 2, 4, 5]
     """
 
@@ -103,12 +103,12 @@ class EpisodeRuns:
         marks = (arrays["ended"].astype(np.bool_), arrays["marked"].astype(np.bool_))
         return cls(start, rows, *marks, values, arrays.get("first"), arrays.get("last"))
 
-    def episodes(self, path: Path, name: str) -> tuple[IntArray, Values, IntArray]:
-        """Return `[E + 1]` offsets, the id of each episode, and the rows at which step numbers fall within an episode.
+    def episodes(self, path: Path, name: str) -> RunEpisodes:
+        """Return the episodes.
 
-        An episode begins where the id changes, after an end, and where the step number starts again: where it falls to
-        the first number of the episode, or below. Several rows in a row that are marked are one end, at the last of
-        them, if ids or step numbers tell episodes apart.
+        An episode begins where the id changes, where the step number starts again (it falls to the first number of the
+        episode, or below), and after an end. Where there are ids, marks count as ends if each episode of another id
+        follows one, and no two rows in a row of one id are marked; where step numbers start again, these decide alone.
 
         Args:
             path: The file, for messages.
@@ -117,54 +117,69 @@ class EpisodeRuns:
         Raises:
             FormatError: Rows of an episode are not next to each other.
         """
-        count = len(self.start)
-        begins = np.ones(count, np.bool_)
-        after_end = self.ended[:-1].copy()
-        if self.values is not None or self.first is not None:
-            after_end &= ~self.marked[1:]
-        begins[1:] = after_end
+        begins = np.ones(len(self.start), np.bool_)
+        begins[1:] = False
         values = None if self.values is None else _array(self.values)
         if values is not None:
-            begins[1:] |= values[1:] != values[:-1]
-        fallen = self._restarts(begins)
+            begins[1:] = values[1:] != values[:-1]
+        uses_steps = self._counts_within(begins[1:])
+        uses_ends = not uses_steps and self._are_ends(begins[1:])
+        if uses_ends:
+            begins[1:] |= self.ended[:-1]
+        fallen = self._restarts(begins) if uses_steps else np.zeros(0, np.int64)
         at = np.flatnonzero(begins)
         if values is not None:
-            self._check_order(values, at, path, name)
-        offsets = np.append(self.start[at], self.rows).astype(np.int64)
-        if values is None:
-            return offsets, [], self.start[fallen]
-        ids = values[at]
-        return offsets, ids if isinstance(self.values, np.ndarray) else list(ids), self.start[fallen]
+            self._check_order(values, at, uses_steps, uses_ends, path, name)
+        ids: Values = [] if values is None else values[at]
+        ids = ids if self.values is None or isinstance(self.values, np.ndarray) else list(ids)
+        within = np.flatnonzero(self.ended[:-1] & ~begins[1:])
+        ends = self.start[within + 1] - 1
+        return RunEpisodes(self.start[at], self.rows, ids, uses_steps, uses_ends, ends, self.start[fallen])
+
+    def _counts_within(self, change: BoolArray) -> bool:
+        """Whether step numbers count the steps of each episode: they rise in most rows, and start again somewhere, and
+        where most ids change."""
+        if self.first is None or self.last is None or not len(self.first):
+            return False
+        falls = np.asarray(self.first[1:] <= self.last[:-1])
+        if not falls.any() or 2 * int(falls.sum()) > self.rows or not (self.last > self.first).any():
+            return False
+        return 2 * int(falls[change].sum()) >= int(change.sum())
+
+    def _are_ends(self, change: BoolArray) -> bool:
+        """Whether marks are ends of episodes. Without ids, all are."""
+        if self.values is None:
+            return True
+        if (self.ended[:-1] & self.marked[1:] & ~change).any():
+            return False
+        return bool(self.ended[:-1][change].all() and (change.any() or self.ended[-1:].all()))
 
     def _restarts(self, begins: BoolArray) -> IntArray:
         """Set `begins` where step numbers start again, and return the runs at which they fall to another number."""
-        if self.first is None or self.last is None or not self._counts():
-            return np.zeros(0, np.int64)
-        falls = np.flatnonzero((self.first[1:] <= self.last[:-1]) & ~begins[1:]) + 1
-        latest = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
-        restart, fallen = -1, []
-        for run in falls.tolist():
-            if self.first[run] <= self.first[max(restart, int(latest[run]))]:
-                begins[run], restart = True, run
-            else:
-                fallen.append(run)
+        fallen: list[int] = []
+        if self.first is not None and self.last is not None:
+            falls = np.flatnonzero((self.first[1:] <= self.last[:-1]) & ~begins[1:]) + 1
+            latest = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
+            restart = -1
+            for run in falls.tolist():
+                if self.first[run] <= self.first[max(restart, int(latest[run]))]:
+                    begins[run], restart = True, run
+                else:
+                    fallen.append(run)
         return np.array(fallen, np.int64)
 
-    def _counts(self) -> bool:
-        """Whether step numbers count steps: they differ, and rise in most rows."""
-        if self.first is None or self.last is None or not len(self.first):
-            return False
-        differ = bool((self.first != self.first[0]).any() or (self.last != self.first[0]).any())
-        return differ and 2 * int((self.first[1:] <= self.last[:-1]).sum()) <= self.rows
-
-    def _check_order(self, values: AnyArray, at: IntArray, path: Path, name: str) -> None:
+    def _check_order(
+        self, values: AnyArray, at: IntArray, uses_steps: bool, uses_ends: bool, path: Path, name: str
+    ) -> None:
         """Raise `FormatError` if an id comes back later, and neither an end nor a step number says that it is new."""
         ids = values[at]
         order = np.argsort(ids, kind="stable")
         again = ids[order][1:] == ids[order][:-1]
         earlier, later = order[:-1][again], order[1:][again]
-        new = self.ended[np.append(at[1:], len(values))[earlier] - 1] | (later == earlier + 1)
-        if self.first is not None and self._counts():
+        new = later == earlier + 1
+        if uses_ends:
+            new |= self.ended[np.append(at[1:], len(values))[earlier] - 1]
+        if uses_steps and self.first is not None:
             new |= self.first[at[later]] <= self.first[at[earlier]]
         if not new.all():
             late = int(later[~new].min())
@@ -173,10 +188,38 @@ class EpisodeRuns:
             raise FormatError(
                 f"expected the rows of an episode next to each other, got {name} {value!r} at row {first} and "
                 f"again at row {self.start[at[late]]}; sort the table by {name} and step, or name another column with "
-                f"`episode`; recordings that number their episodes alike need a step number that starts at 0",
+                f"`episode`; recordings that number their episodes alike need a column of step numbers",
                 path=path,
                 where=name,
             )
+
+
+@dataclass(frozen=True, eq=False)
+class RunEpisodes:
+    """Episodes, and what told them apart.
+
+    Args:
+        start: `[E]` int64 first row of each episode.
+        rows: Number of rows.
+        values: `[E]` id of each episode; empty without ids.
+        uses_steps: Whether step numbers that start again begin episodes.
+        uses_ends: Whether marks end them.
+        ends_within: Rows that are marked as ends and end no episode.
+        falls_within: Rows at which the step number falls within an episode.
+    """
+
+    start: IntArray
+    rows: int
+    values: Values
+    uses_steps: bool
+    uses_ends: bool
+    ends_within: IntArray
+    falls_within: IntArray
+
+    @property
+    def offsets(self) -> IntArray:
+        """`[E + 1]` first row of each episode, and the number of rows."""
+        return np.append(self.start, self.rows).astype(np.int64)
 
 
 def run_starts(rows: int, change: AnyArray | None, steps: AnyArray | None, ended: BoolArray) -> IntArray:
