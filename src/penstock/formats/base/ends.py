@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -25,8 +24,19 @@ from penstock.formats.base.account import LeftOut, Thing
 from penstock.formats.base.episode_runs import EpisodeRuns
 
 Meaning = Literal[
-    *("termination", "truncation", "done", "not done", "mask", "end", "start"),
-    *("id", "step", "lengths", "offsets", "cuts", "unused"),
+    "termination",
+    "truncation",
+    "done",
+    "not done",
+    "mask",
+    "end",
+    "start",
+    "id",
+    "step",
+    "lengths",
+    "offsets",
+    "cuts",
+    "unused",
 ]
 MEANINGS: tuple[Meaning, ...] = get_args(Meaning)
 
@@ -57,8 +67,8 @@ END_NAMES: Mapping[str, Meaning] = {
 }
 """Meaning of an array by its name."""
 
-FLAGS: tuple[Meaning, ...] = ("termination", "truncation", "done", "not done", "mask", "end", "start")
-FULL = ("episode_ends", "lengths", "indices", "offsets", "episode_starts")
+FLAGS: tuple[Meaning, ...] = ("termination", "truncation", "done", "not done", "end", "start")
+LOOSE = ("ends", "last", "index", "masks")  # names that other arrays have too
 PROBE = 4096  # first rows of an array of unknown name that tell whether all are worth reading
 _HINT = re.compile(r"end|done|term|trunc|timeout|last|final|reset|first|start|bound", re.IGNORECASE)
 
@@ -158,7 +168,7 @@ def find_ends(
     arrays: Mapping[str, MarkArray],
     rows: int,
     *,
-    path: Path,
+    path: object,
     meanings: Mapping[str, Meaning] | None = None,
     lengths: Sequence[int] | None = None,
     limit: int | None = None,
@@ -183,7 +193,7 @@ def find_ends(
 
     Example:
         >>> marks = {"terminals": np.array([0, 0, 1, 0]), "episode_ends": np.array([1, 3, 4])}
-        >>> ends = find_ends({n: MarkArray.of(a) for n, a in marks.items()}, 4, path=Path("a.npz"))
+        >>> ends = find_ends({n: MarkArray.of(a) for n, a in marks.items()}, 4, path="a.npz")
         >>> ends.offsets.tolist(), ends.terminations.tolist(), ends.sentence
         ([0, 1, 3, 4], [False, False, True, False], 'episodes end at the rows of `episode_ends`')
     """
@@ -212,7 +222,9 @@ def find_ends(
 class _Marks:
     """The arrays of a flat file, by what they mark."""
 
-    def __init__(self, arrays: Mapping[str, MarkArray], rows: int, path: Path, meanings: Mapping[str, Meaning]) -> None:
+    def __init__(
+        self, arrays: Mapping[str, MarkArray], rows: int, path: object, meanings: Mapping[str, Meaning]
+    ) -> None:
         self._arrays, self._rows, self._path = arrays, rows, path
         self._unknown: list[str] = []
         self._by_meaning: dict[Meaning, list[str]] = {meaning: [] for meaning in MEANINGS}
@@ -220,60 +232,55 @@ class _Marks:
         self._stated: dict[str, IntArray] = {}
         self._unordered: dict[str, int] = {}
         self.limited = np.zeros(rows, np.bool_)
-        for name, array in arrays.items():
+        for name in arrays:
             meaning = meaning_of(name, meanings)
-            if meaning is None or (meaning != "unused" and not self._fits(name, array, meaning, name in meanings)):
+            strict = name in meanings or name not in LOOSE
+            if meaning is None or (meaning != "unused" and not self._fits(name, meaning, strict)):
                 self._unknown.append(name)
             else:
                 self._by_meaning[meaning].append(name)
-        short = [name for name in self._by_meaning["termination"] if self._arrays[name].shape[0] != rows]
-        for name in short:
-            self._flags[name] = self._of_episodes(name)
+        for name in self._by_meaning["termination"]:
+            if arrays[name].shape[0] != rows:
+                self._flags[name] = self._of_episodes(name)
 
-    def _fits(self, name: str, array: MarkArray, meaning: Meaning, said: bool) -> bool:
-        """Whether an array can be what its name says. Raises `FormatError` for arrays of these names that cannot."""
-        whole = len(array.shape) == 1 and (array.dtype.kind in "biu" or not array.shape[0])
-        if meaning in ("lengths", "offsets", "cuts"):
-            if whole and (said or name in FULL or array.shape[0] != self._rows):
-                self._stated[name] = self.sound(self._offsets(name, meaning), name)
-                return True
-            return self._misfit(name, "a row of whole numbers", said or name in FULL)
-        is_flag = array.is_row and array.shape[0] == self._rows
+    def _fits(self, name: str, meaning: Meaning, strict: bool) -> bool:
+        """Whether an array can be what its name says. Raises `FormatError` for `strict` names if it cannot."""
+        array = self._arrays[name]
+        is_step = array.is_row and array.shape[0] == self._rows
         if meaning in ("id", "step"):
-            return is_flag and _is_whole(array)
-        if meaning in ("end", "start") and not is_flag:
-            if not whole:
-                return self._misfit(name, "a row of whole numbers, or a flag for each step", said or name in FULL)
-            if meaning == "start" and array.dtype.kind == "b":
-                return self._misfit(name, f"{self._rows} flags", said or name in FULL)
-            self._stated[name] = self.sound(self._offsets(name, meaning), name)
-            return True
-        if meaning in ("end", "start") and not _is_binary(array.values):
-            if self._rows_of(name, meaning):
-                return True
-            return self._misfit(name, "flags of 0 and 1, or rows", said)
-        if meaning == "termination" and len(array.shape) == 1 and array.shape[0] < self._rows:
-            return True  # of episodes, as imitation has them
+            return is_step and _is_whole(array)
         if meaning == "mask":
-            return is_flag and _is_binary(array.values)
-        return is_flag or self._misfit(name, f"{self._rows} rows of one number, one for each action", bool(array.shape))
+            return is_step and _is_binary(array.values)
+        if meaning in ("lengths", "offsets", "cuts"):
+            return self._states(name, meaning, strict)
+        if meaning in ("end", "start"):
+            is_flag = is_step and _is_binary(array.values) and (meaning == "end" or bool(array.values[0]))
+            return is_flag or self._states(name, meaning, strict)
+        # As many as episodes, as imitation has them, are spread over the steps later.
+        if is_step or (meaning == "termination" and len(array.shape) == 1 and array.shape[0] < self._rows):
+            return True
+        return bool(array.shape) and self._misfit(name, f"{self._rows} rows of one number, one for each action")
 
-    def _rows_of(self, name: str, meaning: Meaning) -> bool:
-        """Whether an array with as many numbers as there are steps has rows of episodes of one step."""
-        if meaning == "end" and self._rows > 0:
-            values = self._arrays[name].values
-            if np.array_equal(values, np.arange(1, self._rows + 1)):
-                self._stated[name] = np.arange(self._rows + 1, dtype=np.int64)
+    def _states(self, name: str, meaning: Meaning, strict: bool) -> bool:
+        """Whether an array states the rows of episodes. Raises `FormatError` for `strict` names if it does not."""
+        array = self._arrays[name]
+        if meaning == "start" and array.dtype.kind == "b":
+            fault = f"{self._rows} flags of episodes that follow one another"
+        elif len(array.shape) != 1 or (array.dtype.kind not in "biu" and array.shape[0]):
+            fault = "a row of whole numbers"
+        else:
+            offsets = self._offsets(name, meaning)
+            if strict or self._is_sound(offsets):
+                self._stated[name] = self.sound(offsets, name)
                 return True
-        return False
+            return False
+        return strict and self._misfit(name, fault)
 
-    def _misfit(self, name: str, expected: str, refuse: bool) -> bool:
-        """Return False, or raise the error of an array whose name has no other meaning."""
-        if refuse:
-            array = self._arrays[name]
-            message = f"expected {expected}, got {array.dtype}{list(array.shape)}"
-            raise FormatError(message, path=self._path, where=name)
-        return False
+    def _misfit(self, name: str, expected: str) -> bool:
+        """Raise the error of an array that is not what its name says."""
+        array = self._arrays[name]
+        message = f"expected {expected}, got {array.dtype}{list(array.shape)}"
+        raise FormatError(message, path=self._path, where=name)
 
     def _offsets(self, name: str, meaning: Meaning) -> IntArray:
         numbers = self._arrays[name].values.astype(np.int64)
@@ -290,12 +297,16 @@ class _Marks:
 
     def sound(self, offsets: IntArray, name: str) -> IntArray:
         """Return the offsets. Raises `FormatError` if they are not those of episodes that have all rows."""
-        if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != self._rows or (np.diff(offsets) < 0).any():
+        if not self._is_sound(offsets):
             message = (
                 f"expected episodes that follow one another and have {self._rows} steps together, as many as actions"
             )
             raise FormatError(message, path=self._path, where=name)
         return offsets
+
+    def _is_sound(self, offsets: IntArray) -> bool:
+        inside = len(offsets) > 1 and offsets[0] == 0 and offsets[-1] == self._rows
+        return inside and not (np.diff(offsets) < 0).any()
 
     def stated(self) -> tuple[IntArray, list[str], list[str]] | None:
         """Return offsets that rows, lengths or cuts state, their names, and the words of the sentence."""
@@ -311,9 +322,6 @@ class _Marks:
         if name not in self._flags:
             set_ = self._arrays[name].values != 0
             if name in self._by_meaning["start"]:
-                if not set_[:1].all():
-                    message = "expected episodes that follow one another, got a first row that starts none"
-                    raise FormatError(message, path=self._path, where=name)
                 set_ = np.append(set_[1:], False)
             if name in (*self._by_meaning["mask"], *self._by_meaning["not done"]):
                 set_ = ~set_
@@ -335,10 +343,10 @@ class _Marks:
         """Flags of steps from flags of episodes, as imitation keeps them."""
         values = self._arrays[name].values
         offsets = next(iter(self._stated.values()), None)
-        if offsets is None or len(values) != len(offsets) - 1:
-            self._misfit(name, f"{self._rows} rows of one number, one for each action", True)
         flags = np.zeros(self._rows, np.bool_)
-        if offsets is not None:
+        if offsets is None or len(values) != len(offsets) - 1:
+            self._misfit(name, f"{self._rows} rows of one number, one for each action")
+        else:
             real = np.diff(offsets) > 0
             flags[(offsets[1:] - 1)[real]] = values[real] != 0
         return flags
@@ -347,14 +355,14 @@ class _Marks:
         self, limit: int | None, breaks: Callable[[], BoolArray | None] | None
     ) -> tuple[IntArray, list[str], list[str]]:
         """Return the offsets that flags, ids and step numbers give together, their names, and the sentence's words."""
-        flags = self._names("termination", "truncation", "done", "not done", "end", "start")
+        flags = self._names(*FLAGS)
         ids, steps = self._names("id")[:1], self._names("step")[:1]
         marks_limits = bool(self._names("truncation", "end", "start") or ids or steps)
         if limit is not None and marks_limits:
             names = self._names("truncation", "end", "start", "id", "step")
             message = f"expected no max_episode_steps for a file with {' and '.join(names)}, got {limit}"
             raise FormatError(message, path=self._path, where=names[0])
-        ended = self.any("termination", "truncation", "done", "not done", "end", "start")
+        ended = self.any(*FLAGS)
         words: list[str] = []
         if limit is not None:
             self.limited = _limited(ended, limit)
@@ -409,7 +417,7 @@ class _Marks:
     def unused(self, offsets: IntArray, used: set[str]) -> list[LeftOut]:
         """Return entries of arrays that may mark ends within the episodes, and are not used."""
         entries: list[LeftOut] = []
-        for name in self._names("termination", "truncation", "done", "not done", "end", "start"):
+        for name in self._names(*FLAGS):
             if _cuts_more(self.flag(name), offsets):
                 entries.append(unused_end(name, "marks further ends, which others do not"))
         for name, row in self._unordered.items():
@@ -446,22 +454,23 @@ def may_mark(name: str, array: MarkArray, offsets: IntArray) -> str:
         return ""
     values = array.values
     if _is_binary(values):
-        flag = values != 0
-        if flag.all() or not flag.any():
-            return ""
-        apart = not (flag[1:] & flag[:-1]).any() and flag.sum() > 1
-        starts = np.append(flag[1:], False)
-        if flag[-1] and (apart or _HINT.search(name)) and _cuts_more(flag, offsets):
-            return "is 0 and 1 as a flag of last steps"
-        if flag[0] and (apart or _HINT.search(name)) and _cuts_more(starts, offsets):
-            return "is 0 and 1 as a flag of first steps"
-        if _HINT.search(name.rpartition("/")[2]) and _cuts_more(flag, offsets) and _cuts_more(starts, offsets):
-            return "is 0 and 1, and has the name of a flag of ends"
-        return ""
-    if not _rises(values):
-        return ""
+        return _may_flag(name.rpartition("/")[2], values != 0, offsets)
     change = np.append(np.diff(values) != 0, False)
-    return "rises as the id of an episode" if _cuts_more(change, offsets) else ""
+    return "rises as the id of an episode" if _rises(values) and _cuts_more(change, offsets) else ""
+
+
+def _may_flag(name: str, flag: BoolArray, offsets: IntArray) -> str:
+    """Why a flag may mark ends within the episodes; empty if it does not."""
+    apart = flag.sum() > 1 and not (flag[1:] & flag[:-1]).any()
+    called = _HINT.search(name) is not None
+    within_last, within_first = _cuts_more(flag, offsets), _cuts_more(np.append(flag[1:], False), offsets)
+    if flag.all() or not within_last or not within_first or not (apart or called):
+        return ""
+    if flag[-1]:
+        return "is 0 and 1 as a flag of last steps"
+    if flag[0]:
+        return "is 0 and 1 as a flag of first steps"
+    return "is 0 and 1, and has the name of a flag of ends" if called else ""
 
 
 def unused_end(name: str, reason: str, thing: Thing = "array") -> LeftOut:

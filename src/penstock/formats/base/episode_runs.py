@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,7 @@ class EpisodeRuns:
 
     Example:
         >>> ids, steps = np.array([5, 5, 5, 5, 6]), np.array([0, 1, 0, 1, 0])
-        >>> EpisodeRuns.of(ids, steps, np.zeros(5, bool), 5).episodes(Path("a"), "episode").offsets.tolist()
+        >>> EpisodeRuns.of(ids, steps, np.zeros(5, bool), 5).episodes("a", "episode").offsets.tolist()
         [0, 2, 4, 5]
     """
 
@@ -103,7 +102,7 @@ class EpisodeRuns:
         marks = (arrays["ended"].astype(np.bool_), arrays["marked"].astype(np.bool_))
         return cls(start, rows, *marks, values, arrays.get("first"), arrays.get("last"))
 
-    def episodes(self, path: Path, name: str) -> RunEpisodes:
+    def episodes(self, path: object, name: str) -> RunEpisodes:
         """Return the episodes.
 
         An episode begins where the id changes, where the step number starts again (it falls to the first number of the
@@ -169,7 +168,7 @@ class EpisodeRuns:
         return np.array(fallen, np.int64)
 
     def _check_order(
-        self, values: AnyArray, at: IntArray, uses_steps: bool, uses_ends: bool, path: Path, name: str
+        self, values: AnyArray, at: IntArray, uses_steps: bool, uses_ends: bool, path: object, name: str
     ) -> None:
         """Raise `FormatError` if an id comes back later, and neither an end nor a step number says that it is new."""
         ids = values[at]

@@ -103,7 +103,7 @@ def read_d4rl(
     check_next(next_observations)
     if max_episode_steps is not None and max_episode_steps < 1:
         raise TypeError(f"expected max_episode_steps of at least 1, got {max_episode_steps}")
-    meanings = dict(ends or {})
+    meanings: dict[str, Meaning] = dict(ends or {})
     reopen = partial(
         read_d4rl,
         max_episode_steps=max_episode_steps,

@@ -95,12 +95,13 @@ def read_npz(
     called = dict(names or {})
     if wrong := sorted(called.keys() - NAMES.keys() - MARKS.keys()):
         raise TypeError(f"expected names for {[*NAMES, *MARKS]}, got {wrong}")
-    counts, meanings = None if lengths is None else list(lengths), dict(ends or {})
+    counts = None if lengths is None else list(lengths)
+    meanings: dict[str, Meaning] = dict(ends or {})
     reading = _PlainArchive(path, NpzArchive(path, max_bytes), called, counts, meanings)
     columns = reading.columns()
     reopen = (partial(read_npz, names=called, lengths=counts, ends=meanings, max_bytes=max_bytes), (path,))
-    about = {"metadata": reading.metadata, "account": reading.account()}
-    return DemoSource(path, columns, reading.offsets, reopen=reopen, **about)
+    account = reading.account()
+    return DemoSource(path, columns, reading.offsets, reopen=reopen, metadata=reading.metadata, account=account)
 
 
 def _called(column: str, names: set[str]) -> list[str]:
@@ -162,11 +163,12 @@ class _PlainArchive:
     def _meanings(self, names: Mapping[str, str], ends: Mapping[str, Meaning]) -> dict[str, Meaning]:
         """What arrays mark, as the options say; of an array of OGBench, which has no rewards, as its maker does."""
         check_meanings(ends, self._archive)
-        meanings = {name: MARKS[mark] for mark, name in names.items() if mark in MARKS} | dict(ends)
+        meanings: dict[str, Meaning] = {name: MARKS[mark] for mark, name in names.items() if mark in MARKS}
+        meanings |= ends
         if missing := [name for name in meanings if name not in self._archive.members]:
             raise FormatError(f"expected an array {missing[0]!r}, got {list(self._archive)}", path=self._path)
         if "rewards" not in self._names and "terminals" in self._archive.members:
-            return {"terminals": "end", **meanings}
+            meanings.setdefault("terminals", "end")
         return meanings
 
     def _find_ends(self, lengths: list[int] | None, meanings: Mapping[str, Meaning]) -> EpisodeEnds:

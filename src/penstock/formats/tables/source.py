@@ -80,7 +80,7 @@ class TableSource(StateSource[_TableState]):
         given = path.absolute() if isinstance(path, Path) else tuple(file.absolute() for file in path)
         self._given: Path | tuple[Path, ...] = given
         folder = folder_of(given)
-        meanings = dict(ends or {})
+        meanings: dict[str, Meaning] = dict(ends or {})
         self._options = episode, columns, shapes, meanings, cache_bytes
         self._cache = Cache(cache_bytes)
         files = files_at(given)

@@ -45,7 +45,7 @@ def survey_of(
         episode: Path of the episode column. The default is None: the first of the known names.
         meanings: The option `ends`. The default is None: columns of known names alone mark ends.
     """
-    ends = dict(meanings or {})
+    ends: dict[str, Meaning] = dict(meanings or {})
     return FileSurvey(
         f"tables 3 {episode!r} {sorted(ends.items())}", files, partial(_facts, episode=episode, ends=ends)
     )
