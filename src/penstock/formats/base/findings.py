@@ -105,6 +105,11 @@ FINDINGS: Mapping[str, FindingKind] = {
     "skipped": FindingKind(
         "note", "An option of `open` left a column out.", "Open without the option, or with another value of it."
     ),
+    "guessed": FindingKind(
+        "warning",
+        "The reader guessed how a part of the data is meant, and the guess changes the steps of episodes.",
+        "Say how it is meant with the option that the message names.",
+    ),
     "unused-end": FindingKind(
         "warning",
         "A column may mark the ends of episodes and is not used for it.",
