@@ -120,9 +120,9 @@ def test_other_arrays_are_columns_if_their_rows_fit(tmp_path):
         aligned = {path: source.spec[path].align for path in source.spec if path in others}
         assert aligned == {"image": "step", "potential": "boundary", "task": "episode", "deep/x": "step"}
         reasons = {entry.where: entry.reason for entry in source.account.left_out}
-        wrong = dict.fromkeys(("words", "objects"), "unsupported-dtype")
+        wrong = dict.fromkeys(("words", "objects", "structure"), "unsupported-dtype")
         unnamed = dict.fromkeys(("../up", "deep"), "unused-array")
-        assert reasons == {**wrong, **unnamed, "short": "other-length", "structure": "damaged-part"}
+        assert reasons == {**wrong, **unnamed, "short": "other-length"}
         assert source.metadata == {"version": 3}
         assert source.episode(3).columns["task"].tolist() == [3]
 

@@ -39,6 +39,7 @@ from penstock.formats.demos.hdf5 import (
     Segments,
     alike,
     attribute,
+    behind_the_end,
     column,
     datasets_below,
     leads_to,
@@ -240,6 +241,7 @@ class _D4rlFile:
     def account(self) -> Account:
         """What became of the datasets."""
         entries = {entry.where: entry for entry in (*self._ends.left_out, *self._left_out.values())}
+        entries |= {entry.where: entry for entry in behind_the_end(self.file)}
         return Account(tuple(entries.values()), ends=self._ends.sentence)
 
     def _step(self, name: str, start: IntArray | None = None, length: IntArray | None = None) -> DemoColumn:

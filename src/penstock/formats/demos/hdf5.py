@@ -84,6 +84,13 @@ def misfit(name: str, dataset: Dataset, steps: int) -> LeftOut | None:
     return None
 
 
+def behind_the_end(file: File) -> list[LeftOut]:
+    """The entry of bytes behind the end that the file states, where another file may be."""
+    end, size = file.image.superblock.eof, len(file.buffer)
+    message = f"expected {end} bytes, as the file states, got {size}; another file may be behind it"
+    return [LeftOut("bytes", f"byte {end}", "behind-the-end", message)] if size > end else []
+
+
 def leads_to(group: Group, name: str, kind: type[Dataset] | type[Group]) -> bool:
     """Whether a name leads to a dataset or a group, or to what cannot be read, which opening refuses with the reason."""
     if name not in group.links:

@@ -23,7 +23,7 @@ from penstock.formats.base.ends import (
 )
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.infos import plain
-from penstock.formats.demos.archive import MAX_BYTES, NpzArchive, npz_names
+from penstock.formats.demos.archive import MAX_BYTES, NpzArchive, npz_names, unread_member
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.source import DemoColumn, DemoSource, continues, follows, held, nameable
 from penstock.kernels.rows import RowMap
@@ -231,7 +231,7 @@ class _PlainArchive:
     def account(self) -> Account:
         """What became of the arrays."""
         used = {name: column for column, name in self._names.items() if name != column}
-        entries = {entry.where: entry for entry in (*self._ends.left_out, *self._left_out)}
+        entries = {entry.where: entry for entry in (*self._ends.left_out, *self._left_out, *self._archive.outside())}
         return Account(tuple(entries.values()), used, self._ends.sentence)
 
     def _rewards(self) -> DemoColumn:
@@ -280,7 +280,7 @@ class _PlainArchive:
         try:
             header = self._archive.header(name)
         except FormatError as error:  # a structure, or no array
-            return LeftOut.of_error("member", name, error)
+            return unread_member(name, error)
         if not header.shape and header.dtype.kind in f"{NUMBERS}U":
             return None
         if header.dtype.kind not in NUMBERS:
