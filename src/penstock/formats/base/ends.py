@@ -270,7 +270,7 @@ class _Marks:
             fault = "a row of whole numbers"
         else:
             offsets = self._offsets(name, meaning)
-            if strict or self._is_sound(offsets):
+            if strict or (self._is_sound(offsets) and array.shape[0] < self._rows):
                 self._stated[name] = self.sound(offsets, name)
                 return True
             return False
