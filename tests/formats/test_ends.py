@@ -211,7 +211,7 @@ def test_options_are_checked(tmp_path: Path) -> None:
     path = write(tmp_path / "a.npz", steps(terminals=TERMINALS))
     for suffix in (".npz", ".hdf5"):
         path = write(tmp_path / f"a{suffix}", steps(terminals=TERMINALS))
-        with pytest.raises(ArgumentError, match="among .*'truncation'.*, got 'stop'"):
+        with pytest.raises(ArgumentError, match=r"among .*'truncation'.*, got 'stop'"):
             penstock.open(path, ends={"terminals": "stop"})
         with pytest.raises(ArgumentError, match=r"arrays among \['terminals'|'actions'.*, got 'gone'"):
             penstock.open(path, ends={"gone": "end"})

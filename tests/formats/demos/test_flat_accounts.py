@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import h5py
 import numpy as np
@@ -63,12 +64,12 @@ def member(path: Path) -> None:
 
 
 class TestD4rl(Contract):
-    planted = {
+    planted: ClassVar[Mapping[Any, Planted]] = {
         "array": Planted(put("infos/notes", ["a"] * 8), "unsupported-dtype", "infos/notes"),
         "column": Planted(put("stop", STOP), "unused-end", "stop"),
         "tail": Planted(appended, "behind-the-end", "byte "),
     }
-    absent = {**ONE_FILE, "member": "a file has datasets"}
+    absent: ClassVar[Mapping[Any, str]] = {**ONE_FILE, "member": "a file has datasets"}
 
     def write(self, path: Path) -> Path:
         with h5py.File(path / "a.hdf5", "w") as file:
@@ -80,13 +81,13 @@ class TestD4rl(Contract):
 
 
 class TestNpz(Contract):
-    planted = {
+    planted: ClassVar[Mapping[Any, Planted]] = {
         "array": Planted(saved("notes", np.array(["a"] * 8)), "unsupported-dtype", "notes"),
         "column": Planted(saved("stop", STOP), "unused-end", "stop"),
         "member": Planted(member, "other-file", "more.bin"),
         "tail": Planted(appended, "behind-the-end", "byte "),
     }
-    absent = ONE_FILE
+    absent: ClassVar[Mapping[Any, str]] = ONE_FILE
 
     def write(self, path: Path) -> Path:
         np.savez(path / "a.npz", **ARRAYS, version=np.array("1.0"))
@@ -94,12 +95,15 @@ class TestNpz(Contract):
 
 
 class TestImitationNpz(Contract):
-    planted = {
+    planted: ClassVar[Mapping[Any, Planted]] = {
         "array": Planted(saved("more", np.arange(3)), "unused-array", "more"),
         "member": Planted(member, "other-file", "more.bin"),
         "tail": Planted(appended, "behind-the-end", "byte "),
     }
-    absent = {**ONE_FILE, "column": "an array that the library does not write is no column"}
+    absent: ClassVar[Mapping[Any, str]] = {
+        **ONE_FILE,
+        "column": "an array that the library does not write is no column",
+    }
 
     def write(self, path: Path) -> Path:
         infos = np.array([{}] * 4)
@@ -117,12 +121,12 @@ def column(path: Path) -> None:
 
 
 class TestImitationFolder(Contract):
-    planted = {
+    planted: ClassVar[Mapping[Any, Planted]] = {
         "file": Planted(lambda path: (path / "more.arrow").write_bytes(b"rows"), "other-file", "more.arrow"),
         "column": Planted(column, "unused-array", "more"),
         "bad first file": Planted(lambda path: (path / "data.arrow").write_bytes(b""), "", "data.arrow", refused=True),
     }
-    absent = {
+    absent: ClassVar[Mapping[Any, str]] = {
         "array": "a column of Arrow",
         "member": "a folder has files",
         "tail": "the Arrow streams of a folder are checked as tables are",
@@ -139,7 +143,7 @@ class TestImitationFolder(Contract):
         with pa.ipc.new_stream(folder / "data.arrow", table.schema) as writer:
             writer.write_table(table)
         (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data.arrow"}]}))
-        features = dict.fromkeys(("obs", "acts", "rews", "terminal"), {})
+        features: dict[str, Any] = {name: {} for name in table.column_names}
         (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
         return folder
 

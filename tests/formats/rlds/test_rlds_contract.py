@@ -79,13 +79,13 @@ def _cut(path: Path, size: int) -> None:
 
 
 class TestAccount(AccountContract):
-    planted = {
+    planted: ClassVar[Mapping[Any, Planted]] = {
         "file": Planted(lambda path: (path / "more.bin").touch(), "other-file", "more.bin"),
         "column": Planted(_views, "unsupported-dtype", "steps/views"),
         "tail": Planted(lambda path: append(path, b"another shard, of sixteen bytes or more"), "damaged-part", "train"),
         "bad first file": Planted(lambda path: _cut(path, 0), "damaged-part", "train"),
     }
-    absent = {
+    absent: ClassVar[Mapping[Any, str]] = {
         "array": "a feature is a column",
         "member": "a record is an episode",
         "unfinished": "an episode is saved when its record is; a conversion has its mark in the target",
