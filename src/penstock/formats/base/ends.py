@@ -21,7 +21,7 @@ from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import ArgumentError, FormatError
 from penstock.formats.base.account import LeftOut, Thing
-from penstock.formats.base.episode_runs import EpisodeRuns
+from penstock.formats.base.step_runs import StepRuns
 
 Meaning = Literal[
     "termination",
@@ -121,7 +121,7 @@ class EpisodeEnds:
         terminations: `[rows]` whether a step terminated its episode.
         truncations: `[rows]` whether a step truncated its episode: each last step that did not terminate it, and what
             the file marks so.
-        sentence: How episodes are told apart, for `Account.ends`; empty if no array says where they end.
+        sentence: Where episodes end, for `Account.ends`; empty if no array says it.
         consumed: Arrays whose values are all in the above, so that they need no column.
         left_out: Arrays that may mark further ends, and are not used.
     """
@@ -225,7 +225,8 @@ class _Marks:
     def __init__(
         self, arrays: Mapping[str, MarkArray], rows: int, path: object, meanings: Mapping[str, Meaning]
     ) -> None:
-        self._arrays, self._rows, self._path = arrays, rows, path
+        self._arrays, self._rows = arrays, rows
+        self._path = path
         self._unknown: list[str] = []
         self._by_meaning: dict[Meaning, list[str]] = {meaning: [] for meaning in MEANINGS}
         self._flags: dict[str, BoolArray] = {}
@@ -296,7 +297,7 @@ class _Marks:
         return np.concatenate([[0], numbers + bool(last_rows)]).astype(np.int64)
 
     def sound(self, offsets: IntArray, name: str) -> IntArray:
-        """Return the offsets. Raises `FormatError` if they are not those of episodes that have all rows."""
+        """Return the offsets. Raises `FormatError` unless the episodes have all rows."""
         if not self._is_sound(offsets):
             message = (
                 f"expected episodes that follow one another and have {self._rows} steps together, as many as actions"
@@ -374,7 +375,7 @@ class _Marks:
         values = self._arrays[ids[0]].values if ids else None
         numbers = self._arrays[steps[0]].values if steps else None
         name = ids[0] if ids else "episode"
-        found = EpisodeRuns.of(values, numbers, ended, self._rows).episodes(self._path, name)
+        found = StepRuns.of(values, numbers, ended, self._rows).episodes(self._path, name)
         if len(found.falls_within):
             self._unordered[steps[0]] = int(found.falls_within[0])
         words += [f"where `{name}` changes" for name in ids]
@@ -389,7 +390,7 @@ class _Marks:
         """Return whether each step terminated its episode, and the arrays that say so.
 
         Without an array of terminations, `dones` say it. If each truncation is also a done, they are ends of either
-        kind, as in Gym before 0.26, and those that are not truncations terminated.
+        kind, as in Gym before 0.26, and each done without a truncation terminated.
         """
         if names := self._names("termination"):
             return self.any("termination"), names
@@ -478,7 +479,7 @@ def unused_end(name: str, reason: str, thing: Thing = "array") -> LeftOut:
 
     Args:
         name: Its name.
-        reason: What it looks like.
+        reason: Why it may mark ends.
         thing: `"array"` or `"column"`. The default is `"array"`.
 
     Example:

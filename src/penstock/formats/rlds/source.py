@@ -406,7 +406,7 @@ def _image_shape(records: RLDSRecords, feature: RLDSFeature, key: int) -> tuple[
 
 
 def _last_step(readers: Mapping[str, FeatureColumn], records: RLDSRecords) -> tuple[LastStep, bool]:
-    """Return what the last steps of some episodes have, and whether that is certain.
+    """Return the content of the last steps of some episodes, and whether that is certain.
 
     It is an observation alone if each of these steps is marked as the last one, and has zeros or NaN as action and
     reward, and other steps have other actions. That is certain if no other step has a reward of zero: an episode may

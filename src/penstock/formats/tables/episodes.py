@@ -1,6 +1,6 @@
 """The episodes of a table: runs of equal values in one column, which is named, or found by its name.
 
-`formats.base.episode_runs` decides where an episode begins: where that value changes, after a true flag of ends, and
+`formats.base.step_runs` decides where an episode begins: where that value changes, after a true flag of ends, and
 where the step number starts again. Recordings that number their episodes alike stay apart, and an episode may go on in
 the next file.
 """
@@ -20,7 +20,7 @@ from penstock.core.boundary import parsing
 from penstock.errors import ArgumentError, FormatError, require, suggestion
 from penstock.formats.base.account import Account, LeftOut
 from penstock.formats.base.ends import IDS, STEPS, Meaning, meaning_of, unused_end
-from penstock.formats.base.episode_runs import EpisodeRuns, RunEpisodes, Values, run_starts
+from penstock.formats.base.step_runs import StepRuns, RunEpisodes, Values, run_starts
 from penstock.formats.tables.shards import TableShard
 
 FLAGS = ("termination", "truncation", "done", "end")
@@ -49,7 +49,7 @@ class EndColumns:
         Args:
             leaves: All columns by path.
             episode: Path of the episode column. None: the first of the known names.
-            meanings: The option `ends`: what columns mark, besides those with known names.
+            meanings: The option `ends`: what columns mark, if their names are not in the table.
             path: The table, for messages.
 
         Raises:
@@ -64,7 +64,7 @@ class EndColumns:
         return cls(column, steps[0] if steps else None, tuple(flags))
 
     def account(self, found: RunEpisodes) -> Account:
-        """Return how episodes are told apart, and which of the columns may mark further ends and are not used.
+        """Return where episodes end, and which of the columns may mark further ends and are not used.
 
         Args:
             found: The episodes.
@@ -104,7 +104,7 @@ def _is_whole(leaf: TableColumn) -> bool:
 
 def runs_of(
     blocks: Sequence[tuple[TableShard, int]], leaves: Mapping[str, TableColumn], columns: EndColumns
-) -> EpisodeRuns:
+) -> StepRuns:
     """Return the runs of rows in blocks of files.
 
     Args:
@@ -116,18 +116,18 @@ def runs_of(
         FormatError: A row has no episode.
     """
     parts = [_block_runs(shard, number, leaves, columns) for shard, number in blocks]
-    return EpisodeRuns.joined(parts or [_no_runs(leaves, columns)])
+    return StepRuns.joined(parts or [_no_runs(leaves, columns)])
 
 
-def _no_runs(leaves: Mapping[str, TableColumn], columns: EndColumns) -> EpisodeRuns:
+def _no_runs(leaves: Mapping[str, TableColumn], columns: EndColumns) -> StepRuns:
     """The runs of a table without rows."""
     leaf = leaves[columns.episode]
     values: Values = [] if leaf.field.kind == "text" else np.zeros(0, leaf.field.dtype)
     steps = None if columns.step is None else np.zeros(0, leaves[columns.step].field.dtype)
-    return EpisodeRuns.at(np.zeros(0, np.int64), values, steps, np.zeros(0, np.bool_), 0)
+    return StepRuns.at(np.zeros(0, np.int64), values, steps, np.zeros(0, np.bool_), 0)
 
 
-def _block_runs(shard: TableShard, number: int, leaves: Mapping[str, TableColumn], columns: EndColumns) -> EpisodeRuns:
+def _block_runs(shard: TableShard, number: int, leaves: Mapping[str, TableColumn], columns: EndColumns) -> StepRuns:
     """The runs of one block."""
     pc = require("pyarrow.compute", "arrow")
     rows, leaf = shard.rows[number], leaves[columns.episode]
@@ -139,7 +139,7 @@ def _block_runs(shard: TableShard, number: int, leaves: Mapping[str, TableColumn
         ended |= _numbers(shard, number, name, leaves[name]) == 1
     if leaf.field.dtype.kind == "i" and (value := shard.constant(number, columns.episode)) is not None:
         start = run_starts(rows, None, steps, ended)
-        return EpisodeRuns.at(start, np.full(len(start), value, leaf.field.dtype), steps, ended, rows)
+        return StepRuns.at(start, np.full(len(start), value, leaf.field.dtype), steps, ended, rows)
     with parsing(shard.path, columns.episode):
         column = array_of(shard.column(number, leaf.names[0]), leaf)
         if column.null_count:
@@ -151,7 +151,7 @@ def _block_runs(shard: TableShard, number: int, leaves: Mapping[str, TableColumn
             values: Values = begun.to_pylist()
         else:
             values = begun.to_numpy(zero_copy_only=False).astype(leaf.field.dtype, copy=False)
-    return EpisodeRuns.at(start, values, steps, ended, rows)
+    return StepRuns.at(start, values, steps, ended, rows)
 
 
 def _numbers(shard: TableShard, number: int, name: str, leaf: TableColumn) -> AnyArray | BoolArray:
