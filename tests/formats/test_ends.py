@@ -195,7 +195,7 @@ def test_ids_and_step_numbers_tell_recordings_apart(tmp_path: Path) -> None:
         penstock.open(write(tmp_path / "b.npz", steps(**twice)))
     falls = WITHIN.copy()
     falls[3] = 1
-    with pytest.warns(DamageWarning, match="timesteps .falls at row 3 within an episode"):
+    with pytest.warns(DamageWarning, match="timesteps .falls at row 3 within an episode; sort"):
         penstock.open(write(tmp_path / "c.npz", steps(timesteps=falls))).close()
 
 

@@ -422,7 +422,7 @@ class _Marks:
             if _cuts_more(self.flag(name), offsets):
                 entries.append(unused_end(name, "marks further ends, which others do not"))
         for name, row in self._unordered.items():
-            entries.append(unused_end(name, f"falls at row {row} within an episode, and not to its first number"))
+            entries.append(unordered_steps(name, row))
         others = [*self._names("id", "step"), *self._unknown]
         for name in [name for name in others if name not in used]:
             array = self._arrays[name]
@@ -488,6 +488,22 @@ def unused_end(name: str, reason: str, thing: Thing = "array") -> LeftOut:
     """
     hint = f"`ends={{{name!r}: 'end'}}` uses it (or 'start', 'id', 'step', 'truncation'), 'unused' says that it is none"
     return LeftOut(thing, name, "unused-end", f"{reason}; {hint}")
+
+
+def unordered_steps(name: str, row: int, thing: Thing = "array") -> LeftOut:
+    """Return the entry of step numbers that fall within an episode.
+
+    Args:
+        name: Their name.
+        row: The first row at which they fall.
+        thing: `"array"` or `"column"`. The default is `"array"`.
+
+    Example:
+        >>> unordered_steps("step", 3).message
+        "falls at row 3 within an episode; sort the rows, or say that it is no step number: `ends={'step': 'unused'}`"
+    """
+    hint = f"sort the rows, or say that it is no step number: `ends={{{name!r}: 'unused'}}`"
+    return LeftOut(thing, name, "unused-end", f"falls at row {row} within an episode; {hint}")
 
 
 def _cuts_more(last: BoolArray, offsets: IntArray) -> bool:

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from penstock.containers.arrow import TableColumn, array_of, leaves_of
-from penstock.core.arrays import AnyArray, BoolArray
+from penstock.core.arrays import AnyArray
 from penstock.core.boundary import parsing
 from penstock.errors import ArgumentError, FormatError, require, suggestion
 from penstock.formats.base.account import Account, LeftOut
-from penstock.formats.base.ends import IDS, STEPS, Meaning, meaning_of, unused_end
-from penstock.formats.base.step_runs import StepRuns, RunEpisodes, Values, run_starts
+from penstock.formats.base.ends import IDS, STEPS, Meaning, meaning_of, unordered_steps, unused_end
+from penstock.formats.base.step_runs import RunEpisodes, StepRuns, Values, run_starts
 from penstock.formats.tables.shards import TableShard
 
 FLAGS = ("termination", "truncation", "done", "end")
@@ -58,7 +58,7 @@ class EndColumns:
         """
         column = episode_column(leaves, episode, path)
         numbers = {name: leaf for name, leaf in leaves.items() if name != column and _is_number(leaf)}
-        steps = [name for name in numbers if meaning_of(name, meanings) == "step" and _is_whole(numbers[name])]
+        steps = [name for name in numbers if meaning_of(name, meanings) == "step"]
         steps.sort(key=lambda name: (name not in meanings, _rank(name)))
         flags = (name for name in numbers if meaning_of(name, meanings) in FLAGS)
         return cls(column, steps[0] if steps else None, tuple(flags))
@@ -80,8 +80,7 @@ class EndColumns:
             message = f"{flags} is true at row {found.ends_within[0]} and the episode goes on"
             left_out.append(unused_end(self.flags[0], message, "column"))
         if self.step is not None and len(found.falls_within):
-            message = f"falls at row {found.falls_within[0]} within an episode, and not to its first number"
-            left_out.append(unused_end(self.step, message, "column"))
+            left_out.append(unordered_steps(self.step, int(found.falls_within[0]), "column"))
         return Account(tuple(left_out), ends=f"episodes end {' or '.join(words)}")
 
     def names(self) -> list[str]:
@@ -96,10 +95,6 @@ def _rank(name: str) -> int:
 
 def _is_number(leaf: TableColumn) -> bool:
     return leaf.field.kind == "array" and not leaf.field.shape and leaf.field.dtype.kind in "biuf"
-
-
-def _is_whole(leaf: TableColumn) -> bool:
-    return leaf.field.dtype.kind in "iu"
 
 
 def runs_of(
@@ -154,12 +149,13 @@ def _block_runs(shard: TableShard, number: int, leaves: Mapping[str, TableColumn
     return StepRuns.at(start, values, steps, ended, rows)
 
 
-def _numbers(shard: TableShard, number: int, name: str, leaf: TableColumn) -> AnyArray | BoolArray:
-    """A column of numbers in a block; a missing value is no mark, and not the next step."""
+def _numbers(shard: TableShard, number: int, name: str, leaf: TableColumn) -> AnyArray:
+    """A column of numbers in a block. Missing values are NaN, which is no mark, and neither rises nor falls."""
     with parsing(shard.path, name):
         column = array_of(shard.column(number, leaf.names[0]), leaf)
-        values = column.fill_null(False if leaf.field.dtype.kind == "b" else 0) if column.null_count else column
-        return np.asarray(values.to_numpy(zero_copy_only=False)).astype(leaf.field.dtype, copy=False)
+        if column.null_count and leaf.field.dtype.kind == "b":
+            column = column.fill_null(False)
+        return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 def episode_names(schema: Any, name: str | None) -> set[str]:
