@@ -68,7 +68,10 @@ END_NAMES: Mapping[str, Meaning] = {
 """Meaning of an array by its name."""
 
 FLAGS: tuple[Meaning, ...] = ("termination", "truncation", "done", "not done", "end", "start")
-LOOSE = ("ends", "last", "index", "masks")  # names that other arrays have too
+STRICT = (  # names that no other arrays have
+    *("terminals", "terminal", "terminations", "timeouts", "truncations", "dones", "done"),
+    *("episode_ends", "episode_starts", "lengths", "offsets", "indices"),
+)
 PROBE = 4096  # first rows of an array of unknown name that tell whether all are worth reading
 _HINT = re.compile(r"end|done|term|trunc|timeout|last|final|reset|first|start|bound", re.IGNORECASE)
 
@@ -177,8 +180,8 @@ def find_ends(
     """Return where the episodes of a flat file end.
 
     Args:
-        arrays: Its arrays by name, without observations, actions and rewards. They are read only if their name, or
-            their first rows, say that they may mark ends.
+        arrays: Its arrays by name, without observations, actions and rewards: numbers, or text for ids. They are read
+            only if their name, or their first rows, say that they may mark ends.
         rows: Number of steps.
         path: The file, for messages.
         meanings: Meaning of arrays whose names the table lacks, or has otherwise. The default is none.
@@ -235,7 +238,7 @@ class _Marks:
         self.limited = np.zeros(rows, np.bool_)
         for name in arrays:
             meaning = meaning_of(name, meanings)
-            strict = name in meanings or name not in LOOSE
+            strict = name in meanings or name in STRICT
             if meaning is None or (meaning != "unused" and not self._fits(name, meaning, strict)):
                 self._unknown.append(name)
             else:
@@ -248,10 +251,9 @@ class _Marks:
         """Whether an array can be what its name says. Raises `FormatError` for `strict` names if it cannot."""
         array = self._arrays[name]
         is_step = array.is_row and array.shape[0] == self._rows
-        if meaning in ("id", "step"):
-            return is_step and _is_whole(array)
-        if meaning == "mask":
-            return is_step and _is_binary(array.values)
+        if meaning in ("id", "step", "mask"):
+            is_text = meaning == "id" and array.dtype.kind == "U" and array.shape == (self._rows,)
+            return is_text or (is_step and (_is_binary(array.values) if meaning == "mask" else _is_whole(array)))
         if meaning in ("lengths", "offsets", "cuts"):
             return self._states(name, meaning, strict)
         if meaning in ("end", "start"):
@@ -260,7 +262,8 @@ class _Marks:
         # As many as episodes, as imitation has them, are spread over the steps later.
         if is_step or (meaning == "termination" and len(array.shape) == 1 and array.shape[0] < self._rows):
             return True
-        return bool(array.shape) and self._misfit(name, f"{self._rows} rows of one number, one for each action")
+        expected = f"{self._rows} rows of one number, one for each action"
+        return strict and bool(array.shape) and self._misfit(name, expected)
 
     def _states(self, name: str, meaning: Meaning, strict: bool) -> bool:
         """Whether an array states the rows of episodes. Raises `FormatError` for `strict` names if it does not."""
@@ -426,6 +429,8 @@ class _Marks:
         others = [*self._names("id", "step"), *self._unknown]
         for name in [name for name in others if name not in used]:
             array = self._arrays[name]
+            if meaning_of(name) in FLAGS and len(array.shape) > 1 and array.shape[0] == self._rows and not array.is_row:
+                entries.append(unused_end(name, f"has the name of a flag, and {array.shape[1:]} values for each step"))
             if array.is_row and array.shape[0] == self._rows and (reason := may_mark(name, array, offsets)):
                 entries.append(unused_end(name, reason))
         return entries
