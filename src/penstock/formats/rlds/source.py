@@ -356,7 +356,10 @@ def _damage(records: RLDSRecords, splits: Sequence[SplitFiles], folder: Path) ->
     for shard, text in damaged:
         reason = ends[shard].reason(text) if shard in ends else "damaged-part"
         one = text.startswith("record ") and BEHIND not in text
-        yield LeftOut("episode" if one else "bytes", shard, reason, text)
+        if reason == "totals":
+            yield LeftOut("file", INFO, reason, f"{shard}: {text}")
+        else:
+            yield LeftOut("episode" if one else "bytes", shard, reason, text)
     for split in splits:
         if len(split.paths) < split.count:
             message = f"expected {split.count} shards, got {len(split.paths)}; copy the missing ones"
