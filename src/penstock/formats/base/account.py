@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any, Literal, get_args
 
 from penstock.core.text import counted
-from penstock.errors import ArgumentError, FormatError
+from penstock.errors import ArgumentError, FormatError, UnsupportedDtypeError
 from penstock.formats.base.findings import FINDINGS, Finding, Level
 
 Thing = Literal["file", "member", "array", "column", "topic", "episode", "rows", "bytes"]
@@ -56,6 +56,22 @@ class LeftOut:
             raise ArgumentError(f"expected a thing among {list(THINGS)}, got {self.thing!r}")
         if self.reason not in FINDINGS:
             raise ArgumentError(f"expected the name of a finding as reason, got {self.reason!r}")
+
+    @classmethod
+    def of_error(cls, thing: Thing, where: str, error: FormatError) -> LeftOut:
+        """Return the entry of a thing that cannot be read.
+
+        Args:
+            thing: Kind of the thing.
+            where: Its name or place.
+            error: Why it cannot be read.
+
+        Example:
+            >>> LeftOut.of_error("array", "notes", FormatError("expected 4 bytes, got 2", where="notes/0")).reason
+            'damaged-part'
+        """
+        reason = "unsupported-dtype" if isinstance(error, UnsupportedDtypeError) else "damaged-part"
+        return cls(thing, where, reason, str(error).partition(" - at ")[0])
 
     @property
     def level(self) -> Level:
