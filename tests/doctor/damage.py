@@ -292,6 +292,22 @@ def saved_apart(path: Path) -> None:
     path.with_name("killed").rename(path)
 
 
+def odd_array(name: str, **entries: Any) -> Plant:
+    """An array of a Zarr group that is no column."""
+    described = {"chunks": [1], "compressor": None, "dtype": "<f4", "fill_value": 0, "filters": None, "order": "C"}
+
+    def planted(path: Path) -> None:
+        (path / name).mkdir(parents=True)
+        (path / name / ".zarray").write_text(json.dumps({"zarr_format": 2, "shape": [1], **described, **entries}))
+
+    return planted
+
+
+def other_file(name: str) -> Plant:
+    """A file that is not of the dataset."""
+    return lambda path: (path / name).write_bytes(b"1")
+
+
 def no_json(path: Path) -> None:
     (path / "features.json").write_text("{")
 
@@ -394,5 +410,11 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
         (MAKE["zarr"], "not-stored", removed("data/reward/0")),
         (MAKE["zarr"], "unreadable", shorten("data/camera/0.0.0.0", 30)),
         (texts, "damaged-part", removed("meta/says.ends")),
+        (MAKE["zarr"], "unsupported-dtype", odd_array("data/notes", dtype="|O", shape=[1])),
+        (MAKE["zarr"], "other-length", odd_array("data/fps", shape=[], chunks=[])),
+        (MAKE["zarr"], "unused-array", odd_array("statistics/mean")),
+        (MAKE["zarr"], "other-file", other_file("notes.bin")),
+        (MAKE["zarr"], "document", other_file("README.md")),
+        (MAKE["zarr"], "hidden", other_file(".DS_Store")),
     ],
 }

@@ -85,7 +85,7 @@ def misfit(name: str, dataset: Dataset, steps: int) -> LeftOut | None:
 
 
 def leads_to(group: Group, name: str, kind: type[Dataset] | type[Group]) -> bool:
-    """Whether a name leads to a dataset or a group, or to what cannot be read, which opening refuses with the reason."""
+    """Whether a name leads to a dataset or a group, or to what cannot be read, which opening refuses with a reason."""
     if name not in group.links:
         return False
     try:
