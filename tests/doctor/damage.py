@@ -233,6 +233,12 @@ def group_left(path: Path) -> None:
         file.create_group("episode_4")
 
 
+def dataset_beside(path: Path) -> None:
+    """A dataset next to the episodes."""
+    with h5py.File(path / "data/main_data.hdf5", "a") as file:
+        file["notes"] = np.zeros(3)
+
+
 def frames(path: Path) -> Path:
     """An archive that il-representations wrote, a pickle a member."""
     return Path(shutil.copy(GOLDEN / "ilr/shards/A_plain.tar", path))
@@ -382,7 +388,12 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
     "minari": [
         *from_repairs("minari-v0"),
         (MAKE["minari-v0"], "identity", entries("data/metadata.json", dataset_id="another-v0")),
-        (MAKE["minari-v0"], "damaged-part", group_left),
+        (MAKE["minari-v0"], "no-steps", group_left),
+        (MAKE["minari-v0"], "unused-array", dataset_beside),
+        (MAKE["minari-v0"], "other-file", other_file("data/additional_data_9.hdf5")),
+        (MAKE["minari-v0"], "document", other_file("data/README.md")),
+        (MAKE["minari-v0"], "hidden", other_file("data/.DS_Store")),
+        (MAKE["arrow-v0"], "bad-file", shorten("data/3/part-0.arrow", 30)),
         (sums, "checksum", chunk_flipped("data/main_data.hdf5", "episode_1/actions")),
         (MAKE["arrow-v0"], "numbering", removed("data/1")),
         (MAKE["arrow-v0"], "unreadable", removed("data/1/part-0.arrow")),

@@ -98,7 +98,7 @@ def test_a_buffer_whose_arrays_are_all_too_short_is_refused(tmp_path):
     for file in (path / "data").glob("*/.zarray"):
         entries = json.loads(file.read_text())
         file.write_text(json.dumps({**entries, "shape": [3, *entries["shape"][1:]]}))
-    with pytest.raises(FormatError, match="expected a row for each of .* steps, as meta/episode_ends says, got 3"):
+    with pytest.raises(FormatError, match=r"expected a row for each of .* steps, as meta/episode_ends says, got 3"):
         penstock.open(path)
 
 
