@@ -82,7 +82,7 @@ def drive(path: Path, tracks: tuple[int, ...] = (1, 2), *, speed: float = 0.0, *
     """Two frames with an agent for each track."""
     frames = np.zeros(2, FRAME_DTYPE)
     frames["agent_index_interval"] = [[0, len(tracks)], [len(tracks), len(tracks)]]
-    frames["timestamp"] = [1, 2]
+    frames["timestamp"] = [0, 100_000_000]
     frames["ego_rotation"] = np.eye(3)
     for name, value in frame.items():
         frames[name] = value
@@ -371,6 +371,11 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
         (drive, "invalid-value", driven(ego_translation=np.nan)),
         (lit, "missing-light", map_of_elsewhere),
         (drive, "impossible-speed", driven(speed=71.0)),
+        (drive, "time-rate", driven(timestamp=[0, 500_000_000])),
+        (drive, "unused-array", odd_array("lanes")),
+        (drive, "other-file", other_file("gt.csv")),
+        (drive, "document", other_file("README.md")),
+        (drive, "hidden", other_file(".DS_Store")),
     ],
     "lc0": [
         *from_repairs("games.tar"),
