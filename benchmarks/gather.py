@@ -3,11 +3,12 @@
 Claims: one thread gathers 3 M windows/s of 16 steps by 3 columns from an array in cache, planning included, and
 4 M single records/s at random out of memory; image rows cut into byte tiles come at 100 k rows/s.
 
-    python benchmarks/gather.py
+    python benchmarks/gather.py [--small]
 """
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
 
@@ -126,17 +127,20 @@ def selection_costs() -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--small", action="store_true", help="arrays of a hundredth of the size")
+    size = 100 if parser.parse_args().small else 1
     overhead()
     selection_costs()
     windows_of_three_columns(20_000)
-    windows_of_three_columns(20_000_000)
+    windows_of_three_columns(20_000_000 // size)
     for row_bytes in (8, 68, 1024):
         records(row_bytes, 1)
-        records(row_bytes, 1500)
-    tiled("frames 84x84x4 in tiles 63x21x21x1", 5000, (84, 84, 4), (63, 21, 21, 1), "u1")
-    tiled("frames 210x160x3 in tiles 32x27x40x1", 1000, (210, 160, 3), (32, 27, 40, 1), "u1")
-    tiled("17 doubles in tiles 126x5", 200_000, (17,), (126, 5), "f8")
-    tiled("whole rows in tiles 100x17", 200_000, (17,), (100, 17), "f8")
+        records(row_bytes, 1500 // size)
+    tiled("frames 84x84x4 in tiles 63x21x21x1", 5000 // size, (84, 84, 4), (63, 21, 21, 1), "u1")
+    tiled("frames 210x160x3 in tiles 32x27x40x1", 1000 // size, (210, 160, 3), (32, 27, 40, 1), "u1")
+    tiled("17 doubles in tiles 126x5", 200_000 // size, (17,), (126, 5), "f8")
+    tiled("whole rows in tiles 100x17", 200_000 // size, (17,), (100, 17), "f8")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 """How long `import penstock`, the first help and the opening of small datasets take, each in a fresh interpreter.
 
 Each time is the least of several runs. The times behind it are those of the processor, which depend less on the load.
+
+    python benchmarks/import_time.py [--runs 7]
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import resource
 import subprocess
@@ -19,7 +22,6 @@ import numpy as np
 
 import penstock
 
-RUNS = 7
 MAIN = "import sys; sys.argv[1:] = {}; from penstock.cli.main import main; main()"
 OPEN = "import penstock; penstock.open('{}')"
 CODES = {
@@ -56,9 +58,12 @@ def seconds(code: str) -> tuple[float, float]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=7)
+    runs = parser.parse_args().runs
     with tempfile.TemporaryDirectory() as name:
         for what, code in (CODES | make_data(Path(name))).items():
-            best, cpu = (min(times) for times in zip(*(seconds(code) for _ in range(RUNS)), strict=True))
+            best, cpu = (min(times) for times in zip(*(seconds(code) for _ in range(runs)), strict=True))
             figures.record(what, best, "s")
             shown = code.replace(name, "")
             print(f"{what:12} {1000 * best:6.0f} ms  {1000 * cpu:6.0f} ms of the processor   {shown}")

@@ -5,11 +5,12 @@ its best setting (one fetch a batch), and ten times as fast as with its usual on
 at the same rate; a thousand skipped ranges cost nothing that shows; resuming at any of 10^9 samples takes below
 100 ms at the 99th percentile, with a state below 1 kB; asking for what is behind a ticket some milliseconds.
 
-    python benchmarks/loader.py
+    python benchmarks/loader.py [--seconds 2] [--records 10000000]
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
 from collections.abc import Callable, Iterable
@@ -19,22 +20,22 @@ from typing import Any
 import figures
 import numpy as np
 import torch
+from lengths_only import LengthsOnly
 
 import penstock
 
-SECONDS = 2.0
 BATCH = 256
 
 
-def rate(batches: Iterable[Any], rows: Callable[[Any], int]) -> float:
-    """Samples a second, for about `SECONDS`, after a few batches that are not counted."""
+def rate(batches: Iterable[Any], rows: Callable[[Any], int], seconds: float) -> float:
+    """Samples a second, for about `seconds`, after a few batches that are not counted."""
     iterator = iter(batches)
     for _ in islice(iterator, 20):
         pass
     begin, taken = time.perf_counter(), 0
     for batch in iterator:
         taken += rows(batch)
-        if time.perf_counter() - begin > SECONDS:
+        if time.perf_counter() - begin > seconds:
             break
     return taken / (time.perf_counter() - begin)
 
@@ -58,22 +59,22 @@ def windows(steps: int) -> penstock.MapDataset:
     return penstock.from_arrays(columns, lengths=[1000] * (steps // 1000)).windows(16).shuffle(seed=0)
 
 
-def throughput() -> None:
-    tiny, wide = records(10_000_000), windows(10_000_000)
+def throughput(seconds: float, steps: int) -> None:
+    tiny, wide = records(steps), windows(steps)
     for name, data in (("tiny records, shuffled", tiny), ("windows of 16 x 3 columns, shuffled", wide)):
         for threads in (0, 1, None):
             loader = penstock.Loader(data, BATCH, threads=threads)
-            reached = rate(loader, lambda b: b.n)
+            reached = rate(loader, lambda b: b.n, seconds)
             figures.record(f"{name.split()[0]}.{'auto' if threads is None else threads}", reached, "/s")
             line(f"{name}, threads={threads}", f"{reached:,.0f}/s")
     rank = penstock.Loader(tiny, 8 * BATCH, rank=3, world=8, threads=0)
-    line("tiny records, one rank of eight, its own rows", f"{rate(rank, lambda b: b.n):,.0f}/s")
+    line("tiny records, one rank of eight, its own rows", f"{rate(rank, lambda b: b.n, seconds):,.0f}/s")
     skipping = penstock.Loader(tiny, BATCH, threads=0)
     for i in range(1000):
-        skipping.skip((i * 9000 + 100, i * 9000 + 400))
-    line("tiny records, with 1 000 ranges skipped", f"{rate(skipping, lambda b: b.n):,.0f}/s")
+        skipping.skip((i * (steps // 1100) + 1, i * (steps // 1100) + 1 + steps // 33_000))
+    line("tiny records, with 1 000 ranges skipped", f"{rate(skipping, lambda b: b.n, seconds):,.0f}/s")
     print(penstock.Loader(wide, BATCH).explain(batches=500))
-    peer()
+    peer(seconds)
 
 
 class PeerRecords(torch.utils.data.Dataset[Any]):
@@ -97,21 +98,23 @@ class PeerBatches(PeerRecords):
         return {"x": self.x[chosen], "y": self.y[chosen]}
 
 
-def peer() -> None:
+def peer(seconds: float) -> None:
     def as_it_is(batch: Any) -> Any:
         return batch
 
     one = torch.utils.data.DataLoader(PeerRecords(1_000_000), BATCH, shuffle=True)
     many = torch.utils.data.DataLoader(PeerBatches(1_000_000), BATCH, shuffle=True, collate_fn=as_it_is)
-    line("PyTorch DataLoader, tiny records", f"{rate(one, lambda b: len(b['x'])):,.0f}/s")
-    line("PyTorch DataLoader, one fetch a batch", f"{rate(many, lambda b: len(b['x'])):,.0f}/s")
+    line("PyTorch DataLoader, tiny records", f"{rate(one, lambda b: len(b['x']), seconds):,.0f}/s")
+    line("PyTorch DataLoader, one fetch a batch", f"{rate(many, lambda b: len(b['x']), seconds):,.0f}/s")
 
 
 def resume() -> None:
     """10^9 samples in 10^6 episodes: seek, and the first batch."""
-    steps = np.broadcast_to(np.ones(1, "i1"), 10**9)
-    spec = penstock.Spec({"x": penstock.Field(np.dtype("i1"))})
-    data = penstock.EpisodeDataset(Flat(spec, steps)).samples().shuffle(seed=0)
+    data = (
+        penstock.EpisodeDataset(Flat({"x": penstock.Field(np.dtype("i1"))}, np.arange(0, 10**9 + 1, 1000)))
+        .samples()
+        .shuffle(seed=0)
+    )
     state = penstock.Loader(data, BATCH).state_dict()
     times: list[float] = []
     loader = penstock.Loader(data, BATCH, threads=0)
@@ -138,24 +141,21 @@ def resume() -> None:
     line("why, a ticket of 256 samples", f"{seconds * 1e3:.2f} ms")
 
 
-class Flat(penstock.MemorySource):
-    """10^6 episodes of 1 000 steps whose values are all one: what is measured is the way to them."""
-
-    def __init__(self, spec: penstock.Spec, steps: np.ndarray[Any, Any]) -> None:
-        self._spec, self._offsets, self._held = spec, np.arange(0, 10**9 + 1, 1000), steps
-
-    @property
-    def fingerprint(self) -> str:
-        return "f1a70000"
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        return {}
+class Flat(LengthsOnly):
+    """Episodes whose values are all one: what is measured is the way to them."""
 
     def read_array(self, column: str, selection: penstock.Selection, out: np.ndarray[Any, Any]) -> None:
         out[...] = 1
 
 
-if __name__ == "__main__":
-    throughput()
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
+    parser.add_argument("--records", type=int, default=10_000_000)
+    options = parser.parse_args()
+    throughput(options.seconds, options.records)
     resume()
+
+
+if __name__ == "__main__":
+    main()

@@ -54,7 +54,7 @@ def curation_columns(curation: Curation, index: IntArray, most: int | None = Non
     Args:
         curation: The marks.
         index: `[E]` numbers of the episodes.
-        most: Most columns of tags, and of spans: those of the tags that most episodes have. The default is None: all.
+        most: Most columns of tags, and of spans: the tags that most episodes have. The default is None: all.
 
     Returns:
         `rating` `[E]` float64, NaN without a rating; `tags/<tag>` and `spans/<tag>` `[E]` bool for each tag that some

@@ -1,4 +1,4 @@
-"""What the account of every format must name, as tests to subclass."""
+"""Tests of the account of every format, to subclass."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class LeftOut:
         where: Its name or place in the dataset, without the path of the dataset. For example `"b.tar"`,
             `"obs/text"`, `"games.tar: byte 10240"`.
         reason: Why it is not used: the name of a finding, such as `"unsupported-dtype"`.
-        message: What was expected, what is there, and what to do.
+        message: The expected and the actual content, and the remedy.
         count: How many things of this kind and reason the entry stands for; `where` names the first. The default is 1.
         episodes: Numbers of episodes that it concerns. The default is none: unknown or all.
 
@@ -111,13 +111,13 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Account:
-    """What a reader did with everything that it found.
+    """Use of each thing that a reader found.
 
     Args:
         left_out: Everything that is not used. The default is none.
         used: Where columns come from, as column by name in the files, for those whose names differ. The default is
             none: columns have the names of the files.
-        ends: A sentence that says how episodes are told apart, for formats that have to decide it. The default is
+        ends: A sentence that says where episodes end, for formats that have to decide it. The default is
             empty: the format defines it.
 
     Example:
@@ -174,7 +174,7 @@ class Account:
 
 
 def joined_accounts(accounts: Sequence[Account], names: Sequence[str], first: Sequence[int]) -> Account:
-    """Return the account of several datasets that are one after the other.
+    """Return the account of several datasets that are joined in order.
 
     Args:
         accounts: Account of each dataset.
@@ -210,7 +210,7 @@ def unused_files(names: Iterable[str], expected: str) -> list[LeftOut]:
 
     Args:
         names: Paths of the files in the folder.
-        expected: What the format reads, for the message, such as `"files .tar"`.
+        expected: Files that the format reads, for the message, such as `"files .tar"`.
 
     Example:
         >>> [(entry.where, entry.reason) for entry in unused_files(["b.bin", ".DS_Store", "README.md"], "files .tar")]

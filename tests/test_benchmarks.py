@@ -1,0 +1,29 @@
+"""Every benchmark runs in a short form, so that no command of the docs ends in an error. Nothing is measured here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.test_figures import measure
+
+SHORT = [command for command in measure.COMMANDS if command.short is not None]
+# Those that need other libraries alone, Ray, or half a minute in their shortest form.
+LONG = {
+    *("many_files", "simulation", "cheetah", "small", "image", "cross_read_minari", "billion", "video", "video_cpu"),
+    *("viewer", "collect_workers", "ray_kill", "shared_cache", "cross_read_lerobot", "cross_read_shards"),
+    *("kill_reshape", "rivals", "cross_read_l5kit", "jobs", "simulated_hosts"),
+}
+
+
+@pytest.mark.parametrize("command", SHORT, ids=lambda command: command.name)
+def test_a_benchmark_runs_in_its_short_form(command: Any) -> None:
+    done = measure.run_short(command, timeout=600)
+    assert "Traceback" not in done.stderr, done.stderr
+    assert "failed with" not in done.stdout, done.stdout
+    assert done.stdout.strip()
+
+
+def test_benchmarks_without_a_short_form_are_listed() -> None:
+    assert {command.name for command in measure.COMMANDS} - {command.name for command in SHORT} == LONG
