@@ -105,6 +105,11 @@ FINDINGS: Mapping[str, FindingKind] = {
     "skipped": FindingKind(
         "note", "An option of `open` left a column out.", "Open without the option, or with another value of it."
     ),
+    "guessed": FindingKind(
+        "warning",
+        "The reader guessed how a part of the data is meant, and the guess changes the steps of episodes.",
+        "Say how it is meant with the option that the message names.",
+    ),
     "unused-end": FindingKind(
         "warning",
         "A column may mark the ends of episodes and is not used for it.",
@@ -123,7 +128,9 @@ FINDINGS: Mapping[str, FindingKind] = {
     "other-file": FindingKind(
         "warning", "A file in the folder is not of the dataset's format, and is left out.", "Move it elsewhere."
     ),
-    "document": FindingKind("note", "A text or settings file in the folder is not read.", "Nothing."),
+    "document": FindingKind(
+        "note", "A text or settings file, or an array of settings such as weights, is not read.", "Nothing."
+    ),
     "hidden": FindingKind(
         "note",
         "A hidden file or member, which file managers and copies leave behind (`.DS_Store`, `._name`), is not read.",

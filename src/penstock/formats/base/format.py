@@ -24,7 +24,7 @@ from penstock.files.remote import set_remote_files
 from penstock.formats.base.file_facts import FileSurvey, ReadFacts
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.repairs import Repair
-from penstock.formats.base.signatures import likely_formats
+from penstock.formats.base.signatures import POINTED, is_pointer, likely_formats
 from penstock.formats.base.source import Source
 from penstock.formats.base.writer import PartStart, Writer
 from penstock.locations.mirror import MIRRORS
@@ -519,6 +519,8 @@ def recognise(location: str | os.PathLike[str]) -> tuple[Format, Path]:
         except FormatError as error:
             failures[entry.name] = error
     message = f"expected data of one of the formats {sorted(available())}, got none of them"
+    if is_pointer(path):
+        raise UnknownFormatError(f"expected data, got {POINTED}", path=path)
     for name, error in failures.items():
         raise UnknownFormatError(f"{message}; {name} could not look at it: {error}", path=path) from error
     raise UnknownFormatError(message, path=path)

@@ -24,7 +24,7 @@ from penstock.core.narrowing import is_array, is_list
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError, PenstockError
-from penstock.files.remote import Wanted, is_mirrored, remote_file
+from penstock.files.remote import Wanted, file_state, is_mirrored, remote_file
 from penstock.formats.base.account import LeftOut
 from penstock.formats.base.infos import plain
 from penstock.formats.base.pieces import RowReader, cut, expand
@@ -82,6 +82,13 @@ def misfit(name: str, dataset: Dataset, steps: int) -> LeftOut | None:
         message = f"expected a row for each of {steps} steps, got {dataset.shape[0]}"
         return LeftOut("array", name, "other-length", message)
     return None
+
+
+def behind_the_end(file: File) -> list[LeftOut]:
+    """The entry of bytes behind the end that the file states, where another file may be."""
+    end, size = file.image.superblock.eof, file_state(Path(file.path)).size
+    message = f"expected {end} bytes, as the file states, got {size}; another file may be behind it"
+    return [LeftOut("bytes", f"byte {end}", "behind-the-end", message)] if size > end else []
 
 
 def leads_to(group: Group, name: str, kind: type[Dataset] | type[Group]) -> bool:

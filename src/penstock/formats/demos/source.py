@@ -134,18 +134,6 @@ class DemoSource(StateSource[SourceState]):
         return [{} if self._entries is None else self._entries(int(e)) for e in episodes]
 
 
-def left_out_of(names: Iterable[str], unreadable: Mapping[str, str] = {}) -> dict[str, Any]:
-    """The entries of the metadata that name what is no column, and why some of it cannot be read.
-
-    >>> left_out_of({"b", "a"}), left_out_of(())
-    ({'left_out': ['a', 'b']}, {})
-    >>> left_out_of({"b"}, {"a": "a link to nowhere"})
-    {'left_out': ['a', 'b'], 'unreadable': {'a': 'a link to nowhere'}}
-    """
-    out: dict[str, Any] = {"left_out": sorted({*names, *unreadable})} if names or unreadable else {}
-    return {**out, "unreadable": dict(unreadable)} if unreadable else out
-
-
 def nameable(name: str, others: Iterable[str] = ()) -> bool:
     """Whether a column can have that path, next to the others' paths.
 

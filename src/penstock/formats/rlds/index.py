@@ -38,6 +38,7 @@ from penstock.files.mapping import is_lazy, read_mapped
 from penstock.files.remote import file_state, is_mirrored
 from penstock.files.user_cache import make_room, user_cache
 from penstock.flow import OrderedMap, PrefetchLimits
+from penstock.formats.base.signatures import POINTED, POINTER
 from penstock.formats.rlds.features import RLDSFeature
 from penstock.formats.rlds.folder import SplitFiles
 from penstock.kernels.crc32c import HEAD, TAIL, crc32c, masked
@@ -185,6 +186,8 @@ def _index_frames(data: ByteArray, features: Sequence[RLDSFeature]) -> tuple[Rec
     count = len(records.begin)
     ends = records.end < len(data)
     damaged = [f"record {count} and {BEHIND} at byte {records.end}"] if ends else []
+    if ends and not count and read_mapped(data[: len(POINTER)]).tobytes() == POINTER:
+        damaged = [f"expected records, got {POINTED}"]
     return _index_of(scanned, np.arange(count), records.begin, None, records.size, records.checksum), damaged
 
 

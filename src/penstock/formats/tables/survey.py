@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,20 +11,23 @@ from typing import Any, overload
 
 import numpy as np
 
-from penstock.containers.arrow import FileEnds, TableColumn, arrow, leaves_of
+from penstock.containers.arrow import FileEnds, TableColumn, arrow
 from penstock.containers.cache import Cache
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
 from penstock.files.listing import read_unchanged
+from penstock.formats.base.ends import Meaning
+from penstock.formats.base.episode_runs import EpisodeRuns
 from penstock.formats.base.file_facts import MANY_FILES, FileFacts, FileSurvey, FileTable
-from penstock.formats.tables.episodes import ValueRuns, episode_column, episode_names, runs_of
+from penstock.formats.tables.episodes import EndColumns, end_leaves, runs_of
 from penstock.formats.tables.files import JSON_SUFFIXES, kind_by
 from penstock.formats.tables.shards import TableShard, open_shard, open_shards
 
 FOOTER_BYTES = 64 << 20  # footers of Parquet files that stay in memory
 OPENED = 256  # files that stay open for the next read
 _DIGEST = 32  # bytes of a digest of the ends of a file
+_FILES = ("rows", "digest", "start")  # facts that are not of runs
 
 
 def is_surveyed(files: Sequence[Path]) -> bool:
@@ -32,41 +35,40 @@ def is_surveyed(files: Sequence[Path]) -> bool:
     return len(files) >= MANY_FILES and files[0].suffix not in JSON_SUFFIXES
 
 
-def survey_of(files: Sequence[Path], episode: str | None = None) -> FileSurvey:
+def survey_of(
+    files: Sequence[Path], episode: str | None = None, meanings: Mapping[str, Meaning] | None = None
+) -> FileSurvey:
     """Return the survey of the files of a table.
 
     Args:
         files: Parquet or Arrow files.
         episode: Path of the episode column. The default is None: the first of the known names.
+        meanings: The option `ends`. The default is None: columns of known names alone mark ends.
     """
-    return FileSurvey(f"tables 2 {episode!r}", files, partial(_facts, episode=episode))
+    ends: dict[str, Meaning] = dict(meanings or {})
+    return FileSurvey(
+        f"tables 3 {episode!r} {sorted(ends.items())}", files, partial(_facts, episode=episode, ends=ends)
+    )
 
 
-def _facts(path: Path, episode: str | None) -> FileFacts:
+def _facts(path: Path, episode: str | None, ends: Mapping[str, Meaning]) -> FileFacts:
     """What opening needs to know of a file: its schema, the rows of its blocks, its episodes, a digest of its ends."""
-    ends = FileEnds.of(path)
-    kind = kind_by(ends.head, path.suffix)
+    file_ends = FileEnds.of(path)
+    kind = kind_by(file_ends.head, path.suffix)
     shard = open_shard(path, kind, Cache(FOOTER_BYTES))
     schema = shard.schema.remove_metadata()
-    leaf, column = _episode_leaf(schema, episode, path)
-    runs = runs_of([(shard, number) for number in range(len(shard.rows))], leaf, column)
+    leaves = end_leaves(schema, episode, ends, path)
+    columns = EndColumns.of(leaves, episode, ends, path)
+    runs = runs_of([(shard, number) for number in range(len(shard.rows))], leaves, columns)
     return FileFacts(
-        {"kind": kind, "schema": base64.b64encode(schema.serialize()).decode(), "column": column},
+        {"kind": kind, "schema": base64.b64encode(schema.serialize()).decode()},
         {
             "rows": np.array(shard.rows, np.int64),
-            "digest": np.frombuffer(bytes.fromhex(str(ends.identity[2])), np.uint8),
+            "digest": np.frombuffer(bytes.fromhex(str(file_ends.identity[2])), np.uint8),
             "start": runs.start,
             **runs.stored(),
         },
     )
-
-
-def _episode_leaf(schema: Any, episode: str | None, path: Path) -> tuple[TableColumn, str]:
-    """The episode column of a schema, and its path."""
-    wanted = frozenset(episode_names(schema, episode) & set(schema.names)) or None
-    leaves = leaves_of(schema, {}, wanted, path)
-    column = episode_column(leaves, episode, path)
-    return leaves[column], column
 
 
 class SurveyedShards(Sequence[TableShard]):
@@ -132,13 +134,13 @@ class SurveyedShards(Sequence[TableShard]):
         for number, state in enumerate(self.states):
             yield [state.size, state.mtime_ns, digests[number].tobytes().hex()]
 
-    def runs(self) -> ValueRuns:
-        """Return the runs of equal values in the episode column of each file, in order of the files."""
+    def runs(self) -> EpisodeRuns:
+        """Return the runs of each file, in order of the files."""
         table, ends = self.table, self.table.ends
         rows = np.add.reduceat(np.append(table.arrays["rows"], 0), ends["rows"][:-1]) * (np.diff(ends["rows"]) > 0)
         before = np.repeat(offsets_of(rows)[:-1], table.counts["start"])
-        stored: dict[str, AnyArray] = {name: table.arrays[name] for name in table.arrays if name.startswith("value")}
-        return ValueRuns.restored(table.arrays["start"] + before, stored, int(rows.sum()))
+        stored: dict[str, AnyArray] = {name: table.arrays[name] for name in table.arrays if name not in _FILES}
+        return EpisodeRuns.restored(table.arrays["start"] + before, stored, int(rows.sum()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,26 +171,27 @@ class OpenedTable:
         """`[B]` number of each block in its file."""
         return np.arange(len(self.rows)) - np.repeat(offsets_of(self.counts)[:-1], self.counts)
 
-    def runs(self, leaf: TableColumn, name: str) -> ValueRuns:
-        """Return the runs of the episode column, from the survey if there is one; otherwise read the column."""
+    def runs(self, leaves: Mapping[str, TableColumn], columns: EndColumns) -> EpisodeRuns:
+        """Return the runs of all rows, from the survey if there is one; otherwise read the columns."""
         if isinstance(self.shards, SurveyedShards):
             return self.shards.runs()
-        return runs_of([(shard, i) for shard in self.shards for i in range(len(shard.rows))], leaf, name)
+        return runs_of([(shard, i) for shard in self.shards for i in range(len(shard.rows))], leaves, columns)
 
 
-def open_table(files: Sequence[Path], episode: str | None) -> OpenedTable:
+def open_table(files: Sequence[Path], episode: str | None, meanings: Mapping[str, Meaning]) -> OpenedTable:
     """Open the files of a table; of many files only their survey.
 
     Args:
         files: The files.
         episode: Path of the episode column, or None for the first of the known names.
+        meanings: The option `ends`.
 
     Raises:
         FormatError: A file is damaged, or no table.
     """
     footers = Cache(FOOTER_BYTES)
     if is_surveyed(files):
-        table = survey_of(files, episode).table()
+        table = survey_of(files, episode, meanings).table()
         shards = SurveyedShards(files, table, footers)
         rows = table.arrays["rows"]
         return OpenedTable(shards, shards.schemas(), shards.identities(), table.counts["rows"], rows)
