@@ -211,6 +211,38 @@ def linked_elsewhere(path: Path) -> None:
         file["data/demo_1/depth"] = h5py.ExternalLink("gone.hdf5", "/depth")
 
 
+def masks(**names: list[str]) -> Plant:
+    """Filter keys."""
+
+    def planted(path: Path) -> None:
+        with h5py.File(path, "a") as file:
+            for key, demonstrations in names.items():
+                file[f"mask/{key}"] = np.array(demonstrations, "S")
+
+    return planted
+
+
+def in_every_demonstration(name: str, value: Any) -> Plant:
+    def planted(path: Path) -> None:
+        with h5py.File(path, "a") as file:
+            for demo in file["data"].values():
+                demo[name] = value
+
+    return planted
+
+
+def in_demonstration_1(name: str, value: Any) -> Plant:
+    def planted(path: Path) -> None:
+        with h5py.File(path, "a") as file:
+            file["data/demo_1"][name] = value
+
+    return planted
+
+
+def longer(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + path.read_bytes()[:100])
+
+
 def demos(path: Path) -> Path:
     demonstrations(path, clean())
     return path
@@ -360,6 +392,14 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
         (demos, "unreadable", without_actions),
         (summed, "checksum", chunk_flipped("", "data/demo_1/actions")),
         (demos, "damaged-part", linked_elsewhere),
+        (demos, "leak", masks(train=["demo_0", "demo_1"], valid=["demo_1"])),
+        (demos, "missing-part", masks(train=["demo_0", "demo_77"])),
+        (demos, "duplicate-key", masks(train=["demo_0", "demo_0"])),
+        (demos, "unsupported-dtype", in_every_demonstration("language", "pick")),
+        (demos, "other-length", in_every_demonstration("goal", np.zeros(7))),
+        (demos, "uneven-column", in_demonstration_1("depth", np.zeros(3))),
+        (demos, "unused-array", in_demonstration_1("/notes", np.zeros(3))),
+        (demos, "behind-the-end", longer),
     ],
     "l5kit": [
         *from_repairs("l5kit"),

@@ -44,6 +44,7 @@ from penstock.formats.demos.hdf5 import (
     Segments,
     alike,
     attribute,
+    behind_the_end,
     column,
     datasets_below,
     leads_to,
@@ -136,7 +137,7 @@ def read_robomimic(
         metadata=_dataset_metadata(file),
         entries=entries,
         state=repr(file.image.superblock),
-        account=Account((*_others(file), *demos.left_out.values())),
+        account=Account((*_others(file), *demos.left_out.values(), *behind_the_end(file))),
     )
 
 
