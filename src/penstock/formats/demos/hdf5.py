@@ -54,7 +54,7 @@ class Segments(NamedTuple):
 
 
 def datasets_below(group: Group, needed: Collection[str]) -> tuple[dict[str, Dataset], dict[str, LeftOut]]:
-    """Datasets below a group by their paths in it, and those that cannot be read: of unknown types, links to nowhere or
+    """Datasets below a group by their paths in it, and unreadable ones: of unknown types, links to nowhere or
     to other files.
 
     Raises `FormatError` where one of the `needed` cannot be read.

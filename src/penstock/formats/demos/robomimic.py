@@ -78,8 +78,10 @@ class RobomimicKind(HDF5Kind):
         if not isinstance(data, Group):
             return data is None and DATA in root.links
         first = min(data, key=natural, default="")
-        named = DEMO.fullmatch(first) is not None
-        return leads_to(data, first, Group) and (named or "actions" in data[first])
+        if not leads_to(data, first, Group):
+            return False
+        demo = None if DEMO.fullmatch(first) else data[first]
+        return demo is None or (isinstance(demo, Group) and "actions" in demo)
 
     def open(self, path: Path, **options: Any) -> DemoSource:
         """As `read_robomimic` does, with its options."""
@@ -87,7 +89,7 @@ class RobomimicKind(HDF5Kind):
 
     @override
     def check(self, path: Path, *, deep: bool, **options: Any) -> Iterator[Finding]:
-        """Look for filter keys that name demonstrations twice, or ones that are not there or in another split, too."""
+        """Look for filter keys with missing or repeated demonstrations, or with demonstrations of another split."""
         with File(path) as file:
             mask = file[MASK] if MASK in file.root.links else None
             data = file[DATA] if DATA in file.root.links else None
@@ -164,7 +166,7 @@ def _chosen(file: File, filter_key: str | None) -> dict[str, Group]:
 
 
 def _others(file: File) -> Iterator[LeftOut]:
-    """What is in the file next to the demonstrations and masks."""
+    """Entries of other groups and datasets of the file."""
     for name in file.root.links:
         if name not in (DATA, MASK):
             yield LeftOut("array", name, "unused-array", f"expected the groups {DATA} and {MASK}, got {name}")
@@ -217,7 +219,7 @@ def _names_in(file: File, mask: Group, filter_key: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _Demo:
-    """The datasets of one demonstration by their paths in its group, and those that cannot be read."""
+    """The datasets of one demonstration by their paths in its group, and its unreadable datasets."""
 
     name: str
     steps: int

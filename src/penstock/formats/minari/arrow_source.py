@@ -239,7 +239,7 @@ class ArrowSource(StateSource[_FolderState]):
         return self.state.stated
 
     def stored_entries(self, e: int) -> dict[str, Any]:
-        """What the file says of an episode, also where it is wrong about its number and length."""
+        """Metadata of an episode as stored, where its number and length may be wrong."""
         return metadata.read_json(self.folder / str(self.numbers[e]) / metadata.FILE) or {}
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:

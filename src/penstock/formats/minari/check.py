@@ -54,8 +54,8 @@ def _stated_length(source: Hdf5Source | ArrowSource, e: int) -> Iterator[Finding
 def _metadata(source: Source) -> Iterator[Finding]:
     if not isinstance(source, (Hdf5Source, ArrowSource)):
         return
-    legacy = isinstance(source, Hdf5Source) and source.layout == "0.4"
-    where = str(source.folder / (source.main if legacy else metadata.FILE))
+    legacy = source.main if isinstance(source, Hdf5Source) and source.layout == "0.4" else None
+    where = str(source.folder / (legacy or metadata.FILE))
     for name, stated in source.stated.items():
         if stated != source.metadata[name]:
             message = f"expected {name} {source.metadata[name]} as in the files, got {stated}"

@@ -69,7 +69,7 @@ def steps(stored: Mapping[str, Sequence[ColumnStorage]], episodes: int, path: ob
 def resolve(
     stored: Mapping[str, Sequence[ColumnStorage]], lengths: IntArray, infos: Infos, path: object
 ) -> tuple[list[SpecColumn], list[LeftOut]]:  # fmt: skip
-    """The columns of a dataset whose episodes have `lengths` `[E]` steps, and those that `infos` leaves out.
+    """The columns of a dataset whose episodes have `lengths` `[E]` steps, and the columns that `infos` leaves out.
 
     Raises `FormatError` naming the first column and episode that do not fit.
     """

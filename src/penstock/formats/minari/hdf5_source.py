@@ -135,7 +135,7 @@ class Hdf5Source(StateSource[_FilesState]):
         return entries
 
     def stored_entries(self, e: int) -> dict[str, Any]:
-        """What the file says of an episode, also where it is wrong about its number and length."""
+        """Metadata of an episode as stored, where its number and length may be wrong."""
         return self._stored(self.state, e)
 
     def _decoded(self, view: _FilesState, e: int) -> dict[str, Any]:

@@ -225,7 +225,7 @@ def _safe(key: str) -> str:
 
 
 def _arrays_in(group: ZarrGroup) -> tuple[dict[str, ZarrArray], dict[str, LeftOut]]:
-    """The arrays of a group but the ends of episodes, and those that cannot be read, by name."""
+    """The arrays of a group but the ends of episodes, and the unreadable arrays, by name."""
     arrays: dict[str, ZarrArray] = {}
     left_out: dict[str, LeftOut] = {}
     for name in (name for name in group.arrays("") if name != ENDS):
@@ -266,7 +266,8 @@ def _unnamed(
     unnamed: dict[str, ColumnArrays] = {}
     for key, path in paths_of([key for key, name in others.items() if name not in short], names).items():
         if path in columns or path in unnamed:
-            message = f"expected one array for the column {path!r}, got {key!r} and {(columns | unnamed)[path].rows!r}"
+            other = {**columns, **unnamed}[path].rows
+            message = f"expected one array for the column {path!r}, got {key!r} and {other!r}"
             raise FormatError(f"{message}; give them other names with `names`", path=group.store.name)
         array = arrays[others[key]]
         unnamed[path] = ColumnArrays(Field(native(array.dtype), array.shape[1:]), others[key])
