@@ -161,9 +161,9 @@ class Timeline:
 
     @cached_property
     def step_time(self) -> float:
-        """Median time in seconds from a frame to the next one of its scene; NaN without two frames in a scene."""
-        scene = self.scene_of(np.arange(len(self)))
-        ahead = np.diff(self.timestamps)[scene[1:] == scene[:-1]]
+        """Median time in seconds from a frame to the next one of its scene, of the first frames; NaN without any."""
+        scene = self.scene_of(np.arange(min(len(self), _BLOCK)))
+        ahead = np.diff(self.timestamps[:_BLOCK])[scene[1:] == scene[:-1]]
         return float(np.median(ahead)) / 1e9 if len(ahead) else float("nan")
 
     @property

@@ -262,7 +262,8 @@ class _RobomimicFile:
             out["rewards"] = self._step("rewards")
         out.update(self._ends("dones" in names))
         known = {*out, "dones"}
-        others = dict.fromkeys(name for demo in self.demos[1:] for name in demo.datasets if name not in names)
+        first = self.demos[0].datasets.keys()
+        others = sorted({name for demo in self.demos[1:] for name in demo.datasets.keys() - first})
         for name in [*(n for n in names if n not in known and not n.startswith(("obs/", "next_obs/"))), *others]:
             if (entry := self._misfit(name)) is None:
                 out[name] = self._step(name)

@@ -172,7 +172,7 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def paths_of(keys: Iterable[str], names: Mapping[str, str] | None = None) -> dict[str, str]:
     """The column of each key below `data`, by `names` or the table `NAMES`; others are observations.
 
-    Raises `ArgumentError` for `names` of keys that are not there.
+    Raises `ArgumentError` for `names` of missing keys.
 
     >>> paths_of(["img", "action", "obs/arm"])
     {'img': 'observations/img', 'action': 'actions', 'obs/arm': 'observations/arm'}
