@@ -256,7 +256,10 @@ class _RobomimicFile:
         actions = self._step("actions")  # first, because it bounds the number of steps
         out: dict[str, DemoColumn] = {}
         for name in [name for name in names if name.startswith("obs/")]:
-            out.update(self._observations(name.removeprefix("obs/"), next_observations))
+            if numbers(self.demos[0].datasets[name]):
+                out.update(self._observations(name.removeprefix("obs/"), next_observations))
+            else:
+                self._leave_out(name, f"next_{name}")
         out["actions"] = actions
         if "rewards" in names:
             out["rewards"] = self._step("rewards")
@@ -265,10 +268,8 @@ class _RobomimicFile:
         first = self.demos[0].datasets.keys()
         others = sorted({name for demo in self.demos[1:] for name in demo.datasets.keys() - first})
         for name in [*(n for n in names if n not in known and not n.startswith(("obs/", "next_obs/"))), *others]:
-            if (entry := self._misfit(name)) is None:
+            if not self._leave_out(name):
                 out[name] = self._step(name)
-            else:
-                self.left_out.setdefault(name, entry)
         for name in [name for name in names if name.startswith("next_obs/")]:
             if (observed := name.removeprefix("next_")) not in names:
                 message = f"expected {observed}, whose next rows these are, got none"
@@ -313,6 +314,13 @@ class _RobomimicFile:
         shape = () if name == "rewards" and row_shape(first) == (1,) else None
         segments = Segments.whole([demo.datasets[name] for demo in self.demos])
         return column(self._file, segments, "step", self._cache, shape)
+
+    def _leave_out(self, *names: str) -> bool:
+        """Put the datasets that are no columns into `left_out`; return whether any is."""
+        misfits = {name: self._misfit(name) for name in names if any(name in demo.datasets for demo in self.demos)}
+        entries = {name: entry for name, entry in misfits.items() if entry is not None}
+        self.left_out |= {name: entry for name, entry in entries.items() if name not in self.left_out}
+        return bool(entries)
 
     def _misfit(self, name: str) -> LeftOut | None:
         """Why a dataset is no column; None if every demonstration has it alike, with a row for each step."""
