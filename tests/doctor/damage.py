@@ -23,7 +23,7 @@ from penstock.formats.base.format import named
 from penstock.formats.l5kit import AGENT_DTYPE, L5KitWriter
 from penstock.formats.l5kit.dtypes import FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
 from tests.doctor.test_planted import SPEC, clean
-from tests.doctor.test_repair import CAMERA, DAMAGE, MAKE, Plant, entries, shorten, write
+from tests.doctor.test_repair import CAMERA, DAMAGE, MAKE, Plant, append, entries, shorten, write
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -248,6 +248,54 @@ def demos(path: Path) -> Path:
     return path
 
 
+def flat(path: Path) -> Path:
+    """A file of D4RL: two episodes of four steps."""
+    with h5py.File(path, "w") as file:
+        for name in ("observations", "actions", "rewards"):
+            file[name] = np.arange(8.0)
+        file["terminals"] = np.arange(8) % 4 == 3
+    return path
+
+
+def with_dataset(name: str, values: Any) -> Plant:
+    def planted(path: Path) -> None:
+        with h5py.File(path, "a") as file:
+            file[name] = values
+
+    return planted
+
+
+def from_another_writer(path: Path) -> Path:
+    """A dataset of RLDS without our own file, whose last step has an action."""
+    return shortened(path, np.ones(5))
+
+
+def shortened(path: Path, actions: np.ndarray) -> Path:
+    columns = {"observations": np.arange(5.0)[:, None], "actions": actions, "rewards": np.zeros(5)}
+    penstock.convert(penstock.from_arrays(columns, lengths=[5]), path, format="rlds", options={"name": "data"})
+    (path / "penstock.json").unlink()
+    return path
+
+
+def zero_last(path: Path) -> None:
+    shutil.rmtree(path)
+    shortened(path, np.arange(5) < 4)
+
+
+def flags_within(path: Path) -> None:
+    """A flag of ends that is set within an episode, and not at the end of another."""
+    pq.write_table(pa.table({"episode_index": [0, 0, 0, 1, 1], "done": [True, False, False, False, True]}), path)
+
+
+def short_table(path: Path) -> Path:
+    pq.write_table(pa.table({"episode_index": [0, 0, 0, 1, 1], "done": [False, False, True, False, True]}), path)
+    return path
+
+
+def beside(name: str) -> Plant:
+    return lambda path: (path / name).write_bytes(b"rows")
+
+
 def chunk_flipped(file: str, dataset: str) -> Plant:
     """One bit of a chunk of an HDF5 file changed."""
 
@@ -400,6 +448,11 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
         (demos, "uneven-column", in_demonstration_1("depth", np.zeros(3))),
         (demos, "unused-array", in_demonstration_1("/notes", np.zeros(3))),
         (demos, "behind-the-end", longer),
+        (flat, "unused-end", with_dataset("stop", np.arange(8) % 2 == 1)),
+        (flat, "other-length", with_dataset("short", np.zeros(3))),
+        (flat, "unsupported-dtype", with_dataset("notes", ["a"] * 8)),
+        (flat, "document", with_dataset("metadata/weights", np.zeros((9, 9)))),
+        (flat, "behind-the-end", append("", b"another file")),
     ],
     "l5kit": [
         *from_repairs("l5kit"),
@@ -448,10 +501,15 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
         (MAKE["rlds"], "checksum", flipped(SHARD, 500)),
         (MAKE["rlds"], "damaged-part", shorten(SHARD, 20)),
         (MAKE["rlds"], "unreadable", no_json),
+        (from_another_writer, "guessed", zero_last),
+        (MAKE["rlds"], "other-file", beside("more.bin")),
+        (MAKE["rlds"], "document", beside("README.md")),
+        (MAKE["rlds"], "hidden", beside(".DS_Store")),
     ],
     "tables": [
         (MAKE["tables"], "missing-footer", shorten("1.parquet", 9)),
         (MAKE["tables"], "unreadable", flipped("1.parquet", -20)),
+        (short_table, "unused-end", flags_within),
     ],
     "webdataset": [
         *from_repairs("shards.tar"),

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.main import app
+from penstock.core.damage import collected_damage
 from penstock.errors import ArgumentError, DamageWarning, FormatError
 from penstock.formats.base.ends import END_NAMES, MEANINGS, MarkArray, find_ends, may_mark
 from penstock.formats.demos import FORMAT
@@ -111,6 +112,14 @@ def test_terminations_do_not_cut_bootstrapping_at_time_limits(tmp_path: Path, ca
         assert ((joined(data, "truncations") | terminations) == LAST).all()
 
 
+def test_text_tells_episodes_apart(tmp_path: Path) -> None:
+    """It is no column, which is another entry of the account."""
+    path = write(tmp_path / "a.npz", steps(terminals=TERMINALS, episode_id=np.repeat(["b", "a", "c"], LENGTHS)))
+    with pytest.warns(DamageWarning, match="left out 1 array: episode_id .expected numbers"):
+        data = penstock.open(path)
+    assert [len(episode) for episode in data] == list(LENGTHS)
+
+
 def test_terminals_without_rewards_are_ends_as_in_ogbench(tmp_path: Path) -> None:
     arrays = steps(terminals=LAST, qpos=np.zeros((N, 2)))
     del arrays["rewards"]
@@ -195,14 +204,21 @@ def test_ids_and_step_numbers_tell_recordings_apart(tmp_path: Path) -> None:
         penstock.open(write(tmp_path / "b.npz", steps(**twice)))
     falls = WITHIN.copy()
     falls[3] = 1
-    with pytest.warns(DamageWarning, match="timesteps .falls at row 3 within an episode"):
+    with pytest.warns(DamageWarning, match="timesteps .falls at row 3 within an episode; sort"):
         penstock.open(write(tmp_path / "c.npz", steps(timesteps=falls))).close()
 
 
-@pytest.mark.parametrize("name", ["ends", "last", "index", "step", "episode_id", "masks"])
+@pytest.mark.parametrize("name", ["ends", "last", "index", "step", "episode_id", "masks", "episode_lengths"])
 def test_names_that_other_arrays_have_too_refuse_nothing(tmp_path: Path, name: str) -> None:
+    flag = END_NAMES[name] in ("end", "start")
     for i, array in enumerate((np.arange(N), np.full(N, 2.5), np.full((N, 3), 1))):
-        with penstock.open(write(tmp_path / f"{i}.npz", steps(terminals=TERMINALS, **{name: array}))) as data:
+        path = write(tmp_path / f"{i}.npz", steps(terminals=TERMINALS, **{name: array}))
+        with collected_damage() as messages:
+            opened = penstock.open(path)
+        assert ["has the name of a flag, and (3,) values" in message for message in messages] == [True] * (
+            flag and i == 2
+        )
+        with opened as data:
             assert data.source.steps == N
             assert (len(data) == 2) == (name != "episode_id" or i > 0)
 

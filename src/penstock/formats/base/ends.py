@@ -21,7 +21,7 @@ from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import ArgumentError, FormatError
 from penstock.formats.base.account import LeftOut, Thing
-from penstock.formats.base.episode_runs import EpisodeRuns
+from penstock.formats.base.step_runs import StepRuns
 
 Meaning = Literal[
     "termination",
@@ -68,7 +68,10 @@ END_NAMES: Mapping[str, Meaning] = {
 """Meaning of an array by its name."""
 
 FLAGS: tuple[Meaning, ...] = ("termination", "truncation", "done", "not done", "end", "start")
-LOOSE = ("ends", "last", "index", "masks")  # names that other arrays have too
+STRICT = (  # names that no other arrays have
+    *("terminals", "terminal", "terminations", "timeouts", "truncations", "dones", "done"),
+    *("episode_ends", "episode_starts", "lengths", "offsets", "indices"),
+)
 PROBE = 4096  # first rows of an array of unknown name that tell whether all are worth reading
 _HINT = re.compile(r"end|done|term|trunc|timeout|last|final|reset|first|start|bound", re.IGNORECASE)
 
@@ -121,7 +124,7 @@ class EpisodeEnds:
         terminations: `[rows]` whether a step terminated its episode.
         truncations: `[rows]` whether a step truncated its episode: each last step that did not terminate it, and what
             the file marks so.
-        sentence: How episodes are told apart, for `Account.ends`; empty if no array says where they end.
+        sentence: Where episodes end, for `Account.ends`; empty if no array says it.
         consumed: Arrays whose values are all in the above, so that they need no column.
         left_out: Arrays that may mark further ends, and are not used.
     """
@@ -177,8 +180,8 @@ def find_ends(
     """Return where the episodes of a flat file end.
 
     Args:
-        arrays: Its arrays by name, without observations, actions and rewards. They are read only if their name, or
-            their first rows, say that they may mark ends.
+        arrays: Its arrays by name, without observations, actions and rewards: numbers, or text for ids. They are read
+            only if their name, or their first rows, say that they may mark ends.
         rows: Number of steps.
         path: The file, for messages.
         meanings: Meaning of arrays whose names the table lacks, or has otherwise. The default is none.
@@ -225,7 +228,8 @@ class _Marks:
     def __init__(
         self, arrays: Mapping[str, MarkArray], rows: int, path: object, meanings: Mapping[str, Meaning]
     ) -> None:
-        self._arrays, self._rows, self._path = arrays, rows, path
+        self._arrays, self._rows = arrays, rows
+        self._path = path
         self._unknown: list[str] = []
         self._by_meaning: dict[Meaning, list[str]] = {meaning: [] for meaning in MEANINGS}
         self._flags: dict[str, BoolArray] = {}
@@ -234,7 +238,7 @@ class _Marks:
         self.limited = np.zeros(rows, np.bool_)
         for name in arrays:
             meaning = meaning_of(name, meanings)
-            strict = name in meanings or name not in LOOSE
+            strict = name in meanings or name in STRICT
             if meaning is None or (meaning != "unused" and not self._fits(name, meaning, strict)):
                 self._unknown.append(name)
             else:
@@ -247,10 +251,9 @@ class _Marks:
         """Whether an array can be what its name says. Raises `FormatError` for `strict` names if it cannot."""
         array = self._arrays[name]
         is_step = array.is_row and array.shape[0] == self._rows
-        if meaning in ("id", "step"):
-            return is_step and _is_whole(array)
-        if meaning == "mask":
-            return is_step and _is_binary(array.values)
+        if meaning in ("id", "step", "mask"):
+            is_text = meaning == "id" and array.dtype.kind == "U" and array.shape == (self._rows,)
+            return is_text or (is_step and (_is_binary(array.values) if meaning == "mask" else _is_whole(array)))
         if meaning in ("lengths", "offsets", "cuts"):
             return self._states(name, meaning, strict)
         if meaning in ("end", "start"):
@@ -259,7 +262,8 @@ class _Marks:
         # As many as episodes, as imitation has them, are spread over the steps later.
         if is_step or (meaning == "termination" and len(array.shape) == 1 and array.shape[0] < self._rows):
             return True
-        return bool(array.shape) and self._misfit(name, f"{self._rows} rows of one number, one for each action")
+        expected = f"{self._rows} rows of one number, one for each action"
+        return strict and bool(array.shape) and self._misfit(name, expected)
 
     def _states(self, name: str, meaning: Meaning, strict: bool) -> bool:
         """Whether an array states the rows of episodes. Raises `FormatError` for `strict` names if it does not."""
@@ -296,7 +300,7 @@ class _Marks:
         return np.concatenate([[0], numbers + bool(last_rows)]).astype(np.int64)
 
     def sound(self, offsets: IntArray, name: str) -> IntArray:
-        """Return the offsets. Raises `FormatError` if they are not those of episodes that have all rows."""
+        """Return the offsets. Raises `FormatError` unless the episodes have all rows."""
         if not self._is_sound(offsets):
             message = (
                 f"expected episodes that follow one another and have {self._rows} steps together, as many as actions"
@@ -374,7 +378,7 @@ class _Marks:
         values = self._arrays[ids[0]].values if ids else None
         numbers = self._arrays[steps[0]].values if steps else None
         name = ids[0] if ids else "episode"
-        found = EpisodeRuns.of(values, numbers, ended, self._rows).episodes(self._path, name)
+        found = StepRuns.of(values, numbers, ended, self._rows).episodes(self._path, name)
         if len(found.falls_within):
             self._unordered[steps[0]] = int(found.falls_within[0])
         words += [f"where `{name}` changes" for name in ids]
@@ -389,7 +393,7 @@ class _Marks:
         """Return whether each step terminated its episode, and the arrays that say so.
 
         Without an array of terminations, `dones` say it. If each truncation is also a done, they are ends of either
-        kind, as in Gym before 0.26, and those that are not truncations terminated.
+        kind, as in Gym before 0.26, and each done without a truncation terminated.
         """
         if names := self._names("termination"):
             return self.any("termination"), names
@@ -421,10 +425,12 @@ class _Marks:
             if _cuts_more(self.flag(name), offsets):
                 entries.append(unused_end(name, "marks further ends, which others do not"))
         for name, row in self._unordered.items():
-            entries.append(unused_end(name, f"falls at row {row} within an episode, and not to its first number"))
+            entries.append(unordered_steps(name, row))
         others = [*self._names("id", "step"), *self._unknown]
         for name in [name for name in others if name not in used]:
             array = self._arrays[name]
+            if meaning_of(name) in FLAGS and len(array.shape) > 1 and array.shape[0] == self._rows and not array.is_row:
+                entries.append(unused_end(name, f"has the name of a flag, and {array.shape[1:]} values for each step"))
             if array.is_row and array.shape[0] == self._rows and (reason := may_mark(name, array, offsets)):
                 entries.append(unused_end(name, reason))
         return entries
@@ -478,7 +484,7 @@ def unused_end(name: str, reason: str, thing: Thing = "array") -> LeftOut:
 
     Args:
         name: Its name.
-        reason: What it looks like.
+        reason: Why it may mark ends.
         thing: `"array"` or `"column"`. The default is `"array"`.
 
     Example:
@@ -487,6 +493,22 @@ def unused_end(name: str, reason: str, thing: Thing = "array") -> LeftOut:
     """
     hint = f"`ends={{{name!r}: 'end'}}` uses it (or 'start', 'id', 'step', 'truncation'), 'unused' says that it is none"
     return LeftOut(thing, name, "unused-end", f"{reason}; {hint}")
+
+
+def unordered_steps(name: str, row: int, thing: Thing = "array") -> LeftOut:
+    """Return the entry of step numbers that fall within an episode.
+
+    Args:
+        name: Their name.
+        row: The first row at which they fall.
+        thing: `"array"` or `"column"`. The default is `"array"`.
+
+    Example:
+        >>> unordered_steps("step", 3).message
+        "falls at row 3 within an episode; sort the rows, or say that it is no step number: `ends={'step': 'unused'}`"
+    """
+    hint = f"sort the rows, or say that it is no step number: `ends={{{name!r}: 'unused'}}`"
+    return LeftOut(thing, name, "unused-end", f"falls at row {row} within an episode; {hint}")
 
 
 def _cuts_more(last: BoolArray, offsets: IntArray) -> bool:

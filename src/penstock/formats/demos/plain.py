@@ -191,14 +191,15 @@ class _PlainArchive:
         return ends
 
     def _mark(self, name: str) -> MarkArray | None:
-        """An array of numbers that is read when it is needed; None for others, which are named as left out later."""
+        """An array of numbers or text that is read when it is needed; None for others, which are left out later."""
         try:
             header = self._archive.header(name)
         except FormatError:
             return None
-        if header.dtype.kind not in NUMBERS:
+        if header.dtype.kind not in f"{NUMBERS}U":
             return None
-        return MarkArray(header.shape, header.dtype.newbyteorder("="), lambda a, b: self._array(name)[a:b])
+        read = self._archive.array if header.dtype.kind == "U" else self._array
+        return MarkArray(header.shape, header.dtype.newbyteorder("="), lambda a, b: read(name)[a:b])
 
     def _breaks(self) -> BoolArray | None:
         """`[n - 1]` whether a next observation is not the observation of the row after it."""

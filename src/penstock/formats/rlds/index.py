@@ -115,12 +115,12 @@ def index_split(splits: Sequence[SplitFiles], features: Sequence[RLDSFeature], *
     paths = [path for split in splits for path in split.paths]
     keys = keys_of(features)
     stats = [(path.name, state.size, state.mtime_ns) for path in paths for state in (file_state(path),)]
-    key = json.dumps([stats, keys, [list(map(str, f.shape)) for f in features]])
+    lengths = [length for split in splits for length in (split.lengths or (-1,) * len(split.paths))]
+    key = json.dumps([stats, keys, [list(map(str, f.shape)) for f in features], lengths])
     place = _place(paths[0], splits) if cache else None
     if place is not None and (kept := read_arrays(place, MAGIC, key)) is not None:
         header, arrays = kept
         return _made(arrays, [(a, b) for a, b in header["damaged"]])
-    lengths = [length for split in splits for length in (split.lengths or (-1,) * len(split.paths))]
     numbered = list(zip(range(len(paths)), paths, lengths, strict=True))
     limits = PrefetchLimits(_WALKS if is_mirrored(paths[0]) else None, limit=len(paths))
     with OrderedMap(lambda each: _index_shard(*each, features), numbered, limits, name="penstock-rlds-index") as shards:

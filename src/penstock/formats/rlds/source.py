@@ -356,7 +356,10 @@ def _damage(records: RLDSRecords, splits: Sequence[SplitFiles], folder: Path) ->
     for shard, text in damaged:
         reason = ends[shard].reason(text) if shard in ends else "damaged-part"
         one = text.startswith("record ") and BEHIND not in text
-        yield LeftOut("episode" if one else "bytes", shard, reason, text)
+        if reason == "totals":
+            yield LeftOut("file", INFO, reason, f"{shard}: {text}")
+        else:
+            yield LeftOut("episode" if one else "bytes", shard, reason, text)
     for split in splits:
         if len(split.paths) < split.count:
             message = f"expected {split.count} shards, got {len(split.paths)}; copy the missing ones"
@@ -406,7 +409,7 @@ def _image_shape(records: RLDSRecords, feature: RLDSFeature, key: int) -> tuple[
 
 
 def _last_step(readers: Mapping[str, FeatureColumn], records: RLDSRecords) -> tuple[LastStep, bool]:
-    """Return what the last steps of some episodes have, and whether that is certain.
+    """Return the content of the last steps of some episodes, and whether that is certain.
 
     It is an observation alone if each of these steps is marked as the last one, and has zeros or NaN as action and
     reward, and other steps have other actions. That is certain if no other step has a reward of zero: an episode may

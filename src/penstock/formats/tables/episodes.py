@@ -1,6 +1,6 @@
 """The episodes of a table: runs of equal values in one column, which is named, or found by its name.
 
-`formats.base.episode_runs` decides where an episode begins: where that value changes, after a true flag of ends, and
+`formats.base.step_runs` decides where an episode begins: where that value changes, after a true flag of ends, and
 where the step number starts again. Recordings that number their episodes alike stay apart, and an episode may go on in
 the next file.
 """
@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from penstock.containers.arrow import TableColumn, array_of, leaves_of
-from penstock.core.arrays import AnyArray, BoolArray
+from penstock.core.arrays import AnyArray
 from penstock.core.boundary import parsing
 from penstock.errors import ArgumentError, FormatError, require, suggestion
 from penstock.formats.base.account import Account, LeftOut
-from penstock.formats.base.ends import IDS, STEPS, Meaning, meaning_of, unused_end
-from penstock.formats.base.episode_runs import EpisodeRuns, RunEpisodes, Values, run_starts
+from penstock.formats.base.ends import IDS, STEPS, Meaning, meaning_of, unordered_steps, unused_end
+from penstock.formats.base.step_runs import RunEpisodes, StepRuns, Values, run_starts
 from penstock.formats.tables.shards import TableShard
 
 FLAGS = ("termination", "truncation", "done", "end")
@@ -49,7 +49,7 @@ class EndColumns:
         Args:
             leaves: All columns by path.
             episode: Path of the episode column. None: the first of the known names.
-            meanings: The option `ends`: what columns mark, besides those with known names.
+            meanings: The option `ends`: what columns mark, if their names are not in the table.
             path: The table, for messages.
 
         Raises:
@@ -58,13 +58,13 @@ class EndColumns:
         """
         column = episode_column(leaves, episode, path)
         numbers = {name: leaf for name, leaf in leaves.items() if name != column and _is_number(leaf)}
-        steps = [name for name in numbers if meaning_of(name, meanings) == "step" and _is_whole(numbers[name])]
+        steps = [name for name in numbers if meaning_of(name, meanings) == "step"]
         steps.sort(key=lambda name: (name not in meanings, _rank(name)))
         flags = (name for name in numbers if meaning_of(name, meanings) in FLAGS)
         return cls(column, steps[0] if steps else None, tuple(flags))
 
     def account(self, found: RunEpisodes) -> Account:
-        """Return how episodes are told apart, and which of the columns may mark further ends and are not used.
+        """Return where episodes end, and which of the columns may mark further ends and are not used.
 
         Args:
             found: The episodes.
@@ -80,8 +80,7 @@ class EndColumns:
             message = f"{flags} is true at row {found.ends_within[0]} and the episode goes on"
             left_out.append(unused_end(self.flags[0], message, "column"))
         if self.step is not None and len(found.falls_within):
-            message = f"falls at row {found.falls_within[0]} within an episode, and not to its first number"
-            left_out.append(unused_end(self.step, message, "column"))
+            left_out.append(unordered_steps(self.step, int(found.falls_within[0]), "column"))
         return Account(tuple(left_out), ends=f"episodes end {' or '.join(words)}")
 
     def names(self) -> list[str]:
@@ -98,13 +97,9 @@ def _is_number(leaf: TableColumn) -> bool:
     return leaf.field.kind == "array" and not leaf.field.shape and leaf.field.dtype.kind in "biuf"
 
 
-def _is_whole(leaf: TableColumn) -> bool:
-    return leaf.field.dtype.kind in "iu"
-
-
 def runs_of(
     blocks: Sequence[tuple[TableShard, int]], leaves: Mapping[str, TableColumn], columns: EndColumns
-) -> EpisodeRuns:
+) -> StepRuns:
     """Return the runs of rows in blocks of files.
 
     Args:
@@ -116,18 +111,18 @@ def runs_of(
         FormatError: A row has no episode.
     """
     parts = [_block_runs(shard, number, leaves, columns) for shard, number in blocks]
-    return EpisodeRuns.joined(parts or [_no_runs(leaves, columns)])
+    return StepRuns.joined(parts or [_no_runs(leaves, columns)])
 
 
-def _no_runs(leaves: Mapping[str, TableColumn], columns: EndColumns) -> EpisodeRuns:
+def _no_runs(leaves: Mapping[str, TableColumn], columns: EndColumns) -> StepRuns:
     """The runs of a table without rows."""
     leaf = leaves[columns.episode]
     values: Values = [] if leaf.field.kind == "text" else np.zeros(0, leaf.field.dtype)
     steps = None if columns.step is None else np.zeros(0, leaves[columns.step].field.dtype)
-    return EpisodeRuns.at(np.zeros(0, np.int64), values, steps, np.zeros(0, np.bool_), 0)
+    return StepRuns.at(np.zeros(0, np.int64), values, steps, np.zeros(0, np.bool_), 0)
 
 
-def _block_runs(shard: TableShard, number: int, leaves: Mapping[str, TableColumn], columns: EndColumns) -> EpisodeRuns:
+def _block_runs(shard: TableShard, number: int, leaves: Mapping[str, TableColumn], columns: EndColumns) -> StepRuns:
     """The runs of one block."""
     pc = require("pyarrow.compute", "arrow")
     rows, leaf = shard.rows[number], leaves[columns.episode]
@@ -139,7 +134,7 @@ def _block_runs(shard: TableShard, number: int, leaves: Mapping[str, TableColumn
         ended |= _numbers(shard, number, name, leaves[name]) == 1
     if leaf.field.dtype.kind == "i" and (value := shard.constant(number, columns.episode)) is not None:
         start = run_starts(rows, None, steps, ended)
-        return EpisodeRuns.at(start, np.full(len(start), value, leaf.field.dtype), steps, ended, rows)
+        return StepRuns.at(start, np.full(len(start), value, leaf.field.dtype), steps, ended, rows)
     with parsing(shard.path, columns.episode):
         column = array_of(shard.column(number, leaf.names[0]), leaf)
         if column.null_count:
@@ -151,15 +146,16 @@ def _block_runs(shard: TableShard, number: int, leaves: Mapping[str, TableColumn
             values: Values = begun.to_pylist()
         else:
             values = begun.to_numpy(zero_copy_only=False).astype(leaf.field.dtype, copy=False)
-    return EpisodeRuns.at(start, values, steps, ended, rows)
+    return StepRuns.at(start, values, steps, ended, rows)
 
 
-def _numbers(shard: TableShard, number: int, name: str, leaf: TableColumn) -> AnyArray | BoolArray:
-    """A column of numbers in a block; a missing value is no mark, and not the next step."""
+def _numbers(shard: TableShard, number: int, name: str, leaf: TableColumn) -> AnyArray:
+    """A column of numbers in a block. Missing values are NaN, which is no mark, and neither rises nor falls."""
     with parsing(shard.path, name):
         column = array_of(shard.column(number, leaf.names[0]), leaf)
-        values = column.fill_null(False if leaf.field.dtype.kind == "b" else 0) if column.null_count else column
-        return np.asarray(values.to_numpy(zero_copy_only=False)).astype(leaf.field.dtype, copy=False)
+        if column.null_count and leaf.field.dtype.kind == "b":
+            column = column.fill_null(False)
+        return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 def episode_names(schema: Any, name: str | None) -> set[str]:

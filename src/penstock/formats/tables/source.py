@@ -22,9 +22,9 @@ from penstock.errors import FormatError
 from penstock.files.remote import Wanted
 from penstock.formats.base.blocks import BlockRows
 from penstock.formats.base.ends import Meaning, check_meanings
-from penstock.formats.base.episode_runs import Values, plain
 from penstock.formats.base.format import folder_of
 from penstock.formats.base.state import SourceState, StateSource
+from penstock.formats.base.step_runs import Values, plain
 from penstock.formats.tables.episodes import EndColumns, end_leaves, episode_names
 from penstock.formats.tables.files import INFO, SUFFIXES, files_at, read_object
 from penstock.formats.tables.shards import TableShard

@@ -18,8 +18,8 @@ from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
 from penstock.files.listing import read_unchanged
 from penstock.formats.base.ends import Meaning
-from penstock.formats.base.episode_runs import EpisodeRuns
 from penstock.formats.base.file_facts import MANY_FILES, FileFacts, FileSurvey, FileTable
+from penstock.formats.base.step_runs import StepRuns
 from penstock.formats.tables.episodes import EndColumns, end_leaves, runs_of
 from penstock.formats.tables.files import JSON_SUFFIXES, kind_by
 from penstock.formats.tables.shards import TableShard, open_shard, open_shards
@@ -134,13 +134,13 @@ class SurveyedShards(Sequence[TableShard]):
         for number, state in enumerate(self.states):
             yield [state.size, state.mtime_ns, digests[number].tobytes().hex()]
 
-    def runs(self) -> EpisodeRuns:
+    def runs(self) -> StepRuns:
         """Return the runs of each file, in order of the files."""
         table, ends = self.table, self.table.ends
         rows = np.add.reduceat(np.append(table.arrays["rows"], 0), ends["rows"][:-1]) * (np.diff(ends["rows"]) > 0)
         before = np.repeat(offsets_of(rows)[:-1], table.counts["start"])
         stored: dict[str, AnyArray] = {name: table.arrays[name] for name in table.arrays if name not in _FILES}
-        return EpisodeRuns.restored(table.arrays["start"] + before, stored, int(rows.sum()))
+        return StepRuns.restored(table.arrays["start"] + before, stored, int(rows.sum()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +171,7 @@ class OpenedTable:
         """`[B]` number of each block in its file."""
         return np.arange(len(self.rows)) - np.repeat(offsets_of(self.counts)[:-1], self.counts)
 
-    def runs(self, leaves: Mapping[str, TableColumn], columns: EndColumns) -> EpisodeRuns:
+    def runs(self, leaves: Mapping[str, TableColumn], columns: EndColumns) -> StepRuns:
         """Return the runs of all rows, from the survey if there is one; otherwise read the columns."""
         if isinstance(self.shards, SurveyedShards):
             return self.shards.runs()

@@ -1,7 +1,7 @@
-"""`EpisodeRuns`: rows of a flat file as runs between which an episode may begin; `episodes` decides where one does.
+"""`StepRuns`: rows of a flat file as runs between which an episode may begin; `episodes` decides where one does.
 
-A run is a range of rows with one id, rising step numbers, and an end at most at its last row. Files of a table have
-their runs one after the other, so an episode may go on in the next file.
+A run is a range of rows with one id, rising step numbers, and an end at most at its last row. Runs of several
+files are joined in order, so an episode may go on in the next file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Values = AnyArray | Sequence[str]
 
 
 @dataclass(frozen=True, eq=False)
-class EpisodeRuns:
+class StepRuns:
     """Runs of rows.
 
     Args:
@@ -36,7 +36,7 @@ class EpisodeRuns:
 
     Example:
         >>> ids, steps = np.array([5, 5, 5, 5, 6]), np.array([0, 1, 0, 1, 0])
-        >>> EpisodeRuns.of(ids, steps, np.zeros(5, bool), 5).episodes("a", "episode").offsets.tolist()
+        >>> StepRuns.of(ids, steps, np.zeros(5, bool), 5).episodes("a", "episode").offsets.tolist()
         [0, 2, 4, 5]
     """
 
@@ -49,7 +49,7 @@ class EpisodeRuns:
     last: AnyArray | None = None
 
     @classmethod
-    def of(cls, values: AnyArray | None, steps: AnyArray | None, ended: BoolArray, rows: int) -> EpisodeRuns:
+    def of(cls, values: AnyArray | None, steps: AnyArray | None, ended: BoolArray, rows: int) -> StepRuns:
         """Return the runs of rows.
 
         Args:
@@ -65,15 +65,15 @@ class EpisodeRuns:
     @classmethod
     def at(
         cls, start: IntArray, values: Values | None, steps: AnyArray | None, ended: BoolArray, rows: int
-    ) -> EpisodeRuns:
+    ) -> StepRuns:
         """Return the runs with known first rows. `values` has the id of each run, the others have all rows."""
         stop = np.append(start[1:], rows)[: len(start)] - 1
         first, last = (None, None) if steps is None else (steps[start], steps[stop])
         return cls(start, rows, ended[stop], ended[start], values, first, last)
 
     @classmethod
-    def joined(cls, parts: Sequence[EpisodeRuns]) -> EpisodeRuns:
-        """Return the runs of files, one after the other. At least one, all with or all without ids and step numbers."""
+    def joined(cls, parts: Sequence[StepRuns]) -> StepRuns:
+        """Return the runs of files in order. At least one, all with or all without ids and step numbers."""
         before = offsets_of([part.rows for part in parts])
         start = np.concatenate([part.start + rows for part, rows in zip(parts, before[:-1], strict=True)])
         stored = [part.stored() for part in parts]
@@ -93,7 +93,7 @@ class EpisodeRuns:
         return arrays if self.values is None else {**arrays, "value text": raw, "value length": lengths}
 
     @classmethod
-    def restored(cls, start: IntArray, arrays: Mapping[str, AnyArray], rows: int) -> EpisodeRuns:
+    def restored(cls, start: IntArray, arrays: Mapping[str, AnyArray], rows: int) -> StepRuns:
         """Return the runs that `stored` made arrays of, which begin at the rows `start`."""
         values: Values | None = arrays.get("value")
         if "value text" in arrays:
@@ -195,7 +195,7 @@ class EpisodeRuns:
 
 @dataclass(frozen=True, eq=False)
 class RunEpisodes:
-    """Episodes, and what told them apart.
+    """Episodes, and which marks ended them.
 
     Args:
         start: `[E]` int64 first row of each episode.
