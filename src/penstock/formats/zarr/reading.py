@@ -130,6 +130,6 @@ def ends_in(rows: ZarrArray, count: int, most: int, where: str, path: object) ->
         )
     if len(ends) and ends[-1] > most:
         raise FormatError(
-            f"expected ends up to {most}, the rows that there are, got {ends[-1]}", path=path, where=where
+            f"expected ends up to {most}, the number of rows, got {ends[-1]}", path=path, where=where
         )
     return offsets
