@@ -82,7 +82,7 @@ _failures: ContextVar[list[RemoteError] | None] = ContextVar("penstock_remote", 
 
 @contextmanager
 def remote_errors_kept() -> Generator[None]:
-    """Raise the first `RemoteError` of this thread in the block, whatever the code in the block made of it. After it,
+    """Raise the first `RemoteError` of this thread in the block, also if the code in the block caught it. After it,
     no further bytes are fetched in the block.
 
     Who looks at files to see what they are takes an error of the system for "something else", which is wrong where a
