@@ -20,7 +20,8 @@ import penstock
 from penstock.cli.main import app
 from penstock.core.damage import collected_damage
 from penstock.errors import ArgumentError, DamageWarning, FormatError
-from penstock.formats.base.ends import END_NAMES, MEANINGS, MarkArray, find_ends, may_mark
+from penstock.formats.base.end_names import END_NAMES, MEANINGS, MarkArray
+from penstock.formats.base.ends import find_ends, may_mark
 from penstock.formats.demos import FORMAT
 
 PAGE = Path(__file__).parents[2] / "docs/formats/demos.md"
@@ -192,6 +193,20 @@ def test_stated_rows_decide_alone_and_flags_within_are_named(tmp_path: Path) -> 
     path = write(tmp_path / "a.npz", steps(dones=lost, episode_ends=ENDS))
     with pytest.warns(DamageWarning, match="dones .marks further ends"), penstock.open(path) as data:
         assert [len(episode) for episode in data] == list(LENGTHS)
+
+
+def test_a_second_id_is_named_and_a_damaged_array_is_not_read(tmp_path: Path) -> None:
+    ids = {"episode_id": np.repeat([0, 1], [9, 6]), "traj_ids": np.repeat([1, 0, 2], LENGTHS)}
+    with pytest.warns(DamageWarning, match="traj_ids .changes within episodes"):
+        assert len(penstock.open(write(tmp_path / "a.npz", steps(**ids)))) == 2
+    with pytest.warns(DamageWarning, match="traj_ids .changes within episodes"):
+        assert len(penstock.open(write(tmp_path / "b.npz", steps(lengths=[9, 6], traj_ids=ids["traj_ids"])))) == 2
+
+    def damaged(start: int, stop: int) -> Any:
+        raise FormatError("expected deflated bytes")
+
+    marks = {"x": MarkArray((N,), np.dtype("i8"), damaged), "terminals": MarkArray.of(TERMINALS)}
+    assert find_ends(marks, N, path="a").left_out == ()
 
 
 def test_ids_and_step_numbers_tell_recordings_apart(tmp_path: Path) -> None:
