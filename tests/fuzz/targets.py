@@ -365,6 +365,9 @@ def lerobot() -> Iterator[Target]:
     yield Target("lerobot", "new", lambda folder: files.write_new(folder / "data", made), read)
     yield Target("lerobot", "images", lambda folder: one_episode("image", folder / "data"), dataset("lerobot"))
     yield Target("lerobot", "video", lambda folder: one_episode("video", folder / "data"), read)
+    for kind in ("depth_image_m", "depth_video"):
+        make = copy_of(f"lerobot/{kind}")
+        yield Target("lerobot", kind, lambda folder, make=make: make(folder / "data"), dataset("lerobot"))
 
 
 def rlds() -> Iterator[Target]:
