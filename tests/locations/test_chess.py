@@ -15,6 +15,7 @@ import pytest
 
 import penstock
 from penstock.containers.tar import END, member
+from penstock.core.damage import collected_damage
 from penstock.core.selection import Selection
 from penstock.files.remote import filled
 from penstock.formats.lc0 import source
@@ -151,13 +152,14 @@ def test_frames_of_a_folder_are_counted_once(tmp_path: Path, monkeypatch: pytest
 
     def opened(**options: Any) -> list[str]:
         read.clear()
-        with penstock.open(folder, **options) as data:
+        with collected_damage() as messages, penstock.open(folder, **options) as data:
             names = sorted(set(read))
             another = shutil.copytree(folder, tmp_path / f"copy{len(list(tmp_path.iterdir()))}")
             with penstock.open(another, **options) as copy:
                 assert len(data) == len(copy)
-                lost = [[each["file"] for each in d.metadata.get("left_out", [])] for d in (data, copy)]
+                lost = [[entry.where for entry in each.source.account.left_out] for each in (data, copy)]
                 assert lost[0] == lost[1]
+                assert len(messages) == 2 * bool(lost[0])
                 assert data.source.fingerprint == copy.source.fingerprint
                 for e in range(0, len(data), 3):
                     np.testing.assert_array_equal(data[e].columns["visits"], copy[e].columns["visits"])
