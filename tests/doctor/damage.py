@@ -142,7 +142,7 @@ def drive(path: Path, tracks: tuple[int, ...] = (1, 2), *, speed: float = 0.0, *
     """Two frames with an agent for each track."""
     frames = np.zeros(2, FRAME_DTYPE)
     frames["agent_index_interval"] = [[0, len(tracks)], [len(tracks), len(tracks)]]
-    frames["timestamp"] = [1, 2]
+    frames["timestamp"] = [0, 100_000_000]
     frames["ego_rotation"] = np.eye(3)
     for name, value in frame.items():
         frames[name] = value
@@ -309,6 +309,38 @@ def linked_elsewhere(path: Path) -> None:
         file["data/demo_1/depth"] = h5py.ExternalLink("gone.hdf5", "/depth")
 
 
+def masks(**names: list[str]) -> Plant:
+    """Filter keys."""
+
+    def planted(path: Path) -> None:
+        with h5py.File(path, "a") as file:
+            for key, demonstrations in names.items():
+                file[f"mask/{key}"] = np.array(demonstrations, "S")
+
+    return planted
+
+
+def in_every_demonstration(name: str, value: Any) -> Plant:
+    def planted(path: Path) -> None:
+        with h5py.File(path, "a") as file:
+            for demo in file["data"].values():
+                demo[name] = value
+
+    return planted
+
+
+def in_demonstration_1(name: str, value: Any) -> Plant:
+    def planted(path: Path) -> None:
+        with h5py.File(path, "a") as file:
+            file["data/demo_1"][name] = value
+
+    return planted
+
+
+def longer(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + path.read_bytes()[:100])
+
+
 def demos(path: Path) -> Path:
     demonstrations(path, clean())
     return path
@@ -377,6 +409,12 @@ def group_left(path: Path) -> None:
     """A group without data, as a killed writer leaves it."""
     with h5py.File(path / "data/main_data.hdf5", "a") as file:
         file.create_group("episode_4")
+
+
+def dataset_beside(path: Path) -> None:
+    """A dataset next to the episodes."""
+    with h5py.File(path / "data/main_data.hdf5", "a") as file:
+        file["notes"] = np.zeros(3)
 
 
 def frames(path: Path) -> Path:
@@ -462,6 +500,22 @@ def saved_apart(path: Path) -> None:
     path.with_name("killed").rename(path)
 
 
+def odd_array(name: str, **entries: Any) -> Plant:
+    """An array of a Zarr group that is no column."""
+    described = {"chunks": [1], "compressor": None, "dtype": "<f4", "fill_value": 0, "filters": None, "order": "C"}
+
+    def planted(path: Path) -> None:
+        (path / name).mkdir(parents=True)
+        (path / name / ".zarray").write_text(json.dumps({"zarr_format": 2, "shape": [1], **described, **entries}))
+
+    return planted
+
+
+def other_file(name: str) -> Plant:
+    """A file that is not of the dataset."""
+    return lambda path: (path / name).write_bytes(b"1")
+
+
 def no_json(path: Path) -> None:
     (path / "features.json").write_text("{")
 
@@ -509,6 +563,14 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
         (demos, "unreadable", without_actions),
         (summed, "checksum", chunk_flipped("", "data/demo_1/actions")),
         (demos, "damaged-part", linked_elsewhere),
+        (demos, "leak", masks(train=["demo_0", "demo_1"], valid=["demo_1"])),
+        (demos, "missing-part", masks(train=["demo_0", "demo_77"])),
+        (demos, "duplicate-key", masks(train=["demo_0", "demo_0"])),
+        (demos, "unsupported-dtype", in_every_demonstration("language", "pick")),
+        (demos, "other-length", in_every_demonstration("goal", np.zeros(7))),
+        (demos, "uneven-column", in_demonstration_1("depth", np.zeros(3))),
+        (demos, "unused-array", in_demonstration_1("/notes", np.zeros(3))),
+        (demos, "behind-the-end", longer),
         (flat, "unused-end", with_dataset("stop", np.arange(8) % 2 == 1)),
         (flat, "other-length", with_dataset("short", np.zeros(3))),
         (flat, "unsupported-dtype", with_dataset("notes", ["a"] * 8)),
@@ -525,6 +587,11 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
         (drive, "invalid-value", driven(ego_translation=np.nan)),
         (lit, "missing-light", map_of_elsewhere),
         (drive, "impossible-speed", driven(speed=71.0)),
+        (drive, "time-rate", driven(timestamp=[0, 500_000_000])),
+        (drive, "unused-array", odd_array("lanes")),
+        (drive, "other-file", other_file("gt.csv")),
+        (drive, "document", other_file("README.md")),
+        (drive, "hidden", other_file(".DS_Store")),
     ],
     "lc0": [
         *from_repairs("games.tar"),
@@ -557,7 +624,12 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
     "minari": [
         *from_repairs("minari-v0"),
         (MAKE["minari-v0"], "identity", entries("data/metadata.json", dataset_id="another-v0")),
-        (MAKE["minari-v0"], "damaged-part", group_left),
+        (MAKE["minari-v0"], "no-steps", group_left),
+        (MAKE["minari-v0"], "unused-array", dataset_beside),
+        (MAKE["minari-v0"], "other-file", other_file("data/additional_data_9.hdf5")),
+        (MAKE["minari-v0"], "document", other_file("data/README.md")),
+        (MAKE["minari-v0"], "hidden", other_file("data/.DS_Store")),
+        (MAKE["arrow-v0"], "bad-file", shorten("data/3/part-0.arrow", 30)),
         (sums, "checksum", chunk_flipped("data/main_data.hdf5", "episode_1/actions")),
         (MAKE["arrow-v0"], "numbering", removed("data/1")),
         (MAKE["arrow-v0"], "unreadable", removed("data/1/part-0.arrow")),
@@ -600,5 +672,11 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
         (MAKE["zarr"], "not-stored", removed("data/reward/0")),
         (MAKE["zarr"], "unreadable", shorten("data/camera/0.0.0.0", 30)),
         (texts, "damaged-part", removed("meta/says.ends")),
+        (MAKE["zarr"], "unsupported-dtype", odd_array("data/notes", dtype="|O", shape=[1])),
+        (MAKE["zarr"], "other-length", odd_array("data/fps", shape=[], chunks=[])),
+        (MAKE["zarr"], "unused-array", odd_array("statistics/mean")),
+        (MAKE["zarr"], "other-file", other_file("notes.bin")),
+        (MAKE["zarr"], "document", other_file("README.md")),
+        (MAKE["zarr"], "hidden", other_file(".DS_Store")),
     ],
 }

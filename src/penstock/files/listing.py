@@ -144,7 +144,7 @@ def list_files(folder: Path, is_wanted: Callable[[str], bool]) -> FilePaths:
 
 
 def spread(files: Sequence[T], most: int = SPREAD) -> Iterator[T]:
-    """Yield files that tell about all: the first, the last, then others between those that came before.
+    """Yield files from all of a list: the first, the last, then others between them.
 
     Args:
         files: Files, or their names.

@@ -82,7 +82,7 @@ _failures: ContextVar[list[RemoteError] | None] = ContextVar("penstock_remote", 
 
 @contextmanager
 def remote_errors_kept() -> Generator[None]:
-    """Raise the first `RemoteError` of this thread in the block, also where the code in the block handled it. After it,
+    """Raise the first `RemoteError` of this thread in the block, also if the code in the block caught it. After it,
     no further bytes are fetched in the block.
 
     Who looks at files to see what they are takes an error of the system for "something else", which is wrong where a
@@ -103,7 +103,7 @@ def remote_errors_kept() -> Generator[None]:
 
 
 def require_fetched() -> None:
-    """Raise the `RemoteError` of the block, if a fetch failed in it: an index of its bytes is not proven."""
+    """Raise the `RemoteError` of the block, if a fetch failed in it: what was made of its bytes is not proven."""
     if failures := _failures.get():
         raise failures[0]
 

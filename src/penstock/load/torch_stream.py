@@ -12,7 +12,7 @@ from penstock.core.turns import Turns
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import PlanError, StateError, require
 from penstock.load.batch_source import State
-from penstock.load.cursor import Changed, Cursor, Grown, CursorPlace, saved
+from penstock.load.cursor import Changed, Cursor, CursorPlace, Grown, saved
 from penstock.load.position_source import EpochSlice, PositionSource
 from penstock.load.torch_datasets import torch_source
 from penstock.load.torch_tensors import Tensors, to_torch

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
+from penstock.containers.arrow import RangedArrowFile
 from penstock.core.damage import collected_damage
 from penstock.errors import DamageWarning, FormatError
 from penstock.formats.base.format import recognise
@@ -207,8 +208,12 @@ def test_files_in_one_file_are_refused(kind: str, sizes: tuple[int, int], tmp_pa
         path.write_bytes(part)
         penstock.open(path, format="tables").close()
     path.write_bytes(first + second)
-    with pytest.raises(FormatError, match=rf"got several, one behind the other; the last begins at byte {len(first)}"):
+    message = rf"got several, one behind the other; the last begins at byte {len(first)}"
+    with pytest.raises(FormatError, match=message):
         penstock.open(path)
+    if kind == "arrow":
+        with pytest.raises(FormatError, match=message):
+            RangedArrowFile(path)  # as behind a URL
 
 
 def test_a_repair_keeps_bytes_behind_a_footer(tmp_path: Path) -> None:

@@ -60,14 +60,22 @@ def parquet_room(footer: Any, size: int) -> int:
     return size - 8 - footer.serialized_size - end
 
 
-def arrow_room(data: ByteArray) -> int:
-    """Return the bytes between the last record batch of an Arrow file and its footer.
+def arrow_footer(data: ByteArray) -> ByteArray:
+    """Return the footer of an Arrow file.
 
     Args:
         data: The file, which PyArrow opens.
     """
-    size = int(data[-10:-6].view("<i4")[0])
-    footer = data[-10 - size : -10]
+    return data[-10 - int.from_bytes(data[-10:-6].tobytes(), "little") : -10]
+
+
+def arrow_room(footer: ByteArray, size: int) -> int:
+    """Return the bytes between the last record batch of an Arrow file and its footer.
+
+    Args:
+        footer: The footer.
+        size: Bytes of the file.
+    """
 
     def number(place: int, dtype: str) -> int:
         return int(footer[place : place + np.dtype(dtype).itemsize].view(dtype)[0])
@@ -84,4 +92,4 @@ def arrow_room(data: ByteArray) -> int:
         count = number(vector, "<u4")
         blocks = footer[vector + 4 : vector + 4 + count * _BLOCK.itemsize].view(_BLOCK)
         end = max([end, *(blocks["offset"] + blocks["metadata"] + blocks["body"]).tolist()])
-    return len(data) - 10 - size - end
+    return size - 10 - len(footer) - end

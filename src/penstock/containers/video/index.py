@@ -187,7 +187,9 @@ class PacketIndex:
         worst = int(distance.argmax())
         last = f"; the last frame of the file is at {self.seconds[-1]:.6g} s" if len(self) else ""
         cut = f" (it claims {self.claimed} frames and has {len(self)})" if self.claimed > len(self) else ""
-        part = "" if ends is None or np.isinf(ends[worst]) else f" in its part of the file, up to {max(ends[worst], 0):.3f} s"
+        part = ""
+        if ends is not None and np.isfinite(ends[worst]):
+            part = f" in its part of the file, up to {max(ends[worst], 0):.3f} s"
         nearest = "none" if np.isinf(distance[worst]) else f"one {distance[worst]:.6g} s away"
         return (
             f"expected a frame within {tolerance[worst]:.3g} s of {seconds[worst]:.6g} s{part}, got "

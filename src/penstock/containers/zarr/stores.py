@@ -53,6 +53,10 @@ class ZarrStore(ABC):
     def folders(self, key: str) -> list[str]:
         """The names of the folders in a folder, as far as they can be listed."""
 
+    @abstractmethod
+    def files(self, key: str) -> list[str]:
+        """The names of the keys in a folder, without those in folders below it, as far as they can be listed."""
+
     def text(self, key: str) -> bytes | None:
         """The bytes of a small key, copied."""
         raw = self.value(key, LARGEST_JSON)
@@ -107,9 +111,16 @@ class DirectoryStore(ZarrStore):
 
     @override
     def folders(self, key: str) -> list[str]:
+        return [entry.name for entry in self._entries(key) if entry.is_dir() and entry.name[0] != "."]
+
+    @override
+    def files(self, key: str) -> list[str]:
+        return [entry.name for entry in self._entries(key) if entry.is_file()]
+
+    def _entries(self, key: str) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(self.root / checked(key, self.name)) as entries:
-                return [entry.name for entry in entries if entry.is_dir() and entry.name[0] != "."]
+                return list(entries)
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -199,6 +210,12 @@ class ZipStore(ZarrStore):
         folder = self._prefix + checked(key, self.name) + "/" if key else self._prefix
         inside = (name[len(folder) :] for name in self._members if name.startswith(folder))
         return sorted({name.partition("/")[0] for name in inside if "/" in name})
+
+    @override
+    def files(self, key: str) -> list[str]:
+        folder = self._prefix + checked(key, self.name) + "/" if key else self._prefix
+        inside = (name[len(folder) :] for name in self._members if name.startswith(folder))
+        return sorted(name for name in inside if name and "/" not in name)
 
     @override
     def close(self) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.containers.arrow import FileEnds, ParquetFile, RangedArrowFile, arrow, one_array
-from penstock.containers.arrow.joined_files import ARROW, arrow_room, check_one_file
+from penstock.containers.arrow.joined_files import ARROW, arrow_footer, arrow_room, check_one_file
 from penstock.containers.cache import Cache
 from penstock.core.arrays import ByteArray
 from penstock.core.boundary import json_object, parsing
@@ -97,7 +97,7 @@ class ArrowShard(TableShard):
             self.schema, self._batches = self._streams()
         else:
             reader = pa.ipc.open_file(pa.py_buffer(self._raw))
-            check_one_file(path, arrow_room(self._raw), ARROW)
+            check_one_file(path, arrow_room(arrow_footer(self._raw), len(self._raw)), ARROW)
             self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
             self.schema = reader.schema
         for batch in self._batches:

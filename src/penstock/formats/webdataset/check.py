@@ -42,7 +42,7 @@ def findings(path: Path | Sequence[Path]) -> Iterator[Finding]:
 
 
 def _listed(source: ShardSource) -> Iterator[Finding]:
-    for shard, byte in source.unfinished.items():
+    for shard, byte in source.torn_tails.items():
         message = f"an append that was not finished follows byte {byte}; the next writer removes it"
         yield Finding("torn-tail", shard, message)
     keys = source.samples.keys

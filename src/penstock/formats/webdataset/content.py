@@ -34,7 +34,7 @@ class Content:
     episodes: tuple[Mapping[str, Any], ...] = ()  # metadata of each; () where there is none
     described: int = 0  # how often our own layout was described again
     account: Account = field(default_factory=Account)
-    unfinished: Mapping[str, int] = field(default_factory=dict[str, int])  # by archive: byte where an append stopped
+    torn_tails: Mapping[str, int] = field(default_factory=dict[str, int])  # by archive: byte where an append stopped
 
     def packed(self) -> tuple[dict[str, Any], Arrays]:
         """As a header that JSON can hold once its arrays are lists, and arrays; `unpacked` is the inverse."""
@@ -51,7 +51,7 @@ class Content:
             "episodes": self.episodes,
             "described": self.described,
             "account": self.account.to_json(),
-            "unfinished": self.unfinished,
+            "torn_tails": self.torn_tails,
         }
         return header, arrays
 
@@ -65,7 +65,7 @@ class Content:
         samples = Samples(keys, shard, archive, tuple(header["extensions"]), payload, size)
         spec, episodes = Spec.from_json(header["spec"]), tuple(header["episodes"])
         account = Account.from_json(header["account"])
-        entries = (header["metadata"], episodes, header["described"], account, header["unfinished"])
+        entries = (header["metadata"], episodes, header["described"], account, header["torn_tails"])
         return cls(header["layout"], spec, arrays["offsets"], columns, samples, *entries)
 
 

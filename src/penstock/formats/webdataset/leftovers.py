@@ -24,12 +24,12 @@ def is_none(members: Members) -> bool:
 def leftovers(
     paths: Sequence[Path], buffers: Sequence[ByteArray], members: Sequence[Members], *, appended: bool
 ) -> tuple[list[LeftOut], Mapping[str, int]]:
-    """The entries of bytes and files, and the unfinished appends: by name of the file, the byte where one begins.
+    """The entries of bytes and files, and the first byte of the torn tail of a killed writer, by name of the file.
 
     `appended` says whether our writer may have appended to the archives.
     """
     left_out: list[LeftOut] = []
-    unfinished: dict[str, int] = {}
+    torn_tails: dict[str, int] = {}
     for shard, listed in enumerate(members):
         behind = listed.tail.behind
         if behind is None and listed.torn is None:
@@ -40,12 +40,12 @@ def leftovers(
         elif listed.torn is not None:
             left_out.append(LeftOut("bytes", name, "truncated", listed.torn))
         elif behind is not None and appended and listed.tail.unfinished:
-            unfinished[name] = behind
+            torn_tails[name] = behind
         elif behind is not None:
             size = len(buffers[shard]) - behind
             message = f"expected the end of the archive or another archive, got {size} bytes of something else"
             left_out.append(LeftOut("bytes", f"{name}: byte {behind}", "behind-the-end", message))
-    return left_out, unfinished
+    return left_out, torn_tails
 
 
 def unused_members(paths: Sequence[Path], members: Sequence[Members], samples: Sequence[Samples]) -> list[LeftOut]:

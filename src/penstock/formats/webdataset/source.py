@@ -196,9 +196,9 @@ class ShardSource(StateSource[OpenedArchives]):
         return self.state.content.layout
 
     @property
-    def unfinished(self) -> Mapping[str, int]:
+    def torn_tails(self) -> Mapping[str, int]:
         """The archives in which a killed writer left an append, by name, and the byte where it begins."""
-        return self.state.content.unfinished
+        return self.state.content.torn_tails
 
     @property
     def described(self) -> int:
@@ -266,9 +266,9 @@ def read(
     if options.join and content.layout != seed.NAME:
         message = f"expected join=False for the layout {content.layout!r}: its episodes never go on in another archive"
         raise FormatError(message, path=paths[0])
-    left_out, unfinished = leftovers(paths, buffers, members, appended=content.layout != general.NAME)
+    left_out, torn_tails = leftovers(paths, buffers, members, appended=content.layout != general.NAME)
     account = replace(content.account, left_out=(*content.account.left_out, *unused, *left_out))
-    return replace(content, account=account, unfinished=unfinished)
+    return replace(content, account=account, torn_tails=torn_tails)
 
 
 def read_members(data: ByteArray, path: Path, options: Options) -> Members:
