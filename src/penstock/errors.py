@@ -4,6 +4,7 @@
     +-- FormatError     (ValueError)        data on disk does not follow its format
     |   +-- UnknownFormatError              no format recognises the data at a path
     |   +-- UnsafeDataError                 data names code to run, has paths outside its folder, or claims a false size
+    |   +-- UnsupportedDtypeError           values have a type that penstock does not read
     |   +-- ChecksumError                   bytes differ from the checksum written with them
     +-- SpecError       (TypeError)         columns, dtypes, shapes or spaces do not fit together
     +-- ArgumentError   (TypeError)         an argument has a type that does not fit, or there is no such option
@@ -70,6 +71,10 @@ class UnknownFormatError(FormatError):
 
 class UnsafeDataError(FormatError):
     """Data names code to run, has paths outside its folder, or claims a false size."""
+
+
+class UnsupportedDtypeError(FormatError):
+    """Values have a type that penstock does not read."""
 
 
 class ChecksumError(FormatError):
@@ -143,6 +148,14 @@ class DamageWarning(UserWarning):
 
     def __init__(self, message: str) -> None:
         super().__init__(_named(message))
+
+
+class RemoteWarning(UserWarning):
+    """An object store fails for now: requests are repeated, so reading takes longer.
+
+    Args:
+        message: The store, and the last error.
+    """
 
 
 class FingerprintWarning(UserWarning):

@@ -197,8 +197,10 @@ def test_next_observations_need_boundary_observations() -> None:
         Steps(next_observations=True).plan(episodes_of([3], {"actions": "step"}))
     with pytest.raises(PlanError, match=r"T \+ 1 rows"):
         Steps(next_observations=True).plan(episodes_of([3], {"observations": "step"}))
-    with pytest.raises(PlanError, match="different names"):
-        Steps(next_observations=True).plan(episodes_of([3], {"observations": "boundary", "next_observations": "step"}))
+    for align in ("boundary", "step"):
+        stored = {"observations": align, "next_observations/x": "step"}
+        with pytest.raises(PlanError, match=r"'next_observations/x' as a column .* samples have already; leave"):
+            Steps(next_observations=True).plan(episodes_of([3], stored))
     with pytest.raises(PlanError, match="boundary columns"):
         Pairs(last=True).plan(episodes_of([3], {"actions": "step"}))
 

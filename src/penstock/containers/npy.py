@@ -17,7 +17,7 @@ import numpy as np
 from penstock.containers.pickle import loads
 from penstock.core.arrays import AnyArray
 from penstock.core.narrowing import is_array
-from penstock.errors import FormatError, UnsafeDataError
+from penstock.errors import FormatError, UnsafeDataError, UnsupportedDtypeError
 from penstock.files.mapping import map_file
 
 MAGIC = b"\x93NUMPY"
@@ -27,6 +27,7 @@ RANK = 32
 _WORD = re.compile(r"'[\w<>|=]*+'|True|False|\d++L?|[()]", re.ASCII)
 # Possessive, so its time is linear in the length of the header.
 _HEADER = re.compile(rf"(?:{_WORD.pattern}|[][{{}}:,\s])*+", re.ASCII)
+_TIMES = re.compile(rb"'[<>|=]?[mMV]\d")
 _KIND = re.compile(r"[<>|=]?(?:[biufcSU]\d{1,9}|O8?)")
 
 
@@ -78,10 +79,12 @@ def header_of(raw: bytes, *, path: object, where: str | None = None, fields: boo
     try:
         dtype, shape, fortran = _described(raw[begin : begin + min(length, LONGEST)])
         if dtype.names is not None and not fields:
-            raise ValueError(f"rows of the fields {', '.join(dtype.names)}")
+            raise UnsupportedDtypeError(f"rows of the fields {', '.join(dtype.names)}")
     except (LookupError, TypeError, ValueError, RecursionError) as error:
         message = f"expected an .npy file of numbers or text, got {raw[:80]!r} ({error})"
-        raise FormatError(message, path=path, where=where) from error
+        unsupported = isinstance(error, UnsupportedDtypeError) or _TIMES.search(raw[begin : begin + length])
+        kind = UnsupportedDtypeError if unsupported else FormatError
+        raise kind(message, path=path, where=where) from error
     return NpyHeader(dtype, shape, fortran, begin + length)
 
 

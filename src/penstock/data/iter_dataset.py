@@ -158,8 +158,8 @@ class IterDataset:
                 number for each column packs these columns. With several columns, each has its own
                 `<column>_segment_ids` and `<column>_positions`.
             open_bins: Number of packs to fill at the same time. The default is 1024.
-            max_age: A pack is returned before this many other packs follow its first sequence. The default is
-                `8 * open_bins`.
+            max_age: Most other packs that are returned after the first sequence of a pack was read and before the
+                pack, above `open_bins`. The default is `8 * open_bins`.
             overlong: What to do with a sequence longer than `length`: raise an `"error"`, keep the end
                 (`"truncate_left"`), keep the start (`"truncate_right"`), `"split"` it into several sequences, or
                 `"drop"` it. `iterator.passed` counts the losses.

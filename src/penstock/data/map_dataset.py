@@ -392,7 +392,8 @@ class MapDataset:
             of: Output whose rows are numbered. The default is None: the first one with rows of steps or observations.
 
         Returns:
-            The same samples with int32 outputs `[n, L]`, or `[n]` where a sample is one step. Padding is -1.
+            The same samples with int32 outputs `[n, L]`, or `[n]` where a sample is one step. Padding is -1, or with
+            `pad="repeat"` the number of the row that is repeated.
 
         Raises:
             PlanError: There is no such output, a name is taken, or no name is given.
@@ -557,8 +558,10 @@ class MapDataset:
         Args:
             fn: Called as `fn(columns)`; returns a mapping with the same number of rows. Each row of the result must
                 depend only on the same row of the input.
-            seed: If given, `fn` is called as `fn(columns, keys)`. `keys` is `[n]` uint64, drawn from seed and position.
-                Random augmentation is then independent of batch size, threads and resuming. The default is None.
+            seed: If given, `fn` is called as `fn(columns, keys)`. `keys` is `[n]` uint64, a function of the seed and of
+                the position in the order that is read, after a later `shuffle` or `mix`. So a sample has another key
+                in each epoch and in another order, and functions with equal seeds get equal keys. Random augmentation
+                is independent of batch size, threads, ranks and resuming. The default is None.
             version: Text or number that replaces the digest of `fn` in the fingerprint. Use it for functions whose
                 values differ between runs or cannot be covered. The default is None.
 

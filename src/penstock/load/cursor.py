@@ -188,7 +188,8 @@ class Cursor:
                     "expected samples, got a stream that ended without one; check its filters and its source: "
                     "allow_empty=True allows that"
                 )
-        elif isinstance(self.source, PipelineSource) and not samples and not self._allow_empty:
+        elif isinstance(self.source, PipelineSource) and began == self.state and not self._allow_empty:
+            # All ranks count the same batches: one whose shares are empty must not fail alone.
             raise PlanError(
                 "expected batches, got a live pipeline that has ended; a pipeline goes through its data once: make a "
                 "new one, or give it more passes: allow_empty=True allows that"

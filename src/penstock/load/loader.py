@@ -288,7 +288,7 @@ class Loader:
         """Leave samples out of the following batches, which keep their size.
 
         Batches that were already consumed do not change. The ranges are part of the state. All ranks must skip the same
-        samples.
+        samples. An epoch without a sample left is passed over: the next loop has the epoch after it.
 
         Args:
             what: A batch ticket, or positions as a pair `(lo, hi)` or a `range`.

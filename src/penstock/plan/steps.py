@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
+from penstock.core.columns import under
+from penstock.errors import PlanError
 from penstock.plan.anchored import EPISODE, AnchoredPlan, Output
 from penstock.plan.base import Plan
 from penstock.plan.episodes import Episodes
@@ -52,6 +54,9 @@ class Steps(SampleTransform):
             for path, align in episodes.aligns.items()
         ]
         if self.next_observations:
+            if stored := [path for path in episodes.aligns if under("next_observations", path)]:
+                message = f"expected outputs of different names, got {stored[0]!r} as a column of the data"
+                raise PlanError(f"{message}, which samples have already; leave `next_observations=True` out")
             following = View("boundary", 1, 2, end=1)
             outputs += [(f"next_{path}", path, following) for path in episodes.boundary("observations")]
         return AnchoredPlan(episodes, self, outputs, squeeze=True)

@@ -219,12 +219,45 @@ def test_names_that_lead_nowhere(tmp_path: Path) -> None:
         assert ours.root.links["dangling"].path == "/nothing"
 
 
+def of_type(f: h5py.File, kind: h5py.h5t.TypeID) -> h5py.h5d.DatasetID:
+    """A dataset `x` of a type that NumPy does not have."""
+    return h5py.h5d.create(f.id, b"x", kind, h5py.h5s.create_simple((3,)))
+
+
+def bfloat16() -> h5py.h5t.TypeFloatID:
+    kind = h5py.h5t.IEEE_F32LE.copy()
+    kind.set_fields(15, 7, 8, 0, 7)
+    kind.set_size(2)
+    return kind
+
+
+def narrow(kind: h5py.h5t.TypeID) -> h5py.h5t.TypeID:
+    kind.set_precision(3)
+    return kind
+
+
+@pytest.mark.parametrize("kind", ["STD_B8LE", "STD_B16BE", "STD_B32LE", "STD_B64BE"])
+def test_bit_fields_are_numbers_as_h5py_reads_them(tmp_path: Path, kind: str) -> None:
+    """PyTables stores booleans so."""
+    path, values = tmp_path / "a.hdf5", np.array([0, 1, 255], "u1")
+    with h5py.File(path, "w") as f:
+        stored = getattr(h5py.h5t, kind)
+        rows = values.astype(f"{'>' if kind.endswith('BE') else '<'}u{stored.get_size()}")
+        of_type(f, stored).write(h5py.h5s.ALL, h5py.h5s.ALL, rows, mtype=stored)
+    with File(path) as ours, h5py.File(path) as theirs:
+        read = _dataset(ours, "x").read()
+        np.testing.assert_array_equal(read, values)
+        assert read.dtype == theirs["x"].dtype
+
+
 @pytest.mark.parametrize(
     ("name", "make"),
     [
         ("opaque", lambda f: f.create_dataset("x", data=np.array([b"ab"], "V2"))),
         ("reference", lambda f: f.create_dataset("x", (1,), h5py.ref_dtype)),
-        ("not IEEE", lambda f: f.create_dataset("x", (1,), np.longdouble)),
+        ("long double", lambda f: f.create_dataset("x", (1,), np.longdouble)),
+        ("bfloat16 of 16 bits", lambda f: of_type(f, bfloat16())),
+        ("integer of 3 bits", lambda f: of_type(f, narrow(h5py.h5t.STD_I8LE.copy()))),
         ("scaleoffset", lambda f: f.create_dataset("x", data=np.arange(9), chunks=(3,), scaleoffset=True).name),
         ("virtual", lambda f: f.create_virtual_dataset("x", h5py.VirtualLayout((3,), "i4"))),
         ("other files", lambda f: f.create_dataset("x", (3,), "i4", external=[("raw.bin", 0, 12)])),

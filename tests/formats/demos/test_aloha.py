@@ -142,10 +142,14 @@ def test_what_has_no_row_for_each_step_is_named(tmp_path: Path) -> None:
         root["gone"] = h5py.SoftLink("/nowhere")
         root.attrs["task"] = "fold"
     with FORMAT.open(path) as source:
-        assert source.metadata["left_out"] == ["gone", "instruction", "observations/touched"]
+        assert {entry.where: entry.reason for entry in source.account.left_out} == {
+            "gone": "damaged-part",
+            "instruction": "unsupported-dtype",
+            "observations/touched": "other-length",
+        }
+        assert source.account.used == {"action": "actions", "reward": "rewards"}
         np.testing.assert_array_equal(source.episode(0).columns["rewards"], np.arange(4.0))
         assert source.episode_metadata([0])[0]["task"] == "fold"
-    assert [finding.name for finding in FORMAT.check(path)] == ["damaged-part"]
 
 
 def read_all(path: Path) -> None:

@@ -12,8 +12,7 @@ import pytest
 import penstock
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
-from penstock.data.located import locate
-from penstock.errors import FormatError
+from penstock.errors import DamageWarning, FormatError
 from penstock.formats.base.format import recognise
 from penstock.formats.demos import FORMAT
 from penstock.formats.demos.d4rl import D4rlKind
@@ -139,8 +138,9 @@ def test_what_the_file_says(tmp_path, episodes):
             "algorithm": "SAC",
             "iteration": 3,
             "policy/nonlinearity": "relu",
-            "left_out": ["metadata/policy/fc0/weight"],
         }
+        (entry,) = source.account.left_out
+        assert (entry.where, entry.level) == ("metadata/policy/fc0/weight", "note")
 
 
 def test_columns_of_one_number_a_row_are_flat(tmp_path, episodes):
@@ -154,7 +154,7 @@ def test_columns_of_one_number_a_row_are_flat(tmp_path, episodes):
     with FORMAT.open(path) as source:
         assert source.spec["rewards"].shape == ()
         assert source.offsets.tolist() == np.cumsum([0, *LENGTHS]).tolist()
-        assert "short" in source.metadata["left_out"]
+        assert ("short", "other-length") in [(each.where, each.reason) for each in source.account.left_out]
 
 
 def test_next_observations_that_do_not_follow_are_kept_beside(tmp_path, episodes):
@@ -351,12 +351,11 @@ def test_links_to_nowhere_are_left_out_and_named(tmp_path, episodes):
     with h5py.File(path, "a") as file:
         file["infos/goal"], file["infos/same"] = h5py.SoftLink("/nothing"), h5py.SoftLink("/infos/qpos")
         file["other"] = h5py.ExternalLink("../../etc/passwd", "/")
-    with penstock.open(path) as data:
-        assert "infos/same" in data.spec
-        assert {"infos/goal", "other"} <= set(data.metadata["left_out"])
-        assert "link to something, got one to /nothing" in data.metadata["unreadable"]["infos/goal"]
-    found = list(locate(path, format="demos").datasets[0].check())
-    assert [(each.level, each.where) for each in found] == [("warning", "infos/goal"), ("warning", "other")]
+    with pytest.warns(DamageWarning, match="infos/goal .*got one to /nothing"):
+        data = penstock.open(path)
+    assert "infos/same" in data.spec
+    entries = [(entry.reason, entry.where) for entry in data.source.account.left_out if entry.level != "note"]
+    assert entries == [("damaged-part", "infos/goal"), ("damaged-part", "other")]
     with h5py.File(path, "a") as file:
         del file["timeouts"]
         file["timeouts"] = h5py.SoftLink("/nowhere")

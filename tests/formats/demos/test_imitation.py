@@ -74,7 +74,7 @@ def test_rewards_and_infos_may_be_missing(name, expected):
 
 def test_objects_in_json_are_left_out_and_never_made():
     with FORMAT.open(GOLDEN / "folder") as source:
-        assert source.metadata["left_out"] == ["infos/terminal_observation"]
+        assert [each.where for each in source.account.left_out] == ["infos/terminal_observation"]
     assert "infos/terminal_observation" in FORMAT.open(GOLDEN / "trajectories.npz").spec
 
 
@@ -93,7 +93,7 @@ def rewritten(tmp_path, change):
 
 def test_json_that_names_code_is_data(tmp_path):
     with FORMAT.open(rewritten(tmp_path, lambda columns: columns.update(infos=_evil_infos()))) as source:
-        assert source.metadata["left_out"] == ["infos/evil", "infos/nested/deep"]
+        assert [each.where for each in source.account.left_out] == ["infos/evil", "infos/nested/deep"]
         assert source.episode(0).columns["infos/pair"].tolist() == [[1, 2]] * 5
 
 

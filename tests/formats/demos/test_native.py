@@ -154,7 +154,7 @@ def test_trajectories_that_have_something_that_others_lack() -> None:
     assert "rewards" in source_of([with_all], {}, path=None).spec
     mixed = source_of([with_all, track(3)], {}, path=None)
     assert list(mixed.spec) == ["observations", "actions", "terminations", "truncations"]
-    assert mixed.metadata["left_out"] == ["infos", "rewards"]
+    assert [each.where for each in mixed.account.left_out] == ["infos", "rewards"]
     with pytest.raises(FormatError, match="at least one"):
         source_of([], {}, path="x")
     with pytest.raises(FormatError, match="trajectory 1"):

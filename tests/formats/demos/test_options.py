@@ -37,9 +37,9 @@ def test_left_out_is_there_where_something_is(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", **columns)
     np.savez(tmp_path / "b.npz", **columns, name=np.array(["text"]))
     with FORMAT.open(tmp_path / "a.npz", kind="npz") as source:
-        assert "left_out" not in source.metadata
+        assert not source.account.left_out
     with FORMAT.open(tmp_path / "b.npz", kind="npz") as source:
-        assert source.metadata["left_out"] == ["name"]
+        assert [(each.where, each.reason) for each in source.account.left_out] == [("name", "unsupported-dtype")]
 
 
 def test_a_check_takes_the_options_of_opening() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.errors import ChecksumError, FormatError, UnknownFormatError, UnsafeDataError
+from penstock.errors import ChecksumError, DamageWarning, FormatError, UnknownFormatError, UnsafeDataError
 from penstock.formats.base.format import named, recognise
 from penstock.formats.demos import FORMAT
 from penstock.formats.demos.archive import NpzArchive
@@ -119,8 +119,11 @@ def test_other_arrays_are_columns_if_their_rows_fit(tmp_path):
     with FORMAT.open(saved(tmp_path / "f.npz", **values(), lengths=LENGTHS, **others)) as source:
         aligned = {path: source.spec[path].align for path in source.spec if path in others}
         assert aligned == {"image": "step", "potential": "boundary", "task": "episode", "deep/x": "step"}
-        left = ["../up", "deep", "objects", "short", "structure", "version", "words"]
-        assert source.metadata["left_out"] == left
+        reasons = {entry.where: entry.reason for entry in source.account.left_out}
+        wrong = dict.fromkeys(("words", "objects", "structure"), "unsupported-dtype")
+        unnamed = dict.fromkeys(("../up", "deep"), "unused-array")
+        assert reasons == {**wrong, **unnamed, "short": "other-length"}
+        assert source.metadata == {"version": 3}
         assert source.episode(3).columns["task"].tolist() == [3]
 
 
@@ -400,5 +403,7 @@ def test_a_pattern_of_files_takes_names(tmp_path):
     for k, n in enumerate((4, 2)):
         np.savez(tmp_path / f"e{k}.npz", x=np.zeros((n + 1, 2)), u=np.full(n, k), other=np.zeros(9))
     names = {"observations": "x", "actions": "u"}
-    with penstock.open(str(tmp_path / "e*.npz"), format="demos", kind="npz", names=names) as data:
+    with pytest.warns(DamageWarning, match="left out 2 arrays"):
+        opened = penstock.open(str(tmp_path / "e*.npz"), format="demos", kind="npz", names=names)
+    with opened as data:
         assert [episode.columns["actions"].tolist() for episode in data] == [[0] * 4, [1] * 2]

@@ -14,7 +14,6 @@ import penstock
 from penstock.core.episode import Episode
 from penstock.core.order import natural
 from penstock.core.spec import Spec
-from penstock.data.located import locate
 from penstock.errors import DamageWarning, FormatError
 from penstock.formats.base.format import recognise
 from penstock.formats.demos import FORMAT
@@ -233,10 +232,21 @@ def test_what_has_no_place_is_named(tmp_path, episodes):
             file[f"data/demo_{e}/interventions"] = np.arange(len(episode))
             file[f"data/demo_{e}/two"] = np.zeros(2)
             file[f"data/demo_{e}/language"] = "lift it"
+            file[f"data/demo_{e}/obs/words"] = file[f"data/demo_{e}/next_obs/words"] = ["lift"] * len(episode)
         file["data/demo_3/alone"] = np.zeros(3)
         file["data/demo_0/next_obs/unseen"] = np.zeros((5, 2))
     with FORMAT.open(path) as source:
-        assert source.metadata["left_out"] == ["alone", "language", "next_obs/unseen", "two"]
+        left_out = {entry.where: (entry.reason, entry.message) for entry in source.account.left_out}
+        assert {name: reason for name, (reason, _) in left_out.items()} == {
+            "alone": "uneven-column",
+            "language": "unsupported-dtype",
+            "next_obs/unseen": "unused-array",
+            "next_obs/words": "unsupported-dtype",
+            "obs/words": "unsupported-dtype",
+            "two": "other-length",
+        }
+        assert left_out["alone"][1].endswith(f"got float64[] in 1 of {len(episodes)}")
+        assert left_out["language"][1] == "expected rows of numbers, got text"
         assert source.episode(0).columns["interventions"].tolist() == [0, 1, 2, 3, 4]
 
 
@@ -294,7 +304,7 @@ DAMAGE = {
     "scalar actions": (lambda demo: _replaced(demo, "actions", 1.0), "data/demo_2/actions"),
     "text actions": (lambda demo: _replaced(demo, "actions", ["a"] * 12), "data/demo_2/actions"),
     "another dtype": (lambda demo: _replaced(demo, "states", np.zeros((12, 5), "f4")), "left out"),
-    "another shape": (lambda demo: _replaced(demo, "obs/eef", np.zeros((12, 4))), r"f8|float64\[3\], got"),
+    "another shape": (lambda demo: _replaced(demo, "obs/eef", np.zeros((12, 4))), r"float64\[3\], as in demo_0, got"),
     "no observation": (lambda demo: demo.__delitem__("obs/eef"), "got none"),
     "text dones": (lambda demo: _replaced(demo, "dones", ["yes"] * 12), "data/demo_2/dones"),
     "a link elsewhere": (lambda demo: _replaced(demo, "rewards", h5py.ExternalLink("x.h5", "/y")), "is not followed"),
@@ -308,11 +318,21 @@ def test_damage_is_named_with_its_place(tmp_path, episodes, name):
     with h5py.File(path, "a") as file:
         damage(file["data/demo_2"])
     if message == "left out":
-        assert "states" in FORMAT.open(path).metadata["left_out"]
+        assert "states" in [entry.where for entry in FORMAT.open(path).account.left_out]
         return
     with pytest.raises(FormatError, match=message) as error:
         FORMAT.open(path)
     assert str(path) in str(error.value)
+
+
+def test_a_demonstration_of_another_dtype_is_refused_with_the_option_that_leaves_it_out(tmp_path, episodes):
+    path = write(tmp_path / "f.hdf5", episodes)
+    with h5py.File(path, "a") as file:
+        _replaced(file["data/demo_2"], "actions", np.zeros((12, 2), "f8"))
+        file["mask/alike"] = np.array([f"demo_{e}" for e in range(len(episodes)) if e != 2], "S")
+    with pytest.raises(FormatError, match=r"of float32\[2\], as in demo_0, got array float64.*filter_key=.*demo_2"):
+        penstock.open(path)
+    assert len(penstock.open(path, filter_key="alike")) == len(episodes) - 1
 
 
 @pytest.mark.parametrize("shape", [(1 << 40, 0), (1 << 40, 2), (1 << 62, 0), (12, 1 << 40)])
@@ -342,16 +362,16 @@ def test_demonstrations_without_steps_are_left_out_and_named(tmp_path, episodes,
             for place in [*demo, *(f"{side}/{n}" for side in ("obs", "next_obs") if side in demo for n in demo[side])]:
                 if isinstance(demo[place], h5py.Dataset):
                     _shorter(demo, place, 0)
-    with pytest.warns(DamageWarning, match="left out: 2 without steps: demo_0, demo_3"):
-        source = FORMAT.open(path)
+    with pytest.warns(DamageWarning, match=r"left out 2 episodes: data/demo_0 \(.*\); data/demo_3"):
+        source = penstock.open(path).source
     kept = [e for e in range(len(episodes)) if e not in (0, 3)]
     for found, e in zip(source.episodes(), kept, strict=True):
         assert found.metadata["demo"] == f"demo_{e}"
         for column, array in whole.episode(e).columns.items():
             np.testing.assert_array_equal(found.columns[column], array)
-    assert [(f.name, f.where) for f in FORMAT.check(path)] == [("damaged-part", "demo_0"), ("damaged-part", "demo_3")]
-    with pytest.warns(DamageWarning, match="demo_3"):
-        assert len(pickle.loads(pickle.dumps(source))) == len(kept)
+    found = [(each.name, each.where) for each in penstock.check(path).findings if each.name == "no-steps"]
+    assert found == [("no-steps", "data/demo_0"), ("no-steps", "data/demo_3")]
+    assert len(pickle.loads(pickle.dumps(source))) == len(kept)
     with h5py.File(path, "a") as file:
         file["mask/none"] = np.array([b"demo_0"])
     with pytest.raises(FormatError, match="with steps, got none"):
@@ -401,12 +421,11 @@ def test_links_to_nowhere_are_left_out_and_named(tmp_path, episodes):
         for e in range(len(episodes)):
             file[f"data/demo_{e}/extra"] = h5py.SoftLink("/nothing")
         file["data/demo_1/obs/late"] = h5py.SoftLink("eef")  # of one demonstration alone
-    with penstock.open(path) as data:
-        assert data.spec.keys() == SPEC.keys()
-        assert data.metadata["left_out"] == ["extra", "obs/late"]
-        assert "got one to /nothing" in data.metadata["unreadable"]["extra"]
-    (finding,) = locate(path, format="demos").datasets[0].check()
-    assert (finding.level, finding.where) == ("warning", "extra")
+    with pytest.warns(DamageWarning, match="2 arrays: data/demo_0/extra .*got one to /nothing"):
+        data = penstock.open(path)
+    assert data.spec.keys() == SPEC.keys()
+    entries = [(entry.reason, entry.where) for entry in data.source.account.left_out]
+    assert entries == [("damaged-part", "data/demo_0/extra"), ("uneven-column", "obs/late")]
     with h5py.File(path, "a") as file:
         del file["data/demo_1/actions"]
         file["data/demo_1/actions"] = h5py.SoftLink("/nowhere")
@@ -417,4 +436,5 @@ def test_links_to_nowhere_are_left_out_and_named(tmp_path, episodes):
         file["data/demo_1"] = h5py.SoftLink("/nowhere")
     with pytest.raises(FormatError, match=r"a link to nowhere.* at data/demo_1"):
         penstock.open(path)
-    assert len(penstock.open(path, filter_key="valid")) == 1
+    with pytest.warns(DamageWarning, match="extra"):
+        assert len(penstock.open(path, filter_key="valid")) == 1

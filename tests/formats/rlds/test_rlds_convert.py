@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.main import app
+from penstock.core.damage import collected_damage
 from penstock.core.spec import Field, Spec
 from penstock.errors import ArgumentError, DataError, FormatError, SpecError
 from penstock.formats.rlds import FORMAT
@@ -57,6 +58,31 @@ def test_the_alignment_is_decided_by_content_and_shown(tmp_path: Path, filled: b
     assert f"last_step {last_step}" in " ".join(shown.output.split())
     split = CliRunner().invoke(app, ["info", str(tmp_path / "toy:train"), "--json"])
     assert json.loads(split.output)["bytes"] > 500
+
+
+@pytest.mark.parametrize("reward", ["none", "zero", "sparse", "dense"])
+def test_a_guess_that_shortens_episodes_says_so_with_the_option_that_decides(tmp_path: Path, reward: str) -> None:
+    """A real episode may end with an action of zeros; only a reward at each other step tells that none was taken."""
+    rng, lengths = np.random.default_rng(0), [5, 4, 6]
+    last = np.cumsum(lengths) - 1
+    actions, rewards = 1 + rng.random((15, 2)), np.zeros(15)
+    rewards[:] = 1 + rng.random(15) if reward == "dense" else 0
+    rewards[last - 1] += reward == "sparse"
+    actions[last] = rewards[last] = 0
+    columns = {"observations": {"state": rng.random((15, 3))}, "actions": actions}
+    data = penstock.from_arrays(columns | ({} if reward == "none" else {"rewards": rewards}), lengths=lengths)
+    out = penstock.convert(data, tmp_path / "toy/1.0.0", format="rlds").out
+    (tmp_path / "toy/1.0.0/penstock.json").unlink()  # as another writer leaves it
+    with collected_damage() as messages:
+        guessed = penstock.open(out, cache="off")
+    assert [len(episode) for episode in guessed] == [4, 3, 5]
+    assert guessed.source.account.ends.endswith("whose last step is an observation alone")
+    assert ["last_step='step' keeps it" in message for message in messages] == [True] * (reward != "dense")
+    assert ["guessed"] * (reward != "dense") == [f.name for f in penstock.check(out, progress=False).findings][:1]
+    for last_step, expected in (("step", lengths), ("observation", [4, 3, 5])):
+        said = penstock.open(out, cache="off", last_step=last_step)
+        assert [len(episode) for episode in said] == expected
+        assert not said.source.account.left_out
 
 
 def test_images_are_encoded_as_asked(tmp_path: Path) -> None:

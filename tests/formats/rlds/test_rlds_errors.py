@@ -67,11 +67,10 @@ def test_damaged_data_are_named_by_shard_and_record_and_the_rest_is_read(folder:
 
 def test_records_behind_a_damaged_size_are_left_out_with_a_warning(folder: Path) -> None:
     edit(folder / SHARD, starts(folder / SHARD)[1], b"!")
-    with pytest.warns(DamageWarning, match=rf"left out: {SHARD}: record 1 and those behind it.* got 1 "):
+    with pytest.warns(DamageWarning, match=rf"left out 2 parts of bytes: {SHARD} \(record 1 and those.* got 1\)"):
         data = penstock.open(folder)
     assert np.diff(data.source.offsets).tolist() == [9, 4, 8, 4, 3, 5, 3]
-    assert len(data.metadata["damage"]) == 2
-    assert [f.name for f in FORMAT.check(folder)] == ["damaged-part"] * 2
+    assert [(each.where, each.reason) for each in data.source.account.left_out] == [(SHARD, "damaged-part")] * 2
 
 
 def test_a_shard_that_was_cut_off_has_its_whole_records(folder: Path) -> None:
@@ -86,7 +85,7 @@ def test_a_shard_that_was_cut_off_has_its_whole_records(folder: Path) -> None:
 
 def test_missing_shards_are_named(folder: Path) -> None:
     (folder / SHARD).unlink()
-    with pytest.warns(DamageWarning, match="train: got 2 of 3 shards"):
+    with pytest.warns(DamageWarning, match=r"shards of train \(expected 3 shards, got 2"):
         data = penstock.open(folder)
     assert np.diff(data.source.offsets).tolist() == [9, 4, 8, 3, 5, 3]
 
@@ -162,8 +161,8 @@ def test_features_without_a_column_are_left_out_and_unknown_ones_refused(folder:
     name = "tensorflow_datasets.core.features.sequence_feature.Sequence"
     steps_of(tree)["views"] = {"pythonClassName": name, "sequence": {"length": "-1", "feature": image}}
     (folder / "features.json").write_text(json.dumps(tree))
-    data = penstock.open(folder)
-    assert data.metadata["left_out"] == {"steps/views": "several values of this kind in a step"}
+    with pytest.warns(DamageWarning, match=r"left out 1 column: steps/views \(several values of this kind"):
+        data = penstock.open(folder)
     assert "views" not in data.spec
     steps_of(tree)["views"] = {"pythonClassName": "my.Audio", "audio": {}}
     (folder / "features.json").write_text(json.dumps(tree))

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 import penstock
 from penstock.core.selection import Selection
-from penstock.errors import ArgumentError, FormatError, UnknownFormatError
+from penstock.errors import ArgumentError, DamageWarning, FormatError, UnknownFormatError
 from penstock.files import mapping
 from penstock.formats.base.format import recognise
 from penstock.formats.base.source import Source
@@ -74,6 +75,114 @@ def test_rows_of_an_episode_must_be_next_to_each_other(tmp_path: Path, size: int
     file = parquet(tmp_path, {"episode": [4, 4, 5, 4]}, row_group_size=size)
     with pytest.raises(FormatError, match="episode 4 at row 0 and again at row 3; sort the table"):
         penstock.open(file)
+
+
+RECORDINGS = {  # episodes of each recording, as number and steps
+    "one of each": [[(0, 3)], [(0, 3)], [(0, 3)]],
+    "the last number is the first": [[(0, 4)], [(0, 3), (1, 2)]],
+    "several": [[(0, 3), (1, 2)], [(0, 3), (1, 2)]],
+    "a gap": [[(0, 3), (1, 2)], [(1, 3), (2, 2)]],
+    "numbers that fall": [[(2, 3), (1, 2)], [(0, 3)]],
+}
+EVIDENCE: dict[str, dict[str, Any]] = {
+    "steps": {"frame_index": lambda t, _: t},
+    "steps from 1": {"step": lambda t, _: t + 1.0},
+    "done": {"next.done": lambda t, length: t == length - 1},
+    "one of two flags": {
+        "terminated": lambda t, length: t == length - 1 and length == 3,
+        "truncated": lambda t, length: t == length - 1 and length != 3,
+    },
+    "a count of all steps, and done": {"step": lambda t, _: None, "done": lambda t, length: t == length - 1},
+}
+
+
+def rows_of(recording: list[tuple[int, int]], evidence: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"episode_index": e, "x": float(t), **{name: value(t, length) for name, value in evidence.items()}}
+        for e, length in recording
+        for t in range(length)
+    ]
+
+
+@pytest.mark.parametrize("evidence", EVIDENCE)
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_recordings_that_number_alike_stay_apart(
+    tmp_path: Path, name: str, evidence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recordings = [rows_of(recording, EVIDENCE[evidence]) for recording in RECORDINGS[name]]
+    rows = [row for recording in recordings for row in recording]
+    for i, row in enumerate(rows):
+        row |= {"step": i} if row.get("step", 0) is None else {}
+    lengths = [length for recording in RECORDINGS[name] for _, length in recording]
+    for kind in ("parquet", "jsonl", "one"):
+        (tmp_path / kind).mkdir()
+        for i, recording in enumerate([rows] if kind == "one" else recordings):
+            if kind == "jsonl":
+                (tmp_path / kind / f"{i}.jsonl").write_text("\n".join(json.dumps(row) for row in recording))
+            else:
+                pq.write_table(pa.Table.from_pylist(recording), tmp_path / kind / f"{i}.parquet", row_group_size=2)
+        with penstock.open(tmp_path / kind) as data:
+            assert np.diff(data.source.offsets).tolist() == lengths
+            assert (np.diff(data.windows(2)[:]["x"], axis=1) == 1).all()
+    monkeypatch.setattr("penstock.formats.tables.survey.MANY_FILES", 2)
+    with penstock.open(tmp_path / "parquet") as data:
+        assert np.diff(data.source.offsets).tolist() == lengths
+    with penstock.open(tmp_path / "one", columns=["x"]) as data:
+        assert np.diff(data.source.offsets).tolist() == lengths
+
+
+def test_an_episode_goes_on_in_the_next_file(tmp_path: Path) -> None:
+    rows = rows_of([(0, 6), (1, 2)], {"frame_index": lambda t, _: t, "done": lambda t, length: t == length - 1})
+    for i, part in enumerate((rows[:2], rows[2:5], rows[5:])):
+        pq.write_table(pa.Table.from_pylist(part), tmp_path / f"{i}.parquet")
+    with penstock.open(tmp_path) as data:
+        assert np.diff(data.source.offsets).tolist() == [6, 2]
+        assert (
+            data.source.account.ends == "episodes end where `episode_index` changes or where `frame_index` starts again"
+        )
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"episode": [0, 1, 0, 1], "frame_index": [0, 0, 1, 1]}, "episode 0 at row 0 and again at row 2"),
+        ({"episode": [0, 1, 0, 1], "done": [False, False, True, True]}, "again at row 2; sort the table"),
+    ],
+    ids=["steps", "done"],
+)
+def test_rows_of_environments_in_turn_are_refused(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        penstock.open(parquet(tmp_path, columns))
+
+
+@pytest.mark.parametrize(
+    ("columns", "lengths", "message"),
+    [
+        ({"episode": [0, 0, 0, 1, 1], "done": [True, False, False, False, True]}, [3, 2], "`done` is true at row 0"),
+        ({"episode": [0] * 4 + [1] * 4, "done": [0, 0, 1, 1, 0, 1, 1, 1]}, [4, 4], "`done` is true at row 2"),
+        ({"episode": [0] * 4 + [1] * 3, "step": [0, 2, 1, 3, 0, 1, 2]}, [4, 3], "step .falls at row 2"),
+    ],
+    ids=["a flag without order", "a flag that stays set", "rows without order"],
+)
+def test_marks_that_cannot_be_ends_are_not_used_and_named(
+    tmp_path: Path, columns: dict[str, Any], lengths: list[int], message: str
+) -> None:
+    with pytest.warns(DamageWarning, match=message):
+        data = penstock.open(parquet(tmp_path, columns))
+    assert np.diff(data.source.offsets).tolist() == lengths
+    name = next(name for name in columns if name != "episode")
+    assert penstock.open(tmp_path / "t.parquet", ends={name: "unused"}).source.account.left_out == ()
+
+
+def test_other_names_of_marks_are_an_option(tmp_path: Path) -> None:
+    file = parquet(tmp_path, {"episode": [0, 0, 0, 0], "tick": [0, 1, 0, 1], "infos": [{"t": i % 2} for i in range(4)]})
+    assert len(penstock.open(file)) == 1
+    for ends in ({"tick": "step"}, {"infos/t": "step"}):
+        source = FORMAT.open(file, ends=ends)
+        assert np.diff(source.offsets).tolist() == [2, 2]
+        assert pickle.loads(pickle.dumps(source)).offsets.tolist() == [0, 2, 4]
+    with pytest.raises(ArgumentError, match="got 'gone'"):
+        penstock.open(file, ends={"gone": "step"})
 
 
 def test_missing_values_are_nan_in_floats_and_errors_elsewhere(tmp_path: Path) -> None:

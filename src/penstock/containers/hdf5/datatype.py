@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from penstock.errors import FormatError
+from penstock.errors import FormatError, UnsupportedDtypeError
 
 Kind = Literal["array", "string", "vlen_string", "vlen"]
 DType = np.dtype[Any]
@@ -19,6 +19,11 @@ CLASSES = (
     "enumeration", "variable-length", "array", "complex",
 )  # fmt: skip
 IEEE = {2: (10, 5, 0, 10), 4: (23, 8, 0, 23), 8: (52, 11, 0, 52)}  # exponent at, bits; mantissa at, bits
+OTHER_FLOATS: dict[tuple[int, ...], str] = {  # precision; exponent at, bits; mantissa at, bits
+    (16, 7, 8, 0, 7): "bfloat16",
+    (80, 64, 15, 0, 64): "long double",
+    (128, 112, 15, 0, 112): "float128",
+}
 DEPTH = 32  # of types inside types
 RANK = 32
 
@@ -63,7 +68,7 @@ def _parse(body: bytes, position: int, depth: int) -> tuple[Datatype, int]:
     parse = _PARSERS.get(number)
     if parse is None:
         name = CLASSES[int(number)] if number < len(CLASSES) else f"number {number}"
-        raise FormatError(f"datatype class {name} is not supported")
+        raise UnsupportedDtypeError(f"datatype class {name} is not supported; store it as numbers or text")
     if size == 0:
         raise FormatError(f"datatype of class {CLASSES[number]} claims 0 bytes")
     return parse(body, position + 8, _Head(version, int.from_bytes(bits, "little"), size, depth))
@@ -72,15 +77,29 @@ def _parse(body: bytes, position: int, depth: int) -> tuple[Datatype, int]:
 def _integer(body: bytes, position: int, head: _Head) -> tuple[Datatype, int]:
     offset, precision = struct.unpack_from("<HH", body, position)
     if head.size not in (1, 2, 4, 8) or offset or precision != 8 * head.size:
-        raise FormatError(f"integer of {precision} bits at bit {offset} in {head.size} bytes is not supported")
+        raise UnsupportedDtypeError(
+            f"integer of {precision} bits at bit {offset} in {head.size} bytes is not supported"
+        )
     letter = "i" if head.bits & 8 else "u"
     return Datatype("array", np.dtype(f"{'>' if head.bits & 1 else '<'}{letter}{head.size}"), head.size), position + 4
+
+
+def _bits(body: bytes, position: int, head: _Head) -> tuple[Datatype, int]:
+    """Bit fields, as PyTables stores booleans, are numbers without sign, as h5py reads them."""
+    offset, precision = struct.unpack_from("<HH", body, position)
+    if head.size not in (1, 2, 4, 8) or offset or precision != 8 * head.size:
+        raise UnsupportedDtypeError(
+            f"bit field of {precision} bits at bit {offset} in {head.size} bytes is not supported"
+        )
+    return Datatype("array", np.dtype(f"{'>' if head.bits & 1 else '<'}u{head.size}"), head.size), position + 4
 
 
 def _float(body: bytes, position: int, head: _Head) -> tuple[Datatype, int]:
     offset, precision, *layout, _ = struct.unpack_from("<HHBBBBI", body, position)
     if IEEE.get(head.size) != tuple(layout) or offset or precision != 8 * head.size or head.bits & 0x40:
-        raise FormatError(f"floating-point type of {precision} bits in {head.size} bytes is not IEEE 16, 32 or 64")
+        name = OTHER_FLOATS.get((precision, *layout), "another layout")
+        message = f"expected IEEE floats of 16, 32 or 64 bits, got {name} of {precision} bits in {head.size} bytes"
+        raise UnsupportedDtypeError(f"{message}; store it as float32 or float64")
     return Datatype("array", np.dtype(f"{'>' if head.bits & 1 else '<'}f{head.size}"), head.size), position + 12
 
 
@@ -106,12 +125,12 @@ def _enum(body: bytes, position: int, head: _Head) -> tuple[Datatype, int]:
 
 def _vlen(body: bytes, position: int, head: _Head) -> tuple[Datatype, int]:
     if head.size != 16 or head.depth:
-        raise FormatError("variable-length data inside another datatype is not supported")
+        raise UnsupportedDtypeError("variable-length data inside another datatype is not supported")
     base, position = _parse(body, position, head.depth + 1)
     if head.bits & 15 == 1:
         return Datatype("vlen_string", np.dtype(np.uint8), head.size), position
     if head.bits & 15 or base.kind != "array" or base.inner:
-        raise FormatError("variable-length sequences are supported for plain numbers only")
+        raise UnsupportedDtypeError("variable-length sequences are supported for plain numbers only")
     return Datatype("vlen", base.dtype, head.size, boolean=base.boolean), position
 
 
@@ -167,4 +186,4 @@ def _bounded(size: int) -> int:
     return size
 
 
-_PARSERS = {0: _integer, 1: _float, 3: _string, 6: _compound, 8: _enum, 9: _vlen, 10: _array}
+_PARSERS = {0: _integer, 1: _float, 3: _string, 4: _bits, 6: _compound, 8: _enum, 9: _vlen, 10: _array}

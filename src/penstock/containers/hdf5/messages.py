@@ -119,8 +119,11 @@ def parse_layout(body: bytes) -> DataLayout:
         return DataLayout("compact", nbytes=size, data=body[4 : 4 + size])
     if kind == 1:
         return DataLayout("contiguous", *struct.unpack_from("<QQ", body, 2))
+    if kind == 3:
+        message = "a virtual dataset, whose values are in other datasets, is not read; copy its values into this file"
+        raise FormatError(message)
     if kind != 2:
-        raise FormatError(f"data layout class {kind}{' (virtual dataset)' if kind == 3 else ''} is not supported")
+        raise FormatError(f"data layout class {kind} is not supported")
     if version > 3:
         return _parse_chunked_v4(body)
     dims = struct.unpack_from(f"<{body[2]}I", body, 11)

@@ -92,6 +92,24 @@ FINDINGS: Mapping[str, FindingKind] = {
         "An array was left out, because its number of rows is not that of the steps or episodes.",
         "Check the array; store it with one row for each step or episode.",
     ),
+    "uneven-column": FindingKind(
+        "warning",
+        "A column was left out, because some episodes lack it, or store it with another type or shape.",
+        "Write it in every episode alike; or use the format's option that fills it in, such as `infos='union'`.",
+    ),
+    "unused-array": FindingKind(
+        "warning",
+        "An array of the files is not one that the format defines, and no column.",
+        "Store it where the format expects columns; or read it with the library that wrote it.",
+    ),
+    "skipped": FindingKind(
+        "note", "An option of `open` left a column out.", "Open without the option, or with another value of it."
+    ),
+    "guessed": FindingKind(
+        "warning",
+        "The reader guessed how a part of the data is meant, and the guess changes the steps of episodes.",
+        "Say how it is meant with the option that the message names.",
+    ),
     "unused-end": FindingKind(
         "warning",
         "A column may mark the ends of episodes and is not used for it.",
@@ -110,7 +128,9 @@ FINDINGS: Mapping[str, FindingKind] = {
     "other-file": FindingKind(
         "warning", "A file in the folder is not of the dataset's format, and is left out.", "Move it elsewhere."
     ),
-    "document": FindingKind("note", "A text or settings file in the folder is not read.", "Nothing."),
+    "document": FindingKind(
+        "note", "A text or settings file, or an array of settings such as weights, is not read.", "Nothing."
+    ),
     "hidden": FindingKind(
         "note",
         "A hidden file or member, which file managers and copies leave behind (`.DS_Store`, `._name`), is not read.",
@@ -118,6 +138,11 @@ FINDINGS: Mapping[str, FindingKind] = {
     ),
     "not-stored": FindingKind(
         "note", "Chunks of an array are not stored, and read as the fill value.", "Copy again if values are missing."
+    ),
+    "frame-count": FindingKind(
+        "warning",
+        "A video has more or fewer frames for an episode than the episode has rows, or episodes share frames.",
+        "Check the recording for dropped frames; rows without a frame of their own cannot be read.",
     ),
     "unused-rows": FindingKind(
         "warning", "Rows belong to no episode.", "Check the index of the dataset; `penstock repair` cuts them off."

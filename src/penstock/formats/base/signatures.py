@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from penstock.errors import RemoteError
 from penstock.files.remote import open_file
 
 SIGNATURES = {
@@ -15,6 +16,9 @@ SIGNATURES = {
     b"\x89HDF\r\n\x1a\n": frozenset({"demos", "minari"}),
 }
 """Folders of `penstock.formats` whose files begin with some bytes."""
+POINTER = b"version https://git-lfs.github.com/spec/"
+"""The first bytes of the text file that Git LFS has in the place of a large file."""
+POINTED = "a pointer of Git LFS instead of the file; `git lfs pull` fetches it"
 
 
 def likely_formats(path: Path) -> frozenset[str] | None:
@@ -22,6 +26,9 @@ def likely_formats(path: Path) -> frozenset[str] | None:
 
     Args:
         path: File or folder.
+
+    Raises:
+        RemoteError: A store does not answer.
 
     Example:
         >>> import tempfile
@@ -35,6 +42,23 @@ def likely_formats(path: Path) -> frozenset[str] | None:
     try:
         with open_file(path) as file:
             head = file.read(max(map(len, SIGNATURES)))
+    except RemoteError:
+        raise
     except OSError:
         return None  # the formats say what is wrong
     return next((folders for signature, folders in SIGNATURES.items() if head.startswith(signature)), None)
+
+
+def is_pointer(path: Path) -> bool:
+    """Return whether a file is a pointer of Git LFS. Cost: one small read.
+
+    Args:
+        path: File or folder.
+    """
+    try:
+        if not path.is_file():
+            return False
+        with open_file(path) as file:
+            return file.read(len(POINTER)) == POINTER
+    except OSError:
+        return False

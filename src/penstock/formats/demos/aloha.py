@@ -30,18 +30,22 @@ from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.spec import Field
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted
+from penstock.formats.base.account import Account
 from penstock.formats.base.pieces import RemoteRows, RowReader
 from penstock.formats.demos.hdf5 import (
     DECODED,
     HDF5Kind,
     Segments,
     attribute,
+    behind_the_end,
     column,
     datasets_below,
+    leads_to,
+    misfit,
     numbers,
     row_shape,
 )
-from penstock.formats.demos.source import DemoColumn, DemoSource, held, left_out_of
+from penstock.formats.demos.source import DemoColumn, DemoSource, held
 
 Order = Literal["bgr", "rgb"]
 
@@ -65,8 +69,7 @@ class AlohaKind(HDF5Kind):
     @override
     def has_layout(self, root: Group) -> bool:
         """Whether the root has actions and a group of observations."""
-        actions = any(name in root.links and isinstance(root[name], Dataset) for name in ACTIONS)
-        return actions and "observations" in root.links and isinstance(root["observations"], Group)
+        return any(leads_to(root, name, Dataset) for name in ACTIONS) and leads_to(root, "observations", Group)
 
     def open(self, path: Path, **options: Any) -> DemoSource:
         """As `read_aloha` does, with its options."""
@@ -92,9 +95,10 @@ def read_aloha(path: Path, *, jpeg_order: Order = "bgr", cache_bytes: int = DECO
         columns,
         np.array([0, reading.steps], np.int64),
         reopen=(partial(read_aloha, jpeg_order=jpeg_order, cache_bytes=cache_bytes), (path,)),
-        metadata={"kind": AlohaKind.name, **left_out_of(reading.left_out, reading.unreadable)},
+        metadata={"kind": AlohaKind.name},
         entries=lambda _: dict(entries),
         state=f"{reading.file.image.superblock} {jpeg_order}",
+        account=Account((*reading.left_out.values(), *behind_the_end(reading.file)), reading.used),
     )
 
 
@@ -104,9 +108,9 @@ class _AlohaFile:
     def __init__(self, file: File, order: Order, cache: Cache) -> None:
         self.file, self._cache = file, cache
         self._order: Order = order
-        self.datasets, self.unreadable = datasets_below(file.root, ACTIONS)
+        self.datasets, self.left_out = datasets_below(file.root, ACTIONS)
         self._compressed = bool(attribute(file.root.attrs["compress"])) if "compress" in file.root.attrs else False
-        self.left_out: set[str] = set()
+        self.used: dict[str, str] = {}
         self._actions = self._named(ACTIONS)
         if self._actions is None or not numbers(self.datasets[self._actions]):
             raise FormatError("expected actions of numbers", path=file.path, where=self._actions or ACTIONS[0])
@@ -121,6 +125,7 @@ class _AlohaFile:
         """Observations first, then actions, rewards and ends, then all else that has a row a step."""
         renamed = ((self._actions, "actions"), (self._named(REWARDS), "rewards"))
         called = {name: name for name in self.datasets if name.startswith("observations/")}
+        self.used = {name: column for name, column in renamed if name is not None and name != column}
         called |= {name: column for name, column in renamed if name is not None}
         others = {name: name for name in self.datasets if name not in called and name != LENGTHS}
         last = np.arange(self.steps) == self.steps - 1
@@ -129,15 +134,13 @@ class _AlohaFile:
 
     def _columns(self, called: Mapping[str, str]) -> dict[str, DemoColumn]:
         """The columns of datasets, under their new names; others are named as left out."""
-        read = {name: self._rows(name) for name in called}
-        self.left_out |= {name for name, rows in read.items() if rows is None}
-        return {called[name]: rows for name, rows in read.items() if rows is not None}
+        misfits = {name: misfit(name, self.datasets[name], self.steps) for name in called}
+        self.left_out |= {name: entry for name, entry in misfits.items() if entry is not None}
+        return {column: self._rows(name) for name, column in called.items() if misfits[name] is None}
 
-    def _rows(self, name: str) -> DemoColumn | None:
-        """The column of a dataset, None if it has no row of numbers for each step."""
+    def _rows(self, name: str) -> DemoColumn:
+        """The column of a dataset with a row of numbers for each step."""
         dataset = self.datasets[name]
-        if not numbers(dataset) or dataset.shape[0] != self.steps:
-            return None
         scalar = name in REWARDS and row_shape(dataset) == (1,)
         stored = column(self.file, Segments.whole([dataset]), "step", self._cache, () if scalar else None)
         if not (self._compressed and name.startswith(IMAGES) and stored.field.dtype == np.uint8):

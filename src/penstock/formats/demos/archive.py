@@ -6,7 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from penstock.core.arrays import AnyArray
 from penstock.errors import ChecksumError, FormatError, UnsafeDataError
 from penstock.files.mapping import check_mapped, map_descriptor
 from penstock.files.remote import open_file
+from penstock.formats.base.account import LeftOut, unused_files
 from penstock.formats.demos.members import DAMAGED, ZIP, names_of
 
 MAX_BYTES = 8 << 30  # of all members of one archive, inflated
@@ -22,11 +23,13 @@ INFLATION = 1032  # deflate cannot make more than 1032 bytes out of one
 HEAD = 30  # bytes of a local header before the name
 HEADER_BYTES = 1 << 17  # bytes of a member that hold the header of its array
 SLACK = 64
+END, END_BYTES = b"PK\x05\x06", 22  # of the last record of an archive, without its comment
+LONGEST_END = END_BYTES + (1 << 16)
 
 
 @dataclass(frozen=True)
 class NpzMember:
-    """Position of the bytes of an array, and their inflated size."""
+    """Position of the bytes of an array and of its local header, and the inflated size."""
 
     name: str
     start: int
@@ -34,6 +37,7 @@ class NpzMember:
     size: int
     deflated: bool
     crc: int
+    header: int
 
 
 class NpzArchive:
@@ -49,6 +53,7 @@ class NpzArchive:
         try:
             with open_file(path) as file, zipfile.ZipFile(file) as archive:
                 listed = archive.infolist()
+                self._ending = END_BYTES + len(archive.comment)
                 self._data = map_descriptor(file.fileno(), path)
         except DAMAGED as error:
             raise FormatError(f"expected an .npz file, got {error}", path=path) from error
@@ -79,7 +84,7 @@ class NpzArchive:
             message = f"{info.file_size} bytes cannot come from {info.compress_size} deflated ones"
             raise UnsafeDataError(message, path=self.path, where=where)
         name = info.filename.removesuffix(".npy")
-        return NpzMember(name, start, info.compress_size, info.file_size, deflated, info.CRC)
+        return NpzMember(name, start, info.compress_size, info.file_size, deflated, info.CRC, offset)
 
     def _check(self, members: list[NpzMember], max_bytes: int) -> None:
         end = 0
@@ -94,6 +99,20 @@ class NpzArchive:
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.members)
+
+    def outside(self) -> list[LeftOut]:
+        """Entries of the bytes before the first member and behind the end of the archive: another one may be there."""
+        first = min((member.header for member in self.members.values()), default=0)
+        tail = self._data[max(len(self._data) - LONGEST_END, 0) :].tobytes()
+        end = len(self._data) - len(tail) + tail.rindex(END) + self._ending
+        ranges = {0: first, end: len(self._data)}
+        message = "expected one archive in the file, got {} bytes {} it, which are not read; copy them to another file"
+        sides = zip(ranges.items(), ("before", "behind"), strict=True)
+        return [
+            LeftOut("bytes", f"byte {begin}", "behind-the-end", message.format(stop - begin, side))
+            for (begin, stop), side in sides
+            if stop > begin
+        ]
 
     def header(self, name: str) -> NpyHeader:
         """Dtype and shape of an array, at the price of its first bytes. Raises `FormatError`."""
@@ -152,6 +171,12 @@ class NpzArchive:
             stored = self._data.data[member.start : member.start + member.stored]
             if not member.deflated and zlib.crc32(stored) != member.crc:
                 yield name
+
+
+def unread_member(name: str, error: FormatError) -> LeftOut:
+    """The entry of a member that is no array of numbers, text or objects: of another file, or of an array."""
+    entry = unused_files([name], "arrays .npy")[0]
+    return entry if PurePath(name).suffix or entry.reason == "hidden" else LeftOut.of_error("member", name, error)
 
 
 def npz_names(path: Path) -> set[str]:

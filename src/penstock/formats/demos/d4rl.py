@@ -1,7 +1,9 @@
-"""D4RL's HDF5 files: the steps of all trajectories in a row, cut by `terminals` and `timeouts`.
+"""D4RL's HDF5 files, and others of the same layout: the steps of all trajectories in a row.
 
-A trajectory ends after a step that is terminal or timed out, and at the end of the file. Files without `timeouts` are
-cut where the next observation of a step is not the observation of the step after it, or every `max_episode_steps`.
+`formats.base.ends` decides where trajectories end: D4RL marks the ends in `terminals` and `timeouts`, d3rlpy in
+`terminals` and `episode_terminals`, others in other arrays. Files in which nothing marks the ends of trajectories that
+did not terminate are cut where the next observation of a step is not the observation of the step after it, or every
+`max_episode_steps`.
 
 Next observations are stored a second time. Where they follow (`next_observations[t] == observations[t + 1]` within
 every trajectory), observations become one column of T + 1 rows: the rows of `observations`, and the last row of
@@ -11,11 +13,12 @@ The comparison reads both once, in blocks; it stops at the first difference.
 `transitions=True` cuts as D4RL's `qlearning_dataset` does: without next observations, a trajectory that was cut off
 by time has one step less, whose observation is the final one.
 
-Source: D4RL 1.1, `d4rl/offline_env.py` and `d4rl/__init__.py`.
+Source: D4RL 1.1, `d4rl/offline_env.py` and `d4rl/__init__.py`; d3rlpy 1.1, `d3rlpy/dataset.pyx`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,21 +31,29 @@ from penstock.containers.hdf5 import Dataset, File, Group
 from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
+from penstock.formats.base.account import Account, LeftOut
+from penstock.formats.base.ends import MarkArray, Meaning, check_meanings, find_ends, meaning_of
 from penstock.formats.demos.hdf5 import (
     DECODED,
     HDF5Kind,
     Segments,
     alike,
     attribute,
+    behind_the_end,
     column,
     datasets_below,
+    leads_to,
+    misfit,
+    native,
     numbers,
     row_shape,
 )
-from penstock.formats.demos.source import DemoColumn, DemoSource, Next, check_next, follows, held, left_out_of
+from penstock.formats.demos.source import DemoColumn, DemoSource, Next, check_next, follows, held
 
 NEEDED = ("observations", "actions", "rewards", "terminals")
 FIRST = ("actions", "rewards")
+METADATA = "metadata/"
+CUTTING = ("termination", "truncation", "done", "not done", "end", "start", "lengths", "offsets", "cuts")
 FEW = 64  # values of an array that is small enough for metadata
 LONG = 1 << 16  # bytes of a text that is short enough for metadata
 
@@ -56,12 +67,14 @@ class D4rlKind(HDF5Kind):
 
     name: ClassVar[str] = "d4rl"
     description: ClassVar[str] = "D4RL HDF5 (observations, actions, rewards, terminals, timeouts)"
-    options: ClassVar[tuple[str, ...]] = ("max_episode_steps", "next_observations", "transitions", "cache_bytes")
+    options: ClassVar[tuple[str, ...]] = (
+        *("max_episode_steps", "next_observations", "transitions", "ends", "cache_bytes"),
+    )
 
     @override
     def has_layout(self, root: Group) -> bool:
         """Whether the root has the four datasets that every such file has."""
-        return all(name in root.links and isinstance(root[name], Dataset) for name in NEEDED)
+        return all(leads_to(root, name, Dataset) for name in NEEDED)
 
     def open(self, path: Path, **options: Any) -> DemoSource:
         """As `read_d4rl` does, with its options."""
@@ -74,79 +87,90 @@ def read_d4rl(
     max_episode_steps: int | None = None,
     next_observations: Next = "check",
     transitions: bool = False,
+    ends: Mapping[str, Meaning] | None = None,
     cache_bytes: int = DECODED,
 ) -> DemoSource:
     """The trajectories of one file.
 
-    `max_episode_steps` cuts trajectories of a file without `timeouts`. `next_observations` says what becomes of stored
-    next observations: with "check" they are compared with `observations` (one pass over both), and where they follow,
-    observations are one boundary column, else two step columns; "trust" takes them to follow, "separate" keeps them as
-    a separate column. `transitions` reads a file without them as D4RL's `qlearning_dataset` does: a trajectory cut off
-    by time loses its last step, whose observation is then the final one. `cache_bytes` bounds decoded chunks.
+    `max_episode_steps` cuts trajectories of a file without marks of time limits. `next_observations` says what becomes
+    of stored next observations: with "check" they are compared with `observations` (one pass over both), and where they
+    follow, observations are one boundary column, else two step columns; "trust" takes them to follow, "separate" keeps
+    them as a separate column. `transitions` reads a file without them as D4RL's `qlearning_dataset` does: a trajectory
+    cut off by time loses its last step, whose observation is then the final one. `ends` says what datasets mark whose
+    names are not in the table of names of ends: `ends={"flag": "end"}`. `cache_bytes` bounds decoded chunks.
 
     Raises `FormatError` for damaged data and options that the file does not fit, `TypeError` for impossible ones.
     """
     check_next(next_observations)
     if max_episode_steps is not None and max_episode_steps < 1:
         raise TypeError(f"expected max_episode_steps of at least 1, got {max_episode_steps}")
+    meanings: dict[str, Meaning] = dict(ends or {})
     reopen = partial(
         read_d4rl,
         max_episode_steps=max_episode_steps,
         next_observations=next_observations,
         transitions=transitions,
+        ends=meanings,
         cache_bytes=cache_bytes,
     )
-    reading = _D4rlFile(File(path), max_episode_steps, Cache(cache_bytes))
+    reading = _D4rlFile(File(path), max_episode_steps, meanings, Cache(cache_bytes))
     columns = reading.cut_short() if transitions else reading.whole(next_observations)
-    metadata = {**reading.metadata(), **left_out_of(reading.left_out, reading.unreadable)}
     return DemoSource(
         path,
         columns,
         reading.offsets,
         reopen=(reopen, (path,)),
-        metadata=metadata,
+        metadata=reading.metadata,
         state=repr(reading.file.image.superblock),
+        account=reading.account(),
     )
 
 
 class _D4rlFile:
     """One file: its datasets, where its trajectories end, and the columns they make."""
 
-    def __init__(self, file: File, max_episode_steps: int | None, cache: Cache) -> None:
+    def __init__(self, file: File, limit: int | None, meanings: Mapping[str, Meaning], cache: Cache) -> None:
         self.file, self._cache = file, cache
-        self.datasets, self.unreadable = datasets_below(file.root, {*NEEDED, "next_observations", "timeouts"})
+        marks = (name for name in file.root.links if meaning_of(name, meanings) in CUTTING)
+        self.datasets, self._left_out = datasets_below(file.root, {*NEEDED, "next_observations", *marks})
         missing = [name for name in NEEDED if name not in self.datasets]
         if missing:
             raise FormatError(f"expected the datasets {list(NEEDED)}, got none for {missing}", path=file.path)
         self.n = self.datasets["actions"].shape[0] if self.datasets["actions"].shape else 0
         if not self.n:
             raise FormatError("expected at least one step, got none", path=file.path, where="actions")
-        self.left_out: set[str] = set()
-        self.terminals = self._marks("terminals")
-        self.timeouts = self._marks("timeouts") if "timeouts" in self.datasets else None
+        self.metadata = {key: attribute(file.root.attrs[key]) for key in file.root.attrs}
+        self._others = self._without_metadata()
         self._linked: BoolArray | None = None
-        self.offsets = self._cut(max_episode_steps)
+        self._checked("terminals")
+        candidates = {name: dataset for name, dataset in self._others.items() if numbers(dataset)}
+        check_meanings(meanings, candidates)
+        arrays = {name: _mark(dataset) for name, dataset in candidates.items()}
+        breaks = self._breaks if "next_observations" in self.datasets else None
+        self._ends = find_ends(arrays, self.n, path=file.path, meanings=meanings, limit=limit, breaks=breaks)
+        self.terminals, self.truncations = self._ends.terminations, self._ends.truncations
+        self.offsets = self._ends.offsets
 
-    def _cut(self, max_episode_steps: int | None) -> IntArray:
-        """`[E + 1]` where trajectories begin: after what is terminal or timed out; the file's end ends the last."""
-        if self.timeouts is not None and max_episode_steps is not None:
-            message = f"expected no max_episode_steps for a file with timeouts, got {max_episode_steps}"
-            raise FormatError(message, path=self.file.path, where="timeouts")
-        if max_episode_steps is not None:
-            self.timeouts = self._limited(max_episode_steps)
-        ends = self.terminals.copy() if self.timeouts is None else self.terminals | self.timeouts
-        ends[-1] = True
-        if self.timeouts is None and "next_observations" in self.datasets:
-            ends[:-1] |= ~self._links()
-        return np.concatenate([[0], np.flatnonzero(ends) + 1]).astype(np.int64)
+    def _without_metadata(self) -> dict[str, Dataset]:
+        """Datasets besides observations, actions and rewards. Single values, and what is below `metadata/`, are put
+        into the metadata instead, or left out if they are large."""
+        others: dict[str, Dataset] = {}
+        for name, dataset in self.datasets.items():
+            if name in ("observations", "actions", "rewards", "next_observations"):
+                continue
+            value = _small(dataset) if name.startswith(METADATA) or not dataset.shape else None
+            if value is not None:
+                self.metadata[name.removeprefix(METADATA)] = value
+            elif name.startswith(METADATA):
+                message = f"expected at most {FEW} values as metadata, got {dataset.dtype}{list(dataset.shape)}"
+                self._left_out[name] = LeftOut("array", name, "document", message)
+            else:
+                others[name] = dataset
+        return others
 
-    def _limited(self, limit: int) -> BoolArray:
-        """`[N]` the steps that are the last of so many since the last end."""
-        ends = self.terminals.copy()
-        ends[-1] = True
-        lengths = np.diff(np.flatnonzero(ends), prepend=-1)
-        begin = np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return (np.arange(self.n) - begin) % limit == limit - 1
+    def _breaks(self) -> BoolArray | None:
+        """`[N - 1]` whether the next observation of a step is not the observation of the step after it."""
+        return ~self._links() if alike(self.datasets["observations"], self.datasets["next_observations"]) else None
 
     def _links(self) -> BoolArray:
         """`[N - 1]` whether the next observation of a step is the observation of the step after it."""
@@ -162,12 +186,8 @@ class _D4rlFile:
         if "next_observations" in self.datasets:
             out = self._with_next(next_observations, out["observations"])
         out.update((name, self._step(name)) for name in FIRST)
-        last = self.offsets[1:] - 1
-        ended = np.zeros(self.n, np.bool_)
-        ended[last] = ~self.terminals[last]
-        out["terminations"] = held(self.terminals)
-        out["truncations"] = held(ended if self.timeouts is None else ended | self.timeouts)
-        out.update((name, self._step(name)) for name in self._others())
+        out["terminations"], out["truncations"] = held(self.terminals), held(self.truncations)
+        out.update((name, self._step(name)) for name in self._fitting())
         return out
 
     def _with_next(self, how: Next, observations: DemoColumn) -> dict[str, DemoColumn]:
@@ -193,7 +213,7 @@ class _D4rlFile:
             message = "expected transitions=True for a file without next_observations alone, got one that has them"
             raise FormatError(message, path=self.file.path, where="next_observations")
         begin, last = self.offsets[:-1], self.offsets[1:] - 1
-        timed = ~self.terminals[last] if self.timeouts is None else ~self.terminals[last] | self.timeouts[last]
+        timed = self.truncations[last]
         steps = last + 1 - begin - timed
         self.offsets = offsets_of(steps)
         kept = np.flatnonzero(np.repeat(np.ones(len(steps), np.bool_), steps))
@@ -208,19 +228,21 @@ class _D4rlFile:
         ended = np.zeros(len(kept), np.bool_)
         ended[(self.offsets[1:] - 1)[timed & (steps > 0)]] = True
         out["terminations"], out["truncations"] = held(self.terminals[kept]), held(ended)
-        out.update((name, self._step(name, begin, steps)) for name in self._others())
+        out.update((name, self._step(name, begin, steps)) for name in self._fitting())
         return out
 
-    def _others(self) -> list[str]:
+    def _fitting(self) -> list[str]:
         """Further datasets with a row a step, by their paths; the others are left out."""
-        known = {*NEEDED, "next_observations", "timeouts"}
-        names = [n for n in self.datasets if n not in known and not n.startswith("metadata/")]
-        fitting = [n for n in names if numbers(self.datasets[n]) and self.datasets[n].shape[0] == self.n]
-        self.left_out |= set(names) - set(fitting)
-        return fitting
+        others = {name: each for name, each in self._others.items() if name not in self._ends.consumed}
+        misfits = {name: misfit(name, dataset, self.n) for name, dataset in others.items()}
+        self._left_out |= {name: entry for name, entry in misfits.items() if entry is not None}
+        return [name for name, entry in misfits.items() if entry is None]
 
-    def _marks(self, name: str) -> BoolArray:
-        return np.asarray(self._checked(name).read()).reshape(self.n) != 0
+    def account(self) -> Account:
+        """What became of the datasets."""
+        entries = {entry.where: entry for entry in (*self._ends.left_out, *self._left_out.values())}
+        entries |= {entry.where: entry for entry in behind_the_end(self.file)}
+        return Account(tuple(entries.values()), ends=self._ends.sentence)
 
     def _step(self, name: str, start: IntArray | None = None, length: IntArray | None = None) -> DemoColumn:
         dataset = self._checked(name)
@@ -232,24 +254,17 @@ class _D4rlFile:
 
     def _checked(self, name: str) -> Dataset:
         dataset = self.datasets[name]
-        scalars = name in ("terminals", "timeouts", "rewards") and row_shape(dataset) not in ((), (1,))
+        scalars = name in ("terminals", "rewards") and row_shape(dataset) not in ((), (1,))
         if not numbers(dataset) or dataset.shape[0] != self.n or scalars:
             got = f"{dataset.kind} {dataset.dtype}{list(dataset.shape)}"
             message = f"expected {self.n} rows of numbers, as many as actions, got {got}"
             raise FormatError(message, path=self.file.path, where=name)
         return dataset
 
-    def metadata(self) -> dict[str, Any]:
-        """Attributes of the file, and the small datasets below `metadata/`."""
-        out = {key: attribute(self.file.root.attrs[key]) for key in self.file.root.attrs}
-        for name, dataset in self.datasets.items():
-            if name.startswith("metadata/"):
-                value = _small(dataset)
-                if value is None:
-                    self.left_out.add(name)
-                else:
-                    out[name.removeprefix("metadata/")] = value
-        return out
+
+def _mark(dataset: Dataset) -> MarkArray:
+    """A dataset of numbers that is read when it is needed."""
+    return MarkArray(dataset.shape, native(dataset), dataset.read)
 
 
 def _small(dataset: Dataset) -> Any:

@@ -15,6 +15,7 @@ from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field, Spec
+from penstock.formats.base.account import Account
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.memory import MemorySource
 from penstock.kernels.digest import digest_of
@@ -152,6 +153,7 @@ class FrameSource(StateSource[SourceState]):
         offsets: IntArray,
         metadata: Mapping[str, Any],
         episode_metadata: Sequence[Mapping[str, Any]],
+        account: Account | None = None,
     ) -> None:
         rest = Spec({path: field for path, field in spec.items() if path not in frames})
         self._rest = MemorySource(rest, columns, offsets, metadata, episode_metadata)
@@ -160,8 +162,9 @@ class FrameSource(StateSource[SourceState]):
             spec=spec,
             digest=partial(_digest, spec, self._rest, dict(frames)),
             arrays={**self._rest.state.arrays, **frames},
+            account=account or Account(),
         )
-        self._given = (spec, dict(frames), dict(columns), offsets, metadata, episode_metadata)
+        self._given = (spec, dict(frames), dict(columns), offsets, metadata, episode_metadata, account)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FrameSource, self._given

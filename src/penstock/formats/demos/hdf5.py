@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,13 +20,12 @@ import numpy as np
 from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import Dataset, File, Group, has_signature
 from penstock.core.arrays import ByteArray, IntArray
-from penstock.core.damage import collected_damage
 from penstock.core.narrowing import is_array, is_list
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError, PenstockError
-from penstock.files.remote import Wanted, is_mirrored, remote_file
-from penstock.formats.base.findings import Finding
+from penstock.files.remote import Wanted, file_state, is_mirrored, remote_file
+from penstock.formats.base.account import LeftOut
 from penstock.formats.base.infos import plain
 from penstock.formats.base.pieces import RowReader, cut, expand
 from penstock.formats.demos.kind import Kind
@@ -54,26 +53,56 @@ class Segments(NamedTuple):
         return cls(datasets, owner, owner * 0, np.array([d.shape[0] for d in datasets], np.int64))
 
 
-def datasets_below(group: Group, needed: Collection[str]) -> tuple[dict[str, Dataset], dict[str, str]]:
-    """Datasets below a group by their paths in it, and why others cannot be read: links to nowhere or to other files.
+def datasets_below(group: Group, needed: Collection[str]) -> tuple[dict[str, Dataset], dict[str, LeftOut]]:
+    """Datasets below a group by their paths in it, and unreadable ones: of unknown types, links to nowhere or
+    to other files.
 
     Raises `FormatError` where one of the `needed` cannot be read.
     """
     prefix = f"{group.name.rstrip('/')}/"
-    unreadable: dict[str, str] = {}
+    unreadable: dict[str, LeftOut] = {}
 
     def leave_out(name: str, error: FormatError) -> None:
         path = name.removeprefix(prefix)
         if path in needed:
             raise error
-        unreadable[path] = str(error).partition(" - at ")[0]  # the key says where
+        unreadable[path] = LeftOut.of_error("array", path, error)
 
     return {dataset.name.removeprefix(prefix): dataset for dataset in group.walk(leave_out)}, unreadable
 
 
+def misfit(name: str, dataset: Dataset, steps: int) -> LeftOut | None:
+    """Why a dataset is no column of so many steps; None if it has a row of numbers for each."""
+    if not numbers(dataset):
+        got = {"array": str(dataset.dtype), "string": "text", "vlen_string": "text", "vlen": "rows of unequal length"}
+        got["array"] += "" if dataset.shape else " without rows"
+        reason = "unsupported-dtype" if dataset.shape or dataset.kind != "array" else "other-length"
+        return LeftOut("array", name, reason, f"expected rows of numbers, got {got[dataset.kind]}")
+    if dataset.shape[0] != steps:
+        message = f"expected a row for each of {steps} steps, got {dataset.shape[0]}"
+        return LeftOut("array", name, "other-length", message)
+    return None
+
+
+def behind_the_end(file: File) -> list[LeftOut]:
+    """The entry of bytes behind the end that the file states, where another file may be."""
+    end, size = file.image.superblock.eof, file_state(Path(file.path)).size
+    message = f"expected {end} bytes, as the file states, got {size}; another file may be behind it"
+    return [LeftOut("bytes", f"byte {end}", "behind-the-end", message)] if size > end else []
+
+
+def leads_to(group: Group, name: str, kind: type[Dataset] | type[Group]) -> bool:
+    """Whether a name leads to a dataset or a group, or to what cannot be read, which opening refuses with a reason."""
+    if name not in group.links:
+        return False
+    try:
+        return isinstance(group[name], kind)
+    except (FormatError, KeyError):
+        return True
+
+
 class HDF5Kind(Kind):
-    """A kind in HDF5 files, known by its layout. Its check warns of each dataset that is left out because it cannot be
-    read."""
+    """A kind in HDF5 files, known by its layout."""
 
     @abstractmethod
     def has_layout(self, root: Group) -> bool:
@@ -88,15 +117,6 @@ class HDF5Kind(Kind):
                 return self.has_layout(file.root)
         except (PenstockError, OSError, KeyError):
             return False
-
-    def check(self, path: Path, *, deep: bool, **options: Any) -> Iterator[Finding]:
-        """Open for reading, and name what cannot be read."""
-        with collected_damage():  # each part becomes a finding
-            source = self.open(path, **options)
-        with source:
-            unreadable = source.metadata.get("unreadable", {})
-        for name, reason in unreadable.items():
-            yield Finding("damaged-part", name, reason)
 
 
 def rows_of(file: File, segments: Segments, cache: Cache) -> RowReader:

@@ -16,14 +16,18 @@ from penstock.core.narrowing import is_dict, is_list, is_listed
 from penstock.errors import FormatError, UnsafeDataError, require
 from penstock.files.mapping import map_file
 from penstock.files.remote import open_file, read_bytes
+from penstock.formats.base.account import LeftOut, unused_files
 from penstock.formats.base.source import Source
-from penstock.formats.demos.archive import MAX_BYTES, NpzArchive, npz_names
+from penstock.formats.demos.archive import MAX_BYTES, NpzArchive, npz_names, unread_member
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.trajectories import Track, numbers, source_of, unpickled
 from penstock.formats.demos.unpack import HEAD, opening
 
 STATE = "state.json"
 INFO = "dataset_info.json"
+ARRAYS = frozenset(("obs", "acts", "infos", "terminal", "indices"))
+COLUMNS = frozenset(("obs", "acts", "rews", "infos", "terminal"))
+UNKNOWN = "expected arrays as imitation saves them, got another; open the file with kind='npz' to read it"
 LONGEST = 1 << 20  # bytes of a JSON file next to the Arrow files
 DEEPEST = 64  # lists in lists
 
@@ -42,7 +46,7 @@ class ImitationKind(Kind):
         """Whether an `.npz` has imitation's arrays, a folder its features, or a pickle begins with its trajectories."""
         if path.is_dir():
             return _is_folder(path)
-        if {"obs", "acts", "infos", "terminal", "indices"} <= npz_names(path):
+        if npz_names(path) >= ARRAYS:
             return True
         return _is_pickle(path)
 
@@ -58,9 +62,11 @@ def read_imitation(path: Path, *, max_bytes: int = MAX_BYTES) -> Source:
     pyarrow for a folder.
     """
     if path.is_dir():
-        return source_of(_from_arrow(path), {}, path=path)
+        left_out: list[LeftOut] = []
+        return source_of(_from_arrow(path, left_out), {}, path=path, left_out=left_out)
     if npz_names(path):
-        return source_of(_from_npz(path, NpzArchive(path, max_bytes)), {}, path=path)
+        archive = NpzArchive(path, max_bytes)
+        return source_of(_from_npz(path, archive), {}, path=path, left_out=_others(archive))
     return source_of(_from_pickle(path, max_bytes), {}, path=path)
 
 
@@ -98,7 +104,7 @@ def _from_pickle(path: Path, max_bytes: int) -> list[Track]:
 
 def _from_npz(path: Path, archive: NpzArchive) -> list[Track]:
     """`obs` has a row more a trajectory than `acts`; `indices` are the cuts between trajectories in `acts`."""
-    missing = {"obs", "acts", "infos", "terminal", "indices"} - set(archive)
+    missing = ARRAYS - set(archive)
     if missing:
         raise FormatError(f"expected imitation's arrays, got none for {sorted(missing)}", path=path)
     acts, terminal = (numbers(archive.array(n), n, path=path, where=n) for n in ("acts", "terminal"))
@@ -128,6 +134,19 @@ def _from_npz(path: Path, archive: NpzArchive) -> list[Track]:
     return tracks
 
 
+def _others(archive: NpzArchive) -> list[LeftOut]:
+    """Entries of what the archive has besides imitation's arrays."""
+    entries = archive.outside()
+    for name in [name for name in archive if name not in (*ARRAYS, "rews")]:
+        try:
+            archive.header(name)
+        except FormatError as error:
+            entries.append(unread_member(name, error))
+        else:
+            entries.append(LeftOut("array", name, "unused-array", UNKNOWN))
+    return entries
+
+
 def _json(path: Path) -> dict[str, Any]:
     with open_file(path) as file:
         raw = file.read(LONGEST + 1)
@@ -148,18 +167,27 @@ def _files(path: Path) -> list[Path]:
     return [path / str(name) for name in names]
 
 
-def _from_arrow(path: Path) -> list[Track]:
+def _from_arrow(path: Path, left_out: list[LeftOut]) -> list[Track]:
+    """The trajectories of a folder. Entries of the files and columns that are not read are added to `left_out`."""
     pa: Any = require("pyarrow", "arrow")
     require("pyarrow.ipc", "arrow")
     tracks: list[Track] = []
-    for file in _files(path):
+    files = _files(path)
+    used = {STATE, INFO, *(file.name for file in files)}
+    others = (file.name for file in path.iterdir() if file.name not in used)
+    left_out += unused_files(others, f"files that {STATE} lists")
+    unknown: set[str] = set()
+    for file in files:
         try:
             with pa.ipc.open_stream(pa.py_buffer(map_file(file))) as stream:
                 table = stream.read_all()
                 table.validate(full=True)
                 tracks += _tracks(table, file, len(tracks))
+                unknown |= {*table.column_names} - COLUMNS
         except (OSError, pa.ArrowException) as error:
             raise FormatError(f"expected an Arrow stream, got {error}", path=file) from error
+    message = f"expected the columns {sorted(COLUMNS)} of imitation, got another"
+    left_out += [LeftOut("column", name, "unused-array", message) for name in sorted(unknown)]
     return tracks
 
 

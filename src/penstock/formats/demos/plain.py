@@ -9,14 +9,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from penstock.core.arrays import AnyArray, BoolArray, IntArray
-from penstock.core.ragged import offsets_of
+from penstock.core.arrays import AnyArray, BoolArray
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
+from penstock.formats.base.account import Account, LeftOut
+from penstock.formats.base.ends import (
+    EpisodeEnds,
+    MarkArray,
+    Meaning,
+    check_meanings,
+    find_ends,
+    meaning_of,
+)
 from penstock.formats.base.findings import Finding
-from penstock.formats.demos.archive import MAX_BYTES, NpzArchive, npz_names
+from penstock.formats.base.infos import plain
+from penstock.formats.demos.archive import MAX_BYTES, NpzArchive, npz_names, unread_member
 from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.source import DemoColumn, DemoSource, continues, held, left_out_of, nameable
+from penstock.formats.demos.source import DemoColumn, DemoSource, continues, follows, held, nameable
 from penstock.kernels.rows import RowMap
 
 # What each column may be called; of the groups, the first of which the file has a name counts.
@@ -25,10 +34,17 @@ NAMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "next_observations": (("next_observations", "next_observation", "next_obs", "obs2"), ("next_states", "next_state")),
     "actions": (("actions", "action", "acts", "act", "acs"),),
     "rewards": (("rewards", "reward", "rews", "rew"),),
-    "terminations": (("terminations", "terminals", "terminal", "dones", "done"),),
-    "truncations": (("truncations", "timeouts"),),
 }
-CUTS = ("episode_ends", "lengths", "indices", "offsets", "episode_starts")
+# What `names` may call arrays that mark ends.
+MARKS: Mapping[str, Meaning] = {
+    "terminations": "termination",
+    "truncations": "truncation",
+    "episode_ends": "end",
+    "lengths": "lengths",
+    "indices": "cuts",
+    "offsets": "offsets",
+    "episode_starts": "start",
+}
 NUMBERS = "biufc"
 
 
@@ -41,7 +57,7 @@ class PlainKind(Kind):
 
     name: ClassVar[str] = "npz"
     description: ClassVar[str] = "plain .npz (observations, actions, rewards, ...)"
-    options: ClassVar[tuple[str, ...]] = ("names", "lengths", "max_bytes")
+    options: ClassVar[tuple[str, ...]] = ("names", "lengths", "ends", "max_bytes")
 
     def recognises(self, path: Path) -> bool:
         """Whether a zip archive has arrays that are observations and actions, by their names."""
@@ -64,24 +80,28 @@ def read_npz(
     *,
     names: Mapping[str, str] | None = None,
     lengths: Sequence[int] | None = None,
+    ends: Mapping[str, Meaning] | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> DemoSource:
     """The episodes of one archive.
 
     `names` says what the file calls a column, where that is none of `NAMES`: `names={"observations": "x"}`.
-    `lengths` says how many steps the episodes have, where the file does not. `max_bytes` bounds what is inflated.
+    `lengths` says how many steps the episodes have, where the file does not. `ends` says what arrays mark whose names
+    are not in the table of names of ends: `ends={"flag": "end"}`. `max_bytes` bounds what is inflated.
 
-    Raises `FormatError` for damaged data and arrays that do not fit together, `TypeError` for `names` of other columns.
+    Raises `FormatError` for damaged data and arrays that do not fit together, `TypeError` for `names` of other columns
+    and for `ends` of unknown meaning.
     """
     called = dict(names or {})
-    if wrong := sorted(called.keys() - NAMES.keys() - set(CUTS)):
-        raise TypeError(f"expected names for {[*NAMES, *CUTS]}, got {wrong}")
+    if wrong := sorted(called.keys() - NAMES.keys() - MARKS.keys()):
+        raise TypeError(f"expected names for {[*NAMES, *MARKS]}, got {wrong}")
     counts = None if lengths is None else list(lengths)
-    reading = _PlainArchive(path, NpzArchive(path, max_bytes), called, counts)
+    meanings: dict[str, Meaning] = dict(ends or {})
+    reading = _PlainArchive(path, NpzArchive(path, max_bytes), called, counts, meanings)
     columns = reading.columns()
-    reopen = (partial(read_npz, names=called, lengths=counts, max_bytes=max_bytes), (path,))
-    metadata = left_out_of(reading.left_out)
-    return DemoSource(path, columns, reading.offsets, reopen=reopen, metadata=metadata)
+    reopen = (partial(read_npz, names=called, lengths=counts, ends=meanings, max_bytes=max_bytes), (path,))
+    account = reading.account()
+    return DemoSource(path, columns, reading.offsets, reopen=reopen, metadata=reading.metadata, account=account)
 
 
 def _called(column: str, names: set[str]) -> list[str]:
@@ -95,19 +115,26 @@ def _called(column: str, names: set[str]) -> list[str]:
 class _PlainArchive:
     """One archive: which array is which, where its episodes end, and the columns they make."""
 
-    def __init__(self, path: Path, archive: NpzArchive, names: Mapping[str, str], lengths: list[int] | None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        archive: NpzArchive,
+        names: Mapping[str, str],
+        lengths: list[int] | None,
+        meanings: Mapping[str, Meaning],
+    ) -> None:
         self._path, self._archive = path, archive
-        self.left_out: set[str] = set()
+        self._arrays: dict[str, AnyArray] = {}
+        self._left_out: list[LeftOut] = []
+        self.metadata: dict[str, Any] = {}
         self._names = {column: name for column in NAMES if (name := self._name(column, names)) is not None}
-        cuts = {cut: names.get(cut, cut) for cut in CUTS}
-        self._cuts = {cut: name for cut, name in cuts.items() if name in archive.members or cut in names}
         if missing := {"observations", "actions"} - self._names.keys():
             expected = {column: [n for group in NAMES[column] for n in group] for column in sorted(missing)}
             message = f"expected arrays called {expected}, got {list(archive)}; say which with `names`"
             raise FormatError(message, path=path)
         self.n = len(self._array(self._names["actions"]))
-        self._flags = {c: self._flag(c) for c in ("terminations", "truncations") if c in self._names}
-        self.offsets = self._episodes(lengths)
+        self._ends = self._find_ends(lengths, self._meanings(names, meanings))
+        self.offsets = self._ends.offsets
 
     def _name(self, column: str, names: Mapping[str, str]) -> str | None:
         if column in names:
@@ -119,6 +146,9 @@ class _PlainArchive:
         return name[0] if name else None
 
     def _array(self, name: str) -> AnyArray:
+        """An array of numbers with rows, which is read once."""
+        if name in self._arrays:
+            return self._arrays[name]
         if name not in self._archive.members:
             raise FormatError(f"expected an array {name!r}, got {list(self._archive)}", path=self._path)
         if self._archive.header(name).dtype.kind not in NUMBERS:
@@ -127,74 +157,59 @@ class _PlainArchive:
         array = self._archive.array(name)
         if not array.ndim:
             raise FormatError("expected rows, got a single number", path=self._path, where=name)
+        self._arrays[name] = array
         return array
 
-    def _flag(self, column: str) -> BoolArray:
-        name = self._names[column]
-        array = self._array(name)
-        if array.size == len(array) == self.n:
-            return np.asarray(array.reshape(self.n) != 0)
-        if column == "terminations" and array.ndim == 1 and len(array) < self.n:
-            return self._of_episodes(np.asarray(array != 0))
-        raise self._misfit(name, array, f"{self.n} rows of one number, one an action")
+    def _meanings(self, names: Mapping[str, str], ends: Mapping[str, Meaning]) -> dict[str, Meaning]:
+        """What arrays mark, as the options say; of an array of OGBench, which has no rewards, as its maker does."""
+        check_meanings(ends, self._archive)
+        meanings: dict[str, Meaning] = {name: MARKS[mark] for mark, name in names.items() if mark in MARKS}
+        meanings |= ends
+        if missing := [name for name in meanings if name not in self._archive.members]:
+            raise FormatError(f"expected an array {missing[0]!r}, got {list(self._archive)}", path=self._path)
+        if "rewards" not in self._names and "terminals" in self._archive.members:
+            meanings.setdefault("terminals", "end")
+        return meanings
 
-    def _of_episodes(self, ended: BoolArray) -> BoolArray:
-        """Flags of steps from flags of episodes, as imitation keeps them."""
-        offsets = self._stated()
-        if offsets is None or len(ended) != len(offsets) - 1:
-            raise self._misfit(self._names["terminations"], ended, f"{self.n} rows, one an action")
-        flags = np.zeros(self.n, np.bool_)
-        real = np.diff(offsets) > 0
-        flags[(offsets[1:] - 1)[real]] = ended[real]
-        return flags
+    def _find_ends(self, lengths: list[int] | None, meanings: Mapping[str, Meaning]) -> EpisodeEnds:
+        """Where episodes end, as the caller says, as arrays mark, or as the rows of observations tell."""
+        marks = {
+            name: mark
+            for name in self._archive
+            if name not in self._names.values() and (mark := self._mark(name)) is not None
+        }
+        known = any(meaning_of(name, meanings) not in (None, "unused", "mask") for name in marks)
+        one_more = len(self._array(self._names["observations"])) == self.n + 1
+        if lengths is None and one_more and not known:
+            lengths = [self.n]
+        breaks = self._breaks if "next_observations" in self._names else None
+        ends = find_ends(marks, self.n, path=self._path, meanings=meanings, lengths=lengths, breaks=breaks)
+        if not ends.sentence:
+            message = "expected an array that marks where episodes end, such as 'episode_ends' or 'terminations', "
+            message += f"got {list(self._archive)}; say it with `lengths`, or what an array marks with `ends`"
+            raise FormatError(message, path=self._path)
+        return ends
+
+    def _mark(self, name: str) -> MarkArray | None:
+        """An array of numbers or text that is read when it is needed; None for others, which are left out later."""
+        try:
+            header = self._archive.header(name)
+        except FormatError:
+            return None
+        if header.dtype.kind not in f"{NUMBERS}U":
+            return None
+        read = self._archive.array if header.dtype.kind == "U" else self._array
+        return MarkArray(header.shape, header.dtype.newbyteorder("="), lambda a, b: read(name)[a:b])
+
+    def _breaks(self) -> BoolArray | None:
+        """`[n - 1]` whether a next observation is not the observation of the row after it."""
+        before, after = (self._array(self._names[name]) for name in ("observations", "next_observations"))
+        if len(before) != self.n or before.shape != after.shape or before.dtype != after.dtype:
+            return None
+        return ~follows(held(after), held(before), self.n)
 
     def _misfit(self, name: str, array: AnyArray, expected: str) -> FormatError:
         return FormatError(f"expected {expected}, got {array.dtype}{list(array.shape)}", path=self._path, where=name)
-
-    def _episodes(self, lengths: list[int] | None) -> IntArray:
-        """`[E + 1]` where episodes begin, as the caller says, as the file says, or as its flags do."""
-        stated = self._stated()
-        if lengths is not None:
-            return self._sound(offsets_of(np.array(lengths, np.int64)), "lengths")
-        if stated is not None:
-            return stated
-        if len(self._array(self._names["observations"])) == self.n + 1:
-            return np.array([0, self.n], np.int64)
-        if not self._flags:
-            message = f"expected one of {[*CUTS, *NAMES['terminations'][0], *NAMES['truncations'][0]]} to tell where "
-            message += f"episodes end, got {list(self._archive)}; say it with `lengths`"
-            raise FormatError(message, path=self._path)
-        ends = np.logical_or.reduce(list(self._flags.values()))
-        ends[-1:] = True
-        return np.concatenate([[0], np.flatnonzero(ends) + 1]).astype(np.int64)
-
-    def _stated(self) -> IntArray | None:
-        stated = {cut: self._sound(self._offsets(cut, name), name) for cut, name in self._cuts.items()}
-        if len({offsets.tobytes() for offsets in stated.values()}) > 1:
-            raise FormatError(f"expected {list(stated)} to agree where episodes end", path=self._path)
-        return next(iter(stated.values()), None)
-
-    def _offsets(self, cut: str, name: str) -> IntArray:
-        array = self._array(name)
-        if array.ndim != 1 or (array.dtype.kind not in "biu" and array.size):
-            raise self._misfit(name, array, "a row of whole numbers")
-        if cut == "episode_starts":
-            if len(array) != self.n:
-                raise self._misfit(name, array, f"{self.n} flags")
-            return np.concatenate([np.flatnonzero(array), [self.n]]).astype(np.int64)
-        numbers = array.astype(np.int64)
-        if cut == "lengths":
-            return offsets_of(numbers)
-        if cut == "offsets":
-            return numbers
-        # `indices` are the cuts between episodes, as of np.split; `episode_ends` the end of the last one too.
-        return np.concatenate([[0], numbers, [self.n] if cut == "indices" else []]).astype(np.int64)
-
-    def _sound(self, offsets: IntArray, name: str) -> IntArray:
-        if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != self.n or (np.diff(offsets) < 0).any():
-            message = f"expected episodes that follow one another and have {self.n} steps together, as many as actions"
-            raise FormatError(message, path=self._path, where=name)
-        return offsets
 
     def columns(self) -> dict[str, DemoColumn]:
         """Observations first, then actions, rewards and ends, then all else that has fitting rows."""
@@ -202,15 +217,23 @@ class _PlainArchive:
         out["actions"] = held(self._array(self._names["actions"]))
         if "rewards" in self._names:
             out["rewards"] = self._rewards()
-        out.update(self._ends())
-        taken = {*self._names.values(), *self._cuts.values()}
+        out["terminations"], out["truncations"] = held(self._ends.terminations), held(self._ends.truncations)
+        taken = {*self._names.values(), *self._ends.consumed}
         for name in [name for name in self._archive if name not in taken]:
-            column = self._other(name) if nameable(name, [*out, *self._archive]) and name not in out else None
-            if column is None:
-                self.left_out.add(name)
+            entry = self._misfit_of(name, out)
+            if entry is not None:
+                self._left_out.append(entry)
+            elif self._archive.header(name).shape:
+                out[name] = held(self._array(name), self._aligns()[len(self._array(name))])
             else:
-                out[name] = column
+                self.metadata[name] = plain(self._archive.array(name)[()])
         return out
+
+    def account(self) -> Account:
+        """What became of the arrays."""
+        used = {name: column for column, name in self._names.items() if name != column}
+        entries = {entry.where: entry for entry in (*self._ends.left_out, *self._left_out, *self._archive.outside())}
+        return Account(tuple(entries.values()), used, self._ends.sentence)
 
     def _rewards(self) -> DemoColumn:
         rewards = self._array(self._names["rewards"])
@@ -223,9 +246,7 @@ class _PlainArchive:
         if len(array) not in (self.n, self.n + len(self.offsets) - 1):
             expected = f"{self.n} rows, or {self.n + len(self.offsets) - 1} with the last of every episode"
             raise self._misfit(self._names["observations"], array, expected)
-        if len(array) != self.n:
-            if "next_observations" in self._names:
-                self.left_out.add(self._names["next_observations"])  # the row after says the same
+        if len(array) != self.n:  # next observations are the row after
             return {"observations": held(array, "boundary")}
         before = held(array)
         if "next_observations" not in self._names:
@@ -250,27 +271,25 @@ class _PlainArchive:
         placed = RowMap.build(buffers, rows, np.tile(np.arange(2), len(lengths)), offset, width)
         return DemoColumn(Field(before.field.dtype, before.field.shape, "boundary"), placed)
 
-    def _ends(self) -> dict[str, DemoColumn]:
-        """The flags as they are; where there are no truncations, an end that is not terminal is one."""
-        none = np.zeros(self.n, np.bool_)
-        terminations = self._flags.get("terminations", none)
-        truncations = self._flags.get("truncations")
-        if truncations is None or len(self.offsets) > 1:
-            ended = none.copy()
-            ended[(self.offsets[1:] - 1)[np.diff(self.offsets) > 0]] = True
-            ended &= ~terminations
-            truncations = ended if truncations is None else truncations | ended
-        return {"terminations": held(terminations), "truncations": held(truncations)}
+    def _aligns(self) -> dict[int, Align]:
+        """Alignment of an array by its rows."""
+        episodes = len(self.offsets) - 1
+        return {episodes: "episode", self.n + episodes: "boundary", self.n: "step"}
 
-    def _other(self, name: str) -> DemoColumn | None:
-        """A column under its name, if it has one row a step, boundary or episode."""
+    def _misfit_of(self, name: str, columns: Mapping[str, DemoColumn]) -> LeftOut | None:
+        """Why an array is no column under its name; None if it is one number or text, or has rows that fit."""
         try:
             header = self._archive.header(name)
-        except FormatError:
-            return None  # a structure, or no array: named as left out
-        episodes = len(self.offsets) - 1
-        aligns: dict[int, Align] = {episodes: "episode", self.n + episodes: "boundary", self.n: "step"}
-        rows = header.shape[0] if header.shape else -1
-        if header.dtype.kind not in NUMBERS or rows not in aligns:
+        except FormatError as error:  # a structure, or no array
+            return unread_member(name, error)
+        if not header.shape and header.dtype.kind in f"{NUMBERS}U":
             return None
-        return held(self._archive.array(name), aligns[rows])
+        if header.dtype.kind not in NUMBERS:
+            return LeftOut("array", name, "unsupported-dtype", f"expected numbers, got {header.dtype}")
+        if not nameable(name, [*columns, *self._archive]) or name in columns:
+            message = "expected a name that a column can have next to the others; rename the array"
+            return LeftOut("array", name, "unused-array", message)
+        if header.shape[0] not in self._aligns():
+            expected = " or ".join(map(str, sorted(self._aligns())))
+            return LeftOut("array", name, "other-length", f"expected {expected} rows, got {header.shape[0]}")
+        return None

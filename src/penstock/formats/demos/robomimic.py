@@ -2,14 +2,13 @@
 
 Datasets of equal names in all demonstrations become one column: a list of segments in the file, in natural order of the
 names of demonstrations. So a read is a gather, and no observation is copied at opening. A dataset is a column if every
-demonstration has it, with one row a step and one dtype and shape; others are named in `left_out`.
+demonstration has it, with one row a step and one dtype and shape; the account of the source names others.
 
 `next_obs` repeats `obs` one step later. Where it does so in every demonstration, observations are one column of T + 1
 rows: `obs`, then the last row of `next_obs`. The comparison reads both once; its result (`follow`) goes along when the
 source is pickled, so workers do not compare again.
 
-A demonstration without steps has no observation after them, and no action: it is left out, with a warning
-and a finding.
+A demonstration without steps has no observation after them, and no action: it is left out.
 
 An episode terminated if its last step is done, and was truncated otherwise; `dones` stays a column only if earlier
 steps are done too.
@@ -20,8 +19,10 @@ Source: robomimic 0.3, `docs/datasets/overview.md` and `robomimic/utils/dataset.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -31,24 +32,31 @@ from typing_extensions import override
 
 from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import Dataset, File, Group
-from penstock.core.damage import warn_damage
 from penstock.core.narrowing import is_list
 from penstock.core.order import natural
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
+from penstock.formats.base.account import Account, LeftOut
+from penstock.formats.base.findings import Finding
 from penstock.formats.demos.hdf5 import (
     DECODED,
     HDF5Kind,
     Segments,
     alike,
     attribute,
+    behind_the_end,
     column,
     datasets_below,
+    leads_to,
+    misfit,
     numbers,
     row_shape,
 )
-from penstock.formats.demos.source import DemoColumn, DemoSource, Next, check_next, continues, held, left_out_of
+from penstock.formats.demos.source import DemoColumn, DemoSource, Next, check_next, continues, held
 
+DATA, MASK = "data", "mask"
+SPLITS = ("train", "valid", "val", "test")
+DEMO = re.compile(r"demo_\d+")
 LONG = 1 << 16  # characters of an attribute that is too long for metadata
 
 
@@ -66,14 +74,27 @@ class RobomimicKind(HDF5Kind):
     @override
     def has_layout(self, root: Group) -> bool:
         """Whether there is a group `data` of groups with `actions`."""
-        data = root["data"] if "data" in root.links else None
-        names = list(data) if isinstance(data, Group) else []
-        first = data[min(names, key=natural)] if isinstance(data, Group) and names else None
-        return isinstance(first, Group) and "actions" in first
+        data = root[DATA] if DATA in root.links and root.links[DATA].kind != "external" else None
+        if not isinstance(data, Group):
+            return data is None and DATA in root.links
+        first = min(data, key=natural, default="")
+        if not leads_to(data, first, Group):
+            return False
+        demo = None if DEMO.fullmatch(first) else data[first]
+        return demo is None or (isinstance(demo, Group) and "actions" in demo)
 
     def open(self, path: Path, **options: Any) -> DemoSource:
         """As `read_robomimic` does, with its options."""
         return read_robomimic(path, **options)
+
+    @override
+    def check(self, path: Path, *, deep: bool, **options: Any) -> Iterator[Finding]:
+        """Look for filter keys with missing or repeated demonstrations, or with demonstrations of another split."""
+        with File(path) as file:
+            mask = file[MASK] if MASK in file.root.links else None
+            data = file[DATA] if DATA in file.root.links else None
+            if isinstance(mask, Group) and isinstance(data, Group):
+                yield from _mask_findings({name: _names_in(file, mask, name) for name in mask}, data.links.keys())
 
 
 def read_robomimic(
@@ -98,9 +119,6 @@ def read_robomimic(
     check_next(next_observations)
     file = File(path)
     demos = _RobomimicFile(file, _chosen(file, filter_key), Cache(cache_bytes), dict(follow or {}))
-    if demos.without_steps:
-        names = ", ".join(demos.without_steps[:8])
-        warn_damage(f"{path}: left out: {len(demos.without_steps)} without steps: {names}", stacklevel=2)
     columns = demos.columns(next_observations)
     reopen = partial(
         read_robomimic,
@@ -113,15 +131,15 @@ def read_robomimic(
     def entries(e: int) -> dict[str, Any]:
         return _attributes(demos.groups[e], demos.names[e], model_files)
 
-    metadata = {**_dataset_metadata(file), **left_out_of(demos.left_out, demos.unreadable)}
     return DemoSource(
         path,
         columns,
         demos.offsets,
         reopen=(reopen, (path, demos.follow)),
-        metadata=metadata,
+        metadata=_dataset_metadata(file),
         entries=entries,
         state=repr(file.image.superblock),
+        account=Account((*_others(file), *demos.left_out.values(), *behind_the_end(file))),
     )
 
 
@@ -147,31 +165,66 @@ def _chosen(file: File, filter_key: str | None) -> dict[str, Group]:
     return groups
 
 
+def _others(file: File) -> Iterator[LeftOut]:
+    """Entries of other groups and datasets of the file."""
+    for name in file.root.links:
+        if name not in (DATA, MASK):
+            yield LeftOut("array", name, "unused-array", f"expected the groups {DATA} and {MASK}, got {name}")
+
+
+def _mask_findings(masks: Mapping[str, list[str]], demos: Collection[str]) -> Iterator[Finding]:
+    for key, names in masks.items():
+        if missing := [name for name in names if name not in demos]:
+            message = f"expected demonstrations of the file, got {len(missing)} others: {', '.join(missing[:8])}"
+            yield Finding("missing-part", f"{MASK}/{key}", message)
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
+            yield Finding("duplicate-key", f"{MASK}/{key}", f"names {len(twice)} twice: {', '.join(twice[:8])}")
+        for other in _splits_beside(key, masks):
+            if both := sorted(set(names) & set(masks[other]), key=natural):
+                message = f"{len(both)} demonstrations are in mask/{other} too: {', '.join(both[:8])}"
+                yield Finding("leak", f"{MASK}/{key}", message)
+
+
+def _splits_beside(key: str, masks: Collection[str]) -> list[str]:
+    """The validation and test splits that go with a split for training, as `20_percent_valid` with `20_percent_train`.
+
+    >>> _splits_beside("few_train", ["few_train", "few_valid", "valid"])
+    ['few_valid']
+    """
+    prefix, split = key[: len(key) - len(key.rpartition("_")[2])], key.rpartition("_")[2]
+    later = SPLITS[SPLITS.index(split) + 1 :] if split in SPLITS else ()
+    return [prefix + other for other in later if prefix + other in masks]
+
+
 def _masked(file: File, filter_key: str) -> list[str]:
     mask = file["mask"] if "mask" in file.root.links else None
     there = sorted(mask) if isinstance(mask, Group) else []
     if filter_key not in there or not isinstance(mask, Group):
         message = f"expected a filter key among {there}, got {filter_key!r}"
         raise FormatError(message, path=file.path, where="mask")
-    dataset = mask[filter_key]
-    where = f"mask/{filter_key}"
+    names = _names_in(file, mask, filter_key)
+    if len(set(names)) < len(names):
+        message = "expected every demonstration once, got one twice"
+        raise FormatError(message, path=file.path, where=f"{MASK}/{filter_key}")
+    return names
+
+
+def _names_in(file: File, mask: Group, filter_key: str) -> list[str]:
+    dataset, where = mask[filter_key], f"{MASK}/{filter_key}"
     if not isinstance(dataset, Dataset) or dataset.kind not in ("string", "vlen_string"):
         raise FormatError("expected names of demonstrations", path=file.path, where=where)
     raw = dataset.read_list() if dataset.kind == "vlen_string" else dataset.read().reshape(-1).tolist()
-    names = [name.rstrip(b"\0").decode("utf-8", "replace") for name in raw]
-    if len(set(names)) < len(names):
-        raise FormatError("expected every demonstration once, got one twice", path=file.path, where=where)
-    return names
+    return [name.rstrip(b"\0").decode("utf-8", "replace") for name in raw]
 
 
 @dataclass(frozen=True)
 class _Demo:
-    """The datasets of one demonstration by their paths in its group, and why others cannot be read."""
+    """The datasets of one demonstration by their paths in its group, and its unreadable datasets."""
 
     name: str
     steps: int
     datasets: Mapping[str, Dataset]
-    unreadable: Mapping[str, str]
+    unreadable: Mapping[str, LeftOut]
 
 
 class _RobomimicFile:
@@ -189,39 +242,39 @@ class _RobomimicFile:
         self.groups = [groups[name] for name in self.names]
         self.lengths = np.array([demo.steps for demo in self.demos], np.int64)
         self.offsets = offsets_of(self.lengths)
-        self.left_out: set[str] = set()
-        self.without_steps = [demo.name for demo in demos if not demo.steps]
-        self.unreadable = dict.fromkeys(self.without_steps, "a demonstration without steps")  # the first reason of each
-        for demo in self.demos:
-            self.unreadable = {**demo.unreadable, **self.unreadable}
+        self.left_out: dict[str, LeftOut] = {}  # by name in the file, or of the dataset in every demonstration
+        for demo in demos:
+            for name, entry in demo.unreadable.items():
+                self.left_out.setdefault(name, replace(entry, where=f"{DATA}/{demo.name}/{name}"))
+            if not demo.steps:
+                place = f"{DATA}/{demo.name}"
+                self.left_out[place] = LeftOut("episode", place, "no-steps", "expected a step, got none")
 
     def columns(self, next_observations: Next) -> dict[str, DemoColumn]:
         """Observations first, then actions, rewards and ends, then all else that has a row a step."""
         names = list(self.demos[0].datasets)
-        for demo in self.demos[1:]:
-            self.left_out |= demo.datasets.keys() - names
         actions = self._step("actions")  # first, because it bounds the number of steps
         out: dict[str, DemoColumn] = {}
         for name in [name for name in names if name.startswith("obs/")]:
-            out.update(self._observations(name.removeprefix("obs/"), next_observations))
+            if numbers(self.demos[0].datasets[name]):
+                out.update(self._observations(name.removeprefix("obs/"), next_observations))
+            else:
+                self._leave_out(name, f"next_{name}")
         out["actions"] = actions
         if "rewards" in names:
             out["rewards"] = self._step("rewards")
         out.update(self._ends("dones" in names))
         known = {*out, "dones"}
-        for name in [n for n in names if n not in known and not n.startswith(("obs/", "next_obs/"))]:
-            if self._fits(name):
+        first = self.demos[0].datasets.keys()
+        others = sorted({name for demo in self.demos[1:] for name in demo.datasets.keys() - first})
+        for name in [*(n for n in names if n not in known and not n.startswith(("obs/", "next_obs/"))), *others]:
+            if not self._leave_out(name):
                 out[name] = self._step(name)
-            else:
-                self.left_out.add(name)
-        self._orphans(names)
+        for name in [name for name in names if name.startswith("next_obs/")]:
+            if (observed := name.removeprefix("next_")) not in names:
+                message = f"expected {observed}, whose next rows these are, got none"
+                self.left_out.setdefault(name, LeftOut("array", name, "unused-array", message))
         return out
-
-    def _orphans(self, names: list[str]) -> None:
-        """Next observations of what is not observed."""
-        observed = {name.removeprefix("obs/") for name in names if name.startswith("obs/")}
-        following = (name for name in names if name.startswith("next_obs/"))
-        self.left_out |= {name for name in following if name.removeprefix("next_obs/") not in observed}
 
     def _observations(self, name: str, how: Next) -> dict[str, DemoColumn]:
         path, obs = f"observations/{name}", self._step(f"obs/{name}")
@@ -255,18 +308,31 @@ class _RobomimicFile:
                 expected = f"{demo.steps} rows of {first.dtype}{list(row_shape(first))}"
                 got = "none" if dataset is None else f"{dataset.kind} {dataset.dtype}{list(dataset.shape)}"
                 where = f"data/{demo.name}/{name}"
-                raise FormatError(f"expected {expected}, got {got}", path=self._file.path, where=where)
+                hint = "open with filter_key=, a dataset of names in the group mask, to leave the demonstration out"
+                message = f"expected {expected}, as in {self.demos[0].name}, got {got}; {hint}, or store one dtype"
+                raise FormatError(message, path=self._file.path, where=where)
         shape = () if name == "rewards" and row_shape(first) == (1,) else None
         segments = Segments.whole([demo.datasets[name] for demo in self.demos])
         return column(self._file, segments, "step", self._cache, shape)
 
-    def _fits(self, name: str) -> bool:
-        first = self.demos[0].datasets[name]
-        datasets = [demo.datasets.get(name) for demo in self.demos]
-        return all(
-            d is not None and numbers(d) and d.shape[0] == demo.steps and alike(d, first)
-            for d, demo in zip(datasets, self.demos, strict=True)
-        )
+    def _leave_out(self, *names: str) -> bool:
+        """Put the datasets that are no columns into `left_out`; return whether any is."""
+        misfits = {name: self._misfit(name) for name in names if any(name in demo.datasets for demo in self.demos)}
+        entries = {name: entry for name, entry in misfits.items() if entry is not None}
+        self.left_out |= {name: entry for name, entry in entries.items() if name not in self.left_out}
+        return bool(entries)
+
+    def _misfit(self, name: str) -> LeftOut | None:
+        """Why a dataset is no column; None if every demonstration has it alike, with a row for each step."""
+        owners = [demo for demo in self.demos if name in demo.datasets]
+        datasets = [demo.datasets[name] for demo in owners]
+        if len(owners) < len(self.demos) or not all(alike(dataset, datasets[0]) for dataset in datasets):
+            kinds = Counter(f"{dataset.dtype}{list(row_shape(dataset))}" for dataset in datasets)
+            got = ", ".join(f"{kind} in {number}" for kind, number in kinds.items())
+            message = f"expected it in every demonstration, with one dtype and shape, got {got} of {len(self.demos)}"
+            return LeftOut("array", name, "uneven-column", message)
+        misfits = (misfit(name, dataset, demo.steps) for dataset, demo in zip(datasets, owners, strict=True))
+        return next((entry for entry in misfits if entry is not None), None)
 
     def _ends(self, marked: bool) -> dict[str, DemoColumn]:
         """`terminations` where the last step is done, else `truncations`; `dones` too if steps before it are done."""

@@ -18,6 +18,7 @@ from penstock.core.columns import under
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import FormatError
 from penstock.files.remote import file_state
+from penstock.formats.base.account import Account
 from penstock.formats.base.pieces import RowReader
 from penstock.formats.base.source import Source
 from penstock.formats.base.state import GatheredColumn, SourceState, StateSource
@@ -90,8 +91,8 @@ class DemoSource(StateSource[SourceState]):
     """Demonstrations in one file: columns by path, cut into episodes by `offsets`.
 
     `state` is what tells this reading of the file from another, `entries` gives the metadata of an episode (None: there
-    is none), `reopen` opens the same again in another process. Cost of a read: one gather a column. The metadata of the
-    file names datasets that are no columns under `left_out`.
+    is none), `reopen` opens the same again in another process, `account` names what is no column (None: nothing). Cost
+    of a read: one gather a column.
 
     Raises `FormatError` for names that no column can have.
     """
@@ -106,6 +107,7 @@ class DemoSource(StateSource[SourceState]):
         metadata: Mapping[str, Any],
         entries: Callable[[int], dict[str, Any]] | None = None,
         state: str = "",
+        account: Account | None = None,
     ) -> None:
         for name in [name for name in columns if not nameable(name, columns)]:
             raise FormatError("expected a name that a column can have", path=path, where=repr(name[:200]))
@@ -121,6 +123,7 @@ class DemoSource(StateSource[SourceState]):
             digest=hashlib.sha256(identity.encode() + begins.tobytes()).hexdigest(),
             metadata=dict(metadata),
             arrays={name: GatheredColumn(column.rows, repair_bools=True) for name, column in columns.items()},
+            account=account or Account(),
         )
 
     def __reduce__(self) -> tuple[Callable[..., Source], tuple[Any, ...]]:
@@ -129,18 +132,6 @@ class DemoSource(StateSource[SourceState]):
     @override
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         return [{} if self._entries is None else self._entries(int(e)) for e in episodes]
-
-
-def left_out_of(names: Iterable[str], unreadable: Mapping[str, str] = {}) -> dict[str, Any]:
-    """The entries of the metadata that name what is no column, and why some of it cannot be read.
-
-    >>> left_out_of({"b", "a"}), left_out_of(())
-    ({'left_out': ['a', 'b']}, {})
-    >>> left_out_of({"b"}, {"a": "a link to nowhere"})
-    {'left_out': ['a', 'b'], 'unreadable': {'a': 'a link to nowhere'}}
-    """
-    out: dict[str, Any] = {"left_out": sorted({*names, *unreadable})} if names or unreadable else {}
-    return {**out, "unreadable": dict(unreadable)} if unreadable else out
 
 
 def nameable(name: str, others: Iterable[str] = ()) -> bool:

@@ -15,6 +15,7 @@ from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.spaces import Box, Dict, Space
 from penstock.core.spec import Field, Spec
 from penstock.errors import DataError, FormatError
+from penstock.formats.base.account import Account, LeftOut
 from penstock.formats.base.infos import TRUNCATED, plain, read_infos
 from penstock.formats.demos.frames import FrameRows, Frames, FrameSource, stack_index
 
@@ -55,11 +56,13 @@ def source_of(
     action_space: Space | None = None,
     frames: Mapping[str, FrameRows] | None = None,
     frame_stack: int | None = None,
+    left_out: Sequence[LeftOut] = (),
 ) -> FrameSource:
     """Trajectories as a source with Minari's columns. The space of observations that are images is known.
 
     `frames`, by path below `observations`, are observations that no trajectory has. `frame_stack` stacks images `[C, H,
     W]`, the oldest first, black before an episode begins. Rewards and infos are columns if every trajectory has them.
+    `left_out` are entries of the account besides those of rewards and infos.
     Raises `FormatError` for trajectories that do not fit together, `DataError` for another `frame_stack`. Memory: large
     observations stay where they are, everything else is copied once.
 
@@ -89,13 +92,15 @@ def source_of(
         left += infos.left_out
     elif any(track.infos is not None for track in tracks):
         left.append("infos")
-    if left:
-        entries["left_out"] = sorted([*entries.get("left_out", ()), *left])
+    uneven = "expected a value of one type and shape in each step of each trajectory, got others or none"
+    unread = [LeftOut("column", name, "uneven-column", uneven) for name in sorted(left)]
+    account = Account((*left_out, *unread), ends="each trajectory of the file is an episode")
     if not seen:
         raise FormatError("expected observations, got none", path=path)
     fields = {p: f.field("boundary") for p, f in seen.items()}
     spec = Spec(fields | {p: f for p, (f, _) in columns.items()}, observation_space_of(fields), action_space)
-    return FrameSource(spec, seen, {p: a for p, (_, a) in columns.items()}, offsets, plain(entries), plain(episodes))
+    arrays = {p: a for p, (_, a) in columns.items()}
+    return FrameSource(spec, seen, arrays, offsets, plain(entries), plain(episodes), account)
 
 
 def _observations(tracks: Sequence[Track], path: object) -> dict[str, Frames]:

@@ -10,14 +10,13 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from penstock.core.damage import collected_damage
 from penstock.core.spec import Spec
 from penstock.errors import ChecksumError, PenstockError
 from penstock.files import locked
 from penstock.formats.base.format import Finding, Format
 from penstock.formats.base.repairs import Repair
 from penstock.formats.rlds.folder import SPLIT, is_version, version_folder, versions_below
-from penstock.formats.rlds.repair import shard_ends, tail_findings, tail_repairs
+from penstock.formats.rlds.repair import shard_ends, tail_repairs
 from penstock.formats.rlds.source import RLDSSource
 from penstock.formats.rlds.writer import RLDSWriter, join_datasets
 
@@ -68,14 +67,11 @@ class RLDSFormat(Format):
         return RLDSWriter(path, **options)
 
     def check(self, path: Path, *, deep: bool = True, **options: Any) -> Iterator[Finding]:
-        """Compare shards with their stored totals; with `deep`, read every record once.
+        """With `deep`, read every record once; the account of the source names what cannot be read.
 
         Raises `FormatError` if the dataset cannot be opened.
         """
-        with collected_damage():  # each part becomes a finding
-            source = self.open(path, **options)
-        with source:
-            yield from tail_findings(source.folder, source.metadata.get("damage", []))
+        with self.open(path, **options) as source:
             for episode, error in source.unreadable() if deep else ():
                 name = "checksum" if isinstance(error, ChecksumError) else "unreadable"
                 yield Finding(name, f"episode {episode}", str(error))

@@ -38,6 +38,7 @@ from penstock.files.mapping import is_lazy, read_mapped
 from penstock.files.remote import file_state, is_mirrored
 from penstock.files.user_cache import make_room, user_cache
 from penstock.flow import OrderedMap, PrefetchLimits
+from penstock.formats.base.signatures import POINTED, POINTER
 from penstock.formats.rlds.features import RLDSFeature
 from penstock.formats.rlds.folder import SplitFiles
 from penstock.kernels.crc32c import HEAD, TAIL, crc32c, masked
@@ -114,12 +115,12 @@ def index_split(splits: Sequence[SplitFiles], features: Sequence[RLDSFeature], *
     paths = [path for split in splits for path in split.paths]
     keys = keys_of(features)
     stats = [(path.name, state.size, state.mtime_ns) for path in paths for state in (file_state(path),)]
-    key = json.dumps([stats, keys, [list(map(str, f.shape)) for f in features]])
+    lengths = [length for split in splits for length in (split.lengths or (-1,) * len(split.paths))]
+    key = json.dumps([stats, keys, [list(map(str, f.shape)) for f in features], lengths])
     place = _place(paths[0], splits) if cache else None
     if place is not None and (kept := read_arrays(place, MAGIC, key)) is not None:
         header, arrays = kept
         return _made(arrays, [(a, b) for a, b in header["damaged"]])
-    lengths = [length for split in splits for length in (split.lengths or (-1,) * len(split.paths))]
     numbered = list(zip(range(len(paths)), paths, lengths, strict=True))
     limits = PrefetchLimits(_WALKS if is_mirrored(paths[0]) else None, limit=len(paths))
     with OrderedMap(lambda each: _index_shard(*each, features), numbered, limits, name="penstock-rlds-index") as shards:
@@ -185,6 +186,8 @@ def _index_frames(data: ByteArray, features: Sequence[RLDSFeature]) -> tuple[Rec
     count = len(records.begin)
     ends = records.end < len(data)
     damaged = [f"record {count} and {BEHIND} at byte {records.end}"] if ends else []
+    if ends and not count and read_mapped(data[: len(POINTER)]).tobytes() == POINTER:
+        damaged = [f"expected records, got {POINTED}"]
     return _index_of(scanned, np.arange(count), records.begin, None, records.size, records.checksum), damaged
 
 

@@ -1,4 +1,4 @@
-"""Torn ends of TFRecord shards, and totals that a killed writer did not write: findings and repairs.
+"""Torn ends of TFRecord shards, and totals that a killed writer did not write, and their repairs.
 
 A shard ends in half a record if the size of its last record is not whole, or is right and reaches behind the end of the
 file. If `dataset_info.json` states more records than there are whole ones, complete records are lost: that is no torn
@@ -8,7 +8,7 @@ tail, and nothing is changed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,6 @@ import numpy as np
 from penstock.containers.tfrecord import index_records
 from penstock.core.narrowing import is_dict, is_list
 from penstock.files.mapping import read_mapped
-from penstock.formats.base.findings import Finding
 from penstock.formats.base.repairs import Repair, cut_repair
 from penstock.formats.rlds.folder import INFO, read_info, splits_of
 from penstock.formats.rlds.index import BEHIND, STATED, map_shard
@@ -50,6 +49,12 @@ class ShardEnd:
     size: int
     torn: bool
 
+    def reason(self, message: str) -> str:
+        """Return the finding that a message of the index is about: of half a record, of a wrong total, or of damage."""
+        if self.torn and BEHIND in message:
+            return "torn-tail"
+        return "totals" if 0 <= self.stated < self.records and STATED in message else "damaged-part"
+
 
 def shard_ends(folder: Path) -> list[ShardEnd]:
     """Return how each TFRecord shard of a version ends. Cost: the heads of all records.
@@ -72,31 +77,8 @@ def shard_ends(folder: Path) -> list[ShardEnd]:
     return ends
 
 
-def tail_findings(folder: Path, damage: Sequence[str]) -> Iterator[Finding]:
-    """Yield findings about ends of shards and totals, and all other damage.
-
-    Args:
-        folder: Folder of the version.
-        damage: Messages of the source, each beginning with the name of a shard.
-    """
-    ends = {each.path.name: each for each in shard_ends(folder)}
-    for message in damage:
-        end = ends.get(message.partition(":")[0])
-        if end is not None and (
-            (end.torn and BEHIND in message) or (0 <= end.stated < end.records and STATED in message)
-        ):
-            continue
-        yield Finding("damaged-part", "shards", message)
-    for end in ends.values():
-        if end.torn:
-            message = f"the last {end.size - end.end} bytes are half a record; the next writer removes them"
-            yield Finding("torn-tail", end.path.name, message)
-        if 0 <= end.stated < end.records:
-            yield Finding("totals", INFO, f"expected {end.records} records of {end.path.name}, got {end.stated}")
-
-
 def tail_repairs(folder: Path) -> Iterator[Repair]:
-    """Yield the repairs of what `tail_findings` names.
+    """Yield the repairs of half records at the end of shards, and of totals.
 
     Args:
         folder: Folder of the version.

@@ -18,19 +18,20 @@ from penstock.containers.images import read_header
 from penstock.containers.tfrecord import map_records
 from penstock.core.arrays import AnyArray
 from penstock.core.boundary import parsing, refusal
-from penstock.core.damage import warn_damage
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import ArgumentError, FormatError, require, suggestion
 from penstock.files.remote import Wanted
+from penstock.formats.base.account import Account, LeftOut, unused_files
 from penstock.formats.base.checks import each_metadata
 from penstock.formats.base.pieces import RowPieces, cut, spread
 from penstock.formats.base.state import GatheredColumn, SourceState, StateSource
 from penstock.formats.rlds.columns import EncodedImages, EncodedText, FeatureColumn, NumberColumn, column_of
 from penstock.formats.rlds.features import STEPS, RLDSFeature, read_features
-from penstock.formats.rlds.folder import SplitFiles, chosen_splits, read_info, splits_of, version_folder
-from penstock.formats.rlds.index import RecordIndex, check_places, index_split
+from penstock.formats.rlds.folder import FILE as FEATURES
+from penstock.formats.rlds.folder import INFO, SplitFiles, chosen_splits, read_info, splits_of, version_folder
+from penstock.formats.rlds.index import BEHIND, RecordIndex, check_places, index_split
 from penstock.formats.rlds.names import (
     ENDS,
     OTHERS,
@@ -41,11 +42,14 @@ from penstock.formats.rlds.names import (
     metadata_name,
     read_own,
 )
+from penstock.formats.rlds.names import FILE as OWN
 from penstock.formats.rlds.records import ChunkedRecords, RLDSRecords, text_of
+from penstock.formats.rlds.repair import shard_ends
 
 Jpeg = Literal["accurate", "fast"]
 
 OTHERS_NAME = metadata_name(OTHERS)
+_LAST: Mapping[LastStep, str] = {"observation": "an observation alone", "step": "a step with an action"}
 SEEN = 16  # episodes whose last step is inspected, to find out what it has
 
 
@@ -131,16 +135,17 @@ class RLDSSource(StateSource[_RLDSState]):
         values = Cache(cache_bytes)
         records = _opened(paths, index, verify, values)
         readers = _readers(records, features, values, fast_jpeg=jpeg == "fast")
+        guessed = False
         if last_step is None:
-            last_step = own.last_step if own is not None else _last_step(readers, records)
+            last_step, sure = (own.last_step, True) if own is not None else _last_step(readers, records)
+            guessed = last_step == "observation" and not sure
         if last_step == "observation":
             records, readers = _with_observations(records, readers, verify, values)
         readable, described = _columns(readers, last_step, own)
         if columns is not None:
             readable = _chosen(readable, columns)
-        damage = _damage(records, chosen)
-        if damage:
-            warn_damage(f"{folder}: left out: {'; '.join(damage[:8])} ({len(damage)} in all)")
+        left_out = [*_damage(records, chosen, folder), *_unread(features, readers)]
+        left_out += [*_others(folder, splits), *([_guess(len(records.index.steps))] if guessed else ())]
         fields = {name: column.field for name, column in readable.items()}
         spec = Spec(fields, *(() if own is None else (own.spec.observation_space, own.spec.action_space)))
         self._state = _RLDSState(
@@ -155,8 +160,8 @@ class RLDSSource(StateSource[_RLDSState]):
                 "splits": list(splits),
                 "last_step": last_step,
                 "names": {name: column.reader.feature.path for name, column in readable.items()},
-                **_left_out(features, readers, damage),
             },
+            account=Account(tuple(left_out), ends=f"each record is an episode, whose last step is {_LAST[last_step]}"),
             columns=readable,
             described=described,
             records=records,
@@ -289,12 +294,23 @@ def _check_options(last_step: str | None, cache: str, jpeg: str) -> None:
         require("simplejpeg", "jpeg")
 
 
-def _left_out(
-    features: Sequence[RLDSFeature], readers: Mapping[str, FeatureColumn], damage: Sequence[str]
-) -> dict[str, Any]:
-    """Return the entries of the metadata about features and records that cannot be read, where there are any."""
-    left_out = {f.path: "several values of this kind in a step" for f in features if f.path not in readers}
-    return {name: entry for name, entry in (("left_out", left_out), ("damage", damage)) if entry}
+def _unread(features: Sequence[RLDSFeature], readers: Mapping[str, FeatureColumn]) -> Iterator[LeftOut]:
+    """Yield entries of features that no column can hold."""
+    for feature in features:
+        if feature.path not in readers:
+            yield LeftOut("column", feature.path, "unsupported-dtype", "several values of this kind in a step")
+
+
+def _others(folder: Path, splits: Mapping[str, SplitFiles]) -> list[LeftOut]:
+    """Entries of files that belong to no split."""
+    used = {path.name for split in splits.values() for path in split.paths} | {FEATURES, INFO, OWN}
+    return unused_files((file.name for file in folder.iterdir() if file.name not in used), "shards of a split")
+
+
+def _guess(records: int) -> LeftOut:
+    """The entry of last steps that are taken to have no action, without proof."""
+    message = "taken as an observation alone, because its action and reward are zero; last_step='observation' says so, "
+    return LeftOut("rows", "last step of each episode", "guessed", f"{message}last_step='step' keeps it", records)
 
 
 def _read(column: _RLDSColumn, record: int, a: int, b: int, out: AnyArray) -> None:
@@ -333,10 +349,21 @@ def _chosen(readable: Mapping[str, _RLDSColumn], columns: Sequence[str]) -> dict
     return {name: column for name, column in readable.items() if name in columns}
 
 
-def _damage(records: RLDSRecords, splits: Sequence[SplitFiles]) -> list[str]:
-    """Return what is left out: damaged records, and shards that are missing."""
-    damage = [f"{name}: {text}" for name, text in records.index.damaged]
-    return damage + [f"{p.name}: got {len(p.paths)} of {p.count} shards" for p in splits if len(p.paths) < p.count]
+def _damage(records: RLDSRecords, splits: Sequence[SplitFiles], folder: Path) -> Iterator[LeftOut]:
+    """Yield entries of what is left out: damaged records, what a killed writer left, and shards that are missing."""
+    damaged = records.index.damaged
+    ends = {end.path.name: end for end in shard_ends(folder)} if damaged else {}
+    for shard, text in damaged:
+        reason = ends[shard].reason(text) if shard in ends else "damaged-part"
+        one = text.startswith("record ") and BEHIND not in text
+        if reason == "totals":
+            yield LeftOut("file", INFO, reason, f"{shard}: {text}")
+        else:
+            yield LeftOut("episode" if one else "bytes", shard, reason, text)
+    for split in splits:
+        if len(split.paths) < split.count:
+            message = f"expected {split.count} shards, got {len(split.paths)}; copy the missing ones"
+            yield LeftOut("file", f"shards of {split.name}", "missing-part", message)
 
 
 def _digest(index: RecordIndex, spec: Spec, last_step: LastStep, jpeg: Jpeg) -> str:
@@ -381,48 +408,53 @@ def _image_shape(records: RLDSRecords, feature: RLDSFeature, key: int) -> tuple[
     return sizes[0], sizes[1], sizes[2]
 
 
-def _last_step(readers: Mapping[str, FeatureColumn], records: RLDSRecords) -> LastStep:
-    """Return what the last steps of some episodes have.
+def _last_step(readers: Mapping[str, FeatureColumn], records: RLDSRecords) -> tuple[LastStep, bool]:
+    """Return the content of the last steps of some episodes, and whether that is certain.
 
     It is an observation alone if each of these steps is marked as the last one, and has zeros or NaN as action and
-    reward, and other steps have other actions. A damaged record says nothing. Only records that decide are verified.
+    reward, and other steps have other actions. That is certain if no other step has a reward of zero: an episode may
+    end with an action of zeros. A damaged record says nothing. Only records that decide are verified.
     """
     known = {name: reader for name in ("is_last", "reward") if (reader := readers.get(f"{STEPS}/{name}")) is not None}
     if "is_last" not in known:
-        return "step"
+        return "step", True
     actions = [reader for path, reader in readers.items() if column_of_feature(path).split("/")[0] == "actions"]
     long = np.flatnonzero(records.index.steps > 1)
-    moved = False
+    moved, certain = False, "reward" in known
     seen: list[int] = long[:: max(-(-len(long) // SEEN), 1)].tolist()
     for record in seen:
         with suppress(FormatError), parsing():  # reading it is an error
-            said = _says(record, records, known, actions)
+            said, rewarded = _says(record, records, known, actions)
+            certain &= rewarded
             if said == "step" or (said == "moved" and not moved):
                 with records.reading(np.array([record]), ()):
                     moved = True
                 if said == "step":
-                    return "step"
-    return "observation" if moved else "step"
+                    return "step", True
+    return ("observation", certain) if moved else ("step", True)
 
 
 def _says(
     record: int, records: RLDSRecords, known: Mapping[str, FeatureColumn], actions: Sequence[FeatureColumn]
-) -> Literal["step", "moved", "still"]:
-    """Return whether the last step of a record is one of all; of others, whether the agent moved before."""
+) -> tuple[Literal["step", "moved", "still"], bool]:
+    """Return whether the last step of a record is one of all; of others, whether the agent moved before, and whether
+    each step before had a reward."""
     used = [*actions, *known.values()]
-    moved = False
+    moved, rewarded = False, True
     with records.reading(np.array([record]), [key for reader in used for key in reader.keys], verify=False):
         steps = int(records.index.steps[record])
         if not known["is_last"].rows(record, steps - 1, steps)[0]:
-            return "step"
+            return "step", False
         for reader in used:
             if reader is known["is_last"]:
                 continue
             rows = reader.rows(record, 0, steps)
             if isinstance(rows, Ragged) or np.nan_to_num(rows[-1]).any():
-                return "step"
+                return "step", False
             moved |= reader in actions and bool(np.nan_to_num(rows).any())
-    return "moved" if moved else "still"
+            if reader is known.get("reward"):
+                rewarded = bool(np.nan_to_num(rows[:-1]).all())
+    return ("moved" if moved else "still"), rewarded
 
 
 def _columns(

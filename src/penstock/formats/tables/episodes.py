@@ -1,143 +1,186 @@
-"""The episodes of a table: runs of equal values in one column, which is named, or found by its name."""
+"""The episodes of a table: runs of equal values in one column, which is named, or found by its name.
+
+`formats.base.step_runs` decides where an episode begins: where that value changes, after a true flag of ends, and
+where the step number starts again. Recordings that number their episodes alike stay apart, and an episode may go on in
+the next file.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from penstock.containers.arrow import TableColumn, array_of
-from penstock.core.arrays import AnyArray, IntArray
+from penstock.containers.arrow import TableColumn, array_of, leaves_of
+from penstock.core.arrays import AnyArray
 from penstock.core.boundary import parsing
-from penstock.core.narrowing import is_scalar
-from penstock.core.ragged import offsets_of
 from penstock.errors import ArgumentError, FormatError, require, suggestion
+from penstock.formats.base.account import Account, LeftOut
+from penstock.formats.base.ends import IDS, STEPS, Meaning, meaning_of, unordered_steps, unused_end
+from penstock.formats.base.step_runs import RunEpisodes, StepRuns, Values, run_starts
 from penstock.formats.tables.shards import TableShard
 
-# Names of episode columns, the first that a table has is used.
-KNOWN = (
-    *("episode_index", "episode_id", "episode", "episode_idx", "episode_number"),
-    *("trajectory_id", "trajectory_index", "trajectory", "traj_id", "traj_index", "rollout_id", "game_id"),
-)
-
-Values = AnyArray | Sequence[str]
+FLAGS = ("termination", "truncation", "done", "end")
 
 
-@dataclass(frozen=True, eq=False)
-class ValueRuns:
-    """Runs of equal values in the episode column.
+@dataclass(frozen=True)
+class EndColumns:
+    """The columns of a table that tell its episodes apart, by their paths.
 
     Args:
-        start: `[n]` int64 row at which each run begins.
-        values: `[n]` value of each run: an array of integers, or texts.
-        rows: Number of rows.
-
-    Example:
-        >>> runs = ValueRuns(np.array([0, 2, 4]), np.array([5, 5, 6]), 6)
-        >>> [part.tolist() for part in runs.episodes(Path("a"), "episode")]
-        [[0, 4, 6], [5, 6]]
+        episode: The column whose value is constant in an episode.
+        step: The column of step numbers. None: there is none.
+        flags: Columns that are true at the end of an episode.
     """
 
-    start: IntArray
-    values: Values
-    rows: int
-
-    def stored(self) -> dict[str, AnyArray]:
-        """Return the values as arrays. `restored` is the inverse, also of several arrays joined."""
-        if isinstance(self.values, np.ndarray):
-            return {"value": self.values}
-        texts = [text.encode() for text in self.values]
-        lengths = np.array([len(text) for text in texts], np.int64)
-        return {"value text": np.frombuffer(b"".join(texts), np.uint8), "value length": lengths}
+    episode: str
+    step: str | None
+    flags: tuple[str, ...]
 
     @classmethod
-    def restored(cls, start: IntArray, arrays: Mapping[str, AnyArray], rows: int) -> ValueRuns:
-        """Return runs whose values `stored` made arrays of."""
-        if "value" in arrays:
-            return cls(start, arrays["value"], rows)
-        raw, ends = arrays["value text"].tobytes(), offsets_of(arrays["value length"]).tolist()
-        return cls(start, [raw[a:b].decode() for a, b in pairwise(ends)], rows)
-
-    def episodes(self, path: Path, name: str) -> tuple[IntArray, Values]:
-        """Return `[E + 1]` offsets and the value of each episode. Adjacent runs of one value are one episode.
+    def of(
+        cls, leaves: Mapping[str, TableColumn], episode: str | None, meanings: Mapping[str, Meaning], path: Path
+    ) -> EndColumns:
+        """Return the columns of a table.
 
         Args:
+            leaves: All columns by path.
+            episode: Path of the episode column. None: the first of the known names.
+            meanings: The option `ends`: what columns mark, if their names are not in the table.
             path: The table, for messages.
-            name: Name of the episode column, for messages.
 
         Raises:
-            FormatError: Two runs that are not adjacent have one value.
+            FormatError: No column has a known name, or the column has other values than integers and text.
+            ArgumentError: There is no column of the given name.
         """
-        values = self.values if isinstance(self.values, np.ndarray) else np.array(self.values, object)
-        begins = np.ones(len(values), np.bool_)
-        begins[1:] = values[1:] != values[:-1]
-        start, kept = self.start[begins], values[begins]
-        order = np.argsort(kept, kind="stable")
-        again = order[1:][kept[order][1:] == kept[order][:-1]]
-        if len(again):
-            late = int(again.min())
-            value = kept[late]
-            first = int(start[np.flatnonzero(kept == value)[0]])
-            raise FormatError(
-                f"expected the rows of an episode next to each other, got {name} {plain(value)!r} at row {first} and "
-                f"again at row {start[late]}; sort the table by {name} and step, or name another column with `episode`",
-                path=path,
-                where=name,
-            )
-        return np.append(start, self.rows).astype(np.int64), kept if isinstance(self.values, np.ndarray) else list(kept)
+        column = episode_column(leaves, episode, path)
+        numbers = {name: leaf for name, leaf in leaves.items() if name != column and _is_number(leaf)}
+        steps = [name for name in numbers if meaning_of(name, meanings) == "step"]
+        steps.sort(key=lambda name: (name not in meanings, _rank(name)))
+        flags = (name for name in numbers if meaning_of(name, meanings) in FLAGS)
+        return cls(column, steps[0] if steps else None, tuple(flags))
+
+    def account(self, found: RunEpisodes) -> Account:
+        """Return where episodes end, and which of the columns may mark further ends and are not used.
+
+        Args:
+            found: The episodes.
+        """
+        words = [f"where `{self.episode}` changes"]
+        flags = " or ".join(f"`{name}`" for name in self.flags)
+        if self.flags and found.uses_ends:
+            words.append(f"where {flags} is true")
+        if self.step is not None and found.uses_steps:
+            words.append(f"where `{self.step}` starts again")
+        left_out: list[LeftOut] = []
+        if len(found.ends_within):
+            message = f"{flags} is true at row {found.ends_within[0]} and the episode goes on"
+            left_out.append(unused_end(self.flags[0], message, "column"))
+        if self.step is not None and len(found.falls_within):
+            left_out.append(unordered_steps(self.step, int(found.falls_within[0]), "column"))
+        return Account(tuple(left_out), ends=f"episodes end {' or '.join(words)}")
+
+    def names(self) -> list[str]:
+        """All columns."""
+        return [self.episode, *([] if self.step is None else [self.step]), *self.flags]
 
 
-def plain(value: Any) -> Any:
-    """Return the value of an episode as a number of Python, or as text."""
-    return value.item() if is_scalar(value) else value
+def _rank(name: str) -> int:
+    last = name.rpartition(".")[2]
+    return STEPS.index(last) if last in STEPS else -1
 
 
-def runs_of(blocks: Sequence[tuple[TableShard, int]], leaf: TableColumn, name: str) -> ValueRuns:
-    """Return the runs of the episode column in blocks of files.
+def _is_number(leaf: TableColumn) -> bool:
+    return leaf.field.kind == "array" and not leaf.field.shape and leaf.field.dtype.kind in "biuf"
+
+
+def runs_of(
+    blocks: Sequence[tuple[TableShard, int]], leaves: Mapping[str, TableColumn], columns: EndColumns
+) -> StepRuns:
+    """Return the runs of rows in blocks of files.
 
     Args:
         blocks: File and number of each block, in order.
-        leaf: The episode column.
-        name: Its path, for messages.
+        leaves: All columns by path.
+        columns: Which of them tell episodes apart.
 
     Raises:
-        FormatError: A row has no value.
+        FormatError: A row has no episode.
     """
+    parts = [_block_runs(shard, number, leaves, columns) for shard, number in blocks]
+    return StepRuns.joined(parts or [_no_runs(leaves, columns)])
+
+
+def _no_runs(leaves: Mapping[str, TableColumn], columns: EndColumns) -> StepRuns:
+    """The runs of a table without rows."""
+    leaf = leaves[columns.episode]
+    values: Values = [] if leaf.field.kind == "text" else np.zeros(0, leaf.field.dtype)
+    steps = None if columns.step is None else np.zeros(0, leaves[columns.step].field.dtype)
+    return StepRuns.at(np.zeros(0, np.int64), values, steps, np.zeros(0, np.bool_), 0)
+
+
+def _block_runs(shard: TableShard, number: int, leaves: Mapping[str, TableColumn], columns: EndColumns) -> StepRuns:
+    """The runs of one block."""
     pc = require("pyarrow.compute", "arrow")
-    text = leaf.field.kind == "text"
-    starts, row = [np.zeros(0, np.int64)], 0
-    numbers: list[AnyArray] = [np.zeros(0, leaf.field.dtype)]
-    texts: list[str] = []
-    for shard, number in blocks:
-        if leaf.field.dtype.kind == "i" and (value := shard.constant(number, name)) is not None:
-            starts.append(np.array([row]))
-            numbers.append(np.array([value], leaf.field.dtype))
-            row += shard.rows[number]
-            continue
-        with parsing(shard.path, name):
-            column = array_of(shard.column(number, leaf.names[0]), leaf)
-            if column.null_count:
-                raise FormatError(f"expected the episode of every row, got {column.null_count} missing; fill them")
-            change = pc.not_equal(column.slice(1), column.slice(0, max(len(column) - 1, 0)))
-            begins = np.flatnonzero(np.append(len(column) > 0, change.to_numpy(zero_copy_only=False)))
-            begun = column.take(begins)
-            if text:
-                texts += begun.to_pylist()
-            else:
-                numbers.append(begun.to_numpy(zero_copy_only=False).astype(leaf.field.dtype, copy=False))
-        starts.append(begins + row)
-        row += len(column)
-    return ValueRuns(np.concatenate(starts), texts if text else np.concatenate(numbers), row)
+    rows, leaf = shard.rows[number], leaves[columns.episode]
+    if not rows:
+        return _no_runs(leaves, columns)
+    steps = None if columns.step is None else _numbers(shard, number, columns.step, leaves[columns.step])
+    ended = np.zeros(rows, np.bool_)
+    for name in columns.flags:
+        ended |= _numbers(shard, number, name, leaves[name]) == 1
+    if leaf.field.dtype.kind == "i" and (value := shard.constant(number, columns.episode)) is not None:
+        start = run_starts(rows, None, steps, ended)
+        return StepRuns.at(start, np.full(len(start), value, leaf.field.dtype), steps, ended, rows)
+    with parsing(shard.path, columns.episode):
+        column = array_of(shard.column(number, leaf.names[0]), leaf)
+        if column.null_count:
+            raise FormatError(f"expected the episode of every row, got {column.null_count} missing; fill them")
+        change = pc.not_equal(column.slice(1), column.slice(0, rows - 1))
+        start = run_starts(rows, change.to_numpy(zero_copy_only=False), steps, ended)
+        begun = column.take(start)
+        if leaf.field.kind == "text":
+            values: Values = begun.to_pylist()
+        else:
+            values = begun.to_numpy(zero_copy_only=False).astype(leaf.field.dtype, copy=False)
+    return StepRuns.at(start, values, steps, ended, rows)
+
+
+def _numbers(shard: TableShard, number: int, name: str, leaf: TableColumn) -> AnyArray:
+    """A column of numbers in a block. Missing values are NaN, which is no mark, and neither rises nor falls."""
+    with parsing(shard.path, name):
+        column = array_of(shard.column(number, leaf.names[0]), leaf)
+        if column.null_count and leaf.field.dtype.kind == "b":
+            column = column.fill_null(False)
+        return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 def episode_names(schema: Any, name: str | None) -> set[str]:
     """Return the table's column that has the episode, which is read in any case."""
-    names = [name.split("/")[0]] if name is not None else [known for known in KNOWN if known in schema.names]
+    names = [name.split("/")[0]] if name is not None else [known for known in IDS if known in schema.names]
     return set(names[:1])
+
+
+def end_leaves(schema: Any, episode: str | None, meanings: Mapping[str, Meaning], path: Path) -> dict[str, TableColumn]:
+    """Return the columns of a table that may tell its episodes apart, whichever columns are read.
+
+    Args:
+        schema: The schema of a file.
+        episode: Path of the episode column. None: the first of the known names.
+        meanings: The option `ends`.
+        path: The file, for messages.
+    """
+    types = require("pyarrow", "arrow").types
+    names = episode_names(schema, episode) & set(schema.names)
+    for field in schema:
+        is_number = types.is_boolean(field.type) or types.is_integer(field.type) or types.is_floating(field.type)
+        if is_number and meaning_of(field.name, meanings) in (*FLAGS, "step"):
+            names.add(field.name)
+    names |= {name.split("/")[0] for name in meanings} & set(schema.names)
+    return leaves_of(schema, {}, frozenset(names) or None, path)
 
 
 def episode_column(leaves: Mapping[str, TableColumn], name: str | None, path: Path) -> str:
@@ -148,10 +191,10 @@ def episode_column(leaves: Mapping[str, TableColumn], name: str | None, path: Pa
         ArgumentError: There is no column of the given name.
     """
     if name is None:
-        column = next((known for known in KNOWN if known in leaves), None)
+        column = next((known for known in IDS if known in leaves), None)
         if column is None:
             raise FormatError(
-                f"expected a column with the episode of each row, such as {KNOWN[0]!r}, got {list(leaves)}; say which, "
+                f"expected a column with the episode of each row, such as {IDS[0]!r}, got {list(leaves)}; say which, "
                 f"as episode={next(iter(leaves), 'name')!r}",
                 path=path,
             )

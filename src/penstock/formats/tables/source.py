@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,12 @@ from penstock.core.spec import Spec
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted
 from penstock.formats.base.blocks import BlockRows
+from penstock.formats.base.ends import Meaning, check_meanings
 from penstock.formats.base.format import folder_of
 from penstock.formats.base.state import SourceState, StateSource
-from penstock.formats.tables.episodes import Values, episode_column, episode_names, plain
-from penstock.formats.tables.files import INFO, SUFFIXES, files_at, read_object
+from penstock.formats.base.step_runs import Values, plain
+from penstock.formats.tables.episodes import EndColumns, end_leaves, episode_names
+from penstock.formats.tables.files import INFO, SUFFIXES, files_at, read_object, unused_beside
 from penstock.formats.tables.shards import TableShard
 from penstock.formats.tables.survey import SurveyedShards, open_table
 
@@ -53,6 +55,8 @@ class TableSource(StateSource[_TableState]):
         columns: Names of the table's columns to read; the episode column is always read. The default is None: all.
         shapes: Shape of a row, for columns of lists that have the same length in every row. The default is none: such
             columns are ragged in Parquet and Arrow files. Lists of a fixed size need no shape.
+        ends: What columns mark whose names are not in the table of names of ends, by name: `"end"`, `"step"` and so on,
+            or `"unused"`. The default is none.
         cache_bytes: Most bytes of decoded columns that stay in memory. The default is 256 MiB.
 
     Raises:
@@ -70,22 +74,28 @@ class TableSource(StateSource[_TableState]):
         episode: str | None = None,
         columns: Sequence[str] | None = None,
         shapes: Shapes | None = None,
+        ends: Mapping[str, Meaning] | None = None,
         cache_bytes: int = 256 << 20,
     ) -> None:
         given = path.absolute() if isinstance(path, Path) else tuple(file.absolute() for file in path)
         self._given: Path | tuple[Path, ...] = given
         folder = folder_of(given)
-        self._options = episode, columns, shapes, cache_bytes
+        meanings: dict[str, Meaning] = dict(ends or {})
+        self._options = episode, columns, shapes, meanings, cache_bytes
         self._cache = Cache(cache_bytes)
         files = files_at(given)
         if not files:
             raise FormatError(f"expected files named {SUFFIXES}, got none", path=folder)
-        table = open_table(files, episode)
+        table = open_table(files, episode, meanings)
         wanted = None if columns is None else frozenset(columns) | episode_names(table.schemas[0][1], episode)
         sizes = {name: tuple(int(n) for n in shape) for name, shape in (shapes or {}).items()}
         leaves = _common_leaves(table.schemas, sizes, wanted)
-        column = episode_column(leaves, episode, folder)
-        offsets, values = table.runs(leaves[column], column).episodes(folder, column)
+        marks = end_leaves(table.schemas[0][1], episode, meanings, folder)
+        check_meanings(meanings, marks)
+        end_columns = EndColumns.of(marks, episode, meanings, folder)
+        column = end_columns.episode
+        found = table.runs(marks, end_columns).episodes(folder, column)
+        offsets, account = found.offsets, end_columns.account(found)
         spec = Spec({name: leaf.field for name, leaf in leaves.items()})
         info = folder / INFO
         self._column = column
@@ -100,7 +110,8 @@ class TableSource(StateSource[_TableState]):
             shard=table.shard,
             number=table.number,
             rows=BlockRows.whole(offsets_of(table.rows)),
-            episodes=values,
+            episodes=found.values,
+            account=replace(account, left_out=(*table.left_out, *unused_beside(given, files), *account.left_out)),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -164,9 +175,10 @@ def _reopened(
     episode: str | None,
     columns: Sequence[str] | None,
     shapes: Shapes | None,
+    ends: Mapping[str, Meaning],
     cache_bytes: int,
 ) -> TableSource:
-    return TableSource(path, episode=episode, columns=columns, shapes=shapes, cache_bytes=cache_bytes)
+    return TableSource(path, episode=episode, columns=columns, shapes=shapes, ends=ends, cache_bytes=cache_bytes)
 
 
 def _digest(identities: Iterable[list[int | str]], column: str, spec: Spec, offsets: IntArray) -> str:
