@@ -272,8 +272,8 @@ class TorchStreamIterator(Iterator[Tensors]):
             if epoch_set not in (None, current):
                 raise StateError(
                     f"expected a state of epoch {epoch_set}, for set_epoch({epoch_set}) was called, got one of epoch "
-                    f"{current}; if a trainer counts from 0 again, tell it the epoch first: set_epoch({current}) of the "
-                    "DataLoader that Accelerate prepared"
+                    f"{current}; if a trainer counts from 0 again, tell it the epoch first: set_epoch({current}) of "
+                    "the DataLoader that Accelerate prepared"
                 )
             self._epoch_slice = rest
             if given_all:
