@@ -216,6 +216,26 @@ def test_accelerate_that_counts_from_0_does_not_throw_a_restored_epoch_away(acce
     assert [rows(prepared), rows(prepared)] == [epoch(1)[320:], epoch(2)]
 
 
+@pytest.mark.parametrize(("taken", "following"), [(5, 1), (16, 2)])
+def test_stateful_data_loader_refuses_an_epoch_that_its_state_does_not_have(taken, following):
+    first = stateful(TorchStream(dataset(), 64), 0)
+    rows(first)
+    iterator = iter(first)
+    rows(islice(iterator, taken))
+    again = TorchStream(dataset(), 64)
+    loader = stateful(again, 0)
+    loader.load_state_dict(first.state_dict())
+    again.set_epoch(0)  # as Accelerate 1.15.0 does within `iter()` in a new process, before the state is used
+    with pytest.raises(StateError, match=r"expected a state of epoch 0.*set_epoch\(1\) of the DataLoader"):
+        iter(loader)
+    resumed = TorchStream(dataset(), 64)
+    loader = stateful(resumed, 0)
+    loader.load_state_dict(first.state_dict())
+    resumed.set_epoch(following)  # of the end of an epoch: a trainer that counts steps begins the next one
+    rest = epoch(1)[64 * taken :] if following == 1 else epoch(2)
+    assert [rows(loader), rows(loader)] == [rest, epoch(following + 1)]
+
+
 def test_map_style_batches_are_not_split_twice_in_silence(monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")

@@ -80,6 +80,7 @@ class Cursor:
         self.turn = 0
         self._begin: State | None = self.state  # of the next new iterator; None: in the epoch after `state`
         self._loaded = False  # whether `_begin` is a state that was loaded
+        self.epoch_set: int | None = None  # epoch that was set and not begun since
         self._last: int | None = None  # the epoch that is finished over the extent of an earlier dataset
         self._changing = ForkSafeLock()
 
@@ -136,7 +137,7 @@ class Cursor:
             if place.turn != self.turn:
                 return False
             if place.state is self._begin:
-                self._begin, self._loaded = None, False
+                self._begin, self._loaded, self.epoch_set = None, False, None
             if place.source is not self.source:  # it began after the epoch over the earlier data
                 self.source, self._last = place.source, None
             self.state = state
@@ -167,6 +168,7 @@ class Cursor:
                     f"which would throw it away; if a trainer counts from 0 again, tell it the epoch first: "
                     f"set_epoch({loaded}) of the DataLoader that Accelerate prepared"
                 )
+            self.epoch_set = epoch
 
     def ended(self, began: State, samples: int) -> None:
         """Handle the end of an epoch. A position continues in the next epoch, and a stream starts again.

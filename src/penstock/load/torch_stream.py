@@ -249,7 +249,7 @@ class TorchStreamIterator(Iterator[Tensors]):
             state: Output of `state_dict`.
 
         Raises:
-            StateError: The state belongs to other data, or to another number of workers.
+            StateError: The state belongs to other data, another number of workers, or another epoch than was set.
         """
         rest_of_state = dict(state)
         epoch, workers = rest_of_state.pop("epoch", None), rest_of_state.pop("workers", 1)
@@ -260,12 +260,23 @@ class TorchStreamIterator(Iterator[Tensors]):
             )
         with self._turns:
             stream = self._stream
+            epoch_set = stream.cursor.epoch_set
             stream.load_state_dict(rest_of_state)
             place, position = stream.cursor.place(), int(rest_of_state["position"])
             self._take_up(place)
             rest = self._source.rest(position)
+            given_all = epoch not in (None, rest.epoch)  # this worker has given all its batches of that epoch
+            if given_all and epoch_set == rest.epoch:  # the trainer begins the next one
+                given_all, workers = False, 1
+            current = epoch if given_all else rest.epoch
+            if epoch_set not in (None, current):
+                raise StateError(
+                    f"expected a state of epoch {epoch_set}, for set_epoch({epoch_set}) was called, got one of epoch "
+                    f"{current}; if a trainer counts from 0 again, tell it the epoch first: set_epoch({current}) of "
+                    "the DataLoader that Accelerate prepared"
+                )
             self._epoch_slice = rest
-            if epoch not in (None, rest.epoch):  # this worker has given all its batches of that epoch
+            if given_all:
                 end = self._source.skips.kept_before(position)
                 self._epoch_slice = EpochSlice(int(epoch), end, end, position)
                 self._next = end
