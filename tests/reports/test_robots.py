@@ -133,9 +133,7 @@ def test_bit_fields(tmp_path: Path) -> None:
 
 @report("zarr-developers/zarr-python#2792", "text of Zarr 2 with a fill value of 0 does not close a buffer")
 @report("scverse/anndata-rs#15", "an array whose fill value does not fit its type is named, the others are read")
-@report(
-    "zarr-developers/VirtualiZarr#1053", "text without a fill value is named, and the other arrays are read"
-)
+@report("zarr-developers/VirtualiZarr#1053", "text without a fill value is named, and the other arrays are read")
 @pytest.mark.parametrize("fill", [0, "", None])
 def test_text_in_a_buffer(tmp_path: Path, fill: Any) -> None:
     with ZipFile(ZARR / "pusht.zarr.zip") as archive:

@@ -330,9 +330,7 @@ def test_a_demonstration_of_another_dtype_is_refused_with_the_option_that_leaves
     with h5py.File(path, "a") as file:
         _replaced(file["data/demo_2"], "actions", np.zeros((12, 2), "f8"))
         file["mask/alike"] = np.array([f"demo_{e}" for e in range(len(episodes)) if e != 2], "S")
-    with pytest.raises(
-        FormatError, match=r"of float32\[2\], as in demo_0, got array float64.*filter_key=.*demo_2"
-    ):
+    with pytest.raises(FormatError, match=r"of float32\[2\], as in demo_0, got array float64.*filter_key=.*demo_2"):
         penstock.open(path)
     assert len(penstock.open(path, filter_key="alike")) == len(episodes) - 1
 
