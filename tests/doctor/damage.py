@@ -40,6 +40,10 @@ def flipped(name: str, place: int) -> Plant:
     return planted
 
 
+def copied(name: str, other: str) -> Plant:
+    return lambda path: shutil.copy(path / name, path / other)
+
+
 def removed(name: str) -> Plant:
     def planted(path: Path) -> None:
         target = path / name
@@ -51,6 +55,55 @@ def removed(name: str) -> Plant:
 def lerobot_image(path: Path) -> Path:
     """A dataset that lerobot wrote, with tasks."""
     return Path(shutil.copytree(GOLDEN / "lerobot" / "v3_image", path))
+
+
+def lerobot_video(path: Path) -> Path:
+    """A dataset with video that lerobot wrote."""
+    return Path(shutil.copytree(GOLDEN / "lerobot" / "v3_video", path))
+
+
+def part_of_a_video(side: str, seconds: float) -> Plant:
+    """Another start or end of the second episode's frames of one camera."""
+
+    def planted(path: Path) -> None:
+        file, name = (
+            path / "meta/episodes/chunk-000/file-000.parquet",
+            f"videos/observation.images.top/{side}_timestamp",
+        )
+        episodes = pq.read_table(file)
+        rows = episodes.to_pylist()
+        rows[1][name] += seconds
+        pq.write_table(pa.Table.from_pylist(rows, episodes.schema), file)
+
+    return planted
+
+
+def lerobot_old(path: Path) -> Path:
+    """A dataset of version 2.1 that lerobot wrote."""
+    return Path(shutil.copytree(GOLDEN / "lerobot" / "v21_image", path))
+
+
+def without_last_row(name: str) -> Plant:
+    def planted(path: Path) -> None:
+        table = pq.read_table(path / name)
+        pq.write_table(table.slice(0, len(table) - 1), path / name)
+
+    return planted
+
+
+def without_feature(path: Path) -> None:
+    features = json.loads((path / "meta/info.json").read_text())["features"]
+    entries("meta/info.json", features={name: each for name, each in features.items() if name != "index"})(path)
+
+
+def feature_left(**described: Any) -> Plant:
+    """A feature that no column has."""
+
+    def planted(path: Path) -> None:
+        features = json.loads((path / "meta/info.json").read_text())["features"]
+        entries("meta/info.json", features={**features, "odd": described})(path)
+
+    return planted
 
 
 def unused_task(path: Path) -> None:
@@ -71,6 +124,13 @@ def shifted_timestamps(path: Path) -> None:
 
 def samples(path: Path) -> Path:
     path.write_bytes(b"".join([*(member(f"{key}.cls", b"1") for key in ("a", "b", "c")), END]))
+    return path
+
+
+def archives(path: Path) -> Path:
+    """A folder of an archive."""
+    path.mkdir()
+    samples(path / "b.tar")
     return path
 
 
@@ -131,13 +191,51 @@ def chunk(path: Path) -> Path:
     return Path(shutil.copy(GOLDEN / "lc0/gz/training.700001.gz", path))
 
 
-def odd_policy(path: Path) -> None:
-    with penstock.open(path) as data:
-        columns = dict(data[0].columns)
-    columns["probabilities"] = np.full_like(columns["probabilities"], 2.0)
-    path.unlink()
-    with named("lc0").create(path, data.spec) as writer:
-        writer.write(penstock.Episode(data.spec, columns))
+def chunk_in_folder(path: Path) -> Path:
+    """A folder of one training game."""
+    path.mkdir()
+    chunk(path / "training.1.gz")
+    return path
+
+
+def policy_of(value: float) -> Plant:
+    """All probabilities of a game are one value."""
+
+    def planted(path: Path) -> None:
+        with penstock.open(path) as data:
+            columns = dict(data[0].columns)
+        columns["probabilities"] = np.full_like(columns["probabilities"], value)
+        path.unlink()
+        with named("lc0").create(path, data.spec) as writer:
+            writer.write(penstock.Episode(data.spec, columns))
+
+    return planted
+
+
+def added(name: str, content: bytes = b"") -> Plant:
+    """Another file in the folder of a dataset."""
+
+    def planted(path: Path) -> None:
+        (path / name).write_bytes(content)
+
+    return planted
+
+
+def archive_ends_in(raw: bytes) -> Plant:
+    """Bytes behind the members of an archive, in place of its end."""
+
+    def planted(path: Path) -> None:
+        path.write_bytes(path.read_bytes()[: -len(END)] + raw)
+
+    return planted
+
+
+BESIDE = [
+    ("other-file", added("notes.bin")),
+    ("document", added("README.md")),
+    ("hidden", added(".DS_Store")),
+]
+"""Files in the folder of a dataset that its format does not read."""
 
 
 def table_of(path: Path, episodes: list[dict[str, np.ndarray]]) -> None:
@@ -351,6 +449,30 @@ def entries_that_differ(path: Path) -> None:
     path.write_bytes(b"".join([*parts, END]))
 
 
+def entries_that_lack(path: Path) -> None:
+    """Samples with a JSON entry that is null in one."""
+    parts = [member(f"{i}.json", json.dumps({"even": 1, "odd": value}).encode()) for i, value in enumerate((1, None))]
+    path.write_bytes(b"".join([*parts, END]))
+
+
+def with_member(name: str) -> Plant:
+    """Another member at the beginning of an archive."""
+
+    def planted(path: Path) -> None:
+        path.write_bytes(member(name, b"1") + path.read_bytes())
+
+    return planted
+
+
+def put(name: str, content: bytes) -> Plant:
+    """Another file in the folder."""
+
+    def planted(path: Path) -> None:
+        (path / name).write_bytes(content)
+
+    return planted
+
+
 def texts(path: Path) -> Path:
     """A buffer of Zarr with a column of text."""
     spec = penstock.Spec(
@@ -432,6 +554,7 @@ ROWS = "data/chunk-000/file-000.parquet"
 # Format -> clean data, the finding, and the damage.
 FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
     "columns": [
+        *((MAKE["columns"], *plant) for plant in BESIDE),
         *from_repairs("columns"),
         (MAKE["columns"], "checksum", flipped(CAMERA, 3)),
         (MAKE["columns"], "unreadable", removed(CAMERA)),
@@ -473,7 +596,12 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
     "lc0": [
         *from_repairs("games.tar"),
         (chunk, "unreadable", flipped("", -6)),
-        (chunk, "invalid-value", odd_policy),
+        (chunk, "invalid-value", policy_of(2.0)),
+        (chunk, "nan", policy_of(np.nan)),
+        (chunk, "bad-file", shorten("", 100)),
+        (MAKE["games.tar"], "damaged-part", archive_ends_in(member("z.gz", b"no game") + END)),
+        (MAKE["games.tar"], "behind-the-end", archive_ends_in(END + b"signed by me" * 99)),
+        *((chunk_in_folder, *plant) for plant in BESIDE),
     ],
     "lerobot": [
         *from_repairs("lerobot"),
@@ -482,6 +610,16 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
         (MAKE["lerobot"], "time-rate", shifted_timestamps),
         (lerobot_image, "unused-task", unused_task),
         (MAKE["lerobot"], "torn-tail", saved_apart),
+        (MAKE["lerobot"], "unsupported-dtype", feature_left(dtype="complex64", shape=[2])),
+        (MAKE["lerobot"], "missing-part", feature_left(dtype="float32", shape=[2])),
+        (MAKE["lerobot"], "other-file", copied(ROWS, "data/chunk-000/file-009.parquet")),
+        (MAKE["lerobot"], "document", copied(ROWS, "README.md")),
+        (MAKE["lerobot"], "hidden", copied(ROWS, ".DS_Store")),
+        (MAKE["lerobot"], "unknown-layout", without_feature),
+        (lerobot_image, "unused-rows", without_last_row("meta/episodes/chunk-000/file-000.parquet")),
+        (lerobot_old, "bad-file", shorten("data/chunk-000/episode_000001.parquet", 9)),
+        (lerobot_video, "damaged-part", part_of_a_video("to", -0.1)),
+        (lerobot_video, "frame-count", part_of_a_video("to", 0.1)),
     ],
     "minari": [
         *from_repairs("minari-v0"),
@@ -509,12 +647,22 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
     "tables": [
         (MAKE["tables"], "missing-footer", shorten("1.parquet", 9)),
         (MAKE["tables"], "unreadable", flipped("1.parquet", -20)),
+        (MAKE["tables"], "behind-the-end", append("1.parquet", b"something else")),
+        (MAKE["tables"], "bad-file", put("2.parquet", b"<html>" * 99)),
+        (MAKE["tables"], "document", put("README.md", b"# Table")),
+        (MAKE["tables"], "hidden", put("_SUCCESS", b"")),
         (short_table, "unused-end", flags_within),
     ],
     "webdataset": [
         *from_repairs("shards.tar"),
         (samples, "duplicate-key", key_twice),
-        (samples, "damaged-part", entries_that_differ),
+        (samples, "unsupported-dtype", entries_that_differ),
+        (samples, "other-length", entries_that_lack),
+        (samples, "hidden", with_member("._d.cls")),
+        (samples, "other-file", with_member("labels")),
+        (samples, "document", with_member("LICENSE")),
+        (MAKE["shards.tar"], "behind-the-end", append("", b"something else")),
+        (archives, "bad-file", put("a.tar", b"<html>" * 99)),
         (frames, "next-observation", other_next),
         (frames, "no-end", last_frame_lost),
         (MAKE["shards.tar"], "unreadable", flipped("", 600)),

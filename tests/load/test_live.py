@@ -146,6 +146,7 @@ def test_explain_names_the_bottleneck_and_keeps_the_batches() -> None:
 def test_a_loader_is_copied_where_it_stands_and_counts_from_zero() -> None:
     loader = Loader(penstock.from_arrays({"x": np.arange(9)}, lengths=[9]).samples(), 3, threads=1)
     next(iter(loader))
+    loader.load_state_dict(loader.state_dict())
     again = pickle.loads(pickle.dumps(loader))
     assert again.metrics()["stages"] == {}
     assert [batch["x"].tolist() for batch in again] == [[3, 4, 5], [6, 7, 8]]

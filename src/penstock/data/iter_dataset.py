@@ -42,6 +42,7 @@ class IterDataset:
     Args:
         origin: Makes a new iterator over the blocks, and has a fingerprint.
         chain: The source and the stages, in order, as text. The default is the `repr` of `origin`.
+        endless: Whether the blocks have no end, as in `iterate(epochs=None)`. The default is False.
 
     Example:
         >>> import numpy as np, penstock
@@ -51,8 +52,9 @@ class IterDataset:
         [[0.0, 2.0], [4.0]]
     """
 
-    def __init__(self, origin: BlockOrigin, chain: Sequence[str] = ()) -> None:
+    def __init__(self, origin: BlockOrigin, chain: Sequence[str] = (), *, endless: bool = False) -> None:
         self._origin = origin
+        self.endless = endless
         self.chain = tuple(chain) or (repr(origin),)
 
     def __repr__(self) -> str:
@@ -63,7 +65,7 @@ class IterDataset:
 
     def _then(self, origin: BlockOrigin, step: str) -> IterDataset:
         """The dataset after one more stage."""
-        return IterDataset(origin, (*self.chain, step))
+        return IterDataset(origin, (*self.chain, step), endless=self.endless)
 
     def __iter__(self) -> BlockIterator:
         return self._origin()

@@ -359,7 +359,7 @@ class MapDataset:
         return self.apply(Shard(index, count))
 
     def select(self, *columns: str) -> MapDataset:
-        """Keep only some columns. The other columns are not read.
+        """Keep only some columns. The other columns are not read. Derived outputs, such as masks, stay.
 
         Args:
             columns: Names of columns, or prefixes such as `"observations"` for all columns below.
@@ -413,7 +413,8 @@ class MapDataset:
         afterwards: every epoch has the order of the first.
 
         Args:
-            condition: Called with the columns of a block of `n` samples; returns `[n]` bool.
+            condition: Called with the columns of a block of `n` samples; returns `[n]` bool. Only the columns that it
+                uses are read, unless functions were mapped.
             progress: Whether to show a progress bar. The default is None: on a terminal.
 
         Raises:
@@ -518,7 +519,7 @@ class MapDataset:
             window: Samples that are planned together, at least 1. The default is 65536.
             seed: Seed of the keyed orders. The default is 0.
             marks: Outputs to add, of `"segment_ids"`, `"positions"`, `"lengths"`, `"cu_seqlens"` and `"sources"`.
-            fill: Value of padding, for all columns or by name. The default is 0.
+            fill: Value of padding, for all columns or by name. Their dtypes must hold it. The default is 0.
             repack: Whether to plan every epoch again. The default is False.
             keep: Whether to store the plan: `"memory"`, `"recompute"` or `"auto"`. The default is `"auto"`.
             cache: Folder to store plans in. The default is None.
@@ -744,7 +745,7 @@ class MapDataset:
         walk = SampleBlocks(self, batch_size, epochs, drop_last)
         if not allow_empty:
             check_batches(self.plan, batch_size, drop_last=drop_last)
-        return IterDataset(walk, (*self.chain, f"iterate({batch_size})"))
+        return IterDataset(walk, (*self.chain, f"iterate({batch_size})"), endless=epochs is None)
 
 
 def _with_function(dataset: MapDataset, stage: Mapped) -> MapDataset:

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from penstock.containers.zarr.metadata import GROUP, LARGEST_JSON, NODE
 from penstock.core.arrays import ByteArray
-from penstock.errors import FormatError, UnsafeDataError
+from penstock.errors import FormatError, RemoteError, UnsafeDataError
 from penstock.files.mapping import check_mapped, map_file, read_mapped
 from penstock.files.remote import Wanted, file_state, is_mirrored, path_or_file, range_of, remote_file
 
@@ -78,15 +78,16 @@ class DirectoryStore(ZarrStore):
         self.remote = is_mirrored(root)
 
     def value(self, key: str, limit: int) -> ByteArray | None:
-        """One memory map; its file may be replaced meanwhile, but must not be cut."""
+        """One memory map, of a remote file a copy: a map would keep its bytes in the cache of remote data, also above
+        its limit. A file may be replaced meanwhile, but must not be cut."""
         path = self.root / checked(key, self.name)
         try:
             if not path.exists():
                 return None
             check_size(file_state(path).size, limit, self.name, key)
-            return map_file(path)
+            return read_mapped(map_file(path, lazy=True))
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENOMEM):
+            if error.errno in (errno.EMFILE, errno.ENOMEM) or isinstance(error, RemoteError):
                 raise
             raise FormatError(f"expected a readable file: {error}", path=self.name, where=key) from error
 
