@@ -29,9 +29,9 @@ def log(path: Path, times: np.ndarray, places: np.ndarray | None = None) -> Path
     return path
 
 
-def sampled(path: Path, frame: int, step_time: float = 0.1, **options: str) -> dict[str, np.ndarray]:
+def sampled(path: Path, frame: int, step_time: float = 0.1) -> dict[str, np.ndarray]:
     with L5KitSource(path) as source:
-        samples, _ = Sampler(source, Sampling(3, 3, step_time, **options)).ego(np.array([frame]), np.array([0]))
+        samples, _ = Sampler(source, Sampling(3, 3, step_time)).ego(np.array([frame]), np.array([0]))
     return {name: samples[name][0] for name in ("target_velocities", "history_velocities", "curr_speed")}
 
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import h5py
 import numpy as np
@@ -140,6 +140,6 @@ def test_views_and_dictionaries_of_arrow_are_read(kind, tmp_path):
         with pa.OSFile(str(part), "wb") as out, pa.ipc.new_file(out, table.schema) as writer:
             writer.write_table(table)
     with penstock.open(path) as data:
-        says = data[2].columns["says"]
+        says: Any = data[2].columns["says"]
         values = says.strings() if rows is TEXTS else [row.tolist() for row in says]
     assert values == [list(row) if isinstance(row, bytes) else row for row in rows]
