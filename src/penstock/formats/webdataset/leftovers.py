@@ -24,7 +24,7 @@ def is_none(members: Members) -> bool:
 def leftovers(
     paths: Sequence[Path], buffers: Sequence[ByteArray], members: Sequence[Members], *, appended: bool
 ) -> tuple[list[LeftOut], Mapping[str, int]]:
-    """The entries of bytes and files, and the torn tails of a killed writer: by name of the file, the byte where one begins.
+    """The entries of files and bytes; and by name of a file, the byte at which an append begins that was not finished.
 
     `appended` says whether our writer may have appended to the archives.
     """
