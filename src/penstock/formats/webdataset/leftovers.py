@@ -24,7 +24,11 @@ def is_none(members: Members) -> bool:
 def leftovers(
     paths: Sequence[Path], buffers: Sequence[ByteArray], members: Sequence[Members], *, appended: bool
 ) -> tuple[list[LeftOut], Mapping[str, int]]:
+<<<<<<< HEAD
     """The entries of bytes and files, and the first byte of the torn tail of a killed writer, by name of the file.
+=======
+    """The entries of files and bytes; and by name of a file, the byte at which an append begins that was not finished.
+>>>>>>> h/a
 
     `appended` says whether our writer may have appended to the archives.
     """
