@@ -74,6 +74,7 @@ MODULES = (
     "penstock.load.ticket",
     "penstock.load.torch",
     "penstock.load.torch_datasets",
+    "penstock.load.torch_stream",
     "penstock.load.torch_tensors",
     "penstock.load.why",
     "penstock.plan.anchored",

@@ -150,6 +150,14 @@ class DamageWarning(UserWarning):
         super().__init__(_named(message))
 
 
+class RemoteWarning(UserWarning):
+    """An object store fails for now: requests are repeated, so reading takes longer.
+
+    Args:
+        message: The store, and the last error.
+    """
+
+
 class FingerprintWarning(UserWarning):
     """A function refers to a value that its fingerprint cannot cover.
 

@@ -52,3 +52,15 @@ def test_what_cannot_be_looked_at_is_listed(tmp_path: Path, monkeypatch: pytest.
     assert [(row["path"], row["format"]) for row in rows] == [("run", "columns"), ("secret", None)]
     assert "no permission" in rows[1]["problem"]
     assert "no permission" in str(list(render(rows).table.columns[5].cells))
+
+
+def test_a_search_that_finds_nothing_ends(tmp_path: Path, call: Call) -> None:
+    """As in `/proc`: the search has a time, the last row says where it ended, and links to folders above end."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/up").symlink_to(tmp_path)
+    for number in range(9):
+        (tmp_path / f"notes-{number}.txt").write_text("no dataset")
+    penstock.convert(penstock.from_arrays({"rewards": [0.0]}, lengths=[1]), tmp_path / "z", certificate=False)
+    assert [row["path"] for row in catalogue(tmp_path)] == ["z"]
+    assert [row["path"] for row in catalogue(tmp_path, fruitless=-1)] == ["."]
+    assert "the search ended at a, after -1 s without a dataset" in catalogue(tmp_path, fruitless=-1)[0]["problem"]

@@ -25,6 +25,9 @@ def test_a_sparkline_shows_least_and_greatest() -> None:
     assert sparkline([3, 9, 6]) == "▁█▅"
     assert sparkline([5, 5]) == "▁▁"
     assert sparkline([0, 0, 8, 8], width=2) == "▁█"
+    assert sparkline([1.7e308, -1.7e308, 0]) == "█▁▅"
+    assert sparkline([1e308] * 40, width=3) == "▁▁▁"
+    assert spread([1.7e308, 1.7e308]) == {"min": 1.7e308, "mean": np.inf, "max": 1.7e308}
 
 
 def test_a_sparkline_of_nothing_is_empty() -> None:

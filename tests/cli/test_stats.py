@@ -61,6 +61,32 @@ def test_wide_columns_are_cut_and_text_is_named(call: Call, tmp_path: Path) -> N
     assert "x[19]" in call("stats", tmp_path / "wide", "--all").out
 
 
+def test_histograms_that_cannot_be_drawn_are_words(call: Call, tmp_path: Path) -> None:
+    start = 1_732_752_000_000_000_000
+    columns = {
+        "rewards": np.array([0.1 + 0.2, 0.3] * 10),
+        "still": np.full(20, 0.11),
+        "start_ns": start + np.arange(20) * 1000,
+        "huge": np.linspace(-1, 1, 20) * 1.7e308,
+        "seed": np.full(20, 2**62 + 12345),
+    }
+    penstock.convert(penstock.from_arrays(columns, [10, 10]), tmp_path / "odd")
+    answer = call("stats", tmp_path / "odd", "--picture", tmp_path / "odd.png")
+    assert answer.code == 0
+    lines = {line.split()[0]: line.rstrip() for line in answer.out.splitlines() if line.strip()}
+    assert lines["rewards"].endswith("nearly constant")
+    assert lines["start_ns"].endswith("nearly constant")
+    assert lines["still"].split()[-1] == lines["seed"].split()[-1] == "constant"
+    assert lines["huge"].endswith("too large to draw")
+
+
+def test_final_observations_can_be_left_out(call: Call, recording: Path) -> None:
+    data = penstock.open(recording)
+    for options in ([], ["--jobs", "1"]):
+        answer = call("stats", recording, "--no-final-observations", "--json", *options)
+        assert Statistics.from_json(answer.json) == penstock.statistics(data, final_observations=False)
+
+
 def test_no_values_are_an_exit_code(call: Call, recording: Path) -> None:
     answer = call("stats", recording, "--where", "total_steps < 0")
     assert answer.code == 1

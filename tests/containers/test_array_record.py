@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -151,3 +152,13 @@ def test_edited_files_without_hashes_are_refused_or_read():
             assert offsets[-1] == len(values)
         except FormatError:
             continue
+
+
+@pytest.mark.parametrize("order", [(1, 2), (2, 1), (1, 1), (1, 2, 1)])
+def test_files_one_behind_the_other_are_refused(order):
+    folder = Path(__file__).parents[1] / "golden/rlds/array_record/toy_arm/1.0.0"
+    files = [(folder / f"toy_arm-train.array_record-0000{number}-of-00003").read_bytes() for number in order]
+    for raw in files:
+        assert record_chunks(array(raw))[1] is None
+    with pytest.raises(FormatError, match=rf"got several; another one begins at byte {len(files[0])}; split them"):
+        record_chunks(array(b"".join(files)))

@@ -75,10 +75,9 @@ def test_native_demonstrations_to_shards_to_minari(
 def test_shards_of_the_original_become_columns(golden: Path, tmp_path: Path, name: str) -> None:
     with penstock.open(golden / "ilr" / "shards" / name) as shards:
         report = penstock.convert(shards, tmp_path / "out")
-        assert {what for _, what in notes(report)} == set(shards.metadata.get("left_out", ()))
+        assert {what for _, what in notes(report)} == {entry.where for entry in shards.source.account.left_out}
         with penstock.open(tmp_path / "out") as out:
             same(shards, out)
-            assert "left_out" not in out.metadata
 
 
 def test_chosen_episodes_in_their_order(make: Make, tmp_path: Path) -> None:

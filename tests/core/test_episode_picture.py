@@ -45,3 +45,25 @@ def test_an_episode_without_numbers():
     episode = penstock.from_records([{"text": "a"}, {"text": "b"}])[0]
     assert repr(episode.show()) == "Picture of episode 0, 1 step: no numbers"
     assert "<svg" not in episode.show()._repr_html_()
+
+
+def test_what_cannot_be_drawn_is_a_sentence_or_a_line():
+    """Episodes without steps, columns without numbers, and values whose differences overflow."""
+    values = {
+        "none": np.array([np.nan, np.inf]),
+        "far": np.array([1.7e308, -1.7e308]),
+        "near": np.array([1.0, np.nextafter(1, 2)]),
+        "large": np.array([2**64 - 1, 0], np.uint64),
+        "equal": np.full(2, 1.7e308),
+        "empty": np.zeros((2, 0)),
+    }
+    for steps in (2, 0):
+        episode = penstock.from_arrays({name: array[:steps] for name, array in values.items()}, lengths=[steps])[0]
+        page = episode.show()._repr_html_()
+        drawings = re.findall("<svg.*?</svg>", page)
+        assert len(drawings) == len(values)
+        said = [name for name, drawing in zip(values, drawings, strict=True) if "no values" in drawing]
+        assert said == (["none", "empty"] if steps else list(values))
+        for drawing in drawings:
+            ET.fromstring(drawing)
+            assert re.search(r"\b(nan|inf)\b", drawing) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from penstock.data.dataset import EpisodeDataset
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import PlanError, SpecError, StateError
 from penstock.formats.columns.writer import ColumnsWriter
+from penstock.formats.memory import MemorySource
 from penstock.plan import Shuffle, Take, Where
 
 
@@ -91,3 +94,100 @@ def test_what_cannot_tell_says_none(tmp_path):
     assert grown.where(lambda c: c["rewards"] > 0).as_of([1]) is None
     assert MapDataset(grown.sources, grown.plan).as_of([1]) is None
     assert data.choose(Where("id == 1")).samples().apply(Shuffle(1)).as_of([2]) is not None
+
+
+@pytest.fixture
+def columns_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Columns of sources in memory, in the order in which they are read."""
+    names: list[str] = []
+    for method in ("read_array", "read_ragged"):
+        read = getattr(MemorySource, method)
+
+        def noted(self: MemorySource, column: str, *rest: Any, read: Any = read) -> Any:
+            names.append(column)
+            return read(self, column, *rest)
+
+        monkeypatch.setattr(MemorySource, method, noted)
+    return names
+
+
+def stored() -> EpisodeDataset:
+    return penstock.from_arrays(
+        {
+            "x": np.arange(10.0),
+            "image": np.zeros((10, 8), "u1"),
+            "success": np.array([True, False, True]),
+            "goal": np.arange(6.0).reshape(3, 2),
+            "task": penstock.Ragged.from_strings(["pick", "place", "pick"]),
+            "score": np.array([1.0, np.nan, 3.0]),
+        },
+        lengths=[2, 3, 5],
+        align=dict.fromkeys(("success", "goal", "task", "score"), "episode"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("condition", "chosen", "read"),
+    [
+        ("success", [0, 2], {"success"}),
+        ("success and total_steps > 2", [2], {"success"}),
+        ("success == 0 or score >= 3", [1, 2], {"success", "score"}),
+        ("task == 'pick'", [0, 2], {"task"}),
+        ("not 'pick' == task", [1], {"task"}),
+        ("task != 'pick' and total_steps == 3", [1], {"task"}),
+        (lambda episodes: episodes["goal"][:, 1] > 1, [1, 2], {"goal"}),
+        (lambda episodes: np.array([t == "place" for t in episodes.ragged("task").strings()]), [1], {"task"}),
+        ("total_steps > 2", [1, 2], set()),
+    ],
+)
+def test_stored_columns_of_episodes_choose_episodes(columns_read, condition, chosen, read):
+    data = stored()
+    assert data.where(condition).table()["id"].tolist() == chosen
+    assert set(columns_read) == read
+    kept = data.where("total_steps > 2").where(condition)
+    assert kept.table()["id"].tolist() == [e for e in chosen if e]
+    whole = data.curated(penstock.Curation.of(data.source))
+    assert whole.where(condition).table()["id"].tolist() == chosen
+
+
+def test_conditions_on_stored_columns_that_cannot_be(columns_read):
+    data = stored()
+    for condition, message in {
+        "task": "compare text with ==",
+        "success == 'pick'": "a column of text to compare with 'pick', got 'success'",
+        "tusk == 'pick'": "a column of episodes among .*'task'.*got 'tusk'",
+        "x > 3": "a column of episodes",
+        "goal > 1": r"one boolean an episode \(3\), got bool\[3, 2\]",
+    }.items():
+        with pytest.raises(PlanError, match=message):
+            data.where(condition)
+
+
+def test_weights_of_episodes_may_be_a_stored_column():
+    drawn = stored().samples().weighted("success", by="episode", epoch_length=14)[:]["x"]
+    assert sorted(set(drawn.tolist())) == [0, 1, 5, 6, 7, 8, 9]
+
+
+def test_a_filter_of_samples_reads_the_columns_that_it_uses(columns_read):
+    windows = stored().windows(3, pad="zero").select("x", "image", "success")
+    whole = windows.where(lambda c: c["mask"].all(axis=1))
+    assert columns_read == []
+    assert len(whole) == 4
+    assert len(windows.where(lambda c: c["x"].sum(axis=1) > 20)) == 2
+    assert set(columns_read) == {"x"}
+    columns_read.clear()
+    mapped = windows.map(lambda c: {"y": c["x"][:, 0]}).where(lambda c: c["y"] > 8)
+    assert set(columns_read) == {"x", "image", "success"}  # a function may need them all
+    assert mapped[:]["y"].tolist() == [9.0]
+    with pytest.raises(KeyError, match="did you mean 'image'"):
+        windows.where(lambda c: c["imag"])
+
+
+def test_derived_outputs_may_be_selected():
+    windows = stored().windows(2, pad="zero")
+    for names in (("mask",), ("x", "mask"), ("mask", "image")):
+        assert set(windows.select(*names)[:3]) == {*names, "mask"}
+    assert windows.select("mask")[:3]["mask"].tolist() == windows[:3]["mask"].tolist()
+    assert sum(batch.n for batch in penstock.Loader(windows.select("mask"), 3)) == 10
+    packs = stored().sequences().select("x").pack(6)
+    assert set(packs.select("segment_ids")[:]) == {"segment_ids", "positions"}

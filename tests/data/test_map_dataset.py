@@ -104,6 +104,19 @@ def test_map_gets_columns_and_keeps_rows():
         data().samples().map(lambda c: c.take(slice(0, 1)))[:4]
 
 
+def test_map_keys_are_of_the_order_that_is_read():
+    """Mapped before a shuffle or a mix, a sample has the key of its place after it."""
+
+    def with_key(columns: Columns, keys: np.ndarray) -> dict:
+        return {"x": columns["x"], "key": keys}
+
+    data = penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples().map(with_key, seed=1)
+    keys = data.batch(np.arange(12))["key"].tolist()
+    assert len(set(keys)) == 12  # other ones in the next epoch
+    assert data.shuffle(seed=3)[:]["key"].tolist() == keys[:6]
+    assert penstock.mix([data, data], [1, 1])[:]["key"].tolist() == keys
+
+
 def test_map_keys_depend_on_seed_and_position_alone():
     def noisy(columns: Columns, keys: np.ndarray) -> dict:
         return {"key": keys}

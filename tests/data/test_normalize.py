@@ -41,6 +41,42 @@ def test_standard(data: penstock.EpisodeDataset) -> None:
 
 
 @pytest.mark.parametrize("mode", ["standard", "min_max", "quantile"])
+def test_elements_that_change_by_rounding_alone(mode: Mode) -> None:
+    rounded = np.array([0.1 + 0.2, 0.3, 0.3, 0.1 + 0.2])
+    columns = {"x": np.stack([np.full(4, 0.11), rounded, np.arange(4.0)], 1)}
+    data = penstock.from_arrays(columns, [4], align={"x": "step"})
+    stats = penstock.statistics(data)
+    plain = data.samples().map(penstock.normalize(stats, ["x"], mode))[:]["x"]
+    wide = data.samples().map(penstock.normalize(stats, ["x"], mode, min_width=1e-6))[:]["x"]
+    assert not plain[:, 0].any()
+    assert abs(plain[:, 1]).max() >= 1
+    assert not wide[:, 0].any()
+    assert abs(wide[:, 1]).max() < 1e-9
+    np.testing.assert_array_equal(plain[:, 2], wide[:, 2])
+    still = penstock.normalize(stats, ["x"], mode, min_width=1e-6)({"x": np.array([[1.11, 0.3, 0.0]])})["x"]
+    assert still[0, 0] == pytest.approx(1)  # an element that never changed keeps a width of 1
+    for wrong in (-1.0, np.nan, np.inf):
+        with pytest.raises(PlanError, match="expected min_width as a number of at least 0"):
+            penstock.normalize(stats, ["x"], mode, min_width=wrong)
+
+
+@pytest.mark.parametrize("dtype", ["i4", "u4", "i8", "u8"])
+def test_large_whole_numbers_keep_their_differences(dtype: str) -> None:
+    """Such as times in nanoseconds, which float32 rounds to 137 seconds."""
+    first = 2**30 if dtype[1] == "4" else 1_732_752_000_000_000_000
+    step = 1 if dtype[1] == "4" else 10_000_000
+    rows = (first + step * np.arange(1000)).astype(dtype)
+    data = penstock.from_arrays({"x": rows}, [1000], align={"x": "step"})
+    scale = penstock.normalize(penstock.statistics(data), ["x"])
+    even = np.arange(1000.0)
+    expected = (even - even.mean()) / even.std()
+    given = [rows, torch.from_numpy(rows.astype("i8"))]
+    for scaled in (data.samples().map(scale)[:]["x"], *(np.asarray(scale({"x": each})["x"]) for each in given)):
+        assert scaled.dtype == np.float32
+        np.testing.assert_allclose(scaled, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["standard", "min_max", "quantile"])
 def test_the_inverse_and_the_ranges(data: penstock.EpisodeDataset, mode: Mode) -> None:
     stats = penstock.statistics(data)
     paths = ["observations/state", "observations/image", "actions", "still"]

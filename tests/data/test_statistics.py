@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +110,85 @@ def test_values_that_are_not_finite_are_counted_apart() -> None:
     assert found.std[0] == 1
     for figure in (found.mean, found.std, found.min, found.max, found.quantile(0.5)):
         assert math.isnan(figure[1])
+
+
+def column(values: AnyArray) -> penstock.data.statistics.ColumnStatistics:
+    data = penstock.from_arrays({"x": values}, lengths=[len(values)], align={"x": "step"})
+    return penstock.statistics(data, threads=0)["x"]
+
+
+@pytest.mark.parametrize("n", [1, 3, 10, 1000, 1025, 5000])
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 123.456, 1e9 + 0.1, 7.7e-5, -5e-324, 1e-200, 1e150, 1.7e308])
+def test_equal_values_have_a_deviation_of_zero_and_their_value_as_mean(n: int, value: float) -> None:
+    found = column(np.full((n, 2), value))
+    assert found.std.tolist() == [0, 0]
+    assert found.mean.tolist() == [value, value]
+    assert found.quantile([0, 0.5, 1]).tolist() == [[value] * 2] * 3
+    counts, edges = found.histogram(3)
+    assert counts[0].tolist() == [0, 0, n]
+    assert edges[0].tolist() == [value] * 4
+    assert found.why_no_histogram((0,)) == "constant"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0.1 + 0.2, 0.3, 0.3, 0.1 + 0.2],
+        [1.0, np.nextafter(1, 2)],
+        1.7e9 + np.arange(3) * 2.4e-7,
+        [0.0, 1e-323],
+        [1e-200, 3e-200, 2e-200],
+        [1.7e308, -1.7e308, 0.0],
+        [1e150, 1.0, -2e150],
+        1_732_752_000_000_000_000 + np.arange(20) * 1000,
+        [2**62 + 12345, 2**62],
+    ],
+)
+def test_values_of_any_size_and_distance_have_figures(values: AnyArray, tmp_path: Path) -> None:
+    """Python's fractions are the reference; the deviation of values that differ by rounding is within its bounds."""
+    given = np.asarray(values)
+    found = column(given)
+    exact = [Fraction(float(x)) for x in given]
+    mean = sum(exact) / len(exact)
+    assert (int(found.count), int(found.infinities)) == (len(exact), 0)
+    assert (found.min, found.max) == (min(exact), max(exact))
+    rounding = (max(exact) - min(exact)) * Fraction(2) ** -43 + abs(mean) * Fraction(2) ** -53 + Fraction(5e-324)
+    assert abs(Fraction(float(found.mean)) - mean) <= rounding
+    spread = float(max(exact) / 2 - min(exact) / 2)
+    assert 0 < found.std <= spread
+    if spread > 1e-8 * max(map(abs, given.astype(float).tolist())) and spread > 1e-150:
+        scale = Fraction(spread)
+        variance = sum(((x - mean) / scale) ** 2 for x in exact) / len(exact)
+        assert float(found.std) / spread == pytest.approx(math.sqrt(variance), rel=1e-9)
+    for bins in (1, 20, 1000):
+        counts, edges = found.histogram(bins)
+        assert counts.sum() == len(exact)
+        assert (edges[0], edges[-1]) == (found.min, found.max)
+        assert (np.diff(edges.astype(np.longdouble)) >= 0).all()
+    statistics = penstock.Statistics({"x": found})
+    statistics.save(tmp_path / "saved.json")
+    assert Statistics.load(tmp_path / "saved.json") == statistics
+    assert (found | found).std == pytest.approx(float(found.std), rel=0.5)
+
+
+def test_values_beyond_float32_have_bounded_quantiles() -> None:
+    found = column(np.array([1e-42, 3e-42, 3.3e-40, 1e-39, 1.0, 1e39, 1e40, 1e200]))
+    assert found.quantile(2 / 8) == pytest.approx(3e-42, abs=1e-40)
+    assert found.quantile([0, 5 / 8, 1]).tolist() == [1e-42, 1.0, 1e200]
+    assert found.quantile([6 / 8, 7 / 8]).tolist() == [2.0**128] * 2
+
+
+@pytest.mark.parametrize("lengths", [[3, 1, 2500], [1024, 0, 5]])
+def test_final_observations_count_on_request(lengths: list[int]) -> None:
+    data = dataset(lengths)
+    rows = [np.asarray(episode.columns["observations/state"]) for episode in data]
+    check(penstock.statistics(data)["observations/state"], np.concatenate(rows))
+    of_steps = penstock.statistics(data, final_observations=False)
+    check(of_steps["observations/state"], np.concatenate([each[:-1] for each in rows]))
+    assert of_steps["actions"] == penstock.statistics(data)["actions"]
+    assert of_steps["observations/state"].count.tolist() == [data.steps] * 3
+    with pytest.raises(ArgumentError, match="expected final_observations= with episodes"):
+        penstock.statistics(data.samples(), final_observations=False)
 
 
 def test_rows_in_place_and_copied_rows_have_the_same_statistics(

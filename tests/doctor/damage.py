@@ -40,6 +40,10 @@ def flipped(name: str, place: int) -> Plant:
     return planted
 
 
+def copied(name: str, other: str) -> Plant:
+    return lambda path: shutil.copy(path / name, path / other)
+
+
 def removed(name: str) -> Plant:
     def planted(path: Path) -> None:
         target = path / name
@@ -51,6 +55,55 @@ def removed(name: str) -> Plant:
 def lerobot_image(path: Path) -> Path:
     """A dataset that lerobot wrote, with tasks."""
     return Path(shutil.copytree(GOLDEN / "lerobot" / "v3_image", path))
+
+
+def lerobot_video(path: Path) -> Path:
+    """A dataset with video that lerobot wrote."""
+    return Path(shutil.copytree(GOLDEN / "lerobot" / "v3_video", path))
+
+
+def part_of_a_video(side: str, seconds: float) -> Plant:
+    """Another start or end of the second episode's frames of one camera."""
+
+    def planted(path: Path) -> None:
+        file, name = (
+            path / "meta/episodes/chunk-000/file-000.parquet",
+            f"videos/observation.images.top/{side}_timestamp",
+        )
+        episodes = pq.read_table(file)
+        rows = episodes.to_pylist()
+        rows[1][name] += seconds
+        pq.write_table(pa.Table.from_pylist(rows, episodes.schema), file)
+
+    return planted
+
+
+def lerobot_old(path: Path) -> Path:
+    """A dataset of version 2.1 that lerobot wrote."""
+    return Path(shutil.copytree(GOLDEN / "lerobot" / "v21_image", path))
+
+
+def without_last_row(name: str) -> Plant:
+    def planted(path: Path) -> None:
+        table = pq.read_table(path / name)
+        pq.write_table(table.slice(0, len(table) - 1), path / name)
+
+    return planted
+
+
+def without_feature(path: Path) -> None:
+    features = json.loads((path / "meta/info.json").read_text())["features"]
+    entries("meta/info.json", features={name: each for name, each in features.items() if name != "index"})(path)
+
+
+def feature_left(**described: Any) -> Plant:
+    """A feature that no column has."""
+
+    def planted(path: Path) -> None:
+        features = json.loads((path / "meta/info.json").read_text())["features"]
+        entries("meta/info.json", features={**features, "odd": described})(path)
+
+    return planted
 
 
 def unused_task(path: Path) -> None:
@@ -74,6 +127,13 @@ def samples(path: Path) -> Path:
     return path
 
 
+def archives(path: Path) -> Path:
+    """A folder of an archive."""
+    path.mkdir()
+    samples(path / "b.tar")
+    return path
+
+
 def key_twice(path: Path) -> None:
     path.write_bytes(b"".join([*(member(f"{key}.cls", b"1") for key in ("a", "b", "c", "a")), END]))
 
@@ -82,7 +142,7 @@ def drive(path: Path, tracks: tuple[int, ...] = (1, 2), *, speed: float = 0.0, *
     """Two frames with an agent for each track."""
     frames = np.zeros(2, FRAME_DTYPE)
     frames["agent_index_interval"] = [[0, len(tracks)], [len(tracks), len(tracks)]]
-    frames["timestamp"] = [1, 2]
+    frames["timestamp"] = [0, 100_000_000]
     frames["ego_rotation"] = np.eye(3)
     for name, value in frame.items():
         frames[name] = value
@@ -131,13 +191,51 @@ def chunk(path: Path) -> Path:
     return Path(shutil.copy(GOLDEN / "lc0/gz/training.700001.gz", path))
 
 
-def odd_policy(path: Path) -> None:
-    with penstock.open(path) as data:
-        columns = dict(data[0].columns)
-    columns["probabilities"] = np.full_like(columns["probabilities"], 2.0)
-    path.unlink()
-    with named("lc0").create(path, data.spec) as writer:
-        writer.write(penstock.Episode(data.spec, columns))
+def chunk_in_folder(path: Path) -> Path:
+    """A folder of one training game."""
+    path.mkdir()
+    chunk(path / "training.1.gz")
+    return path
+
+
+def policy_of(value: float) -> Plant:
+    """All probabilities of a game are one value."""
+
+    def planted(path: Path) -> None:
+        with penstock.open(path) as data:
+            columns = dict(data[0].columns)
+        columns["probabilities"] = np.full_like(columns["probabilities"], value)
+        path.unlink()
+        with named("lc0").create(path, data.spec) as writer:
+            writer.write(penstock.Episode(data.spec, columns))
+
+    return planted
+
+
+def added(name: str, content: bytes = b"") -> Plant:
+    """Another file in the folder of a dataset."""
+
+    def planted(path: Path) -> None:
+        (path / name).write_bytes(content)
+
+    return planted
+
+
+def archive_ends_in(raw: bytes) -> Plant:
+    """Bytes behind the members of an archive, in place of its end."""
+
+    def planted(path: Path) -> None:
+        path.write_bytes(path.read_bytes()[: -len(END)] + raw)
+
+    return planted
+
+
+BESIDE = [
+    ("other-file", added("notes.bin")),
+    ("document", added("README.md")),
+    ("hidden", added(".DS_Store")),
+]
+"""Files in the folder of a dataset that its format does not read."""
 
 
 def table_of(path: Path, episodes: list[dict[str, np.ndarray]]) -> None:
@@ -211,6 +309,38 @@ def linked_elsewhere(path: Path) -> None:
         file["data/demo_1/depth"] = h5py.ExternalLink("gone.hdf5", "/depth")
 
 
+def masks(**names: list[str]) -> Plant:
+    """Filter keys."""
+
+    def planted(path: Path) -> None:
+        with h5py.File(path, "a") as file:
+            for key, demonstrations in names.items():
+                file[f"mask/{key}"] = np.array(demonstrations, "S")
+
+    return planted
+
+
+def in_every_demonstration(name: str, value: Any) -> Plant:
+    def planted(path: Path) -> None:
+        with h5py.File(path, "a") as file:
+            for demo in file["data"].values():
+                demo[name] = value
+
+    return planted
+
+
+def in_demonstration_1(name: str, value: Any) -> Plant:
+    def planted(path: Path) -> None:
+        with h5py.File(path, "a") as file:
+            file["data/demo_1"][name] = value
+
+    return planted
+
+
+def longer(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + path.read_bytes()[:100])
+
+
 def demos(path: Path) -> Path:
     demonstrations(path, clean())
     return path
@@ -281,6 +411,12 @@ def group_left(path: Path) -> None:
         file.create_group("episode_4")
 
 
+def dataset_beside(path: Path) -> None:
+    """A dataset next to the episodes."""
+    with h5py.File(path / "data/main_data.hdf5", "a") as file:
+        file["notes"] = np.zeros(3)
+
+
 def frames(path: Path) -> Path:
     """An archive that il-representations wrote, a pickle a member."""
     return Path(shutil.copy(GOLDEN / "ilr/shards/A_plain.tar", path))
@@ -313,6 +449,30 @@ def entries_that_differ(path: Path) -> None:
     path.write_bytes(b"".join([*parts, END]))
 
 
+def entries_that_lack(path: Path) -> None:
+    """Samples with a JSON entry that is null in one."""
+    parts = [member(f"{i}.json", json.dumps({"even": 1, "odd": value}).encode()) for i, value in enumerate((1, None))]
+    path.write_bytes(b"".join([*parts, END]))
+
+
+def with_member(name: str) -> Plant:
+    """Another member at the beginning of an archive."""
+
+    def planted(path: Path) -> None:
+        path.write_bytes(member(name, b"1") + path.read_bytes())
+
+    return planted
+
+
+def put(name: str, content: bytes) -> Plant:
+    """Another file in the folder."""
+
+    def planted(path: Path) -> None:
+        (path / name).write_bytes(content)
+
+    return planted
+
+
 def texts(path: Path) -> Path:
     """A buffer of Zarr with a column of text."""
     spec = penstock.Spec(
@@ -338,6 +498,22 @@ def saved_apart(path: Path) -> None:
             shutil.copytree(path, path.with_name("killed"))
     shutil.rmtree(path)
     path.with_name("killed").rename(path)
+
+
+def odd_array(name: str, **entries: Any) -> Plant:
+    """An array of a Zarr group that is no column."""
+    described = {"chunks": [1], "compressor": None, "dtype": "<f4", "fill_value": 0, "filters": None, "order": "C"}
+
+    def planted(path: Path) -> None:
+        (path / name).mkdir(parents=True)
+        (path / name / ".zarray").write_text(json.dumps({"zarr_format": 2, "shape": [1], **described, **entries}))
+
+    return planted
+
+
+def other_file(name: str) -> Plant:
+    """A file that is not of the dataset."""
+    return lambda path: (path / name).write_bytes(b"1")
 
 
 def no_json(path: Path) -> None:
@@ -378,6 +554,7 @@ ROWS = "data/chunk-000/file-000.parquet"
 # Format -> clean data, the finding, and the damage.
 FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
     "columns": [
+        *((MAKE["columns"], *plant) for plant in BESIDE),
         *from_repairs("columns"),
         (MAKE["columns"], "checksum", flipped(CAMERA, 3)),
         (MAKE["columns"], "unreadable", removed(CAMERA)),
@@ -386,6 +563,14 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
         (demos, "unreadable", without_actions),
         (summed, "checksum", chunk_flipped("", "data/demo_1/actions")),
         (demos, "damaged-part", linked_elsewhere),
+        (demos, "leak", masks(train=["demo_0", "demo_1"], valid=["demo_1"])),
+        (demos, "missing-part", masks(train=["demo_0", "demo_77"])),
+        (demos, "duplicate-key", masks(train=["demo_0", "demo_0"])),
+        (demos, "unsupported-dtype", in_every_demonstration("language", "pick")),
+        (demos, "other-length", in_every_demonstration("goal", np.zeros(7))),
+        (demos, "uneven-column", in_demonstration_1("depth", np.zeros(3))),
+        (demos, "unused-array", in_demonstration_1("/notes", np.zeros(3))),
+        (demos, "behind-the-end", longer),
         (flat, "unused-end", with_dataset("stop", np.arange(8) % 2 == 1)),
         (flat, "other-length", with_dataset("short", np.zeros(3))),
         (flat, "unsupported-dtype", with_dataset("notes", ["a"] * 8)),
@@ -402,11 +587,21 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
         (drive, "invalid-value", driven(ego_translation=np.nan)),
         (lit, "missing-light", map_of_elsewhere),
         (drive, "impossible-speed", driven(speed=71.0)),
+        (drive, "time-rate", driven(timestamp=[0, 500_000_000])),
+        (drive, "unused-array", odd_array("lanes")),
+        (drive, "other-file", other_file("gt.csv")),
+        (drive, "document", other_file("README.md")),
+        (drive, "hidden", other_file(".DS_Store")),
     ],
     "lc0": [
         *from_repairs("games.tar"),
         (chunk, "unreadable", flipped("", -6)),
-        (chunk, "invalid-value", odd_policy),
+        (chunk, "invalid-value", policy_of(2.0)),
+        (chunk, "nan", policy_of(np.nan)),
+        (chunk, "bad-file", shorten("", 100)),
+        (MAKE["games.tar"], "damaged-part", archive_ends_in(member("z.gz", b"no game") + END)),
+        (MAKE["games.tar"], "behind-the-end", archive_ends_in(END + b"signed by me" * 99)),
+        *((chunk_in_folder, *plant) for plant in BESIDE),
     ],
     "lerobot": [
         *from_repairs("lerobot"),
@@ -415,11 +610,26 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
         (MAKE["lerobot"], "time-rate", shifted_timestamps),
         (lerobot_image, "unused-task", unused_task),
         (MAKE["lerobot"], "torn-tail", saved_apart),
+        (MAKE["lerobot"], "unsupported-dtype", feature_left(dtype="complex64", shape=[2])),
+        (MAKE["lerobot"], "missing-part", feature_left(dtype="float32", shape=[2])),
+        (MAKE["lerobot"], "other-file", copied(ROWS, "data/chunk-000/file-009.parquet")),
+        (MAKE["lerobot"], "document", copied(ROWS, "README.md")),
+        (MAKE["lerobot"], "hidden", copied(ROWS, ".DS_Store")),
+        (MAKE["lerobot"], "unknown-layout", without_feature),
+        (lerobot_image, "unused-rows", without_last_row("meta/episodes/chunk-000/file-000.parquet")),
+        (lerobot_old, "bad-file", shorten("data/chunk-000/episode_000001.parquet", 9)),
+        (lerobot_video, "damaged-part", part_of_a_video("to", -0.1)),
+        (lerobot_video, "frame-count", part_of_a_video("to", 0.1)),
     ],
     "minari": [
         *from_repairs("minari-v0"),
         (MAKE["minari-v0"], "identity", entries("data/metadata.json", dataset_id="another-v0")),
-        (MAKE["minari-v0"], "damaged-part", group_left),
+        (MAKE["minari-v0"], "no-steps", group_left),
+        (MAKE["minari-v0"], "unused-array", dataset_beside),
+        (MAKE["minari-v0"], "other-file", other_file("data/additional_data_9.hdf5")),
+        (MAKE["minari-v0"], "document", other_file("data/README.md")),
+        (MAKE["minari-v0"], "hidden", other_file("data/.DS_Store")),
+        (MAKE["arrow-v0"], "bad-file", shorten("data/3/part-0.arrow", 30)),
         (sums, "checksum", chunk_flipped("data/main_data.hdf5", "episode_1/actions")),
         (MAKE["arrow-v0"], "numbering", removed("data/1")),
         (MAKE["arrow-v0"], "unreadable", removed("data/1/part-0.arrow")),
@@ -437,12 +647,22 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
     "tables": [
         (MAKE["tables"], "missing-footer", shorten("1.parquet", 9)),
         (MAKE["tables"], "unreadable", flipped("1.parquet", -20)),
+        (MAKE["tables"], "behind-the-end", append("1.parquet", b"something else")),
+        (MAKE["tables"], "bad-file", put("2.parquet", b"<html>" * 99)),
+        (MAKE["tables"], "document", put("README.md", b"# Table")),
+        (MAKE["tables"], "hidden", put("_SUCCESS", b"")),
         (short_table, "unused-end", flags_within),
     ],
     "webdataset": [
         *from_repairs("shards.tar"),
         (samples, "duplicate-key", key_twice),
-        (samples, "damaged-part", entries_that_differ),
+        (samples, "unsupported-dtype", entries_that_differ),
+        (samples, "other-length", entries_that_lack),
+        (samples, "hidden", with_member("._d.cls")),
+        (samples, "other-file", with_member("labels")),
+        (samples, "document", with_member("LICENSE")),
+        (MAKE["shards.tar"], "behind-the-end", append("", b"something else")),
+        (archives, "bad-file", put("a.tar", b"<html>" * 99)),
         (frames, "next-observation", other_next),
         (frames, "no-end", last_frame_lost),
         (MAKE["shards.tar"], "unreadable", flipped("", 600)),
@@ -452,5 +672,11 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
         (MAKE["zarr"], "not-stored", removed("data/reward/0")),
         (MAKE["zarr"], "unreadable", shorten("data/camera/0.0.0.0", 30)),
         (texts, "damaged-part", removed("meta/says.ends")),
+        (MAKE["zarr"], "unsupported-dtype", odd_array("data/notes", dtype="|O", shape=[1])),
+        (MAKE["zarr"], "other-length", odd_array("data/fps", shape=[], chunks=[])),
+        (MAKE["zarr"], "unused-array", odd_array("statistics/mean")),
+        (MAKE["zarr"], "other-file", other_file("notes.bin")),
+        (MAKE["zarr"], "document", other_file("README.md")),
+        (MAKE["zarr"], "hidden", other_file(".DS_Store")),
     ],
 }

@@ -106,6 +106,11 @@ def append(name: str, data: bytes) -> Plant:
     return planted
 
 
+def unfinished_append(path: Path) -> None:
+    """An archive behind whose first block of zeros a killed writer wrote."""
+    path.write_bytes(path.read_bytes()[:-512] + b"left by a killed writer")
+
+
 def shorten(name: str, cut: int) -> Plant:
     def planted(path: Path) -> None:
         file = path / name if name else path
@@ -225,7 +230,7 @@ DAMAGE: list[tuple[str, str, Plant, int]] = [
     ("packed columns", "torn-tail", append("segments/0/blocks", b"x" * 77), 0),
     ("shards.tar", "truncated", shorten("", 1024 + 600), 1),
     ("shards.tar", "truncated", shorten("", 1000), 0),
-    ("shards.tar", "torn-tail", append("", b"left by a killed writer"), 0),
+    ("shards.tar", "torn-tail", unfinished_append, 0),
     ("folder", "truncated", shorten("shard-000001.tar", 1024 + 600), 1),
     ("packed.tgz", "truncated", shorten("", 300), 1),
     ("packed.tgz", "truncated", shorten("", 2), 0),

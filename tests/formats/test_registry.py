@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -170,3 +171,16 @@ def _recognised(entry, path) -> bool:
         return entry.recognises(path)
     except FormatError:
         return False
+
+
+def test_what_has_no_data_is_not_read(tmp_path: Path) -> None:
+    """Reading a pipe, a device or a file of the kernel that says it is empty may wait for ever."""
+    os.mkfifo(tmp_path / "pipe.tar")
+    (tmp_path / "empty.tar").touch()
+    for path, kind in ((tmp_path / "pipe.tar", "a named pipe"), ("/dev/zero", "a device"), ("/proc/kmsg", "an empty")):
+        with pytest.raises(UnknownFormatError, match=f"expected a file with data or a folder, got {kind}"):
+            penstock.open(path)
+    with pytest.raises(UnknownFormatError, match="got an empty file"):
+        penstock.open(tmp_path / "empty.tar")
+    with pytest.raises(UnknownFormatError, match="none of them"):
+        penstock.open(tmp_path)

@@ -20,7 +20,7 @@ import pytest
 
 import penstock
 from penstock.conversion.difference import difference
-from penstock.errors import DataError, StateError, WorkerError
+from penstock.errors import DataError, FormatError, StateError, WorkerError
 from penstock.formats.columns import table as tables
 from penstock.formats.columns.joining import publish_segment
 from penstock.formats.columns.writer import ColumnsWriter, create_store
@@ -210,7 +210,8 @@ def test_a_full_disk(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             messages.append(str(error))
         monkeypatch.undo()
         if grow and (tmp_path / "out").exists():
-            assert penstock.check(tmp_path / "out", deep=True).sound
+            findings = penstock.check(tmp_path / "out", deep=True).findings
+            assert {finding.name for finding in findings if finding.level == "error"} == {"unfinished"}
     assert len(messages) > 1
     assert all("No space left" in message for message in messages)
     if function == "fsync":  # the disk has room for the journal
@@ -311,6 +312,11 @@ def test_a_learner_follows_and_publishes_weights(tmp_path: Path) -> None:
             batch = replay.sample(16)
             assert batch["observations"].shape == (16, 3)
             seen.append(replay.episodes)
+            there = done * JOB
+            if there < EPISODES:
+                with pytest.raises(FormatError, match=f"the recording stopped at {there} of {EPISODES} episodes"):
+                    penstock.open(tmp_path / "out")
+            assert len(penstock.open(tmp_path / "out", allow_unfinished=True)) == min(there, EPISODES)
             weights.publish(done, str(1 / (1 + done)).encode())
 
     run_work(work, tmp_path / "results", ProcessRunner(1), on_job=learn)

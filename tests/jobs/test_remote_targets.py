@@ -24,11 +24,10 @@ from penstock.jobs.opened import OPENED
 from penstock.jobs.results import ResultFolder
 from penstock.jobs.runners import ThreadRunner, run_job
 from penstock.jobs.work_plan import WorkPlan
-from penstock.locations import mirror as mirrors
 from penstock.locations.location import MARKER
-from penstock.locations.retry import Retry
 from tests.jobs.cases import CASES, Case, Inputs, make_inputs
 from tests.jobs.test_crashes import Forks
+from tests.locations.clock import without_waiting
 from tests.locations.s3 import KEY, SECRET, Bucket, Request, Stores, bucket_on
 from tests.locations.server import serving
 
@@ -51,7 +50,7 @@ def expected(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> Callab
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(mirrors.MIRRORS, "retry", Retry(wait=lambda _: None))
+    without_waiting(monkeypatch)
     return tmp_path / "cache"
 
 

@@ -29,7 +29,7 @@ from penstock.jobs.worker import serve
 
 SCANS = [
     (source, "read_members"),
-    (copying, "walk"),
+    (copying, "read_members"),
     (hdf5_source, "build"),
     (arrow_source.ArrowSource, "_scan"),
     (rlds_index, "_index_shard"),

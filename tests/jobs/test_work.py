@@ -340,3 +340,54 @@ def test_packed_values_are_equal() -> None:
     for wrong in (b"", b"\xff" * 20, pack(value)[:9]):
         with pytest.raises(FormatError):
             unpack(wrong)
+
+
+def test_results_are_deleted_by_name_and_plans_share_a_folder(work: WorkPlan, expected: object, tmp_path: Path) -> None:
+    """A folder of the user, such as `--results .`, has other files, also with names like ours; and two plans."""
+    mine = {"thesis.tex": b"a", "00000000.result": b"b", "finished": b"c", "x-00000000.result": b"d"}
+    for name, content in mine.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "figures").mkdir()
+    other = WorkPlan.make("check", {"location": work.arguments["location"]}, range_bytes=20_000)
+    assert len(other) > 1
+    run_share(work, tmp_path, 0, 1)
+    run_work(other, tmp_path)
+    assert run_work(work, tmp_path).earlier == len(work)
+    assert missing_jobs(other, tmp_path) == []
+    finish_work(other, tmp_path)
+    ResultFolder(tmp_path, other).finish(1)
+    assert finish_work(work, tmp_path) == expected
+    ResultFolder(tmp_path, work).finish(0)
+    assert [ResultFolder(tmp_path, plan).exit_code for plan in (work, other)] == [0, 1]
+    for plan in (work, other):
+        ResultFolder(tmp_path, plan).remove()
+        assert {name: (tmp_path / name).read_bytes() for name in mine} == mine
+    assert {path.name for path in tmp_path.iterdir()} == {*mine, "figures", JOURNAL}
+    for name in ("thesis.tex", "00000000.result", "finished", "x-00000000.result"):
+        (tmp_path / name).unlink()
+    (tmp_path / "figures").rmdir()
+    (tmp_path / JOURNAL).write_bytes(b"a journal of somebody else\n")
+    ResultFolder(tmp_path, work).remove()
+    assert (tmp_path / JOURNAL).exists()
+    (tmp_path / JOURNAL).unlink()
+    ResultFolder(tmp_path, work).remove()
+    assert not tmp_path.exists()
+    tmp_path.mkdir()
+
+
+def test_a_plan_does_not_replace_what_is_there(work: WorkPlan, tmp_path: Path) -> None:
+    other = WorkPlan.make("check", {"location": work.arguments["location"]})
+    other = replace(other, survey=b"what the other plan learned")
+    other.write(tmp_path / "plan.json")
+    (tmp_path / "notes.json").write_text("[1, 2]")
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "link.json").symlink_to(tmp_path / "nothing")
+    for name, got in [
+        ("plan", "the work plan of another `check`"),
+        ("notes", "another file"),
+        ("folder", "a folder"),
+        ("link", "a link"),
+    ]:
+        with pytest.raises(FileExistsError, match=f"or this work plan, got {got}.*remove it, or choose another place"):
+            replace(work, survey=b"x").write(tmp_path / f"{name}.json")
+    assert WorkPlan.read(tmp_path / "plan.json").survey == other.survey

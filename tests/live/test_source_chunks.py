@@ -16,6 +16,7 @@ from penstock.errors import SpecError
 from penstock.formats.columns import FORMAT as COLUMNS
 from penstock.formats.minari import FORMAT as MINARI
 from penstock.live.failures import SourceGone
+from penstock.live.hooks import ChunkFunctions
 from penstock.live.journal import Arrival, Journal
 from penstock.live.pipeline import LiveOptions, LivePipeline
 from penstock.live.source_chunks import EpisodeInlet, RowLayout
@@ -100,6 +101,39 @@ def test_a_run_over_episodes_goes_on_from_its_state_though_more_were_appended(tm
     got = Counter(early + late)
     # The window holds the newest ten: episode 2 leaves when episode 12 comes, unless it had been drawn before.
     assert got in (steps_of(range(2, 13)), steps_of(range(3, 13)))
+
+
+HOOKS = {
+    "no functions": ChunkFunctions(),
+    "transform": ChunkFunctions(transform=lambda frames, name: frames if len(frames) else 1 / 0),
+    "weights": ChunkFunctions(weights=lambda frames: np.ones(len(frames)) / frames.any()),
+    "encode": ChunkFunctions(encode=lambda frames, places: frames[places] if len(frames) else 1 / 0),
+}
+
+
+@pytest.mark.parametrize("hooks", HOOKS.values(), ids=HOOKS)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"rate": "1/2", "passes": 2}, {"count": 1, "ahead": 1, "passes": 2}, {"hanse_gamma": 0.0}, {"threads": 2}],
+    ids=str,
+)
+def test_episodes_without_steps_are_read_and_no_damage(hooks: ChunkFunctions, options: dict[str, Any]) -> None:
+    lengths = [0, 2] * 150
+    source = penstock.from_arrays({"x": np.arange(1, 301)}, lengths).source
+    inlet = EpisodeInlet(source, ["x"])
+    chosen: dict[str, Any] = {
+        "reservoir": 10,
+        "batch_size": 20,
+        "follow": False,
+        "threads": 0,
+        "max_lost": 0,
+        **options,
+    }
+    with LivePipeline(inlet, LiveOptions(**chosen), hooks=hooks, decode=inlet.layout.decode) as live:
+        values = [int(x) for batch in live for x in batch["x"]]
+    assert sorted(values) == list(range(1, 301))
+    account = live.account()
+    assert (account["expected"], account["read"], account["failed"]) == (300, 300, 0)
 
 
 def test_layouts_pack_and_unpack_any_arrays() -> None:

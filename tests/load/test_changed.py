@@ -193,12 +193,13 @@ def test_what_cannot_be_continued_is_refused() -> None:
         Loader(other, 7).load_state_dict(state, changed="continue")
     with pytest.raises(StateError, match="expected a mix to continue"):
         Loader(part("a"), 7).load_state_dict(state, changed="continue")
-    with pytest.raises(StateError, match="expected a mix to continue"):
-        Loader(mixed({"a": 1}, stop=8).shuffle(1), 7).load_state_dict(state, changed="continue")
-    shuffled = Loader(mixed({"a": 1, "b": 1}, stop=30).shuffle(1), 7, threads=0)
-    assert "mix" not in shuffled.state_dict()
+    alone = Loader(part("a"), 7)
+    assert "mix" not in alone.state_dict()
     with pytest.raises(StateError, match="not one of a mix that could be continued"):
-        Loader(mixed({"a": 1}), 7).load_state_dict(shuffled.state_dict(), changed="continue")
+        Loader(mixed({"a": 1}), 7).load_state_dict(alone.state_dict(), changed="continue")
+    steady = mixed({"a": 17}, stop=17).where(lambda columns: columns["x"] >= 0)
+    with pytest.raises(StateError, match=r"can be made again .* Take.* before they are mixed"):
+        Loader(steady, 7).load_state_dict(state, changed="continue")
     with pytest.raises(PlanError, match="changed to be one of"):
         loader.load_state_dict(state, changed="yes")
     for wrong in ([], {"position": 0}, {**state["mix"], "course": 3}, {**state["mix"], "parts": {"a": ["x", 3, 1]}}):
@@ -224,3 +225,116 @@ def test_passes_count_over_a_change_of_weights() -> None:
     again = penstock.Loader(penstock.mix(parts, [3, 1], stop=60, max_repeats={"few": 2}), batch_size=30)
     again.load_state_dict(later.state_dict())
     assert len(again.why(first.ticket)) == 30
+
+
+ABOVE: dict[str, tuple[Any, int]] = {  # a transform above a mix of 30 samples an epoch, and batches of 5 to its end
+    "shuffle": (lambda data: data.shuffle(7), 6),
+    "blocks": (lambda data: data.shuffle(7, block=3, pool=2), 6),
+    "sorted batches": (lambda data: data.batches(5, seed=2), 6),
+    "shuffled and numbered": (lambda data: data.shuffle(7).nominal(30).select("x"), 6),
+    "two epochs": (lambda data: data.shuffle(7).repeat(2), 12),
+}
+
+
+@pytest.mark.parametrize("name", ABOVE)
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_orders_above_a_mix_are_continued_at_the_end_of_an_epoch(name: str, epochs: int) -> None:
+    above, batches = ABOVE[name]
+
+    def loader(weights: Mapping[str, Any]) -> Loader:
+        data = above(mixed(weights, stop=30))
+        return Loader(data, None if "batches" in name else 5, threads=0)
+
+    first = loader({"a": 1, "b": 2})
+    rows = taken(first, epochs * batches)
+    later = loader({"a": 2, "b": 1, "d": 3})
+    later.load_state_dict(stored(first), changed="continue")
+    rows += taken(later, batches)
+    for part_name in "abd":
+        mine = sorted(x for x in rows if x // 1000 == sorted(SIZES).index(part_name))
+        assert mine == sorted(part(part_name).batch(np.arange(len(mine)))["x"].tolist())
+    again = loader({"a": 2, "b": 1, "d": 3})
+    again.load_state_dict(stored(later))
+    assert stored(again) == stored(later)
+    assert again.why(next(iter(again)).ticket).table["rows"].tolist() == [1] * 5
+    midway = loader({"a": 1, "b": 2})
+    taken(midway, epochs * batches - 1)
+    end = epochs * batches * 5 if name != "two epochs" else epochs * 60
+    with pytest.raises(StateError, match=rf"expected a state at the end of an epoch, such as {end}, got one at"):
+        loader({"a": 1}).load_state_dict(stored(midway), changed="continue")
+    resumed = loader({"a": 1, "b": 2})
+    resumed.load_state_dict(stored(midway))  # the same mix goes on anywhere
+    assert len(taken(resumed, 1)) == 5
+
+
+def test_packs_of_a_mix_are_continued_at_the_end_of_an_epoch() -> None:
+    def loader(weights: Mapping[str, int]) -> Loader:
+        parts = {
+            name: penstock.from_arrays({"x": np.arange(40) + first}, [1, 3, 2, 4] * 4).sequences()
+            for name, first in (("a", 0), ("b", 1000))
+        }
+        mix = penstock.mix({name: parts[name] for name in weights}, weights, stop=8, label=None)
+        return Loader(mix.pack(6, repack=True, fill=-1), 2, threads=0)
+
+    first = loader({"a": 1, "b": 1})
+    rows = [x for batch in first for x in batch["x"].ravel().tolist() if x >= 0]
+    later = loader({"a": 3, "b": 1})
+    later.load_state_dict(stored(first), changed="continue")
+    rows += [x for batch in later for x in batch["x"].ravel().tolist() if x >= 0]
+    assert sorted(rows) == [*range(24), *range(1000, 1014)]  # 4 + 6 and 4 + 2 sequences
+    midway = loader({"a": 1, "b": 1})
+    taken(midway, 1)
+    with pytest.raises(StateError, match="a shuffle, pack or sorted batches above the mix"):
+        later.load_state_dict(stored(midway), changed="continue")
+
+
+@pytest.mark.parametrize("ordered", [lambda data: data.batches(5, sort=False), lambda data: data.repeat(1)])
+def test_orders_that_keep_the_one_of_the_mix_are_continued_anywhere(ordered: Any) -> None:
+    def loader(weights: Mapping[str, Any]) -> Loader:
+        data = ordered(mixed(weights, stop=60))
+        return Loader(data, None if "sort=False" in str(data.chain) else 5, threads=0)
+
+    first = loader({"a": 1, "b": 2})
+    rows = taken(first, 3)
+    later = loader({"a": 2, "b": 1})
+    later.load_state_dict(stored(first), changed="continue")
+    check_parts(rows + taken(later, 9))
+
+
+def test_shards_of_a_mix_are_continued_together() -> None:
+    def shards(weights: Mapping[str, Any]) -> list[Loader]:
+        return [Loader(mixed(weights).nominal(90).shard(i, 3), 5, threads=0, rank=0, world=1) for i in range(3)]
+
+    first, later = shards({"a": 1, "b": 2}), shards({"a": 2, "b": 1, "c": 1})
+    each = [taken(loader, 2) for loader in first]
+    rows = [x for together in zip(*each, strict=True) for x in together]
+    for loader, before in zip(later, first, strict=True):
+        loader.load_state_dict(stored(before), changed="continue")
+    each = [taken(loader, 4) for loader in later]
+    check_parts(rows + [x for together in zip(*each, strict=True) for x in together])
+
+
+def test_mixes_within_a_mix_change_too() -> None:
+    def loader(inner: Mapping[str, Any], outer: tuple[int, int]) -> Loader:
+        within = mixed(inner, label=None)
+        return Loader(penstock.mix({"both": within, "d": part("d")}, outer, stop="never"), 6, threads=0)
+
+    rows: list[int] = []
+    state = None
+    steps = [({"a": 1, "b": 2}, (2, 1)), ({"a": 3, "b": 1}, (2, 1)), ({"a": 3, "b": 1, "c": 1}, (1, 1))]
+    for inner, outer in [*steps, steps[0]]:
+        current = loader(inner, outer)
+        if state is not None:
+            current.load_state_dict(state, changed="continue")
+        rows += taken(current, 4)
+        state = stored(current)
+        again = loader(inner, outer)
+        again.load_state_dict(state)
+        assert stored(again) == state
+    check_parts(rows)
+    shuffled = penstock.mix({"both": mixed({"a": 1, "b": 2}, stop=30).shuffle(1), "d": part("d")}, [2, 1], stop="never")
+    first = Loader(shuffled, 6, threads=0)
+    taken(first, 2)
+    changed = penstock.mix({"both": mixed({"a": 2, "b": 1}, stop=30).shuffle(1), "d": part("d")}, [2, 1], stop="never")
+    with pytest.raises(StateError, match="got one at position 8: a shuffle"):
+        Loader(changed, 6).load_state_dict(stored(first), changed="continue")

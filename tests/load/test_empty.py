@@ -117,6 +117,7 @@ def test_a_stream_that_ends_without_a_sample(threads: int) -> None:
         assert sum(batch.n for batch in Loader(stream, threads=threads, allow_empty=True)) == 0
     loader = Loader(filtered(7).rebatch(2), threads=threads)
     first = [next(iter(loader))["x"].tolist()]
+    loader.load_state_dict(loader.state_dict())
     assert first + [batch["x"].tolist() for batch in loader] == [[8, 9], [10, 11]]
     ended = Loader(filtered(7).rebatch(2), threads=threads)
     ended.load_state_dict({**loader.state_dict(), **_end_of(filtered(7).rebatch(2))})

@@ -58,6 +58,7 @@ def stopped(path: Path, batches: int) -> tuple[dict, list[int], list[int]]:
     loader = Loader(dataset(path), 3, threads=0)
     before = taken(loader, batches) if batches else []
     state = json.loads(json.dumps(loader.state_dict()))
+    loader.load_state_dict(state)
     return state, before, taken(loader)
 
 

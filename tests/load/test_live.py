@@ -146,6 +146,7 @@ def test_explain_names_the_bottleneck_and_keeps_the_batches() -> None:
 def test_a_loader_is_copied_where_it_stands_and_counts_from_zero() -> None:
     loader = Loader(penstock.from_arrays({"x": np.arange(9)}, lengths=[9]).samples(), 3, threads=1)
     next(iter(loader))
+    loader.load_state_dict(loader.state_dict())
     again = pickle.loads(pickle.dumps(loader))
     assert again.metrics()["stages"] == {}
     assert [batch["x"].tolist() for batch in again] == [[3, 4, 5], [6, 7, 8]]
@@ -195,6 +196,23 @@ def test_every_argument_of_a_loader_has_an_effect_on_a_live_pipeline_or_is_refus
             else:
                 with pytest.raises(PlanError, match="allow_empty=True"):
                     list(loader)
+
+
+@pytest.mark.parametrize(("size", "world", "samples"), [(1, 2, 7), (4, 2, 1), (8, 3, 2), (2, 3, 7)])
+def test_no_rank_fails_alone_because_its_shares_are_empty(size: int, world: int, samples: int) -> None:
+    """The others would wait for it in their next all-reduce for ever."""
+    source = penstock.from_arrays({"x": np.arange(samples)}, [samples]).source
+    shares = []
+    for rank in range(world):
+        inlet = EpisodeInlet(source, ["x"])
+        options = LiveOptions(reservoir=0, batch_size=size, follow=False, threads=0)
+        with LivePipeline(inlet, options, decode=inlet.layout.decode) as live:
+            loader = Loader(live, rank=rank, world=world)
+            shares.append([batch["x"].tolist() for batch in loader])
+            with pytest.raises(PlanError, match="a live pipeline that has ended"):
+                list(loader)  # on every rank
+    assert {len(batches) for batches in shares} == {-(-samples // size)}
+    assert [x for batches in zip(*shares, strict=True) for share in batches for x in share] == list(range(samples))
 
 
 def test_a_live_pipeline_has_neither_a_length_nor_tickets() -> None:

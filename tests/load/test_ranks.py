@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from itertools import pairwise
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.data import MapDataset, from_arrays
@@ -124,3 +125,25 @@ def test_ray_train_tells_the_rank(monkeypatch):
     assert find() == Ranks(2, 5, "ray.train")
     monkeypatch.setitem(sys.modules, "ray.train", SimpleNamespace(get_context=outside))
     assert find() == Ranks()
+
+
+@pytest.mark.parametrize("adapter", [None, "torch", "jax", "stream"])
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 5))
+@settings(max_examples=15, deadline=None)
+def test_weighted_means_of_ranks_average_to_the_mean_of_the_batch(adapter, samples, more, world):
+    from penstock.load.jax import JaxLoader
+    from penstock.load.torch import TorchLoader, TorchStream
+
+    data = from_arrays({"x": np.arange(samples, dtype="f8") ** 2}, lengths=[samples]).samples()
+
+    def batches(rank: int) -> list[Any]:
+        if adapter == "stream":
+            return list(TorchStream(data, world + more, rank=rank, world=world))
+        loader = Loader(data, world + more, rank=rank, world=world, threads=0)
+        return list(loader if adapter is None else TorchLoader(loader) if adapter == "torch" else JaxLoader(loader))
+
+    whole = [batch["x"].mean() for batch in Loader(data, world + more, rank=0, world=1, threads=0)]
+    for mean, shares in zip(whole, zip(*map(batches, range(world)), strict=True), strict=True):
+        parts = [share.weight * (np.asarray(share["x"]).mean() if len(share["x"]) else 0) for share in shares]
+        assert np.isclose(sum(parts) / world, mean)
+        assert [share.weight == 0 for share in shares] == [len(share["x"]) == 0 for share in shares]

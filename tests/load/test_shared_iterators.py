@@ -112,6 +112,7 @@ def test_what_a_thread_of_the_parent_held_is_free_in_the_child() -> None:
     def child() -> bool:
         with lock:
             iterator.close()
+            loader.load_state_dict(loader.state_dict())
             return next(iter(loader))["x"][0] == 7 and refused(lambda: next(iterator))
 
     assert in_a_fork(lambda: bool(child())) == 0
@@ -209,6 +210,29 @@ def test_an_iterator_that_is_collected_does_not_wait_for_its_threads() -> None:
     del iterator
     go_on.set()
     wait_for_others(before)
+
+
+def test_threads_of_a_closed_iterator_stop_between_two_batches_of_a_slow_function(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.load.position_source.LOOK_SECONDS", -1)
+    begun, go_on, calls = threading.Event(), threading.Event(), list[int]()
+
+    def slow(columns: Any) -> Any:
+        calls.append(columns.n)
+        if len(calls) == 3:
+            begun.set()
+            go_on.wait()
+        return columns
+
+    before = threads_before()
+    iterator = iter(Loader(samples().map(slow), 10, threads=1))
+    next(iterator)
+    begun.wait()  # in the second of the many batches that are read together
+    del iterator
+    go_on.set()
+    wait_for_others(before)
+    assert calls == [10] * 3
 
 
 AT_EXIT = """

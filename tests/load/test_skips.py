@@ -71,6 +71,15 @@ def test_skipping_the_rest_ends_the_loop_and_not_the_loader():
     assert next(iter(loader)).ticket.position == 44
 
 
+@pytest.mark.parametrize("threads", [0, 1])
+def test_an_epoch_without_a_sample_left_is_passed_over(threads):
+    loader = Loader(dataset(8), 4, threads=threads)
+    loader.skip(range(8))
+    loader.skip(range(16, 24))
+    for first in (8, 24):
+        assert [batch.ticket.position for batch in loader] == [first, first + 4]
+
+
 def test_a_loop_that_gave_its_last_batch_does_not_run_on_into_the_next_epoch():
     loader = Loader(dataset(8), 4, threads=1)
     for batch in loader:

@@ -1,6 +1,12 @@
 from __future__ import annotations
 
+import multiprocessing
 import pickle
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +17,7 @@ from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged
 from penstock.data import from_arrays
 from penstock.errors import PlanError, StateError
+from penstock.files.shared_log import SharedLog
 from penstock.load import Loader
 from penstock.load.staging import Staging
 from penstock.load.ticket import Batch, Ticket
@@ -77,7 +84,7 @@ def test_the_torch_loader_resumes_at_the_batch_the_consumer_has(stop):
     second = TorchLoader(Loader(dataset(), 64, threads=0))
     second.load_state_dict(first.state_dict())
     assert seen + rows(second) == EXPECTED
-    assert seen + rows(first) == EXPECTED
+    assert rows(first) == dataset().batch(np.arange(N, 2 * N))["a"].tolist()
     with pytest.raises(StateError):
         TorchLoader(Loader(dataset(1), 64)).load_state_dict(first.state_dict())
 
@@ -117,15 +124,104 @@ def test_epochs_of_a_stream_count_on_and_can_be_set():
     assert len(stream) == 16
 
 
-def test_workers_that_are_kept_count_epochs_and_those_started_anew_are_told():
-    second = dataset().batch(np.arange(N, 2 * N))["a"].tolist()
-    kept = DataLoader(TorchStream(dataset(), 64), batch_size=None, num_workers=2, persistent_workers=True)
-    assert [rows(kept), rows(kept)] == [EXPECTED, second]
+def epoch(number: int) -> list[int]:
+    return dataset().batch(np.arange(number * N, (number + 1) * N))["a"].tolist()
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_workers_count_epochs_together_whether_they_are_kept_or_started_anew(kept):
     stream = TorchStream(dataset(), 64)
-    anew = DataLoader(stream, batch_size=None, num_workers=2)
-    assert rows(anew) == EXPECTED
-    stream.set_epoch(1)
-    assert rows(anew) == second
+    batches = DataLoader(stream, batch_size=None, num_workers=2, persistent_workers=kept)
+    assert rows(batches) == epoch(0)
+    assert rows(islice(batches, 1)) == epoch(1)[:64]
+    torch.manual_seed(0)
+    assert rows(batches) == epoch(2)
+    stream.set_epoch(5)
+    torch.manual_seed(0)  # a program that seeds every epoch: the workers have the seeds of those before
+    assert rows(batches) == epoch(5)
+    assert stream.state_dict()["position"] == 6 * N
+    assert len(stream) == 16
+    stream.load_state_dict({**stream.state_dict(), "position": 3 * N + 640})
+    if kept:
+        with pytest.raises(StateError, match="make a new DataLoader after loading"):
+            rows(batches)
+        return
+    stream.set_epoch(3)
+    assert [rows(batches), rows(batches)] == [epoch(3)[640:], epoch(4)]
+    one, other = iter(batches), iter(batches)
+    pairs = [(a, b) for a, b in zip(one, other, strict=True)]
+    assert [rows([a for a, _ in pairs]), rows([b for _, b in pairs])] == [epoch(5), epoch(6)]
+
+
+def test_a_process_that_is_spawned_shares_the_log_and_other_copies_have_their_own():
+    log = SharedLog(2)
+    log.append(1, 2)
+    process = multiprocessing.get_context("spawn").Process(target=log.append, args=(3, 4))
+    process.start()
+    process.join()
+    assert log.read(0) == [(1, 2), (3, 4)]
+    assert pickle.loads(pickle.dumps(log)).read(0) == []
+
+
+class DispatchedByAccelerate:
+    """Calls of `DataLoaderDispatcher.__iter__` and `DataLoaderShard.__iter__` of Accelerate 1.15.0 on their dataset."""
+
+    def __init__(self, dataset: Any, loader: DataLoader[Any]) -> None:
+        self.dataset, self.loader, self.iteration = dataset, loader, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.iteration = epoch
+        self.loader.dataset.set_epoch(epoch)
+
+    def __iter__(self) -> Iterator[Any]:
+        sys.modules["accelerate.state"].active.append(self)
+        self.set_epoch(self.iteration)
+        yield from iter(self.loader)
+        self.iteration += 1
+
+
+@pytest.fixture
+def accelerate(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The state that Accelerate 1.15.0 has of the DataLoader in use (`accelerate/state.py::GradientState`)."""
+    active: list[Any] = [None]
+    state = lambda: SimpleNamespace(active_dataloader=active[-1])  # noqa: E731
+    monkeypatch.setitem(sys.modules, "accelerate.state", SimpleNamespace(GradientState=state, active=active))
+    return active
+
+
+@pytest.mark.parametrize("nested", [False, True])  # True: IterableDatasetShard, of dispatch_batches=False
+def test_accelerate_does_not_split_the_share_of_a_rank_again(accelerate, nested):
+    shared = TorchStream(dataset(), 64, rank=0, world=2)
+    loader = DataLoader(shared, batch_size=None)
+    prepared = DispatchedByAccelerate(SimpleNamespace(dataset=shared) if nested else shared, loader)
+    assert len(rows(loader)) == N // 2  # not prepared
+    with pytest.raises(PlanError, match=r"rank 0 of 2.*without prepare\(\), or give the TorchStream rank=0, world=1"):
+        next(iter(prepared))
+    with pytest.raises(PlanError, match="rank 0 of 2"):
+        next(iter(loader))
+    whole = TorchStream(dataset(), 64, rank=0, world=1)
+    assert rows(DispatchedByAccelerate(whole, DataLoader(whole, batch_size=None))) == EXPECTED
+
+
+def test_accelerate_that_counts_from_0_does_not_throw_a_restored_epoch_away(accelerate):
+    first = TorchStream(dataset(), 64)
+    rows(first)
+    rows(islice(first, 5))
+    stream = TorchStream(dataset(), 64)
+    prepared = DispatchedByAccelerate(stream, DataLoader(stream, batch_size=None))
+    stream.load_state_dict(first.state_dict())
+    with pytest.raises(StateError, match=r"expected set_epoch\(1\).*of the DataLoader that Accelerate prepared"):
+        next(iter(prepared))
+    prepared.set_epoch(1)
+    assert [rows(prepared), rows(prepared)] == [epoch(1)[320:], epoch(2)]
+
+
+def test_map_style_batches_are_not_split_twice_in_silence(monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(PlanError, match="rank=0, world=1 if a sampler"):
+        TorchDataset(dataset(), 64)
+    assert len(TorchDataset(dataset(), 64, rank=0, world=1)[0]["a"]) == 64
 
 
 def test_a_stream_is_pickled_where_it_stands():

@@ -8,16 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from penstock.locations import mirror as mirrors
-from penstock.locations.retry import Retry
+from tests.locations.clock import Clock, without_waiting
 from tests.locations.s3 import Bucket, Stores, bucket_on
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(mirrors.MIRRORS, "retry", Retry(wait=lambda _: None))
     return tmp_path / "cache"
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return without_waiting(monkeypatch)
 
 
 @pytest.fixture

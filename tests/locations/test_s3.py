@@ -28,8 +28,8 @@ from penstock.locations import s3
 from penstock.locations.location import MARKER
 from penstock.locations.mirror import MIRRORS
 from penstock.locations.objects import TransientError
-from penstock.locations.retry import Retry
 from penstock.locations.stores import object_store
+from tests.locations.clock import Clock
 from tests.locations.s3 import KEY, SECRET, Bucket, Request
 
 RAW = np.random.default_rng(0).bytes(300_000)
@@ -120,7 +120,7 @@ def test_a_large_file_is_uploaded_in_parts(bucket: Bucket, tmp_path: Path) -> No
         return None
 
     bucket.stores.fault = fault
-    Retry(wait=lambda _: None)(lambda: store.put("folder/large", tmp_path / "large"))
+    store.put("folder/large", tmp_path / "large")
     parts = [request for request in bucket.stores.seen if "partNumber" in request.query]
     assert len(parts) >= 3
     assert len(tries) == 2
@@ -151,19 +151,17 @@ def test_errors_that_pass_are_repeated(bucket: Bucket) -> None:
     assert max(tries.values()) == 3
 
 
-def test_throttling_that_lasts_is_an_error(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_throttling_that_lasts_is_an_error(bucket: Bucket, clock: Clock) -> None:
     """Each request is repeated in one place, so a store that is busy is not asked a hundred times."""
     bucket.put({"a.bin": RAW})
-    store = object_store(bucket.url)
+    store = object_store(bucket.url, {"max_retries": 3})
     version = store.stat("a.bin").version
     bucket.stores.seen.clear()
     bucket.stores.fault = lambda _: 503
-    waits: list[float] = []
-    retry = Retry(tries=4, wait=waits.append)
     for ask in (store.list, lambda: store.read("a.bin", [(0, 5)], version)):
         with pytest.raises(TransientError, match=f"{bucket.url}"):
-            retry(ask)
-    assert (len(bucket.stores.seen), len(waits)) == (8, 6)
+            ask()
+    assert (len(bucket.stores.seen), len(clock.waits)) == (8, 6)
 
 
 def test_an_object_that_changes_is_noticed(bucket: Bucket) -> None:
@@ -228,16 +226,15 @@ def test_options_that_need_headers_go_through_s3fs(bucket: Bucket) -> None:
         public.stat("private")
 
 
-def test_missing_credentials_are_said_at_once(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_said_at_once(bucket: Bucket, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
-    waits: list[float] = []
     store = object_store(bucket.url, {"use_listings_cache": True})  # a file system of its own
     for ask in (store.list, lambda: store.stat("a"), lambda: store.read("a", [(0, 1)])):
         with pytest.raises(RemoteError, match="Unable to locate credentials") as caught:
-            Retry(wait=waits.append)(ask)
+            ask()
         assert "anon=True" in str(caught.value)
-    assert (waits, bucket.stores.seen) == ([], [])
+    assert (clock.waits, bucket.stores.seen) == ([], [])
 
 
 def texts(error: BaseException) -> str:
@@ -295,7 +292,7 @@ def test_credentials_are_in_no_text(
 
 def test_a_forked_process_reads_on(bucket: Bucket) -> None:
     bucket.put({"a.bin": RAW})
-    store = object_store(bucket.url)
+    store = object_store(bucket.url, {"max_retries": 3})
     version = store.stat("a.bin").version
     assert store.read("a.bin", [(0, 5)], version) == [RAW[:5]]
     child = os.fork()

@@ -15,12 +15,9 @@ import penstock
 from penstock.cli.reshard import reshard
 from penstock.errors import DataError, RemoteError, StateError
 from penstock.locations.location import Url
-from penstock.locations.retry import Retry
 from penstock.locations.stores import object_store
 from penstock.locations.upload import MARKER, uploading
 from tests.locations.server import Request, Site, serving
-
-ONCE = Retry(tries=1)
 
 
 @pytest.fixture
@@ -118,7 +115,7 @@ def test_a_marker_that_is_damaged_is_an_error(site: Site) -> None:
     site.objects[f"set/{MARKER}"] = b"[]"
     with (
         pytest.raises(penstock.FormatError, match=f"files of an upload.* at {MARKER}"),
-        uploading(Url(f"{site.url}/set"), retry=ONCE) as path,
+        uploading(Url(f"{site.url}/set")) as path,
     ):
         fill(path, "a")
 

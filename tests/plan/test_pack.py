@@ -500,3 +500,24 @@ def test_a_ramp_of_one_length_is_that_length() -> None:
         len(below.pack([(0, 6), (1, 2)]))
     with pytest.raises(PlanError, match="own_pack"):
         below.pack([(0, 6), (1, 2)], overlong="own_pack")
+
+
+@pytest.mark.parametrize("which", ["fill", "head"])
+@pytest.mark.parametrize(
+    ("dtype", "bad", "good"),
+    [
+        ("u1", [-1, 256, 0.5, np.nan], [255, 3.0]),
+        ("i2", [1 << 15, 1e9, 1 << 80], [-(1 << 15)]),
+        ("?", [-1, 2, np.nan], [1, True]),
+        ("f2", [1e9, 70_000, 1 << 2000], [np.inf, np.nan, -0.1]),
+    ],
+)
+def test_values_that_a_dtype_cannot_hold_are_refused_at_the_call(which, dtype, bad, good):
+    data = penstock.from_arrays({"x": np.zeros(8, dtype), "wide": np.zeros(8)}, lengths=[3, 5]).sequences()
+    method = {"method": "concat_split"} if which == "head" else {}
+    for value in bad:
+        for given_ in (value, {"x": value}):
+            with pytest.raises(PlanError, match=f"that x, {np.dtype(dtype)}, can hold"):
+                data.pack(6, **{which: given_}, **method)
+    for value in good:
+        data.pack(6, **{which: value}, **method)[:]

@@ -29,7 +29,7 @@ class Script(gymnasium.Env):
 
 
 def record(*episodes, **how):
-    env = Collector(Script(*episodes), writer := MemoryWriter(), **{"record_infos": True, **how})
+    env = Collector(Script(*episodes), writer := MemoryWriter(), **{"record_infos": "error", **how})
     for infos in episodes:
         env.reset()
         for _ in infos[1:]:
@@ -101,7 +101,7 @@ def test_an_info_that_differs_is_an_error_that_names_key_and_row(later, message)
 
 
 def test_a_later_episode_must_have_the_keys_of_the_first():
-    with pytest.raises(DataError, match=r"infos/b too - at row 0; .*union"):
+    with pytest.raises(DataError, match=r"infos/b too - at row 0; .*record_infos=True"):
         record([{"a": 1}, {"a": 2}], [{"b": 1}, {"b": 1}])
     with pytest.raises(DataError, match="expected infos/d as a dict, got int"):
         record([{"d": {"a": 1}}, {"d": 3}])
@@ -111,7 +111,9 @@ def test_a_later_episode_must_have_the_keys_of_the_first():
 
 def test_a_wrong_info_does_not_poison_the_next_episode():
     env = Collector(
-        Script([{"a": 1}, {"a": 1, "b": {"c": 1}}], [{"a": 2}, {"a": 3}]), writer := MemoryWriter(), record_infos=True
+        Script([{"a": 1}, {"a": 1, "b": {"c": 1}}], [{"a": 2}, {"a": 3}]),
+        writer := MemoryWriter(),
+        record_infos="error",
     )
     env.reset()
     with pytest.raises(DataError, match="infos/b too"):
@@ -182,6 +184,16 @@ def test_union_refuses_another_shape_or_text_for_a_number():
         record([{"x": 1}, {"x": "1"}], record_infos="union")
     with pytest.raises(DataError, match="expected infos/x as a string, got int 1"):
         record([{"x": "1"}, {"x": 1}], record_infos="union")
+
+
+def test_true_is_a_union_because_infos_of_resets_and_steps_differ():
+    """As in MuJoCo's environments, whose steps add what their resets do not have."""
+    script = [{"x": 0.0}, {"x": 0.5, "reward_ctrl": -0.1}, {"x": 0.75, "reward_ctrl": -0.2}]
+    episode, same = (record(script, record_infos=how)[0] for how in (True, "union"))
+    assert episode.infos["x"].tolist() == [0.0, 0.5, 0.75]
+    np.testing.assert_array_equal(episode.infos["reward_ctrl"], [np.nan, -0.1, -0.2])
+    assert episode.columns["infos_mask/reward_ctrl"].tolist() == [False, True, True]
+    assert episode.columns.keys() == same.columns.keys()
 
 
 def test_an_example_declares_what_comes_later():

@@ -8,7 +8,8 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from penstock.errors import DataError
 from penstock.record.checks import RecordingWarning
@@ -162,6 +163,84 @@ def test_final_observations_and_infos_as_batches():
         np.testing.assert_array_equal(np.diff(values), 1)
         np.testing.assert_array_equal(episode.infos["deep"], values)
         np.testing.assert_array_equal(episode.observations["n"], values)
+
+
+class Levels(Counter):
+    """Resets say a level from the second one on, and steps the time."""
+
+    level = -1
+
+    def reset(self, *, seed=None, options=None):
+        observation, _ = super().reset(seed=seed)
+        self.level += 1
+        return observation, {"level": self.level} if self.level else {}
+
+    def step(self, action):
+        observation, _, *ends, _ = super().step(action)
+        return observation, float(self.level + 1), *ends, {"time": self.t}
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+def test_infos_of_wrappers_are_of_the_episode_that_ended(mode, kind):
+    """Statistics that a wrapper adds are of the last step; what only later resets return is of the first row."""
+    example = {"episode": {"r": 0.0, "l": 0, "t": 0.0}, "level": 0}
+    envs = RecordEpisodeStatistics(
+        kind([lambda: Levels(reuse=False), lambda: Levels(length=2, reuse=False)], autoreset_mode=mode)
+    )
+    with VectorCollector(
+        envs, writer := MemoryWriter(), record_infos=True, info_example=example, unfinished="drop"
+    ) as recorder:
+        drive(recorder, 12)
+    assert len(writer.episodes) >= 6
+    for episode in writer.episodes:
+        columns, steps, level = episode.columns, len(episode), int(episode.rewards[0]) - 1
+        assert columns["infos_mask/episode/r"].tolist() == [False] * steps + [True]
+        assert columns["infos/episode/r"][-1] == episode.rewards.sum()
+        assert columns["infos/episode/l"][-1] == steps
+        assert columns["infos_mask/level"].tolist() == [level > 0] + [False] * steps
+        assert columns["infos/level"][0] == level
+        assert columns["infos/time"].tolist() == [0, *range(1, steps + 1)]
+        assert columns["infos_mask/time"].tolist() == [False] + [True] * steps
+
+
+class WithoutFinalInfo(Remote):
+    """Last observations as an array for all environments, and no infos of last steps, but a score where one ended."""
+
+    def step(self, actions):
+        *result, infos = super().step(actions)
+        if "final_info" in infos:
+            del infos["final_info"]
+            infos["final_obs"] = np.stack([np.zeros(2) if f is None else f for f in infos["final_obs"]])
+            infos["score"] = np.array([10.0, 20.0])
+        return *result, infos
+
+
+class Lives(Counter):
+    """Infos are 0 where an episode begins, as is the fill value of a missing one."""
+
+    def look(self):
+        return super().look()[0].copy(), {"used": self.t, "name": f"life {self.t}", "at": np.full(2, self.t)}
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_environments_without_final_info_lack_the_infos_of_last_rows(length):
+    envs = WithoutFinalInfo(SyncVectorEnv([lambda: Lives(length=length)] * 2, autoreset_mode="SameStep"))
+    with VectorCollector(
+        envs, writer := MemoryWriter(), record_infos=True, info_example={"score": 0.0}, unfinished="drop"
+    ) as recorder:
+        drive(recorder, 12)
+    assert len(writer.episodes) == 24 // length
+    for episode in writer.episodes:
+        for name in ("used", "name", "at"):
+            assert episode.columns[f"infos_mask/{name}"].tolist() == [True] * length + [False]
+        assert episode.infos["used"].tolist() == [*range(length), 0]
+        assert episode.infos["name"].strings() == [*(f"life {t}" for t in range(length)), ""]
+        assert episode.columns["infos_mask/score"].tolist() == [False] * length + [True]
+        assert episode.infos["score"][-1] == [10.0, 20.0][episode.metadata["env"]]
+    strict = VectorCollector(envs, MemoryWriter(), record_infos="error")
+    with pytest.raises(DataError, match=r"at row .*need record_infos=True"):
+        drive(strict, length)
 
 
 def rows(*values, dtype=np.int64):

@@ -92,6 +92,16 @@ def test_an_offline_dataset_needs_the_same_outputs() -> None:
         next(iter(replay.batches(4, offline=data)))
 
 
+@pytest.mark.parametrize("size", [1, 4])  # alone in a batch, and together
+@pytest.mark.parametrize(("rewards", "got"), [(np.ones(3, "f4"), "float32"), (np.ones((3, 2), "i4"), r"\(2,\)")])
+def test_an_offline_dataset_needs_the_dtypes_and_shapes_of_the_replay(size: int, rewards: Any, got: str) -> None:
+    replay = penstock.Replay(None, 100)
+    replay.write(penstock.from_arrays({"rewards": np.arange(4, dtype="i4")}, [4])[0])
+    batches = iter(replay.batches(size, offline=penstock.from_arrays({"rewards": rewards}, [3]).samples(), share=0.25))
+    with pytest.raises(penstock.PlanError, match=rf"expected int32 rows of shape \(\) for 'rewards' .*{got}"):
+        _ = [next(batches) for _ in range(4)]
+
+
 @pytest.mark.parametrize("wrong", [{"share": 1.5}, {"share": -0.5}])
 def test_impossible_batches_are_refused(wrong: Any) -> None:
     replay = filled(penstock.Replay(None, 1000), [30])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,86 @@ def test_packed_rows_have_the_padded_tokens() -> None:
     ]
     assert sorted(pieces, key=repr) == sorted(wanted, key=repr)
     assert not other["segment_ids"][~other["mask"]].any()
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_tokens_of_tools_are_not_in_the_mask_of_sampled_tokens(pack: bool) -> None:
+    replay = replay_of(samples=Completions(16, pack=pack), max_staleness=0)
+    recorder = CompletionRecorder(replay, G)
+    replay.set_policy_version(7)
+    for key in recorder.add_prompt([5]):
+        recorder.extend_observation(key, [80])  # also before the first sampled token
+        recorder.extend(key, [1, 2], [-0.1, -0.2], 7)
+        recorder.extend_observation(key, [90, 91])
+        again = CompletionRecorder(replay, G)
+        again.load_state_dict(json.loads(json.dumps(recorder.state_dict())))
+        recorder = again
+        recorder.extend(key, [3], [-0.3], 8)
+        recorder.extend_observation(key, [92])
+        recorder.finish(key, float(key))
+    batch = replay.sample(G)  # no token is older than version 7
+    wanted = {
+        "tokens": [5, 80, 1, 2, 90, 91, 3, 92],
+        "completion_mask": [False, False, True, True, False, False, True, False],
+        "versions": [7, 7, 7, 7, 7, 7, 8, 8],
+        "terminations": [False] * 7 + [True],
+    }
+    for name, values in wanted.items():
+        rows = batch[name].reshape(-1)[batch["mask"].reshape(-1)]
+        assert rows.reshape(G, -1).tolist() == [values] * G
+    sampled = batch["completion_mask"]
+    np.testing.assert_allclose(batch["log_probs"][sampled].reshape(G, -1), [[-0.1, -0.2, -0.3]] * G)
+    assert not batch["log_probs"][~sampled].any()
+
+
+@pytest.mark.parametrize("length", [0, 9])
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_a_completion_that_cannot_be_used_is_sampled_again_or_its_prompt_given_up(
+    length: int, in_folder: bool, tmp_path: Path
+) -> None:
+    """Empty, as servers leave out the end token, or too long. The loop `while recorder.pending` goes on."""
+    replay = replay_of(tmp_path / "store" if in_folder else None, samples=Completions(8))
+    target = tmp_path / "store" if in_folder else replay
+    recorder = CompletionRecorder(target, G, max_length=8 if in_folder else None)
+    first, second = recorder.add_prompt([5]), recorder.add_prompt([6])
+    for key in first + second:
+        if key not in (first[0], second[0]):
+            recorder.extend(key, [1], [-1.0], 0)
+            recorder.finish(key, float(key))
+    for key in (first[0], second[0]):
+        refused = partial(recorder.extend, key, [2] * length, [-1.0] * length, 0)
+        refused = refused if length else partial(recorder.finish, key, 0.0, truncated=True)
+        with pytest.raises((ArgumentError, DataError), match=r"resample\(\) it, or discard\(\) its prompt"):
+            refused()
+    assert recorder.discard(first[0]) == first
+    assert [one.key for one in recorder.pending] == [second[0]]
+    recorder.resample(second[1])  # also a finished one
+    for one in recorder.pending:
+        recorder.resample(one.key)
+        recorder.extend(one.key, [3], [-1.0], 0)
+        recorder.finish(one.key, float(one.key))
+    assert not recorder.pending
+    assert len(recorder) == len(recorder.state_dict()["completions"]) == 0
+    assert sorted(rows_of(replay.sample(G))) == [[6, 1], [6, 3], [6, 3]]
+    for call in (recorder.resample, recorder.discard):
+        for key in (first[0], second[0]):
+            with pytest.raises(ArgumentError, match="of an unfinished prompt"):
+                call(key)
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_episodes_that_belong_together_are_all_written_or_none(in_folder: bool, tmp_path: Path) -> None:
+    replay = penstock.Replay(tmp_path / "store" if in_folder else None, 3)
+    short, long = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[2, 4])
+    other = penstock.from_arrays({"rewards": np.arange(2)}, lengths=[2])[0]
+    for wrong, error in ((long, DataError), (other, penstock.SpecError)):
+        with pytest.raises(error):
+            replay.write_together([short, wrong])
+        assert (replay.refresh(), replay.episodes) == (0, 0)
+    assert replay.write_together([short, short]) == [0, 1]
+    assert replay.write_together([]) == []
+    assert replay.refresh() == 2  # the first one left
+    assert replay.episodes == 2
 
 
 def test_orders() -> None:
@@ -291,20 +372,21 @@ def test_errors() -> None:
     with pytest.raises(ArgumentError, match="at least one token"):
         recorder.add_prompt([])
     keys = recorder.add_prompt([1] * 10)
-    with pytest.raises(ArgumentError, match="at least one token"):
+    with pytest.raises(ArgumentError, match=r"at least one sampled token.*resample\(\) it, or discard\(\) its prompt"):
         recorder.finish(keys[0], 1.0)
     with pytest.raises(DataError, match="finite log-probability"):
         recorder.extend(keys[0], [1], [float("nan")], 0)
     with pytest.raises(ArgumentError, match="in `pending`"):
         recorder.extend(77, [1], [-1.0], 0)
-    for key in keys:
-        recorder.extend(key, [1] * 7, [-1.0] * 7, 0)
+    with pytest.raises(DataError, match="max_length=16 tokens with the prompt, got 10 and 7 more for key 6; finish"):
+        recorder.extend(keys[0], [1] * 7, [-1.0] * 7, 0)
+    recorder.extend(keys[0], [1] * 6, [-1.0] * 6, 0)
     with pytest.raises(DataError, match="finite reward"):
         recorder.finish(keys[0], float("inf"))
-    recorder.finish(keys[0], 0.0)
-    recorder.finish(keys[1], 0.0)
-    with pytest.raises(DataError, match="max_length=16"):
-        recorder.finish(keys[2], 0.0)
+    with pytest.raises(ArgumentError, match="below max_length=16"):
+        recorder.add_prompt([1] * 16)
+    with pytest.raises(PlanError, match="max_length of at least 2"):
+        CompletionRecorder(replay, G, max_length=1)
     other = replay_of(max_uses=3)
     with pytest.raises(StateError):
         other.load_state_dict(replay.state_dict())

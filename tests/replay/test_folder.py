@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import os
+import pickle
 import shutil
 import threading
 from pathlib import Path
@@ -15,7 +17,7 @@ import pytest
 
 import penstock
 from penstock import Replay
-from penstock.errors import PlanError, StateError
+from penstock.errors import DataError, PlanError, StateError
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.replay.journal import MAGIC, JournalEntry, ReplayJournal, read_entries
 from tests.replay.runs import SPEC, episode, episodes, filled, lengths_of
@@ -47,6 +49,35 @@ def test_a_replay_that_writes_keeps_every_episode_on_disk(tmp_path: Path) -> Non
     assert (again.extent, again.anchors, again.episodes) == (replay.extent, replay.anchors, replay.episodes)
     memory = filled(penstock.Replay(None, 50), lengths)
     assert again.sample(8)["actions"].tolist() == memory.sample(8)["actions"].tolist()
+
+
+def test_a_refused_episode_of_a_folder_does_not_shift_the_numbers_of_later_ones(tmp_path: Path) -> None:
+    """It is refused at every draw, until the replay is made with room for it."""
+    with ColumnsWriter.create(tmp_path / "store", SPEC) as writer:
+        for each in episodes([4, 0]):
+            writer.write(each)
+        replay = penstock.Replay(tmp_path / "store", 10)
+        assert (replay.refresh(), replay.episodes) == (4, 2)
+        for each in episodes([12, 5, 4], 2):
+            writer.write(each)
+    for _ in range(2):
+        with pytest.raises(DataError, match="at most 10 steps, the capacity of the replay, got one of 12"):
+            replay.sample(4)
+        assert replay.episodes == 2
+    larger = penstock.Replay(tmp_path / "store", 30)
+    batch = larger.sample(50)
+    assert set(batch["task"].tolist()) == set(larger.why(batch.ticket).table["episode"].tolist()) == {0, 2, 3, 4}
+    penstock.Replay(tmp_path / "store", 30).load_state_dict(larger.state_dict())
+
+
+def test_a_replay_is_neither_pickled_nor_copied(tmp_path: Path) -> None:
+    for replay, where in ((Replay(None, 50), "a path in place of None"), (Replay(tmp_path / "s", 50), "the same path")):
+        for owner in (replay, replay.batches(4), penstock.Loader(replay.batches(4))):
+            for act in (pickle.dumps, copy.copy if owner is replay else copy.deepcopy):
+                with pytest.raises(
+                    TypeError, match=rf"cannot be pickled or copied.*Replay\({where}, capacity, .*state"
+                ):
+                    act(owner)
 
 
 def collect(path: Path, first: int, count: int) -> None:

@@ -74,6 +74,46 @@ def test_n_steps_and_stacks_equal_a_plain_loop(n: int, stack: int) -> None:
     assert "__real__" not in batch
 
 
+@pytest.mark.parametrize("n", [2, 3, 6])
+@pytest.mark.parametrize(
+    ("stored", "summed"),
+    [("?", "f4"), ("i1", "f4"), ("u1", "f4"), ("f2", "f4"), ("f4", "f4"), ("i8", "f8"), ("f8", "f8")],
+)
+def test_sums_are_floats_and_end_at_a_termination_inside_an_episode(n: int, stored: str, summed: str) -> None:
+    """`n_step_returns` computes the same sums by another loop; vectors are summed axis by axis."""
+    rng = np.random.default_rng(n)
+    lengths = [1, 4, 7, 9]
+    steps = sum(lengths)
+    rewards = rng.choice([0, 1, 100], steps).astype(stored)
+    columns = {
+        "rewards": rewards,
+        "terminations": rng.random(steps) < 0.3,
+        "truncations": rng.random(steps) < 0.3,
+    }
+    data = penstock.from_arrays(columns, lengths)
+    vectors = penstock.from_arrays({**columns, "rewards": np.stack([rewards, rewards[::-1]], 1)}, lengths)
+    sums = data.with_column("sums", penstock.n_step_returns(n, 0.5)).samples()[:]["sums"]
+    batches = []
+    for each in (data, vectors):
+        replay = penstock.Replay(None, 100, samples=penstock.Transitions(n, 0.5))
+        replay.write_all(each)
+        batches.append(replay.take(np.arange(steps)))
+    for batch, own in zip(batches, (batches[0]["rewards"], batches[1]["rewards"][:, 0]), strict=True):
+        assert own.dtype == summed
+        np.testing.assert_allclose(own, sums, rtol=1e-6)
+        np.testing.assert_array_equal(batch["discounts"], batches[0]["discounts"])
+    first = 0
+    for length in lengths:
+        for t in range(first, first + length):
+            inside = range(t, min(t + n, first + length))
+            last = next((k for k in inside if columns["terminations"][k]), inside[-1])
+            batch = batches[0]
+            for name in ("terminations", "truncations"):
+                assert batch[name][t] == columns[name][last]
+            assert batch["discounts"][t] == (0 if columns["terminations"][last] else 0.5 ** (last + 1 - t))
+        first += length
+
+
 def test_the_last_observation_of_a_truncated_episode_is_its_own() -> None:
     replay = filled(penstock.Replay(None, 100), [2, 2])
     batch = replay.take([1])
@@ -101,6 +141,11 @@ def test_n_steps_need_rewards_and_ends() -> None:
     data = penstock.from_arrays({"observations": np.ones(3), "rewards": np.ones(2)}, lengths=[2])
     with pytest.raises(penstock.PlanError, match=r"no \['terminations', 'truncations'\]"):
         penstock.Replay(None, 100, samples=penstock.Transitions(n_step=2)).write(data[0])
+    flags = {"rewards": np.ones(2), "terminations": np.zeros((2, 3), bool), "truncations": np.zeros(2, bool)}
+    with pytest.raises(penstock.SpecError, match=r"one flag a step .* rows of \{'terminations': \(3,\)\}"):
+        penstock.Replay(None, 100, samples=penstock.Transitions(n_step=2)).write(
+            penstock.from_arrays(flags, lengths=[2])[0]
+        )
 
 
 @pytest.mark.parametrize("wrong", [{"n_step": 0}, {"stack": 0}, {"gamma": 1.5}, {"gamma": float("nan")}])

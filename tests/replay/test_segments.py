@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ import penstock
 from penstock.kernels.replay import EPISODE
 from penstock.replay.samples import AnchorRule
 from penstock.replay.segments import SegmentStore, fits, live_range
-from tests.replay.runs import SPEC, episode, episodes, lengths_of
+from tests.replay.runs import SPEC, episode, episodes, filled, lengths_of
 
 
 def plain(lengths: list[int], capacity: int, segment_steps: int) -> list[list[int]]:
@@ -105,13 +107,23 @@ def test_an_episode_longer_than_a_segment_has_its_own() -> None:
     assert store.extent == (63, 109)
 
 
-@pytest.mark.parametrize(("steps", "message"), [(0, "at least one step"), (101, "at most 100 steps, the capacity")])
-def test_episodes_that_cannot_be_stored_are_refused(steps: int, message: str) -> None:
+def test_episodes_that_cannot_be_stored_are_refused() -> None:
     replay = penstock.Replay(None, 100)
     replay.write(episode(0, 5))
-    with pytest.raises(penstock.DataError, match=message):
-        replay.write(episode(1, steps))
+    with pytest.raises(penstock.DataError, match="at most 100 steps, the capacity"):
+        replay.write(episode(1, 101))
     assert (replay.episodes, replay.extent) == (1, (0, 5))
+
+
+@pytest.mark.parametrize("samples", [penstock.Transitions(n_step=2), penstock.Windows(2)])
+@pytest.mark.parametrize("capacity", [12, 1000])
+def test_episodes_without_steps_have_a_number_and_no_samples(samples: Any, capacity: int) -> None:
+    lengths = [0, 3, 0, 0, 4, 5, 0]
+    replay = filled(penstock.Replay(None, capacity, samples=samples, seed=3), lengths)
+    assert (replay.episodes, replay.extent[1]) == (7, 12)
+    lines = replay.why(replay.sample(200).ticket).table
+    first = live_range(lengths, capacity, replay.segment_steps)
+    assert set(lines["episode"].tolist()) == {e for e, n in enumerate(lengths) if n and e >= first}
 
 
 def test_a_capacity_below_one_sequence_is_refused() -> None:

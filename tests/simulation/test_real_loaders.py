@@ -15,9 +15,9 @@ import penstock
 from penstock.load import lookahead, position_source
 from penstock.locations import fetching
 from penstock.locations import mirror as mirrors
-from penstock.locations.retry import Retry
 from penstock.simulation import StorageConstants, epoch, reads, simulate
 from penstock.simulation.orders import GIVEN, Order, in_order, order_name
+from tests.locations.clock import without_waiting
 from tests.locations.server import Site, serving
 
 FAST = StorageConstants(latency=1e-6, spread=0, connection=1e12, host=1e12)
@@ -41,7 +41,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(mirrors.MIRRORS, "retry", Retry(wait=lambda _: None))
+    without_waiting(monkeypatch)
 
 
 def mixed(url: str) -> penstock.MapDataset:

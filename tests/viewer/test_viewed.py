@@ -123,6 +123,18 @@ def test_figures_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sample["columns"][3]["max"] == 39
 
 
+def test_values_that_are_too_close_for_a_histogram() -> None:
+    """Equal to rounding, as sums of rewards often are: words in place of a figure of a column, and bins of a table."""
+    data = penstock.from_arrays({"rewards": np.array([0.1 + 0.2, 0.3, 0.3]), "still": np.full(3, 7)}, lengths=[1, 1, 1])
+    viewed = ViewedDataset("a", "a", "memory", data)
+    assert [entry["words"] for entry in viewed.figures()["columns"]] == ["nearly constant", "constant"]
+    viewed.check()
+    viewed.wait_for_check()
+    shown = viewed.histogram("return", bins=40)
+    assert sum(shown["counts"]) == 3
+    assert (shown["edges"][0], shown["edges"][-1]) == (0.3, 0.1 + 0.2)
+
+
 def test_a_check_tells_its_progress_and_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     n = 30
     data = penstock.from_arrays({"rewards": np.zeros((n, 1 << 20), "u1")}, lengths=[1] * n)  # some blocks

@@ -12,22 +12,23 @@ from rich.text import Text
 from penstock.cli.fitted import Fitted
 from penstock.cli.show import size
 from penstock.core.damage import collected_damage
-from penstock.data.located import datasets_in
+from penstock.data.located import DatasetFiles, datasets_in
 from penstock.errors import PenstockError
 
-SECONDS = 30.0  # after which datasets are listed, and not opened
+SECONDS = 30.0  # after which datasets are listed, and not opened; and of a search without a dataset
 
 
-def catalogue(folder: Path, seconds: float = SECONDS) -> list[dict[str, Any]]:
+def catalogue(folder: Path, seconds: float = SECONDS, fruitless: float = SECONDS) -> list[dict[str, Any]]:
     """Return a row for each dataset in a folder: path, format, episodes, steps, bytes and columns.
 
     Args:
         folder: The folder.
         seconds: Time after which datasets are no longer opened; their numbers are None then. The default is 30.
+        fruitless: Time without a dataset after which the search ends, and the last row says so. The default is 30.
     """
     end = time.monotonic() + seconds
     rows: list[dict[str, Any]] = []
-    for path, entry in datasets_in(folder):
+    for path, entry in datasets_in(folder, seconds=fruitless):
         row: dict[str, Any] = {"path": str(path.relative_to(folder)), "format": None}
         row |= {"episodes": None, "steps": None, "bytes": None, "columns": [], "problem": None}
         rows.append(row)
@@ -40,9 +41,10 @@ def catalogue(folder: Path, seconds: float = SECONDS) -> list[dict[str, Any]]:
             continue
         try:
             with collected_damage():
-                source = entry.open(path)
+                source = DatasetFiles(entry, (path,)).open(allow_unfinished=True)
             with source:
                 row |= {"episodes": len(source), "steps": source.steps, "columns": list(source.spec)}
+                row["problem"] = None if source.unfinished is None else source.unfinished.message
             files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
             row["bytes"] = sum(file.stat().st_size for file in files)
         except (PenstockError, OSError) as error:

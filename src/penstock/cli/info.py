@@ -53,7 +53,8 @@ def info(
         else:
             Console().print(render_catalogue(rows))
         return
-    located, dataset = opened(location, opening, source, pairs(storage, "--storage"))
+    stores = pairs(storage, "--storage")
+    located, dataset = opened(location, opening, source, stores, allow_unfinished=True)  # which the account says
     with dataset:
         lengths, returns = np.diff(dataset.offsets), episode_returns(dataset)
         summary = summarise(located, dataset, lengths, returns)

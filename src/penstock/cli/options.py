@@ -103,12 +103,14 @@ def opened(
     options: list[str] | None = None,
     format: str | None = None,
     storage: Mapping[str, Any] | None = None,
+    *,
+    allow_unfinished: bool = False,
 ) -> tuple[LocatedData, Source]:
     """Open the datasets at a location: what was found there, and the source. An unknown option is a `DataError`."""
     located = locate(location, format=format, storage_options=storage)
     reader_options = pairs(options, "--open")
     try:
-        return located, located.open(**reader_options)
+        return located, located.open(**{"allow_unfinished": allow_unfinished, **reader_options})
     except TypeError as error:
         refuse(located, reader_options, error)
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import typer
 
 from penstock.core.narrowing import is_array, is_mapping, is_scalar
+from penstock.core.svg import heights
 
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -52,10 +53,10 @@ def sparkline(values: npt.ArrayLike, width: int = 40) -> str:
     numbers = numbers[np.isfinite(numbers)]
     if len(numbers) == 0:
         return ""
+    numbers = heights(numbers, float(numbers.min()), float(numbers.max()))  # whose sums do not overflow
     shares = np.array([share.mean() for share in np.array_split(numbers, min(width, len(numbers)))])
-    span = shares.max() - shares.min()
-    heights = (shares - shares.min()) / span if span else np.zeros(len(shares))
-    return "".join(BARS[i] for i in np.rint(heights * (len(BARS) - 1)).astype(int))
+    drawn = heights(shares, float(shares.min()), float(shares.max()))
+    return "".join(BARS[i] for i in np.rint(drawn * (len(BARS) - 1)).astype(int))
 
 
 def size(n: float) -> str:
@@ -72,7 +73,7 @@ def size(n: float) -> str:
 
 
 def spread(values: npt.ArrayLike) -> dict[str, float] | None:
-    """Return the least, mean and greatest of numbers; None if there are none.
+    """Return the least, mean and greatest of numbers, infinite where the sum overflows; None if there are none.
 
     >>> spread([1, 2, 6])
     {'min': 1.0, 'mean': 3.0, 'max': 6.0}
@@ -80,4 +81,5 @@ def spread(values: npt.ArrayLike) -> dict[str, float] | None:
     numbers = np.asarray(values, np.float64)
     if len(numbers) == 0:
         return None
-    return {"min": float(numbers.min()), "mean": float(numbers.mean()), "max": float(numbers.max())}
+    with np.errstate(over="ignore", invalid="ignore"):
+        return {"min": float(numbers.min()), "mean": float(numbers.mean()), "max": float(numbers.max())}

@@ -38,6 +38,9 @@ def stats(
         str | None,
         typer.Option(help="Group by a column with one value an episode, or by an entry of the episodes' metadata."),
     ] = None,
+    final_observations: Annotated[
+        bool, typer.Option(help="Count the observation after the last step of each episode too.")
+    ] = True,
     episodes: Episodes = None,
     where: Where = None,
     every: Annotated[bool, typer.Option("--all", help=f"Show all elements of wide columns, not only {SHOWN}.")] = False,
@@ -72,11 +75,18 @@ def stats(
     if work.wanted:
         dataset = chosen_dataset(location, opening, source, pairs(storage, "--storage"), episodes, where)
         arguments = {**dataset.arguments(), "columns": columns, "by": by, "show": shown}
+        arguments["final_observations"] = final_observations
         show_in_parts("stats", arguments, work, quiet=as_json)
         return
     located, dataset = opened(location, opening, source, pairs(storage, "--storage"))
     with dataset:
-        result = statistics(chosen(dataset, episodes, where), columns, by=by, progress=False if as_json else None)
+        result = statistics(
+            chosen(dataset, episodes, where),
+            columns,
+            by=by,
+            final_observations=final_observations,
+            progress=False if as_json else None,
+        )
     present(result, {"show": {**shown, "title": str(located)}})
 
 
@@ -139,7 +149,9 @@ def _table(result: Statistics, title: str, *, every: bool) -> Table:
         for each in elements(path, column, None if every else SHOWN):
             figures = (figure[each.place] for figure in (mean, std, column.min, median, column.max))
             numbers = (_number(float(figure)) for figure in figures)
-            table.add_row(Text(each.name, style="cyan"), *numbers, Text(_bars(histogram[each.place]), style="cyan"))
+            why = column.why_no_histogram(each.place)
+            drawn = Text(why, style="dim") if why else Text(_bars(histogram[each.place]), style="cyan")
+            table.add_row(Text(each.name, style="cyan"), *numbers, drawn)
     return table
 
 
@@ -184,8 +196,11 @@ def draw(result: Statistics, file: Path, *, every: bool = False) -> None:
         axes = figure.add_subplot(down, across, i + 1)
         for label, group in series.items():
             if path in group:
-                counts, edges = group[path].histogram(40)
-                axes.stairs(counts[each.place], edges[each.place], fill=True, alpha=0.75, label=str(label))
+                if why := group[path].why_no_histogram(each.place):
+                    axes.plot([], [], label=f"{label}: {why}" if result.groups else why)
+                else:
+                    counts, edges = group[path].histogram(40)
+                    axes.stairs(counts[each.place], edges[each.place], fill=True, alpha=0.75, label=str(label))
         axes.set_title(each.name, fontsize=9)
         axes.tick_params(labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)

@@ -129,6 +129,9 @@ def record_chunks(data: ByteArray) -> tuple[list[RiegeliChunk], str | None]:
 
     Returns:
         The chunks, and what is damaged, or None.
+
+    Raises:
+        FormatError: Several files were put one behind the other. The postscript describes the last one alone.
     """
     check_mapped(data)
     damaged = None
@@ -139,12 +142,14 @@ def record_chunks(data: ByteArray) -> tuple[list[RiegeliChunk], str | None]:
         end = len(data)
     chunks: list[RiegeliChunk] = []
     position = 0
-    while position < end:
+    while position < len(data) - BLOCK or position < end:  # behind the records are a footer and padding
+        if position and position % BLOCK == 0 and is_riegeli(data[position:]):
+            raise FormatError(f"expected one file, got several; another one begins at byte {position}; split them")
         try:
             chunk = chunk_at(data, position)
         except FormatError as error:
-            return chunks, damaged or f"chunks behind byte {position}: {error}"
-        if chunk.kind == b"r":
+            return chunks, damaged if position >= end else damaged or f"chunks behind byte {position}: {error}"
+        if chunk.kind == b"r" and position < end:
             chunks.append(chunk)
         position = chunk.end
     return chunks, damaged

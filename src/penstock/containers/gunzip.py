@@ -42,7 +42,17 @@ def gunzip(data: bytes, limit: int) -> bytes:
     """
     if single(data) and (unpacked := one_member(data, limit)) is not None:
         return unpacked
-    return _by_members(data, limit)
+    return _by_members(data, limit)[0]
+
+
+def bytes_behind(data: bytes, limit: int) -> int:
+    """How many bytes are behind the last member of sound `data`, which `gunzip` passes over; zeros are padding.
+
+    >>> import gzip
+    >>> bytes_behind(gzip.compress(b"abc") + b"signed", 3), bytes_behind(gzip.compress(b"abc") + bytes(5), 3)
+    (6, 0)
+    """
+    return len(data[_by_members(data, limit)[1] :].rstrip(b"\0"))
 
 
 def one_member(data: bytes, limit: int) -> bytes | None:
@@ -113,7 +123,8 @@ def gunzip_start(data: bytes, n: int) -> bytes | None:
     return start if len(start) == n else None
 
 
-def _by_members(data: bytes, limit: int) -> bytes:
+def _by_members(data: bytes, limit: int) -> tuple[bytes, int]:
+    """The unpacked bytes, and where the last member ends."""
     if not data.startswith(MAGIC):
         raise GzipError(f"expected gzip, which begins with {MAGIC!r}, got {data[:8]!r}", "not_gzip")
     parts: list[bytes] = []
@@ -123,7 +134,7 @@ def _by_members(data: bytes, limit: int) -> bytes:
         parts.append(part)
         room -= len(part)
         if data[offset : offset + 2] != MAGIC:
-            return b"".join(parts)
+            return b"".join(parts), offset
     raise GzipError(f"expected at most {MEMBERS} gzip members", "too_large")
 
 

@@ -5,6 +5,7 @@ decoded, so a header that lies costs nothing. Images become arrays in this way:
 
 * grey `[h, w]` or `[h, w, 1]`, grey with alpha `[h, w, 2]`, RGB `[h, w, 3]`, RGBA `[h, w, 4]`; 8 bits as uint8, and
   grey of 16 bits as uint16;
+* grey of floats (TIFF), as depth maps in metres are, becomes float32; grey of 32-bit integers is refused;
 * palettes become RGB, or RGBA if they have transparency; black and white becomes grey, 0 and 255; CMYK becomes RGB;
 * `decode_into` reads colours of 16 bits into uint16; `decode` takes their upper 8 bits.
 
@@ -34,22 +35,24 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.errors import DataError, FormatError, UnsafeDataError, require
-from penstock.flow import OrderedMap, PrefetchLimits
+from penstock.flow import cores, for_each
 
-Encoding = Literal["png", "jpeg"]
+Encoding = Literal["png", "jpeg", "tiff"]
 
 PNG_START = b"\x89PNG\r\n\x1a\n"
 JPEG_START = b"\xff\xd8\xff"
-READABLE = ("JPEG", "PNG", "PPM", "WEBP")  # decoders of Pillow that may run on data
+READABLE = ("JPEG", "PNG", "PPM", "TIFF", "WEBP")  # decoders of Pillow that may run on data
 MOST_PIXELS = 1 << 26  # of one image; a hostile header may claim 4 10^9
 THREAD_BYTES = 1 << 20  # encoded bytes from which several threads are used, where the caller lets `decode_rows` choose
 
-_CHANNELS = {"L": 1, "I;16": 1, "LA": 2, "RGB": 3, "RGBA": 4}
+_CHANNELS = {"L": 1, "I;16": 1, "F": 1, "LA": 2, "RGB": 3, "RGBA": 4}
+_DTYPES = {"I;16": np.dtype(np.uint16), "F": np.dtype(np.float32)}  # of modes that are not uint8
+_DEPTHS = {"jpeg": (np.uint8,), "png": (np.uint8, np.uint16), "tiff": (np.uint8, np.uint16, np.float32)}
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 _PNG_HEAD = struct.Struct(">8sI4sIIBB")  # start, size and name of the first chunk, width, height, depth, colour
 _PNG_CHANNELS = {0: 1, 2: 3, 4: 2, 6: 4}  # by the type of colour; palettes are left out
 _COLOURS = {"Gray": "GRAY", "YCbCr": "RGB"}  # what simplejpeg decodes as Pillow does, and to which colours
-_NATIVE = {"1": "L", "I": "I;16", "I;16B": "I;16", "PA": "RGBA", "CMYK": "RGB", "La": "LA", "RGBa": "RGBA"}
+_NATIVE = {"1": "L", "I;16B": "I;16", "PA": "RGBA", "CMYK": "RGB", "La": "LA", "RGBa": "RGBA"}
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class ImageHeader:
     Args:
         encoding: Name of the encoding in lower case, such as `"png"`.
         shape: `(height, width, channels)`.
-        dtype: uint8 or uint16.
+        dtype: uint8, uint16 or float32.
     """
 
     encoding: str
@@ -101,7 +104,7 @@ def decode(blob: bytes, mode: str | None = None, *, most_pixels: int = MOST_PIXE
         most_pixels: Most pixels that the header may claim.
 
     Returns:
-        `[h, w]` if there is one channel, otherwise `[h, w, channels]`; uint8 or uint16.
+        `[h, w]` if there is one channel, otherwise `[h, w, channels]`; uint8, uint16 or float32.
 
     Raises:
         FormatError: The bytes are no image, or a damaged one.
@@ -119,7 +122,7 @@ def decode_into(blob: bytes, out: AnyArray, *, convert: bool = False, fast_jpeg:
 
     Args:
         blob: A whole file of one image.
-        out: `[h, w]` or `[h, w, channels]`, uint8 or uint16.
+        out: `[h, w]` or `[h, w, channels]`, uint8, uint16 or float32.
         convert: Whether an image with other channels is converted, such as grey to RGB. The default is False: it is an
             error.
         fast_jpeg: Whether JPEG is decoded with the fast, inexact transform, as TensorFlow does by default. The default
@@ -160,7 +163,7 @@ def decode_rows(
 
     Args:
         blobs: n encoded images.
-        out: `[n, h, w]` or `[n, h, w, channels]`, uint8 or uint16.
+        out: `[n, h, w]` or `[n, h, w, channels]`, uint8, uint16 or float32.
         convert: Whether images with other channels are converted, such as grey to RGB. The default is False: they are
             an error.
         threads: Threads that decode. The default 0 decodes in the caller, as the threads of a `Loader` want it. None
@@ -185,20 +188,18 @@ def decode_rows(
     if threads == 0 or (threads is None and sum(map(len, blobs)) < THREAD_BYTES):
         decode_part(range(len(blobs)))
         return
-    limits = PrefetchLimits(threads=threads)
-    size = max(len(blobs) // (4 * limits.threads), 1)
-    parts = [range(i, min(i + size, len(blobs))) for i in range(0, len(blobs), size)]
-    with OrderedMap(decode_part, parts, limits, name="penstock-images") as done:
-        for _ in done:
-            pass
+    most = cores() if threads is None else threads
+    size = max(len(blobs) // (4 * most), 1)
+    for_each(decode_part, [range(i, min(i + size, len(blobs))) for i in range(0, len(blobs), size)], most)
 
 
 def encode(pixels: AnyArray, encoding: Encoding, *, quality: int = 75, compression: int = 6) -> bytes:
     """Encode one image.
 
     Args:
-        pixels: `[h, w]` or `[h, w, channels]`, uint8; PNG may be grey of uint16.
-        encoding: `"png"` is lossless. `"jpeg"` loses detail, and has 1 or 3 channels.
+        pixels: `[h, w]` or `[h, w, channels]`, uint8; PNG may be grey of uint16, and TIFF of uint16 or float32.
+        encoding: `"png"` is lossless. `"jpeg"` loses detail, and has 1 or 3 channels. `"tiff"` is lossless and not
+            compressed.
         quality: Quality of JPEG, 1 to 95. The default is 75.
         compression: Level of PNG, 0 (fast) to 9 (small). The default is 6.
 
@@ -211,16 +212,13 @@ def encode(pixels: AnyArray, encoding: Encoding, *, quality: int = 75, compressi
     """
     grey = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
     channels = 1 if grey.ndim == 2 else grey.shape[-1]
-    known = (1, 3) if encoding == "jpeg" else (1,) if grey.dtype == np.uint16 else (1, 2, 3, 4)
-    depths = (np.uint8,) if encoding == "jpeg" else (np.uint8, np.uint16)
-    if grey.ndim not in (2, 3) or channels not in known or grey.dtype not in depths or not grey.size:
+    known = (1, 3) if encoding == "jpeg" else (1,) if grey.dtype != np.uint8 else (1, 2, 3, 4)
+    if grey.ndim not in (2, 3) or channels not in known or grey.dtype not in _DEPTHS[encoding] or not grey.size:
         raise DataError(f"expected an image that {encoding} can hold, got {pixels.dtype}{pixels.shape}")
     out = io.BytesIO()
     image: Any = require("PIL.Image", "images").fromarray(np.ascontiguousarray(grey))
-    if encoding == "jpeg":
-        image.save(out, format="JPEG", quality=quality)
-    else:
-        image.save(out, format="PNG", compress_level=compression)
+    options = {"jpeg": {"quality": quality}, "png": {"compress_level": compression}, "tiff": {"compression": "raw"}}
+    image.save(out, format=encoding.upper(), **options[encoding])
     return out.getvalue()
 
 
@@ -348,19 +346,19 @@ def _opened(blob: bytes, most_pixels: int) -> tuple[Any, str]:
     mode: str = image.mode
     if mode == "P":
         mode = "RGBA" if "transparency" in image.info else "RGB"
-    mode = _NATIVE.get(mode, mode)
+    mode = _NATIVE.get(mode, "I;16" if mode == "I" and image.format != "TIFF" else mode)  # 32 bits in TIFF alone
     if mode not in _CHANNELS:
         raise FormatError(f"expected an image in grey or RGB, got one of mode {image.mode}")
     return image, mode
 
 
 def _dtype(mode: str) -> np.dtype[Any]:
-    return np.dtype(np.uint16 if mode == "I;16" else np.uint8)
+    return _DTYPES.get(mode, np.dtype(np.uint8))
 
 
 def _pixels(image: Any, mode: str) -> AnyArray:
     try:
-        if mode in (image.mode, "I;16"):
+        if mode == image.mode or mode in _DTYPES:
             return np.asarray(image).astype(_dtype(mode), copy=False)
         return np.asarray(image.convert(mode))
     except (OSError, SyntaxError, ValueError, EOFError) as error:

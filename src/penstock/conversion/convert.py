@@ -33,6 +33,7 @@ from penstock.errors import ArgumentError, DataError, FormatError
 from penstock.files import sweep
 from penstock.formats.base.format import Format, format_to_write
 from penstock.formats.base.source import Source
+from penstock.formats.base.unfinished import UnfinishedWork, remove_mark
 from penstock.formats.base.writer import Writer
 from penstock.locations.location import LocationLike, Place, Url, has_url, output_place
 from penstock.locations.upload import uploading
@@ -129,7 +130,10 @@ def convert(
         if done < len(data):
             path_of(path).unlink(missing_ok=True)  # of an earlier, shorter or other state
         with writer, locked(path):
+            if done < len(data):
+                UnfinishedWork("conversion", len(data)).begin(path)
             report = _run(job, path, entry, writer, done, on_episode)
+        remove_mark(path)
         if certificate:
             report = replace(report, certificate=_written(job, path, entry, require, on_verified))
     return replace(report, out=str(place)) if isinstance(place, Url) else report

@@ -86,7 +86,11 @@ def conversion_job(
     first = data.episodes.first_step
     chosen = index if first is None else np.stack([index, first, data.episodes.length], axis=1)
     mark = ConversionMark.of(data.source.fingerprint, chosen, how)
-    left_out = [Note("left out", entry.where, f"not read: {entry.message}") for entry in data.source.account.left_out]
+    left_out = [
+        Note("left out", entry.where, f"not read: {entry.message}")
+        for entry in data.source.account.left_out
+        if entry.level != "note"
+    ]
     notes = dict.fromkeys([*draft.notes, *_note_of_parts(data), *notes, *left_out])
     return ConversionJob(
         data, target, draft, Spec(draft.fields, *spaces), {**metadata, MARK: mark.encode()}, mark, notes

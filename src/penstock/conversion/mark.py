@@ -21,6 +21,8 @@ from penstock.core.arrays import IntArray
 from penstock.core.narrowing import is_dict, is_path
 from penstock.errors import DataError, PenstockError, StateError
 from penstock.formats.base.format import Format, recognise
+from penstock.formats.base.unfinished import MARK as UNFINISHED
+from penstock.formats.base.unfinished import remove_mark
 
 FIRST = ".shard-000000.tar."  # an archive on its way, all that a kill at the very beginning leaves
 
@@ -112,8 +114,10 @@ def remove(out: Path, entry: Format, target: Target) -> None:
     if not out.is_dir():
         for path in (out, _recording(out), out.with_name(f".{out.name}.lock")):
             path.unlink(missing_ok=True)
+        remove_mark(out)
         return
-    foreign = [path.name for path in out.iterdir() if not any(fnmatch(path.name, known) for known in target.files)]
+    known = (*target.files, UNFINISHED)
+    foreign = [path.name for path in out.iterdir() if not any(fnmatch(path.name, pattern) for pattern in known)]
     if foreign:
         raise FileExistsError(
             f"expected nothing but the dataset in {out}, got {sorted(foreign)[:3]}; nothing was deleted"
@@ -147,6 +151,6 @@ def _recording(out: Path) -> Path:
 
 
 def _unstarted(out: Path) -> bool:
-    return (
-        out.is_dir() and not out.is_symlink() and all(p.name.startswith(FIRST) and p.is_file() for p in out.iterdir())
-    )
+    if not out.is_dir() or out.is_symlink():
+        return False
+    return all((p.name.startswith(FIRST) or p.name == UNFINISHED) and p.is_file() for p in out.iterdir())

@@ -11,8 +11,8 @@ from typing import Any, cast
 from penstock.conversion.report import Note
 from penstock.conversion.targets import READERS, STORED_BY_MINARI, Target
 from penstock.core.narrowing import is_array, is_list, is_listed, is_mapping, is_path, is_scalar
+from penstock.formats.base.unfinished import CONVERSION as MARK
 
-MARK = "penstock_conversion"  # the entry by which a conversion knows its own target again
 COLORS = (None, "RGB", "GRAY")
 _COUNTED = frozenset(("id", "total_steps"))  # entries of an episode that the target counts itself
 

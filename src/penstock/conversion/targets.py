@@ -137,7 +137,7 @@ LEROBOT = Target(
     aligns=("step",),
     ragged="text",
     options=(
-        *("fps", "robot_type", "cameras", "codec", "crf", "g"),
+        *("fps", "robot_type", "cameras", "depth", "codec", "crf", "g"),
         *("data_files_size_in_mb", "video_files_size_in_mb", "chunks_size"),
     ),
     files=("meta", "data", "videos", ".penstock"),

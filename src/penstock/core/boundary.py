@@ -7,6 +7,7 @@ guard decides by the class of the error:
 * Errors of penstock pass. A `FormatError` without a file gets one.
 * Errors of the system pass (a missing file, a refused permission, a full disk), because the data is not the cause.
 * Missing libraries, and warnings raised as errors, pass.
+* Where the cause of an error is a `RemoteError`, the `RemoteError` is raised: the data is not the cause.
 * All other errors are about the data: they become a `FormatError` with path and place, and the original is
   `__cause__`.
 
@@ -24,7 +25,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from penstock.core.narrowing import is_dict
-from penstock.errors import FormatError, PenstockError, StateError
+from penstock.errors import FormatError, PenstockError, RemoteError, StateError
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -85,10 +86,15 @@ def refusal(error: Exception, path: object = None, where: str | None = None) -> 
         path: The file. The default is None: unknown.
         where: Place in the file. The default is None: unknown.
 
+    Raises:
+        RemoteError: An object store caused the error.
+
     Example:
         >>> refusal(KeyError("shape"), "meta.json").path
         'meta.json'
     """
+    if not isinstance(error, RemoteError) and (cause := _remote_cause(error)) is not None:
+        raise cause from None
     if is_of_data(error):
         message = f"expected data that can be read, got {_message(error)}; compare the file with its origin"
         return FormatError(message, path=path, where=where)
@@ -96,6 +102,18 @@ def refusal(error: Exception, path: object = None, where: str | None = None) -> 
         error.locate(path, where)
     elif isinstance(error, OSError) and error.errno is not None and error.filename is None and path is not None:
         error.filename = str(path)
+    return None
+
+
+def _remote_cause(error: BaseException) -> RemoteError | None:
+    """The error of an object store while which another one was raised, at any distance."""
+    seen: set[int] = set()
+    below: BaseException | None = error
+    while below is not None and id(below) not in seen:
+        if isinstance(below, RemoteError):
+            return below
+        seen.add(id(below))
+        below = below.__cause__ or below.__context__
     return None
 
 

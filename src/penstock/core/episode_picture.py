@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -70,7 +71,7 @@ class EpisodePicture:
             steps = ", ".join(map(str, chosen.tolist()))
             parts += [caption(f"{path} at steps {steps}"), _film(arrays[path][chosen])]
         for path in self.curves:
-            values = arrays[path].reshape(len(arrays[path]), -1)
+            values = arrays[path].reshape(len(arrays[path]), math.prod(arrays[path].shape[1:]))
             more = f", the first {CURVES} of {values.shape[1]} elements" if values.shape[1] > CURVES else ""
             parts += [caption(f"{path}{more}"), _curves(path, values[:, :CURVES].astype(np.float64))]
         facts = ", ".join([counted(len(self.episode), "step"), *self._facts()])

@@ -8,7 +8,8 @@ outside, such as parsed JSON, pickles and the observations of environments.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,11 @@ def is_array(value: object) -> TypeIs[AnyArray]:
 def is_dtype(value: object) -> TypeIs[np.dtype[Any]]:
     """Whether it is a dtype of NumPy."""
     return isinstance(value, np.dtype)
+
+
+def is_generator(value: object) -> TypeIs[Generator[Any, Any, Any]]:
+    """Whether it is a generator."""
+    return isinstance(value, GeneratorType)
 
 
 def is_dict(value: object) -> TypeIs[dict[Any, Any]]:

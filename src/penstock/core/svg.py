@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import colorsys
 import html
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.core.arrays import AnyArray, BoolArray
+from penstock.core.arrays import AnyArray, BoolArray, FloatArray
 from penstock.core.html import Markup
 
 COLORS = (
@@ -103,6 +104,23 @@ def label(text: str, x: float, y: float, anchor: str = "start") -> str:
     return f'<text {place} fill="currentColor" fill-opacity=".7" {FONT}>{html.escape(text)}</text>'
 
 
+def heights(values: AnyArray, low: float, high: float) -> FloatArray:
+    """Return the heights at which values are drawn, 0 for `low` and 1 for `high`, also where a difference overflows.
+
+    Args:
+        values: Numbers of any size. NaN stays.
+        low: Lowest value of the axis.
+        high: Highest value of the axis. If it is not above `low`, all heights are 0.
+
+    Example:
+        >>> heights(np.array([1.0, 2.0]), 0.0, 4.0).tolist(), heights(np.array([1e308]), -1e308, 1e308).tolist()
+        ([0.25, 0.5], [1.0])
+    """
+    span = high / 2 - low / 2
+    above = np.asarray(values, np.float64) / 2 - low / 2
+    return above / span if span > 0 else above * 0
+
+
 def chart(
     curves: Sequence[ChartLine],
     ends: tuple[str, str],
@@ -118,7 +136,7 @@ def chart(
     """Return curves over a common axis, with their names below.
 
     Args:
-        curves: The curves, each of the same `n` points, which are spread evenly.
+        curves: The curves, each of the same `n` points, which are spread evenly. Without values, the chart says so.
         ends: Text below the first and the last point.
         width: Width in pixels.
         height: Height in pixels, without the legend.
@@ -133,17 +151,13 @@ def chart(
         >>> picture.html.count("<path"), "one curve" in picture.html
         (4, True)
     """
-    values = np.concatenate([np.asarray(curve.values, np.float64) for curve in curves] or [np.zeros(1)])
-    values = values[np.isfinite(values)] if np.isfinite(values).any() else np.zeros(1)
-    least = float(values.min()) if low is None else low
-    most = float(values.max()) if high is None else high
+    values = np.concatenate([np.asarray(curve.values, np.float64) for curve in curves] or [np.zeros(0)])
+    values = values[np.isfinite(values)]
+    least = float(values.min(initial=np.inf)) if low is None else low
+    most = float(values.max(initial=-np.inf)) if high is None else high
     if most <= least:
-        most = least + (abs(least) or 1.0)
+        most = min(least + (abs(least) or 1.0), sys.float_info.max)
     top, bottom = MARGIN, height - MARGIN
-
-    def y(value: float) -> float:
-        return bottom - (value - least) / (most - least) * (bottom - top)
-
     shapes = [_line([(0, top), (width, top)], "currentColor", faint=True)]
     shapes.append(_line([(0, bottom), (width, bottom)], "currentColor", faint=True))
     if missing is not None and missing.any():
@@ -152,13 +166,16 @@ def chart(
     for curve in curves:
         step = width / max(len(curve.values) - 1, 1)
         for run in _runs(curve.values):
-            points = [(i * step, y(float(curve.values[i]))) for i in run]
+            y = bottom - heights(np.asarray(curve.values)[run], least, most) * (bottom - top)
+            points = [(i * step, place) for i, place in zip(run, y.tolist(), strict=True)]
             if len(points) == 1:  # a dot
                 points = [(points[0][0] - 1.5, points[0][1]), (points[0][0] + 1.5, points[0][1])]
             shapes.append(_line(points, curve.color, dashed=curve.dashed))
     scale = 100 if unit == "%" else 1
-    for value, place in ((most, top - 3), (least, height - 3)):
+    for value, place in ((most, top - 3), (least, height - 3)) if len(values) else ():
         shapes.append(label(f"{scale * value:.4g}{f' {unit}' if unit else ''}", 0, place))
+    if not len(values):
+        shapes.append(label("no values", width / 2, (top + bottom) / 2 + 4, "middle"))
     shapes += [label(f"{ends[0]} to {ends[1]}", width, height - 3, "end")] if any(ends) else []
     legend, rows = _legend(curves, width, height)
     return drawing(width, height + rows * LEGEND, name, *shapes, *legend)

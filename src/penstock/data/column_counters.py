@@ -20,10 +20,11 @@ from penstock.core.spec import Field
 from penstock.data.statistics import ColumnStatistics, Statistics
 from penstock.errors import SpecError
 from penstock.kernels.histograms import BUCKETS, count_bytes, tables_for
-from penstock.kernels.statistics import LIMBS, LOWEST, MOST_LEAVES, NANS, carry, summarize, total
+from penstock.kernels.statistics import LIMBS, LOWEST, MOST_LEAVES, NANS, SQUARE_LIMBS, carry, summarize, total
 
 MOST_ELEMENTS = 4096  # of a row; the elements of larger rows are counted together
 MOST_HISTOGRAMS = 256  # of a column; columns with more elements have one histogram of all
+LARGEST_BUCKET = 2.0**128  # of float64 values that float32 does not have
 MOST_VALUES = 1 << 32  # that fit into tables of uint32, wherever they count
 
 
@@ -122,7 +123,7 @@ class ColumnCounter:
         self._tables = np.zeros((tables, BUCKETS), np.uint32)
         self._bins: IntArray | None = None  # what was moved out of full tables, once there is any
         self._sums = np.zeros((d, LIMBS), np.int64)
-        self._squares = np.zeros((d, LIMBS), np.int64)
+        self._squares = np.zeros((d, SQUARE_LIMBS), np.int64)
         self._count = np.zeros(d, np.int64)
         self._special = np.zeros((3, d), np.int64)
         self._low = np.full(d, np.inf)
@@ -246,7 +247,7 @@ def _bucket_values(table: AnyArray) -> tuple[AnyArray, IntArray]:
     keys = np.flatnonzero(table)
     positive = int(keys.searchsorted(BUCKETS // 2))  # how many have no sign
     keys = np.concatenate([keys[positive:][::-1], keys[:positive]])  # a negative number is less with a greater key
-    values = (keys.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    values = (keys.astype(np.uint32) << 16).view(np.float32).astype(np.float64).clip(-LARGEST_BUCKET, LARGEST_BUCKET)
     counts = table[keys].astype(np.int64)
     if np.count_nonzero(values == 0) == 2:
         first = int(np.argmax(values == 0))

@@ -253,8 +253,9 @@ class EpisodeDataset:
         """Keep the episodes whose metadata meet a condition. See `penstock.plan.Where`.
 
         Args:
-            condition: An expression over the columns of `table()`, such as `"rewards_sum >= 100 and total_steps > 20"`,
-                or a function from these `Columns` to `[E]` bool.
+            condition: An expression over the columns of `table()` and the stored columns of episodes, such as
+                `"rewards_sum >= 100 and total_steps > 20"` or `"success and task == 'pick'"`, or a function from these
+                `Columns` to `[E]` bool.
 
         Raises:
             PlanError: The expression has an unknown column or operation, or the result is not boolean.

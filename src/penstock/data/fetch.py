@@ -27,7 +27,7 @@ from penstock.files.remote import Wanted, remote_files_known
 from penstock.formats.base.source import Source
 from penstock.kernels.spans import zero_gaps
 from penstock.plan.base import Plan
-from penstock.plan.outputs import Read
+from penstock.plan.outputs import Read, padding_value
 
 
 class Fetch:
@@ -39,6 +39,7 @@ class Fetch:
 
     Raises:
         SpecError: Two sources have different fields for a column.
+        PlanError: The dtype of a column cannot represent the value of its padding.
     """
 
     def __init__(self, sources: Sequence[Source], plan: Plan) -> None:
@@ -46,6 +47,10 @@ class Fetch:
         self.plan = plan
         self.reads = plan.reads
         self.fields = [_common_field(self.sources, read) for read in self.reads]
+        for read, field in zip(self.reads, self.fields, strict=True):
+            for value in (read.fill, read.head):
+                if value:  # every dtype has a zero
+                    padding_value(read.name, value, field.dtype)
         # The row space of each view in each source: a column may be aligned in another way in another source.
         self._aligns: dict[tuple[int, int], Align] = {
             (read.view, number): source.spec[column].align

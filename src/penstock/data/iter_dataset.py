@@ -42,6 +42,7 @@ class IterDataset:
     Args:
         origin: Makes a new iterator over the blocks, and has a fingerprint.
         chain: The source and the stages, in order, as text. The default is the `repr` of `origin`.
+        endless: Whether the blocks have no end, as in `iterate(epochs=None)`. The default is False.
 
     Example:
         >>> import numpy as np, penstock
@@ -51,8 +52,9 @@ class IterDataset:
         [[0.0, 2.0], [4.0]]
     """
 
-    def __init__(self, origin: BlockOrigin, chain: Sequence[str] = ()) -> None:
+    def __init__(self, origin: BlockOrigin, chain: Sequence[str] = (), *, endless: bool = False) -> None:
         self._origin = origin
+        self.endless = endless
         self.chain = tuple(chain) or (repr(origin),)
 
     def __repr__(self) -> str:
@@ -63,7 +65,7 @@ class IterDataset:
 
     def _then(self, origin: BlockOrigin, step: str) -> IterDataset:
         """The dataset after one more stage."""
-        return IterDataset(origin, (*self.chain, step))
+        return IterDataset(origin, (*self.chain, step), endless=self.endless)
 
     def __iter__(self) -> BlockIterator:
         return self._origin()
@@ -156,8 +158,8 @@ class IterDataset:
                 number for each column packs these columns. With several columns, each has its own
                 `<column>_segment_ids` and `<column>_positions`.
             open_bins: Number of packs to fill at the same time. The default is 1024.
-            max_age: A pack is returned before this many other packs follow its first sequence. The default is
-                `8 * open_bins`.
+            max_age: Most other packs that are returned after the first sequence of a pack was read and before the
+                pack, above `open_bins`. The default is `8 * open_bins`.
             overlong: What to do with a sequence longer than `length`: raise an `"error"`, keep the end
                 (`"truncate_left"`), keep the start (`"truncate_right"`), `"split"` it into several sequences, or
                 `"drop"` it. `iterator.passed` counts the losses.

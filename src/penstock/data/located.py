@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from penstock.core.damage import warn_damage
-from penstock.errors import PenstockError, UnknownFormatError
+from penstock.core.damage import collected_damage, warn_damage
+from penstock.errors import DataError, FormatError, PenstockError, UnknownFormatError
+from penstock.files.listing import spread
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format, available, folder_of, named, nothing_at, recognise
 from penstock.formats.base.source import Source
+from penstock.formats.base.unfinished import UnfinishedWork
 from penstock.formats.joined import JoinedSource
 from penstock.locations.location import Location, LocationLike
 
@@ -46,12 +51,46 @@ class DatasetFiles:
             else (f"{len(self.paths)} files in {folder_of(self.paths)}")
         )
 
-    def open(self, **options: Any) -> Source:
+    def open(self, *, allow_unfinished: bool = False, **options: Any) -> Source:
         """Open the dataset for reading.
 
         Args:
+            allow_unfinished: Whether the work that writes the dataset may not have ended. The account then says so. The
+                default is False.
             options: Options of the format.
+
+        Raises:
+            FormatError: The work that writes the dataset has not ended, or data is damaged.
         """
+        unfinished = UnfinishedWork.at(self.paths[0])
+        if unfinished is not None and not allow_unfinished:
+            raise self._refusal(unfinished, options)
+        source = self._open(options)
+        chooses = bool(options) or not self.paths[0].is_dir()  # options and files may choose episodes, but not none
+        if unfinished is None and not (chooses and len(source)):
+            unfinished = UnfinishedWork.of_metadata(source.metadata, len(source))
+            if unfinished is not None and not len(source) and not allow_unfinished:
+                source.close()
+                raise self._refusal(unfinished, options)
+        if unfinished is not None:
+            source.unfinished = unfinished.left_out(self._name, len(source))
+        return source
+
+    @property
+    def _name(self) -> str:
+        """The last part of the path or URL."""
+        return (self.url or str(self.paths[0].absolute())).rstrip("/").rpartition("/")[2]
+
+    def _refusal(self, unfinished: UnfinishedWork, options: Mapping[str, Any]) -> FormatError:
+        """The error for a dataset that is not finished, with the number of its episodes if they can be read."""
+        episodes = None
+        with suppress(FormatError), collected_damage(), self._open(options) as source:
+            episodes = len(source)
+        entry = unfinished.left_out(self._name, episodes)
+        return FormatError(f"{entry.message}, or open what is there with allow_unfinished=True", path=self)
+
+    def _open(self, options: Mapping[str, Any]) -> Source:
+        """Open the dataset, whether it is finished or not."""
         one = len(self.paths) == 1
         source = self.format.open(self.paths[0], **options) if one else self.format.open_files(self.paths, **options)
         if self.url is not None:
@@ -68,7 +107,8 @@ class DatasetFiles:
         one = len(self.paths) == 1
         parameters = inspect.signature(self.format.check if one else self.format.check_files).parameters
         takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-        given = {name: value for name, value in options.items() if takes_all or name in parameters}
+        own = {name: value for name, value in options.items() if name != "allow_unfinished"}
+        given = {name: value for name, value in own.items() if takes_all or name in parameters}
         if self.format.opening_checks(self.paths[0], **given):
             return
         if "deep" in parameters:
@@ -110,14 +150,15 @@ class LocatedData:
         """Open the datasets as one. One `DamageWarning` names what may hold data and was left out.
 
         Args:
-            options: Options of the format. Several datasets are all opened with these.
+            options: Options of `DatasetFiles.open`. Several datasets are all opened with these.
 
         Raises:
-            FormatError: Data is damaged.
+            FormatError: Data is damaged, or the work that writes a dataset has not ended.
             SpecError: Several datasets have different columns.
         """
         source = self._opened(options)
-        if (left_out := source.account.warning()) is not None:
+        allowed = ("unfinished",) if options.get("allow_unfinished") else ()
+        if (left_out := source.account.warning(without=allowed)) is not None:
             warn_damage(f"{self}: {left_out}", stacklevel=3)
         return source
 
@@ -175,32 +216,54 @@ def locate(
         )
     paths = tuple(path for _, path in places)
     if len(paths) > 1 and all(path.is_file() for path in paths):
-        first = places[0][0] or _recognised(paths[0])
-        if first.are_shards(paths):
-            return LocatedData(location, (DatasetFiles(first, paths, urls[0]),))
+        known = places[0][0] or _format_of(paths)
+        if known.are_shards(paths):
+            return LocatedData(location, (DatasetFiles(known, paths, urls[0]),))
     datasets = [
         DatasetFiles(entry or _recognised(path), (path,), url) for (entry, path), url in zip(places, urls, strict=True)
     ]
     return LocatedData(location, tuple(datasets))
 
 
-def datasets_in(folder: Path, depth: int = DEPTH) -> Iterator[tuple[Path, Format | Exception]]:
+def datasets_in(
+    folder: Path, depth: int = DEPTH, seconds: float = math.inf
+) -> Iterator[tuple[Path, Format | Exception]]:
     """Yield the datasets in a folder and below it, in the order of their names. Hidden files are passed over.
 
-    What cannot be looked at, such as a file without permission, comes with its error.
+    What cannot be looked at, such as a file without permission, comes with its error. So does the folder, if the search
+    ended early.
 
     Args:
         folder: The folder.
         depth: How many levels of folders to look into. The default is 4.
+        seconds: Time without a dataset after which the search ends. The default is no limit.
     """
-    return ((path, entry) for path, entry in _entries(folder, depth) if entry is not None)
+    last = time.monotonic()
+    for path, entry in _entries(folder, depth):
+        if entry is not None:
+            yield path, entry
+        if isinstance(entry, Format):
+            last = time.monotonic()
+        elif time.monotonic() - last > seconds:
+            message = f"the search ended at {path.relative_to(folder)}, after {seconds:g} s without a dataset"
+            yield folder, DataError(f"{message}; give a folder below")
+            return
 
 
-def _entries(folder: Path, depth: int) -> Iterator[tuple[Path, Format | Exception | None]]:
-    """Yield the files and folders in a folder, with the format of each, or None, or why it cannot be looked at."""
+def _entries(
+    folder: Path, depth: int, above: frozenset[tuple[int, int]] = frozenset()
+) -> Iterator[tuple[Path, Format | Exception | None]]:
+    """Yield the files and folders in a folder, with the format of each, or None, or why it cannot be looked at.
+
+    A link to a folder above it is not looked into.
+    """
     try:
+        status = os.stat(folder)
+        inside = above | {(status.st_dev, status.st_ino)}
+        if inside == above:
+            return
         paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    except PermissionError as error:
+    except OSError as error:
         yield folder, error
         return
     for path in paths:
@@ -209,9 +272,21 @@ def _entries(folder: Path, depth: int) -> Iterator[tuple[Path, Format | Exceptio
         except UnknownFormatError:
             yield path, None
             if path.is_dir() and depth > 1:
-                yield from _entries(path, depth - 1)
+                yield from _entries(path, depth - 1, inside)
         except (PenstockError, OSError) as error:
             yield path, error
+
+
+def _format_of(files: Sequence[Path]) -> Format:
+    """The format of the first file that has one, in an order that looks at files far apart first.
+
+    Raises:
+        UnknownFormatError: No format recognises any of the files.
+    """
+    for file in spread(files):
+        with suppress(UnknownFormatError):
+            return recognise(file)[0]
+    return _recognised(files[0])
 
 
 def _recognised(path: Path) -> Format:

@@ -359,7 +359,7 @@ class MapDataset:
         return self.apply(Shard(index, count))
 
     def select(self, *columns: str) -> MapDataset:
-        """Keep only some columns. The other columns are not read.
+        """Keep only some columns. The other columns are not read. Derived outputs, such as masks, stay.
 
         Args:
             columns: Names of columns, or prefixes such as `"observations"` for all columns below.
@@ -392,7 +392,8 @@ class MapDataset:
             of: Output whose rows are numbered. The default is None: the first one with rows of steps or observations.
 
         Returns:
-            The same samples with int32 outputs `[n, L]`, or `[n]` where a sample is one step. Padding is -1.
+            The same samples with int32 outputs `[n, L]`, or `[n]` where a sample is one step. Padding is -1, or with
+            `pad="repeat"` the number of the row that is repeated.
 
         Raises:
             PlanError: There is no such output, a name is taken, or no name is given.
@@ -412,7 +413,8 @@ class MapDataset:
         afterwards: every epoch has the order of the first.
 
         Args:
-            condition: Called with the columns of a block of `n` samples; returns `[n]` bool.
+            condition: Called with the columns of a block of `n` samples; returns `[n]` bool. Only the columns that it
+                uses are read, unless functions were mapped.
             progress: Whether to show a progress bar. The default is None: on a terminal.
 
         Raises:
@@ -517,7 +519,7 @@ class MapDataset:
             window: Samples that are planned together, at least 1. The default is 65536.
             seed: Seed of the keyed orders. The default is 0.
             marks: Outputs to add, of `"segment_ids"`, `"positions"`, `"lengths"`, `"cu_seqlens"` and `"sources"`.
-            fill: Value of padding, for all columns or by name. The default is 0.
+            fill: Value of padding, for all columns or by name. Their dtypes must hold it. The default is 0.
             repack: Whether to plan every epoch again. The default is False.
             keep: Whether to store the plan: `"memory"`, `"recompute"` or `"auto"`. The default is `"auto"`.
             cache: Folder to store plans in. The default is None.
@@ -556,8 +558,10 @@ class MapDataset:
         Args:
             fn: Called as `fn(columns)`; returns a mapping with the same number of rows. Each row of the result must
                 depend only on the same row of the input.
-            seed: If given, `fn` is called as `fn(columns, keys)`. `keys` is `[n]` uint64, drawn from seed and position.
-                Random augmentation is then independent of batch size, threads and resuming. The default is None.
+            seed: If given, `fn` is called as `fn(columns, keys)`. `keys` is `[n]` uint64, a function of the seed and of
+                the position in the order that is read, after a later `shuffle` or `mix`. So a sample has another key
+                in each epoch and in another order, and functions with equal seeds get equal keys. Random augmentation
+                is independent of batch size, threads, ranks and resuming. The default is None.
             version: Text or number that replaces the digest of `fn` in the fingerprint. Use it for functions whose
                 values differ between runs or cannot be covered. The default is None.
 
@@ -741,7 +745,7 @@ class MapDataset:
         walk = SampleBlocks(self, batch_size, epochs, drop_last)
         if not allow_empty:
             check_batches(self.plan, batch_size, drop_last=drop_last)
-        return IterDataset(walk, (*self.chain, f"iterate({batch_size})"))
+        return IterDataset(walk, (*self.chain, f"iterate({batch_size})"), endless=epochs is None)
 
 
 def _with_function(dataset: MapDataset, stage: Mapped) -> MapDataset:

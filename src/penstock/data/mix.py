@@ -32,7 +32,7 @@ from penstock.data.map_dataset import MapDataset, require_samples
 from penstock.data.map_function import ColumnFunction
 from penstock.data.marks import part_of
 from penstock.errors import PlanError, SpecError, StateError
-from penstock.plan.base import DerivedPlan, Plan
+from penstock.plan.base import Plan
 from penstock.plan.mixed import ORIGIN, MixedPlan, MixPart
 from penstock.plan.outputs import DerivedOutput
 from penstock.plan.schedule import MixSchedule, Stop
@@ -141,29 +141,60 @@ def _assembled(named: Mapping[str, MapDataset], course: MixSchedule, origin: _Mi
 
 
 def mix_below(plan: Plan) -> MixedPlan | None:
-    """Return the mix whose positions are the positions of a plan, or None.
+    """Return the outermost mix that a plan is made of, or None.
 
     Args:
-        plan: The plan. It may be a mix with other columns or another epoch length, but not a shuffled or packed one.
+        plan: The plan, such as a mix that was shuffled, packed or cut into batches.
 
     Example:
         >>> import penstock
         >>> data = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples()
-        >>> mix_below(data.plan) is None, mix_below(mix([data, data]).nominal(3).plan) is None
+        >>> mix_below(data.plan) is None, mix_below(mix([data, data]).shuffle().plan) is None
         (True, False)
     """
-    while isinstance(plan, DerivedPlan) and plan.same_positions:
-        plan = plan.upstream
-    return plan if isinstance(plan, MixedPlan) else None
+    below: Plan | None = plan
+    while not (below is None or isinstance(below, MixedPlan)):
+        below = getattr(below, "upstream", None)
+    return below
 
 
-def continued(dataset: MapDataset, begin: Mapping[str, int], course: MixCourse | None = None) -> MapDataset | None:
+def position_in_mix(plan: Plan, position: int) -> int | None:
+    """Return the position of the outermost mix at a position of a plan that is made of it.
+
+    Args:
+        plan: The plan.
+        position: A position of the plan.
+
+    Returns:
+        The samples before it are exactly those that the plan has given. None if there is no such position, as in the
+        middle of an epoch of a shuffle.
+
+    Example:
+        >>> import penstock
+        >>> both = mix([penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples()] * 2)
+        >>> position_in_mix(both.shard(0, 2).plan, 1), position_in_mix(both.shuffle().plan, 1)
+        (2, None)
+    """
+    below: Plan | None = plan
+    place: int | None = position
+    while not (below is None or place is None or isinstance(below, MixedPlan)):
+        place, below = below.count_below(place), getattr(below, "upstream", None)
+    return place
+
+
+def continued(
+    dataset: MapDataset,
+    begin: Mapping[str, int],
+    course: MixCourse | None = None,
+    change: Callable[[str, MapDataset], MapDataset] = lambda _, part: part,
+) -> MapDataset | None:
     """Return a mix whose parts continue after their first samples.
 
     Args:
-        dataset: A mix, or a mix with other columns or another epoch length.
+        dataset: A mix, or one that was shuffled, packed or transformed otherwise.
         begin: Samples that each part has given before, by name.
         course: Schedule of another mix of parts with these names, in this order. The default is None: of `dataset`.
+        change: Called with the name of each part and the part; returns the part to mix. The default changes nothing.
 
     Returns:
         The dataset with the parts in `begin`, or None if it cannot be made again from its parts.
@@ -183,7 +214,8 @@ def continued(dataset: MapDataset, begin: Mapping[str, int], course: MixCourse |
     def made(origin: object) -> MapDataset | None:
         if not isinstance(origin, _Mix) or not begin.keys() <= origin.datasets.keys():
             return None
-        named = {name: origin.datasets[name] for name in (origin.datasets if course is None else begin)}
+        names = origin.datasets if course is None else begin
+        named = {name: change(name, origin.datasets[name]) for name in names}
         counts = [begin.get(name, 0) for name in named]
         options = origin.options
         if course is not None:

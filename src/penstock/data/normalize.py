@@ -100,11 +100,16 @@ class Normalize(OverwritingFunction):
         if (figures := self._known(path, x)) is not None:
             return _by_kernel(x, *figures, self.inverted)
         if type(x).__module__.partition(".")[0] == "torch":
-            x = x if x.is_floating_point() else x.float()
+            if not x.is_floating_point():
+                wide = x.element_size() > 2 and x.device.type != "mps"
+                return self._scaled(path, x.double()).float() if wide else self._scaled(path, x.float())
             center, width = (x.new_tensor(each[path]) for each in (self.center, self.width))
         else:
             if np.dtype(x.dtype).kind in "biu":
-                x = x.astype(np.float32)
+                # float32 would round numbers above 2^24, such as times, before their center is subtracted.
+                if isinstance(x, np.ndarray) and cast("AnyArray", x).itemsize > 2:
+                    return self._scaled(path, x.astype(np.float64)).astype(np.float32)
+                return self._scaled(path, x.astype(np.float32))
             center, width = (each[path].astype(x.dtype) for each in (self.center, self.width))
             if _in_kernel(x) and x.ndim > max(center.ndim, 1) and x.size:
                 # A row of the kernel is a sample: steps of windows and pixels of a channel have the same figures.
@@ -122,10 +127,12 @@ def normalize(
     mode: Mode = "standard",
     *,
     quantiles: tuple[float, float] = (0.01, 0.99),
+    min_width: float = 0.0,
 ) -> Normalize:
     """Return a function for `MapDataset.map` that normalizes columns by their statistics.
 
-    Elements that never change have a width of 1, so that they become 0.
+    Elements that never change have a width of 1, so that they become 0. Elements that change by rounding alone, such as
+    0.1 + 0.2 and 0.3, become numbers of about 1 unless `min_width` is above their width.
 
     Args:
         statistics: Statistics of the columns.
@@ -135,6 +142,8 @@ def normalize(
             and the greatest to 1. `"quantile"` maps two quantiles to -1 and 1, which outliers do not move. The default
             is `"standard"`.
         quantiles: The two quantiles of the mode `"quantile"`. The default is `(0.01, 0.99)`.
+        min_width: Least distance that becomes 1, in the units of the columns: a deviation, or half of a range. The
+            default is 0: none.
 
     Returns:
         A function of batches, which pickles and prints its columns.
@@ -142,7 +151,8 @@ def normalize(
     Raises:
         ArgumentError: `columns` is one string.
         KeyError: A column has no statistics.
-        PlanError: `mode` is unknown, the quantiles are not increasing within 0 and 1, or a column has no finite value.
+        PlanError: `mode` is unknown, the quantiles are not increasing within 0 and 1, `min_width` is negative or not
+            finite, or a column has no finite value.
 
     Example:
         >>> import penstock
@@ -158,6 +168,8 @@ def normalize(
     low, high = quantiles
     if not 0 <= low < high <= 1:
         raise PlanError(f"expected increasing quantiles within 0 and 1, got {quantiles}")
+    if not 0 <= min_width < np.inf:
+        raise PlanError(f"expected min_width as a number of at least 0, got {min_width}")
     named = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
     center: dict[str, FloatArray] = {}
     width: dict[str, FloatArray] = {}
@@ -165,18 +177,20 @@ def normalize(
         column = statistics[path]
         if not column.count.all():
             raise PlanError(f"expected finite values of {path} to normalize by, got none for some elements")
-        center[output], width[output] = _scale(column, mode, quantiles)
+        center[output], width[output] = _scale(column, mode, quantiles, min_width)
     return Normalize(center, width)
 
 
-def _scale(column: ColumnStatistics, mode: Mode, quantiles: tuple[float, float]) -> tuple[FloatArray, AnyArray]:
+def _scale(
+    column: ColumnStatistics, mode: Mode, quantiles: tuple[float, float], min_width: float
+) -> tuple[FloatArray, AnyArray]:
     """The value that becomes 0, and the distance from it that becomes 1."""
     if mode == "standard":
         center, width = column.mean, column.std
     else:
         ends = (column.min, column.max) if mode == "min_max" else column.quantile(quantiles)
-        center, width = (ends[0] + ends[1]) / 2, (ends[1] - ends[0]) / 2
-    return center, np.where(width > 0, width, 1.0)
+        center, width = ends[0] / 2 + ends[1] / 2, ends[1] / 2 - ends[0] / 2
+    return center, np.where(width > 0, np.maximum(width, min_width), 1.0)
 
 
 def _by_kernel(x: AnyArray, center: AnyArray, width: AnyArray, inverted: bool) -> AnyArray:

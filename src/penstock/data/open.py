@@ -19,6 +19,7 @@ def open(
     format: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     curation: Curation | str | os.PathLike[str] | None = None,
+    allow_unfinished: bool = False,
     **options: Any,
 ) -> EpisodeDataset:
     """Open a dataset by path, id, URL or pattern; the format is detected from the content.
@@ -34,6 +35,8 @@ def open(
         storage_options: Options of the stores of URLs, as fsspec calls them. The default is none.
         curation: A `Curation`, or the path of its file. Excluded episodes and spans are left out, and ratings and tags
             become columns of `table()`. The default is None.
+        allow_unfinished: Whether the dataset may be the target of a conversion, a merge or a recording in parts that
+            has not ended. The default is False: such a dataset is refused, because it has a part of its episodes.
         options: Keyword arguments for the `open` method of the format.
 
     Returns:
@@ -42,7 +45,7 @@ def open(
     Raises:
         FileNotFoundError: Nothing exists at `location`, no format knows that id, or no file matches a pattern.
         UnknownFormatError: No format recognises the data, or no format has the name `format`.
-        FormatError: The data is damaged.
+        FormatError: The data is damaged, or not all of it was written.
         ArgumentError: The format does not have one of the `options`.
         SpecError: Datasets that are joined have different columns.
         StateError: The curation is for another dataset, or the dataset changed since.
@@ -64,7 +67,7 @@ def open(
         penstock.errors.UnknownFormatError: ...
     """
     located = locate(location, format=format, storage_options=storage_options)
-    source = located.open(**options)
+    source = located.open(allow_unfinished=allow_unfinished, **options)
     try:
         with parsing(located):
             data = EpisodeDataset(source)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from penstock.core.arrays import AnyArray
 from penstock.core.columns import Columns
+from penstock.core.lazy_columns import LazyColumns
+from penstock.core.ragged import Array
 from penstock.data.progress import tracked
 from penstock.errors import PlanError, SpecError, suggestion
 from penstock.plan.anchored import AnchoredPlan
@@ -33,7 +35,8 @@ def scan(dataset: MapDataset, fn: Callable[[Columns], AnyArray], name: str, prog
 
     Args:
         dataset: The dataset.
-        fn: Called with the columns of a block of `m` samples; returns `[m]` values.
+        fn: Called with the columns of a block of `m` samples; returns `[m]` values. Only columns that it uses are read,
+            unless the dataset has functions.
         name: Name of the operation, for the progress bar and messages.
         progress: Whether to show a progress bar. None: on a terminal.
 
@@ -49,9 +52,25 @@ def scan(dataset: MapDataset, fn: Callable[[Columns], AnyArray], name: str, prog
     check_takable(dataset.plan, name)
     size = max(1, min(BLOCK, BLOCK_BYTES // max(dataset.row_bytes(), 1)))
     selected: list[AnyArray] = []
+    narrowed: dict[tuple[str, ...], MapDataset] = {}
     for lo in tracked(range(0, len(dataset), size), name, progress):
-        selected.append(fn(dataset.batch(np.arange(lo, min(lo + size, len(dataset))))))
+        positions = np.arange(lo, min(lo + size, len(dataset)))
+        selected.append(fn(dataset.batch(positions) if dataset.maps else _lazy(dataset, positions, narrowed)))
     return np.concatenate(selected) if selected else np.zeros(0)
+
+
+def _lazy(dataset: MapDataset, positions: IntArray, narrowed: dict[tuple[str, ...], MapDataset]) -> LazyColumns:
+    """Columns of samples, of which those are read that the function uses. `narrowed` keeps the datasets of these."""
+
+    def read(names: Sequence[str]) -> dict[str, Array]:
+        key = tuple(names)
+        if key not in narrowed:
+            narrowed[key] = dataset.apply(Select(key))
+        return {path: array for path, array in narrowed[key].batch(positions).flat.items() if path in key}
+
+    return LazyColumns(
+        [read.name for read in dataset.plan.reads] + [mark.name for mark in dataset.plan.marks], len(positions), read
+    )
 
 
 def sample_weights(dataset: MapDataset, weights: Any, fn: WeightFn | None, by: By, progress: bool | None) -> AnyArray:
@@ -83,9 +102,9 @@ def sample_weights(dataset: MapDataset, weights: Any, fn: WeightFn | None, by: B
         episodes, owner = _owners(dataset.plan)
         values = weights
         if isinstance(weights, str):
-            values = _column(episodes.table(), weights)
+            values = _column(episodes.described(), weights)
         elif callable(weights):
-            values = weights(episodes.table())
+            values = weights(episodes.described())
         return _sized(values, fn, len(episodes), "episode")[owner]
     if isinstance(weights, str):
         narrow = dataset if dataset.maps else dataset.apply(Select((weights,)))
@@ -98,8 +117,8 @@ def sample_weights(dataset: MapDataset, weights: Any, fn: WeightFn | None, by: B
 
 
 def _column(columns: Columns, name: str) -> Any:
-    if name not in columns.flat:
-        known = list(columns.flat)
+    if name not in columns:
+        known = list(columns)
         raise SpecError(f"expected a column among {known}, got {name!r}{suggestion(name, known)}")
     return columns[name]
 

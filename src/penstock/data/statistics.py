@@ -11,7 +11,6 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,10 @@ from penstock.kernels.statistics import LOWEST
 QUANTILES = (0.01, 0.1, 0.5, 0.9, 0.99)
 """The quantiles in JSON and tables."""
 _VERSION = 1
-_UNIT = Fraction(2) ** LOWEST
+_LARGEST_DRAWN = 1e300
+"""Larger values leave no room for the margins of a picture."""
+_NARROW = 1 / 128
+"""Least spread, as a share of the value furthest from zero, whose histogram says something: two buckets."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,13 +71,22 @@ class ColumnStatistics:
 
     @property
     def mean(self) -> FloatArray:
-        """`[*shape]` float64 mean of the finite values, NaN without values. It is the exact mean, rounded once."""
-        return self._each(lambda total, _, n: float(total * _UNIT / n))
+        """`[*shape]` float64 mean of the finite values, NaN without values.
+
+        Up to 1,024 rows are summed in float64, and these sums without rounding. The error is at most 2^-43 of the mean
+        distance of values from the first of these rows. The mean of equal values is their value.
+        """
+        return self._each(lambda total, _, n: total / (n << -LOWEST)).clip(self.min, self.max)
 
     @property
     def std(self) -> FloatArray:
-        """`[*shape]` float64 standard deviation of the population (divided by `count`), NaN without values."""
-        return self._each(lambda total, squares, n: math.sqrt(max(squares * _UNIT / n - (total * _UNIT / n) ** 2, 0)))
+        """`[*shape]` float64 standard deviation of the population (divided by `count`), NaN without values.
+
+        It is 0 exactly where the least and the greatest value are equal.
+        """
+        # No deviation is above half of the range, or below that of one pair of extremes: this bounds rounding.
+        half = self.max / 2 - self.min / 2
+        return self._each(_deviation).clip(half * np.sqrt(2 / np.maximum(self.count, 2)), half)
 
     def quantile(self, q: npt.ArrayLike) -> FloatArray:
         """Return values below which a share of the values is.
@@ -86,7 +97,8 @@ class ColumnStatistics:
         Returns:
             `[*q.shape, *shape]` float64: the least value `v` such that at least `q` of the finite values are at most
             `v`, with a relative error of at most 1/256. It is exact for values of at most 8 significant bits, such as
-            whole numbers up to 256, and for the least and greatest value.
+            whole numbers up to 256, and for the least and greatest value. Sizes below 1.2e-38 have an absolute error of
+            at most 1e-40 instead, and all sizes above 3.4e38 count as 3.4e38, within the least and greatest value.
 
         Raises:
             PlanError: A share is outside 0 and 1.
@@ -112,8 +124,9 @@ class ColumnStatistics:
             bins: Number of bins, at least 1. The default is 20.
 
         Returns:
-            `[*shape, bins]` int64 counts, and `[*shape, bins + 1]` float64 edges. A value may count in the bin next to
-            its own if it is within 1/256 of the edge.
+            `[*shape, bins]` int64 counts, and `[*shape, bins + 1]` float64 edges. Equal values are all in the last bin,
+            whose edges are that value. A value counts where its bucket is, up to 1/256 of the value away, so values
+            that differ by less than that have no histogram to speak of: see `why_no_histogram`. Zeros without values.
 
         Raises:
             PlanError: `bins` is below 1.
@@ -124,8 +137,29 @@ class ColumnStatistics:
         edges = np.zeros((self.count.size, bins + 1))
         for i, (values, each, low, high) in enumerate(self._histograms()):
             if len(values):
-                counts[i], edges[i] = np.histogram(values.clip(low, high), bins, (low, high), weights=each)
+                counts[i], edges[i] = equal_bins(values.clip(low, high), bins, low, high, each)
         return counts.reshape((*self.shape, bins)), edges.reshape((*self.shape, bins + 1))
+
+    def why_no_histogram(self, place: tuple[int, ...]) -> str:
+        """Return a few words on why the histogram of an element has no shape to show, or an empty string.
+
+        Args:
+            place: Index into the figures.
+
+        Example:
+            >>> import penstock
+            >>> column = penstock.statistics(penstock.from_arrays({"x": [[1e9, 3.0], [1e9 + 1, 3.0]]}, [2]))["x"]
+            >>> column.why_no_histogram((0,)), column.why_no_histogram((1,))
+            ('nearly constant', 'constant')
+        """
+        low, high = float(self.min[place]), float(self.max[place])
+        if not self.count[place]:
+            return "no values"
+        if low == high:
+            return "constant"
+        if max(abs(low), abs(high)) > _LARGEST_DRAWN:
+            return "too large to draw"
+        return "nearly constant" if high / 2 - low / 2 < max(abs(low), abs(high)) / 2 * _NARROW else ""
 
     def _histograms(self) -> Iterator[tuple[FloatArray, IntArray, float, float]]:
         """Yield the buckets of each element, and their least and greatest value."""
@@ -383,6 +417,41 @@ def elements(path: str, column: ColumnStatistics, most: int | None = None) -> li
         inner = [str(n) for n, length in zip(place, column.shape, strict=True) if length > 1]
         listed.append(Element(f"{path}[{', '.join(inner)}]" if inner else path, place))
     return listed
+
+
+def equal_bins(
+    values: FloatArray, bins: int, low: float, high: float, counts: IntArray | None = None
+) -> tuple[IntArray, FloatArray]:
+    """Count values in bins of equal width. Edges may be equal where floats between the ends are too few.
+
+    Args:
+        values: `[n]` float64 values within `low` and `high`.
+        bins: Number of bins, at least 1.
+        low: First edge.
+        high: Last edge, at least `low`.
+        counts: `[n]` int64 how often each value counts. The default is None: once.
+
+    Returns:
+        `[bins]` int64 counts, and `[bins + 1]` float64 edges. A value at an edge counts in the bin above it.
+
+    Example:
+        >>> equal_bins(np.array([0.0, 1.0, 2.0]), 2, 0.0, 2.0)
+        (array([1, 2]), array([0., 1., 2.]))
+    """
+    share = np.arange(bins + 1) / bins
+    edges = np.maximum.accumulate((low * (1 - share) + high * share).clip(low, high))  # no difference overflows
+    edges[-1] = high
+    number = np.searchsorted(edges, values, "right") - 1
+    binned = np.zeros(bins, np.int64)
+    np.add.at(binned, number.clip(0, bins - 1), 1 if counts is None else counts)
+    return binned, edges
+
+
+def _deviation(total: int, squares: int, n: int) -> float:
+    """Standard deviation of `n` values from their sums in units of `2**LOWEST`, for variances of any size."""
+    variance = ((squares * n) << -LOWEST) - total * total  # in units of `2**(2 * LOWEST)`, times `n * n`
+    shift = max(variance.bit_length() - 2 * n.bit_length() - 64, 0) // 2
+    return math.ldexp(math.sqrt(max(variance, 0) / ((n * n) << (2 * shift))), shift + LOWEST)
 
 
 def _union(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -23,6 +23,7 @@ from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged
 from penstock.errors import DataError, PlanError, SpecError
+from penstock.plan.outputs import padding_value
 
 Overlong = Literal["error", "truncate_left", "truncate_right", "split", "drop"]
 Positions = Literal["restart", "continue"]
@@ -119,14 +120,7 @@ class PackOptions:
             PlanError: The dtype cannot represent the value.
         """
         value = self.fill.get(path, 0) if isinstance(self.fill, Mapping) else self.fill
-        try:
-            converted = np.asarray(value).astype(dtype)
-            fits = dtype.kind in "fc" or converted == value
-        except (OverflowError, ValueError, TypeError):
-            converted, fits = np.zeros((), dtype), False
-        if not fits:
-            raise PlanError(f"expected a fill value that {path}, {dtype}, can hold, got {value!r}")
-        return converted
+        return padding_value(path, value, dtype)
 
 
 @dataclass(frozen=True)

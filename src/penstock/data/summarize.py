@@ -42,6 +42,7 @@ def statistics(
     *,
     by: str | Sequence[Hashable] | None = None,
     samples: int | None = None,
+    final_observations: bool = True,
     threads: int | None = None,
     progress: bool | None = None,
 ) -> Statistics:
@@ -51,12 +52,15 @@ def statistics(
     equal the statistics of all of them, to the last bit.
 
     Args:
-        data: Episodes: every step of each chosen episode counts once. Or samples, also of a mix: each sample counts as
+        data: Episodes: every row of each chosen episode counts once. Or samples, also of a mix: each sample counts as
             often as it is drawn, without padding.
         columns: Paths of columns, or prefixes such as `"observations"`. The default is None: all numeric columns.
         by: Group the rows as well: the name of a column with one value an episode (or sample), of an entry of the
             episodes' metadata, or `[E]` labels of the episodes. The default is None.
         samples: With samples, how many to draw, from position 0 on. The default is None: one epoch.
+        final_observations: With episodes, whether the row after the last step counts too, of columns with T + 1 rows
+            such as observations. False counts rows at which an action was taken, as samples of single steps do. The
+            default is True.
         threads: Threads that read and count. 0 works in the caller. The default is None: the number of cores.
         progress: Whether to show a progress bar. The default is None: on a terminal.
 
@@ -66,7 +70,8 @@ def statistics(
         number of a row and thread, at least 1 MB, at most 64 MB a column.
 
     Raises:
-        ArgumentError: `data` is neither, `samples` is given for episodes, or another argument has a wrong type.
+        ArgumentError: `data` is neither, `samples` is given for episodes or `final_observations` for samples, or
+            another argument has a wrong type.
         PlanError: `by` or `samples` is unknown or out of range, or the samples never end and `samples` is None.
         SpecError: A column is unknown or has no numbers.
 
@@ -81,8 +86,10 @@ def statistics(
     if isinstance(data, EpisodeDataset):
         if samples is not None:
             raise ArgumentError("expected samples= with samples, got it with episodes; take() chooses episodes")
-        walk = episode_blocks(data, columns, by)
+        walk = episode_blocks(data, columns, by, final_observations)
     elif isinstance(data, MapDataset):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not final_observations:
+            raise ArgumentError("expected final_observations= with episodes, got it with samples")
         walk = _sample_walk(data, columns, by, samples)
     else:
         raise ArgumentError(f"expected an EpisodeDataset or a MapDataset, got {type(data).__name__}")
@@ -174,7 +181,10 @@ def _chosen(wanted: Sequence[str] | None, known: Mapping[str, str]) -> tuple[lis
 
 
 def episode_blocks(
-    data: EpisodeDataset, columns: Sequence[str] | None, by: str | Sequence[Hashable] | None
+    data: EpisodeDataset,
+    columns: Sequence[str] | None,
+    by: str | Sequence[Hashable] | None,
+    final_observations: bool = True,
 ) -> StatisticsBlocks:
     """Cut the chosen episodes into leaves of at most `LEAF` steps, and these into blocks of `BLOCK_BYTES`.
 
@@ -182,6 +192,7 @@ def episode_blocks(
         data: The episodes.
         columns: Paths of columns, or prefixes; None for all numeric columns.
         by: How to group rows, as for `statistics`.
+        final_observations: Whether rows after the last step count. The default is True.
     """
     source, spec = data.source, data.spec
     why = {path: _reason(f.kind, f.dtype) for path, f in spec.items()}
@@ -210,7 +221,7 @@ def episode_blocks(
         part = slice(int(bounds[block]), int(bounds[block + 1]))
         label = None if labels is None else labels[order[episode[part.start]]]
         chosen = (episode[part], first[part], last[part], length[episode[part]])
-        spans = {align: _leaf_rows(align, begins[align], *chosen) for align in begins}
+        spans = {align: _leaf_rows(align, begins[align], *chosen, final_observations) for align in begins}
         for path in paths:
             field = spec[path]
             start, lengths = spans[field.align]
@@ -232,12 +243,12 @@ def episode_blocks(
 
 
 def _leaf_rows(
-    align: Align, begin: IntArray, episode: IntArray, first: IntArray, last: IntArray, length: IntArray
+    align: Align, begin: IntArray, episode: IntArray, first: IntArray, last: IntArray, length: IntArray, final: bool
 ) -> tuple[IntArray, IntArray]:
-    """First row and number of rows of each leaf. The last leaf has the last boundary, the first the episode's row."""
+    """First row and number of rows of each leaf. The last leaf has the final row, the first the episode's row."""
     if align == "episode":
         return begin[episode], (first == 0).astype(np.int64)
-    extra = (last == length) if align == "boundary" else 0
+    extra = (last == length) if align == "boundary" and final else 0
     return begin[episode] + first, last - first + extra
 
 

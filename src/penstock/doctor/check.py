@@ -89,7 +89,7 @@ def open_damaged(located: LocatedData, options: Mapping[str, Any]) -> Source:
         options: Options of the format.
     """
     with collected_damage():
-        return located.open(**options)
+        return located.open(**{**options, "allow_unfinished": True})  # which is a finding of its own
 
 
 def format_findings(dataset: DatasetFiles, deep: bool, options: Mapping[str, Any]) -> Iterator[Finding]:

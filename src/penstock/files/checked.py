@@ -16,6 +16,7 @@ from typing import Any
 
 from penstock.files.descriptors import StrPath, open_descriptor
 from penstock.files.mapping import map_descriptor
+from penstock.files.remote import require_fetched
 from penstock.files.replace import write_atomic
 
 MAPPED = 1 << 20
@@ -31,7 +32,9 @@ def write_checked(path: StrPath, magic: bytes, key: str, *parts: Any) -> None:
 
     Raises:
         OSError: The file cannot be written, or the disk is full.
+        RemoteError: Bytes of which the content was made could not be fetched.
     """
+    require_fetched()
     head = _head(key)
     digest = hashlib.sha256(head)
     for part in parts:

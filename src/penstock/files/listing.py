@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, overload
@@ -22,6 +22,7 @@ from penstock.errors import FormatError
 from penstock.files.remote import FOLDER, FileState, file_state, is_mirrored, local_state
 
 T = TypeVar("T")
+SPREAD = 64  # files of a dataset that are looked at where the first does not tell its format
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +141,26 @@ def list_files(folder: Path, is_wanted: Callable[[str], bool]) -> FilePaths:
     with os.scandir(folder) as entries:
         names = [entry.name for entry in entries if is_wanted(entry.name) and entry.is_file()]
     return FilePaths.within(folder, in_natural_order(names))
+
+
+def spread(files: Sequence[T], most: int = SPREAD) -> Iterator[T]:
+    """Yield files from all of a list: the first, the last, then others between them.
+
+    Args:
+        files: Files, or their names.
+        most: About how many. The default is 64.
+
+    Example:
+        >>> "".join(spread("abcdefg"))
+        'agdbcef'
+    """
+    seen: set[int] = set()
+    step = max(len(files) - 1, 1)
+    while len(seen) < min(len(files), most):
+        numbers = [number for number in range(0, len(files), step) if number not in seen]
+        yield from (files[number] for number in numbers)
+        seen.update(numbers)
+        step = max(step // 2, 1)
 
 
 def file_states(paths: Sequence[Path], numbers: Iterable[int] | None = None) -> FileStates:

@@ -20,6 +20,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -74,6 +75,37 @@ class RemoteFile(ABC):
 def deleted_cache() -> RemoteError:
     """The error of a reader whose files in the cache were deleted by somebody."""
     return RemoteError("the cache of remote data was deleted while it was in use; open the dataset again")
+
+
+_failures: ContextVar[list[RemoteError] | None] = ContextVar("penstock_remote", default=None)
+
+
+@contextmanager
+def remote_errors_kept() -> Generator[None]:
+    """Raise the first `RemoteError` of this thread in the block, also if the code in the block caught it. After it,
+    no further bytes are fetched in the block.
+
+    Who looks at files to see what they are takes an error of the system for "something else", which is wrong where a
+    server did not answer.
+    """
+    failures: list[RemoteError] = []
+    token = _failures.set(failures)
+    try:
+        yield
+    except Exception:
+        if failures:
+            raise failures.pop() from None  # no reference stays that would keep files open until the next collection
+        raise
+    finally:
+        _failures.reset(token)
+    if failures:
+        raise failures.pop()
+
+
+def require_fetched() -> None:
+    """Raise the `RemoteError` of the block, if a fetch failed in it: what was made of its bytes is not proven."""
+    if failures := _failures.get():
+        raise failures[0]
 
 
 Wanted = tuple[RemoteFile, IntArray, IntArray]
@@ -142,7 +174,19 @@ def filled(wanted: Sequence[Wanted]) -> Generator[None]:
 
 def fill(wanted: Sequence[Wanted]) -> Callable[[], None]:
     """Fetch ranges, which stay until the function that is returned is called."""
-    return _handlers[0].fill(wanted)
+    if not wanted:
+        return _release_nothing
+    require_fetched()  # nothing else that the block does can end well
+    try:
+        return _handlers[0].fill(wanted)
+    except RemoteError as error:
+        if (failures := _failures.get()) is not None:
+            failures.append(error)
+        raise
+
+
+def _release_nothing() -> None:
+    """No range was fetched."""
 
 
 def begin_fetch(wanted: Sequence[Wanted], *, most: bool) -> None:
@@ -190,10 +234,10 @@ def whole_for_block(path: StrPath) -> Generator[None]:
         yield
 
 
-def path_or_file(path: StrPath) -> StrPath | IO[bytes]:
+def path_or_file(path: StrPath, buffer: int = _BUFFER) -> StrPath | IO[bytes]:
     """Return what a library reads that takes a path or a file object: the path of a local file, a file that fetches
-    ranges for a remote one."""
-    return path if remote_file(path) is None else open_file(path)
+    ranges for a remote one. `buffer` is as of `open_file`."""
+    return path if remote_file(path) is None else open_file(path, buffer=buffer)
 
 
 def open_file(path: StrPath, *, buffer: int = _BUFFER) -> IO[bytes]:
@@ -293,6 +337,9 @@ class _FillingFile(io.FileIO):
     @override
     def readall(self) -> bytes:
         return self.read(-1)
+
+    def __del__(self) -> None:
+        self.close()  # as of the reader above it, which an error may keep alive until both are collected at once
 
     @contextmanager
     def _filled(self, begin: int, end: int) -> Generator[None]:

@@ -15,9 +15,11 @@ import re
 import secrets
 import shutil
 import stat
+import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO, cast
 
 from penstock.files.descriptors import StrPath, open_descriptor
 from penstock.files.locks import is_at, try_lock
@@ -72,6 +74,16 @@ def make_scratch(target: Path, make: Callable[[str], int]) -> tuple[Path, int]:
         if _is_ours(fd, path):
             return path, fd
         os.close(fd)
+
+
+def scratch_file(folder: Path, memory: int) -> IO[bytes]:
+    """Return a file without a name for bytes that may be thrown away: in memory up to a size, then in a folder.
+
+    Args:
+        folder: A folder on the disk that has room for the file.
+        memory: Bytes of the file that are in memory at most.
+    """
+    return cast("IO[bytes]", tempfile.SpooledTemporaryFile(memory, dir=os.fspath(folder)))
 
 
 @contextmanager

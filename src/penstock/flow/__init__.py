@@ -8,8 +8,17 @@ Example:
 
 from penstock.flow.limits import PrefetchLimits, cores
 from penstock.flow.lossy import LossyQueue
-from penstock.flow.on_threads import map_on_threads
+from penstock.flow.on_threads import for_each, map_on_threads
 from penstock.flow.ordered_map import OrderedMap
 from penstock.flow.queue import BlockQueue, QueueClosed
 
-__all__ = ["BlockQueue", "LossyQueue", "OrderedMap", "PrefetchLimits", "QueueClosed", "cores", "map_on_threads"]
+__all__ = [
+    "BlockQueue",
+    "LossyQueue",
+    "OrderedMap",
+    "PrefetchLimits",
+    "QueueClosed",
+    "cores",
+    "for_each",
+    "map_on_threads",
+]

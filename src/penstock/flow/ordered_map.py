@@ -34,10 +34,12 @@ from __future__ import annotations
 import atexit
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from types import GeneratorType
 from typing import Any, Generic, TypeVar
 
+from penstock.core.narrowing import is_generator
 from penstock.core.turns import ForkSafeLock, HomeProcess
 from penstock.errors import WorkerError
 from penstock.flow.limits import PrefetchLimits
@@ -57,7 +59,8 @@ class OrderedMap(Generic[T, R]):
     Several threads may call `get`; each result is returned once.
 
     Args:
-        fn: Function of one item. Runs in any thread.
+        fn: Function of one item. Runs in any thread. If it returns a generator, the result is the list of what the
+            generator yields, and a closed map stops between two of them.
         source: Items. A generator is closed when the map ends.
         limits: Threads, items and bytes ahead. With `threads=0`, `get` computes the result itself.
         weigh: Bytes that an item and its result take, known in advance. The default None expects the mean of the
@@ -318,9 +321,20 @@ class OrderedMap(Generic[T, R]):
     def _result_of(self, item: T) -> R:
         try:
             with self._metrics.work():
-                return self._fn(item)
+                result: Any = self._fn(item)
+                return self._listed(result) if is_generator(result) else result
         except StopIteration as error:  # as of a generator: it would look like the end of all items
             raise WorkerError(f"expected a result, got StopIteration from {self._fn!r}") from error
+
+    def _listed(self, parts: Generator[Any]) -> Any:
+        """The list of what a generator yields. Raises in a thread of a closed map, whose results have no reader."""
+        with closing(parts):
+            results: list[Any] = []
+            for part in parts:
+                results.append(part)
+                if self._closed and self.limits.threads:
+                    raise self._reason_to_end()
+            return results
 
     def _computed_here(self) -> R:
         """The next result, computed by the caller."""

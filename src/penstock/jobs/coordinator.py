@@ -2,7 +2,7 @@
 
 The state of the work is the folder of results. A coordinator that is killed at any moment loses only the jobs that were
 running: the next one runs the jobs without a result. The journal is locked while a coordinator works, so there is one
-at a time; it has a line of JSON for each job that was done, failed or lost, and for the begin and the end of each run.
+at a time; it has a line of JSON for each job that was done, failed or lost, and for the start and the end of each run.
 A run without an end was killed, perhaps by a job: later ones run no job in the process of the command.
 """
 
@@ -19,13 +19,11 @@ from typing import Any
 from penstock.core.text import counted
 from penstock.errors import DataError, PlanError, WorkerError
 from penstock.files import AppendLog
-from penstock.jobs.results import ResultFolder
+from penstock.jobs.results import DIGITS, JOURNAL, JOURNAL_HEAD, ResultFolder
 from penstock.jobs.runners import JobResult, Runner, ThreadRunner, run_job
 from penstock.jobs.work_plan import WorkPlan
 
-JOURNAL = "journal.jsonl"
-HEAD = b'{"penstock_journal": "work", "version": 1}\n'
-BEGUN, ENDED = (json.dumps({"event": event}).encode() + b"\n" for event in ("begun", "ended"))
+HOLDER = "another run of the same work plan, or of one with the same folder of results"
 ATTEMPTS = 4
 """How often a job runs whose worker dies, or whose node of a Ray cluster is at fault."""
 LISTED = 20
@@ -73,26 +71,31 @@ class WorkReport:
 class WorkJournal:
     """The journal of a coordinator: locked, appended to, never rewritten.
 
-    `was_killed` says whether a run before this one has no end.
+    `was_killed` says whether a run of the same plan before this one has no end.
 
     Args:
         path: The file. Its folder is made.
+        plan: Digest of the work plan, which is in each line.
 
     Raises:
-        LockedError: Another coordinator works on the same plan.
+        LockedError: Another coordinator works in the same folder.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, plan: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._log = AppendLog(path, HEAD, "the journal of a work plan", "another run of the same work plan")
+        self._log = AppendLog(path, JOURNAL_HEAD, "the journal of a work plan", HOLDER)
+        self._plan = plan[:DIGITS]
         content = self._log.read()
         self._log.truncate(content.rfind(b"\n") + 1)  # a killed coordinator may leave half a line
-        self.was_killed = content.count(BEGUN) > content.count(ENDED)
+        self.was_killed = content.count(self._line("begun")) > content.count(self._line("ended"))
         self._begun = False
+
+    def _line(self, event: str, **entries: object) -> bytes:
+        return json.dumps({"event": event, "plan": self._plan, **entries}).encode() + b"\n"
 
     def begin(self) -> None:
         """Note that jobs begin to run."""
-        self._log.append(BEGUN)
+        self._log.append(self._line("begun"))
         self._begun = True
 
     def add(self, result: JobResult) -> None:
@@ -102,16 +105,14 @@ class WorkJournal:
             result: The result.
         """
         event = "lost" if result.lost else "failed" if result.error else "done"
-        entry = {"event": event, "job": result.number, "seconds": round(result.seconds, 6)}
-        if result.error:
-            entry["error"] = result.error
-        self._log.append(json.dumps(entry).encode() + b"\n")
+        error = {"error": result.error} if result.error else {}
+        self._log.append(self._line(event, job=result.number, seconds=round(result.seconds, 6), **error))
 
     def close(self) -> None:
         """Note the end of the run, close the file and end the lock."""
         if self._begun:
             with suppress(OSError):  # a full disk: this run counts as killed, which costs later ones their quick start
-                self._log.append(ENDED)
+                self._log.append(self._line("ended"))
         self._log.close()
 
 
@@ -132,7 +133,7 @@ def run_work(
 
     Args:
         work: The work plan.
-        folder: Folder of the results and the journal, for this work plan alone.
+        folder: Folder of the results and the journal. Other plans and other files may be in it.
         runner: Where jobs run. The default is None: the caller.
         max_failures: How many jobs may fail before the others are given up. The default is 0.
         on_job: Called as `on_job(done, total)` at the start and after each job. The default is None.
@@ -143,7 +144,7 @@ def run_work(
     Raises:
         PlanError: `max_failures` is below 0.
         WorkerError: More than `max_failures` jobs failed. The message lists them with their ranges.
-        LockedError: Another coordinator works on the same plan.
+        LockedError: Another coordinator works in the same folder.
         StateError: The data changed since the work plan was made.
 
     Example:
@@ -164,7 +165,7 @@ def run_work(
     results = ResultFolder(folder, work)
     if results.missing(operation.has_part) and operation.finished() is not None:
         return WorkReport(len(work), len(work))
-    with closing(WorkJournal(folder / JOURNAL)) as journal:
+    with closing(WorkJournal(folder / JOURNAL, work.digest)) as journal:
         waiting = deque(results.missing(operation.has_part))
         report = WorkReport(len(work), len(work) - len(waiting))
         attempts, done = Counter[int](), set[int]()

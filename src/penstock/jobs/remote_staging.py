@@ -17,7 +17,6 @@ import os
 import tarfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from penstock.files.user_cache import user_cache
 from penstock.flow import map_on_threads
 from penstock.jobs.staging import PARTS, SUMMARY, StagingFolder, staging_digest
 from penstock.locations.location import MARKER, Location, Url
-from penstock.locations.mirror import MIRRORS
 from penstock.locations.objects import ObjectStore, joined
 from penstock.locations.stores import object_store
 from penstock.locations.upload import upload_path, uploading
@@ -95,7 +93,7 @@ class RemoteStaging(StagingFolder):
             folder.mkdir()
             summary = write(folder)
             (folder / SUMMARY).write_bytes(summary)
-            MIRRORS.retry(partial(self._objects.put, name, _archive(folder)))
+            self._objects.put(name, _archive(folder))
         if self.has_target:  # the other copy of this job was fast enough for a merge, which removed the parts
             self._delete(name)
         return summary
@@ -103,7 +101,7 @@ class RemoteStaging(StagingFolder):
     def _summary(self, name: str) -> bytes | None:
         """Read the first member of the object of a part; None if there is no object, or a damaged one."""
         try:
-            if MIRRORS.retry(partial(self._objects.stat, name)).size < tarfile.BLOCKSIZE:
+            if self._objects.stat(name).size < tarfile.BLOCKSIZE:
                 return None
             head = self._read(name, 0, tarfile.BLOCKSIZE)
             member = tarfile.TarInfo.frombuf(head, "utf-8", "strict")
@@ -112,7 +110,7 @@ class RemoteStaging(StagingFolder):
         return self._read(name, tarfile.BLOCKSIZE, tarfile.BLOCKSIZE + member.size)
 
     def _read(self, name: str, begin: int, end: int) -> bytes:
-        return MIRRORS.retry(partial(self._objects.read, name, [(begin, end)]))[0]
+        return self._objects.read(name, [(begin, end)])[0]
 
     @override
     def has_part(self, name: str) -> bool:
@@ -151,14 +149,14 @@ class RemoteStaging(StagingFolder):
         """Fetch the archive of a part, without the checksum at its end."""
         place = joined(self._objects.url, name)
         try:
-            info = MIRRORS.retry(partial(self._objects.stat, name))
+            info = self._objects.stat(name)
             with archive.open("wb") as file:
 
                 def write(begin: int, data: bytes) -> None:
                     file.seek(begin)
                     file.write(data)
 
-                MIRRORS.retry(partial(self._objects.read_all, name, info.size, info.version, write))
+                self._objects.read_all(name, info.size, info.version, write)
         except FileNotFoundError:
             self._known.discard(name)
             raise DataError(f"expected the part {place}, got nothing; {AGAIN}") from None
@@ -200,7 +198,7 @@ class RemoteStaging(StagingFolder):
     def _delete(self, name: str) -> None:
         self._known.discard(name)
         with suppress(FileNotFoundError):  # another process was first
-            MIRRORS.retry(partial(self._objects.delete, name))
+            self._objects.delete(name)
 
 
 def _archive(folder: Path) -> Path:
@@ -220,6 +218,6 @@ def _archive(folder: Path) -> Path:
 def _names(store: ObjectStore) -> set[str]:
     """Return the names of all objects of a store; none if it leads to nothing."""
     try:
-        return {info.name for info in MIRRORS.retry(store.list)}
+        return {info.name for info in store.list()}
     except FileNotFoundError:
         return set()

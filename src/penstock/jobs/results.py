@@ -1,8 +1,12 @@
-"""`ResultFolder`: results by the number of their job, each a file that appears only when it is whole."""
+"""`ResultFolder`: results by the number of their job, each a file that appears only when it is whole.
+
+The name of each file has the digest of its work plan, so any number of plans may share a folder, and a folder may have
+other files: only the files of the plan are read and deleted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from penstock.errors import DataError
@@ -10,14 +14,20 @@ from penstock.files import read_checked, remove_folder, write_checked
 from penstock.jobs.work_plan import WorkPlan
 
 MAGIC = b"penstock result 1\n"
-FINISHED = "finished"
-"""Name of the file that is left of the results of an array job when they are merged and shown."""
+RESULT = ".result"
+FINISHED = ".finished"
+"""End of the name of the file that is left of the results of an array job when they are merged and shown."""
+JOURNAL = "journal.jsonl"
+"""Name of the journal of the commands that work in the folder; each line has the plan."""
+JOURNAL_HEAD = b'{"penstock_journal": "work", "version": 1}\n'
+DIGITS = 16  # of the digest of a work plan, in names
 
 
 class ResultFolder:
     """Results of the jobs of a work plan. Any number of processes may write to it, also the same job twice.
 
-    A file has the digest of its work plan and a checksum. A damaged or foreign file counts as no result.
+    A file has the digest of its work plan, in its name too, and a checksum. A damaged or foreign file counts as no
+    result.
 
     Args:
         folder: The folder, which need not exist.
@@ -27,6 +37,7 @@ class ResultFolder:
     def __init__(self, folder: Path, work: WorkPlan) -> None:
         self.folder = folder
         self._work = work
+        self._prefix = work.digest[:DIGITS]
 
     def path(self, number: int) -> Path:
         """Return the path of a result.
@@ -34,7 +45,7 @@ class ResultFolder:
         Args:
             number: Number of the job.
         """
-        return self.folder / f"{number:08d}.result"
+        return self.folder / f"{self._prefix}-{number:08d}{RESULT}"
 
     def publish(self, number: int, result: bytes) -> None:
         """Write a result, atomically.
@@ -60,7 +71,7 @@ class ResultFolder:
         Args:
             has_part: `Operation.has_part`. Results for which it returns False count as missing. The default is None.
         """
-        present = {path.name for path in self.folder.glob("*.result")} if self.folder.is_dir() else set[str]()
+        present = {path.name for path in self._results()}
         return [
             number
             for number in range(len(self._work))
@@ -82,13 +93,19 @@ class ResultFolder:
             yield result
 
     def remove(self) -> None:
-        """Delete the folder."""
-        remove_folder(self.folder)
+        """Delete the results, and the folder with its journal if nothing else is in it."""
+        own = {*self._results(), self._finished}
+        if _is_journal(journal := self.folder / JOURNAL):
+            own.add(journal)
+        if not self.folder.is_dir() or own.issuperset(self.folder.iterdir()):
+            remove_folder(self.folder)
+        else:
+            self._delete(own - {journal})
 
     @property
     def exit_code(self) -> int | None:
         """Exit code of the command that merged and showed the results, or None if none did."""
-        content = read_checked(self.folder / FINISHED, MAGIC, self._key(FINISHED))
+        content = read_checked(self._finished, MAGIC, self._key(FINISHED))
         return None if content is None else int(bytes(content))
 
     def finish(self, exit_code: int) -> None:
@@ -97,10 +114,28 @@ class ResultFolder:
         Args:
             exit_code: Exit code of the command that merged and showed the results.
         """
-        write_checked(self.folder / FINISHED, MAGIC, self._key(FINISHED), str(exit_code).encode())
-        for path in self.folder.iterdir():
-            if path.is_file() and path.name != FINISHED:
-                path.unlink(missing_ok=True)
+        write_checked(self._finished, MAGIC, self._key(FINISHED), str(exit_code).encode())
+        self._delete(self._results())
+
+    @property
+    def _finished(self) -> Path:
+        return self.folder / f"{self._prefix}{FINISHED}"
+
+    def _results(self) -> list[Path]:
+        """The files of results, whether they are sound or not."""
+        return sorted(self.folder.glob(f"{self._prefix}-*{RESULT}"))
+
+    def _delete(self, files: Iterable[Path]) -> None:
+        for path in files:
+            path.unlink(missing_ok=True)
 
     def _key(self, name: int | str) -> str:
         return f"{self._work.digest} {name}"
+
+
+def _is_journal(path: Path) -> bool:
+    """Whether a file is the journal of commands that work in its folder, and not somebody's file of that name."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(JOURNAL_HEAD)) == JOURNAL_HEAD

@@ -167,15 +167,20 @@ class WorkPlan:
             path: The file.
 
         Raises:
-            FileExistsError: The file has another work plan. The same one is left unchanged.
+            FileExistsError: The path has other content, such as another work plan. The same plan is left unchanged.
         """
         place = Path(path)
         place.parent.mkdir(parents=True, exist_ok=True)
+        if not (place.is_file() and place.read_bytes() == self.encode()):
+            try:
+                write_atomic(place, self.encode(), overwrite=False)
+            except FileExistsError as error:
+                raise FileExistsError(
+                    f"expected nothing at {place}, or this work plan, got {_content_of(place)}; remove it, or choose "
+                    "another place"
+                ) from error
         if self.survey:
             write_checked(f"{place}{SURVEY}", SURVEY_MAGIC, self.digest, self.survey)
-        if place.is_file() and place.read_bytes() == self.encode():
-            return
-        write_atomic(place, self.encode(), overwrite=False)
 
     def opened(self) -> Operation:
         """Return the operation, which this process keeps open for further jobs.
@@ -209,6 +214,17 @@ class WorkPlan:
             number: Number of the job.
         """
         return f"job {number} ({self.opened().describe(*self.ranges[number])})"
+
+
+def _content_of(place: Path) -> str:
+    """Describe the file or folder at a path, for a message."""
+    if not place.is_file():
+        return "a folder" if place.is_dir() else "a link"
+    try:
+        other = WorkPlan.decode(place.read_bytes(), place)
+    except FormatError:
+        return "another file, or a work plan of another version"
+    return f"the work plan of another `{other.operation}`, or of data that changed since"
 
 
 def cut_ranges(

@@ -25,8 +25,6 @@ from penstock.kernels.intrinsics import load8, prefetch_second_level
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 
 BUCKETS = 1 << 16
-LARGEST = 2.0**480
-"""Values of at least this size count as infinite: their squares have no room."""
 ROWS = 1024
 """Rows whose buckets are computed ahead, at least: fewer would load tables of many columns into the cache too often."""
 PERIOD = 12
@@ -51,7 +49,7 @@ def key_buffer(tables: UInt32Array, least: int) -> UInt16Array:
 
 @uncounted_helper
 def count_values(values: FloatingArray, finite: bool, tables: UInt32Array, keys: UInt16Array) -> None:
-    """Count finite values in `[T, BUCKETS]` tables; `finite` says that all are.
+    """Count finite values in `[T, BUCKETS]` tables; `finite` says that all are. Some may be above float32's range.
 
     `keys` has room for the buckets of some values, a multiple of T.
     """
@@ -63,7 +61,7 @@ def count_values(values: FloatingArray, finite: bool, tables: UInt32Array, keys:
         _count_keys(keys, len(part), tables, part.ctypes.data + part.nbytes, part.itemsize)
         if not finite:
             for i in range(len(part)):
-                if not abs(part[i]) < LARGEST:
+                if not abs(part[i]) < np.inf:
                     tables[i % len(tables), keys[i]] -= np.uint32(1)
 
 

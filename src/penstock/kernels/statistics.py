@@ -9,7 +9,8 @@ into parts that are merged later. A *leaf* is a run of rows that is never cut, s
   `q + 2 c p + n c^2` to the sum of squares. These terms are split into float64 without error (Dekker, "A floating-point
   technique for extending the available precision", 1971) and added to a fixed-point number of 2,176 bits (Kulisch),
   which has no rounding. So only `p` and `q` are rounded, with a relative error below `n * 2**-53`. Most terms have no
-  error, because `c` has 21 significant bits.
+  error, because `c` has 21 significant bits. The square of a value of `2**480` or more could exceed a float64. It is
+  added apart, scaled by `2**-1024`, to the upper limbs of the sum of squares.
 * *Histograms* are counts of fixed buckets, which add up: see `histograms`.
 
 Rows are not transposed. `k` rows of `D` numbers are one *wide row* of `k * D` lanes, and wide rows are added lane by
@@ -25,12 +26,16 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, FloatArray, FloatingArray, IntArray, UInt16Array, UInt32Array, read_only
 from penstock.errors import PlanError
-from penstock.kernels.histograms import BUCKETS, LARGEST, count_values, key_buffer
+from penstock.kernels.histograms import BUCKETS, count_values, key_buffer
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 
 LIMBS = 68
 """Limbs of a fixed-point number: 32 bits each in an int64, the lowest first. The lowest bit is worth `2**LOWEST`."""
 LOWEST = -1120
+SQUARE_LIMBS = LIMBS + 32
+"""Limbs of a sum of squares: squares that are scaled by `2**-1024` are added 32 limbs higher."""
+LARGEST = 2.0**480
+"""Values of at least this size are added one at a time: sums of their squares could exceed a float64."""
 MOST_LEAVES = 1 << 26
 """Leaves that may be added between two calls of `carry`: six terms of a leaf add less than `2**35` to a limb."""
 LANES = 256
@@ -60,7 +65,7 @@ def summarize(
         values: `[n, D]` float32 or float64 rows, C-contiguous.
         leaves: `[m + 1]` int64 bounds of the leaves: rows `leaves[i] : leaves[i + 1]` are one.
         sums: `[D, LIMBS]` int64 fixed-point sums, which are added to.
-        squares: `[D, LIMBS]` int64 fixed-point sums of squares, which are added to.
+        squares: `[D, SQUARE_LIMBS]` int64 fixed-point sums of squares, which are added to.
         count: `[D]` int64 number of finite values, which is added to.
         special: `[3, D]` int64 numbers of NaN and infinities, which are added to.
         low: `[D]` float64 least finite values, which are lowered.
@@ -72,7 +77,7 @@ def summarize(
     """
     n, d = values.shape
     shapes = (sums.shape, squares.shape, count.shape, special.shape, low.shape, high.shape, tables.shape[1:])
-    if shapes != ((d, LIMBS), (d, LIMBS), (d,), (3, d), (d,), (d,), (BUCKETS,)) or not len(tables):
+    if shapes != ((d, LIMBS), (d, SQUARE_LIMBS), (d,), (3, d), (d,), (d,), (BUCKETS,)) or not len(tables):
         raise PlanError(f"expected the figures of {d} numbers a row, got arrays of {[*shapes, tables.shape]}")
     if len(leaves) < 1 or leaves[0] < 0 or leaves[-1] > n or np.any(leaves[1:] < leaves[:-1]):
         raise PlanError(f"expected increasing bounds of leaves within {n} rows, got {leaves[:3]} to {leaves[-1:]}")
@@ -83,7 +88,7 @@ def summarize(
 
 
 def carry(limbs: IntArray) -> None:
-    """Bring all limbs but the last of fixed-point numbers `[D, LIMBS]` into `0 .. 2**32`: the numbers stay the same.
+    """Bring all limbs but the last of fixed-point numbers `[D, limbs]` into `0 .. 2**32`: the numbers stay the same.
 
     Example:
         >>> limbs = np.zeros((1, LIMBS), np.int64)
@@ -92,13 +97,13 @@ def carry(limbs: IntArray) -> None:
         >>> limbs[0, :2].tolist(), total(limbs)
         ([4294967295, 4294967295], [-1])
     """
-    for i in range(LIMBS - 1):
+    for i in range(limbs.shape[1] - 1):
         limbs[:, i + 1] += limbs[:, i] >> 32
         limbs[:, i] &= (1 << 32) - 1
 
 
 def total(limbs: IntArray) -> list[int]:
-    """Return fixed-point numbers `[D, LIMBS]` as whole multiples of `2**LOWEST`.
+    """Return fixed-point numbers `[D, limbs]` as whole multiples of `2**LOWEST`.
 
     Example:
         >>> limbs = np.zeros((1, LIMBS), np.int64)
@@ -110,8 +115,8 @@ def total(limbs: IntArray) -> list[int]:
 
 
 @uncounted_helper
-def _add(limbs: IntArray, x: float) -> None:
-    """Add a finite number to a fixed-point number: its 53 bits go to three limbs.
+def _add(limbs: IntArray, x: float, up: int = 0) -> None:
+    """Add a finite number to a fixed-point number, `up` limbs higher than its size: its 53 bits go to three limbs.
 
     `|x| < 2**1024` and its lowest bit is worth at least `2**-1074`, so the limbs are within bounds. Each limb
     grows by less than `2**32`, so `2**30` additions fit before `carry`.
@@ -126,7 +131,7 @@ def _add(limbs: IntArray, x: float) -> None:
     else:
         exponent = 1
     place = exponent - 1075 - LOWEST
-    limb = place >> 5
+    limb = (place >> 5) + up
     shift = place & 31
     low = (mantissa & 0xFFFFFFFF) << shift  # below 2**63
     high = (mantissa >> 32) << shift  # below 2**52
@@ -137,7 +142,7 @@ def _add(limbs: IntArray, x: float) -> None:
 
 
 @uncounted_helper
-def _add_product(limbs: IntArray, a: float, b: float) -> None:
+def _add_product(limbs: IntArray, a: float, b: float, up: int = 0) -> None:
     """Add `a * b` without rounding: the product and its error, by Dekker's method. `|a|, |b| < 2**520`."""
     product = a * b
     big_a = 134217729.0 * a  # 2**27 + 1 splits 53 bits into halves
@@ -147,8 +152,8 @@ def _add_product(limbs: IntArray, a: float, b: float) -> None:
     upper_b = big_b - (big_b - b)
     lower_b = b - upper_b
     error = lower_a * lower_b - (((product - upper_a * upper_b) - lower_a * upper_b) - upper_a * lower_b)
-    _add(limbs, product)
-    _add(limbs, error)
+    _add(limbs, product, up)
+    _add(limbs, error, up)
 
 
 @uncounted_helper
@@ -176,7 +181,7 @@ def _close_leaf(
 
 @uncounted_helper
 def _offset(x: float) -> float:
-    """Return a value with 21 significant bits; 0 for one that is not finite."""
+    """Return a value with 21 significant bits; 0 for one that is not finite, or too large."""
     if not abs(x) < LARGEST:
         return 0.0
     return np.int64((np.float64(x).view(np.int64) >> 32) << 32).view(np.float64)
@@ -242,7 +247,7 @@ def _add_finite(
     low: FloatArray,
     high: FloatArray,
 ) -> None:
-    """Add a leaf of `n` rows to the figures of column `j`, and count NaN and infinities apart."""
+    """Add a leaf of `n` rows to the figures of column `j`, and large values, NaN and infinities apart."""
     finite = 0
     c = 0.0
     p = 0.0
@@ -257,6 +262,12 @@ def _add_finite(
             finite += 1
             p += x - c
             q += (x - c) * (x - c)
+            least = x if x < least else least
+            greatest = x if x > greatest else greatest
+        elif abs(x) < np.inf:
+            count[j] += 1
+            _add(sums[j], x)
+            _add_product(squares[j], x * 2.0**-512, x * 2.0**-512, SQUARE_LIMBS - LIMBS)
             least = x if x < least else least
             greatest = x if x > greatest else greatest
         elif x > 0:
@@ -286,7 +297,7 @@ def _add_leaf(
     lanes: FloatArray,
     ends: AnyArray,
 ) -> bool:
-    """Add a leaf of `n` rows to the figures of its columns. Returns whether all values are finite."""
+    """Add a leaf of `n` rows to the figures of its columns. Returns whether all values are finite and not too large."""
     k = max(
         1, min(LANES // d, n // 16)
     )  # rows of a wide row: few for a short leaf, whose lanes cost more than its rows

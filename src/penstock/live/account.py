@@ -40,7 +40,7 @@ class ChunkAccount:
 
     Invariant: `expected` is the sum of the other figures.
 
-    * `read`: chunks that gave positions at least once.
+    * `read`: chunks whose frames were read at least once. A chunk may have no frames.
     * `torn`: chunks that a damaged file should have and that cannot be found in it, as far as the file shows.
     * `gone`: chunks whose file was deleted or rewritten before they were read.
     * `refused`: chunks for which a function of the user's gave `Rejected`.

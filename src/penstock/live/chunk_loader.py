@@ -3,6 +3,9 @@
 A read that the system fails is repeated, each time with a file that was opened again. In an outage of all files, reads
 wait for its end.
 
+A chunk without frames, such as an episode without steps, is read like others and gives no positions. Functions of the
+user's do not see it.
+
 A chunk that cannot be loaded, or that `transform` rejects, is counted once by its reason and listed by name. It is
 tried again only if the system could not read it, which may pass, or if only its wanted part was read: another use may
 not read the damaged part, and the result of a use must not depend on other uses. Errors of a reader are errors of the
@@ -28,7 +31,6 @@ from penstock.live.block import Block
 from penstock.live.catalog import ChunkCatalog
 from penstock.live.events import ChunkGone, EventLog
 from penstock.live.failures import (
-    EmptyError,
     LostError,
     RejectedError,
     SourceGone,
@@ -132,8 +134,6 @@ class ChunkLoader:
         sizes, outcome = list[int](), None
         try:
             self._loaded(number, lambda n: sizes.append(n) or NO_PLACES)
-            if sizes[0] == 0:
-                raise LostError(EmptyError())
         except LostError as lost:
             outcome, sizes = self.fails(number, lost.error), []
         self._learn(number, float(sizes[0]) if sizes else np.nan)
@@ -147,8 +147,6 @@ class ChunkLoader:
 
         def wanted(n: int) -> Int:
             nonlocal places, ends, read, there
-            if n == 0:
-                raise EmptyError
             there, (places, ends) = n, several(n)
             read = once(places, n)
             return read
@@ -251,9 +249,7 @@ class ChunkLoader:
 
     def _transformed(self, number: int) -> Frames:
         frames = self._loaded(number)
-        if len(frames) == 0:
-            raise LostError(EmptyError())
-        if self.hooks.transform is None:
+        if self.hooks.transform is None or len(frames) == 0:
             return frames
         with self.named(number):
             changed = self.hooks.transform(frames, self._catalog.name(number))
@@ -299,7 +295,9 @@ class ChunkLoader:
         raise QueueClosed("nothing more is read: the stream is closed")
 
     def _weight(self, frames: Frames) -> float:
-        weight = float(len(frames)) if self.hooks.weights is None else float(np.sum(self.hooks.weights(frames)))
+        if self.hooks.weights is None or len(frames) == 0:
+            return float(len(frames))
+        weight = float(np.sum(self.hooks.weights(frames)))
         if not 0 <= weight < np.inf:
             raise DataError(f"expected weights that are finite and not negative, got a sum of {weight}")
         return weight

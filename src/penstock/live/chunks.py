@@ -268,7 +268,7 @@ class ChunkReader:
         return Part(Block(rows, number, place), 0, len(number))
 
     def _places(self, number: int, use: int, uses: int, frames: Frames) -> tuple[Int, Int]:
-        weighed = self._hooks.weights is not None and self._unpacker.count is not None
+        weighed = self._unpacker.count is not None and len(frames) > 0
         with self._loader.named(number):
             weights: Any = self._hooks.weights(frames) if weighed and self._hooks.weights is not None else None
             return self._unpacker.several(number, use, uses, len(frames), weights)

@@ -21,15 +21,6 @@ class RejectedError(DataError):
         super().__init__(rejected.message or rejected.reason)
 
 
-class EmptyError(DataError):
-    """A chunk without frames."""
-
-    reason = "empty"
-
-    def __init__(self) -> None:
-        super().__init__("expected at least one frame, got none")
-
-
 class LostError(Exception):
     """A chunk that cannot be had, by `error`; nothing that a function of the user's raised."""
 

@@ -46,6 +46,26 @@ class Adapter(ABC, Generic[T]):
     def __iter__(self) -> LoaderIterator[T]:
         return self.loader.through(self.hand_over, ahead=self._ahead)
 
+    def peek(self) -> T:
+        """Return the first batch of the next loop, which still gets it, as `Loader.peek` does.
+
+        Raises:
+            PlanError: There are no more batches.
+        """
+        return self.hand_over(self.loader.peek())
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin the next loop at the start of an epoch, as `Loader.set_epoch` does.
+
+        Args:
+            epoch: Number of the epoch, 0 or more.
+
+        Raises:
+            PlanError: There is no such epoch.
+            StateError: A state of another epoch was just loaded, which the call would throw away.
+        """
+        self.loader.set_epoch(epoch)
+
     @property
     def stats(self) -> LoaderStats:
         """Counts and times, as in `Loader.stats`."""

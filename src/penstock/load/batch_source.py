@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -33,12 +33,13 @@ class Job:
     """Work for one thread, which results in some batches. No batches end the epoch.
 
     Args:
-        work: Called with a function that times each stage; returns the batches.
+        work: Called with a function that times each stage; yields the batches, so that a loader that is closed stops
+            between them.
         nbytes: Approximate bytes of the batches. The default is 0.
         remote_ranges: Returns the bytes behind URLs that the work will fetch. The default returns none.
     """
 
-    work: Callable[[Timed], Batches]
+    work: Callable[[Timed], Iterable[tuple[Batch, State]]]
     nbytes: int = 0
     remote_ranges: Callable[[], list[Wanted]] = list
 
@@ -48,7 +49,7 @@ class Job:
         Args:
             timed: Does the work of each stage, and may measure it. The default only does the work.
         """
-        return self.work(timed)
+        return list(self.work(timed))
 
 
 class BatchSource(Protocol):
@@ -71,8 +72,24 @@ class BatchSource(Protocol):
         """
         ...
 
+    def next_epoch(self, state: State) -> State:
+        """Return the state at the start of the epoch after the last batch before a state.
+
+        Args:
+            state: State after a batch.
+        """
+        ...
+
     def jobs(self, state: State) -> Iterator[Job]:
         """Yield the jobs from a state to the end of its epoch.
+
+        Args:
+            state: A state.
+        """
+        ...
+
+    def first(self, state: State) -> Batch | None:
+        """Load the first batch from a state on, and leave it to the jobs too. Return None if there is none.
 
         Args:
             state: A state.

@@ -38,6 +38,14 @@ class BlockSource:
             state: A state.
         """
 
+    def next_epoch(self, state: State) -> State:
+        """Return the state of a new iterator, or the same state if the stream never ends.
+
+        Args:
+            state: State after a block.
+        """
+        return state if self.dataset.endless else self.start()
+
     def jobs(self, state: State) -> Iterator[Job]:
         """Yield one job for each block.
 
@@ -48,6 +56,15 @@ class BlockSource:
         iterator.load_state_dict(state)
         while True:
             yield Job(lambda timed: timed("blocks", lambda: _next_block(iterator)))
+
+    def first(self, state: State) -> Batch | None:
+        """Load the first batch from a state on, and leave it to the jobs too. Return None if there is none.
+
+        Args:
+            state: A state.
+        """
+        batches = next(self.jobs(state)).run()
+        return batches[0][0] if batches else None
 
     def received(self, state: State) -> None:
         """Do nothing: the state says all.

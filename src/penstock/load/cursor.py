@@ -9,16 +9,20 @@ this order; anything else is a `StateError`, and nothing changes:
 3. Episodes were appended: the dataset as it was when the state was saved has this fingerprint. `grown` decides whether
    its epoch is finished first.
 
+An iterator asks where it begins when its first batch is wanted, and the cursor changes when a batch was received. So
+making an iterator changes nothing. A new iterator begins at a state that was loaded, or an epoch that was set, and not
+used since; otherwise in the epoch after the last batch that was received.
+
 Threads: the consumer moves the cursor, and other threads may load, skip and save. Source, state and `turn` change
-together under one lock. `turn` counts every change other than a step forward; an iterator that began in an earlier turn
-can no longer move the cursor, and starts again.
+together under one lock. `turn` counts loads and skips; an iterator that began in an earlier turn can no longer move the
+cursor, and starts again.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from operator import index
-from typing import Any, Literal, TypeGuard, get_args
+from typing import Any, Literal, NamedTuple, TypeGuard, get_args
 
 import numpy as np
 
@@ -41,10 +45,24 @@ Changed = Literal["refuse", "continue"]
 Skippable = Ticket | str | range | tuple[int, int]
 
 
+class CursorPlace(NamedTuple):
+    """Where an iterator begins or goes on.
+
+    Attributes:
+        turn: Turn of the cursor.
+        source: Source of the batches.
+        state: State of the source.
+    """
+
+    turn: int
+    source: BatchSource
+    state: State
+
+
 class Cursor:
     """Current source of a loader, its state, and the source to use after the current epoch.
 
-    `turn` counts the changes other than steps forward, so that a running iterator notices them.
+    `turn` counts loads and skips, so that a running iterator notices them.
 
     Args:
         source: Batches of the whole dataset.
@@ -60,6 +78,8 @@ class Cursor:
         self.source = source
         self.state = source.start()
         self.turn = 0
+        self._begin: State | None = self.state  # of the next new iterator; None: in the epoch after `state`
+        self._loaded = False  # whether `_begin` is a state that was loaded
         self._last: int | None = None  # the epoch that is finished over the extent of an earlier dataset
         self._changing = ForkSafeLock()
 
@@ -71,31 +91,82 @@ class Cursor:
 
     def saved(self) -> State:
         """Return the state to save."""
-        _, source, state = self.place()
-        return saved(source, state)
+        return saved(*self.current())
 
-    def place(self) -> tuple[int, BatchSource, State]:
-        """Return turn, source and state, read together."""
+    def current(self) -> tuple[BatchSource, State]:
+        """Return source and state after the last batch, or where a new iterator begins if that was loaded or set."""
         with self._changing:
-            return self.turn, self.source, self.state
+            return (self.source, self.state) if self._begin is None else self._upcoming()
 
-    def move(self, state: State, turn: int | None = None) -> bool:
+    def place(self, after: tuple[CursorPlace, State] | None = None) -> CursorPlace:
+        """Return where an iterator begins or goes on. Nothing changes.
+
+        Args:
+            after: Where the iterator began, and the state after the last batch that it gave. It goes on there, or,
+                after a load or skip, where the cursor is. The default is None: it gave none yet.
+        """
+        with self._changing:
+            if after is None:
+                return CursorPlace(self.turn, *self._upcoming())
+            begun, state = after
+            if begun.turn == self.turn:
+                return CursorPlace(self.turn, begun.source, state)
+            return CursorPlace(self.turn, self.source, self.state)
+
+    def _upcoming(self) -> tuple[BatchSource, State]:
+        """Source and state at which a new iterator begins."""
+        source = self.source if self._last is None or self._loaded else self._whole
+        if self._begin is not None:
+            return source, self._begin
+        if self._last is not None and isinstance(source, PositionSource):
+            return source, {"position": source.dataset.plan.start(self._last + 1)}
+        return source, source.next_epoch(self.state)
+
+    def move(self, place: CursorPlace, state: State) -> bool:
         """Set the state after the consumer received a batch.
 
         Args:
-            state: State of that batch.
-            turn: Turn of the iterator. The default is None: do not check.
+            place: Where the iterator began, or went on.
+            state: State after the batch.
 
         Returns:
             False, without any change, if the turn has passed.
         """
         with self._changing:
-            if turn not in (None, self.turn):
+            if place.turn != self.turn:
                 return False
+            if place.state is self._begin:
+                self._begin, self._loaded = None, False
+            if place.source is not self.source:  # it began after the epoch over the earlier data
+                self.source, self._last = place.source, None
             self.state = state
             self.source.received(state)
             self._settle()
             return True
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin the next new iterator at the start of an epoch. The epoch of a loaded state keeps its position.
+
+        Args:
+            epoch: Number of the epoch.
+
+        Raises:
+            PlanError: There is no such epoch.
+            StateError: A state of another epoch was loaded, and no batch was received since.
+        """
+        with self._changing:
+            source = self.source if self._last is None or self._loaded else self._whole
+            if not isinstance(source, PositionSource):
+                return  # every epoch of a stream is the same
+            start = source.epoch_start(epoch)
+            if self._begin is None or not self._loaded:
+                self._begin = start
+            elif (loaded := source.epoch(self._begin)) not in (epoch, None):
+                raise StateError(
+                    f"expected set_epoch({loaded}), for a state of epoch {loaded} was loaded, got set_epoch({epoch}), "
+                    f"which would throw it away; if a trainer counts from 0 again, tell it the epoch first: "
+                    f"set_epoch({loaded}) of the DataLoader that Accelerate prepared"
+                )
 
     def ended(self, began: State, samples: int) -> None:
         """Handle the end of an epoch. A position continues in the next epoch, and a stream starts again.
@@ -108,13 +179,15 @@ class Cursor:
             PlanError: A whole stream had no samples, and this is not allowed.
         """
         if isinstance(self.source, BlockSource):
-            self.state = self.source.start()
+            self.state = self._begin = self.source.start()
+            self._loaded = False
             if not samples and began == self.state and not self._allow_empty:
                 raise PlanError(
                     "expected samples, got a stream that ended without one; check its filters and its source: "
                     "allow_empty=True allows that"
                 )
-        elif isinstance(self.source, PipelineSource) and not samples and not self._allow_empty:
+        elif isinstance(self.source, PipelineSource) and began == self.state and not self._allow_empty:
+            # All ranks count the same batches: one whose shares are empty must not fail alone.
             raise PlanError(
                 "expected batches, got a live pipeline that has ended; a pipeline goes through its data once: make a "
                 "new one, or give it more passes: allow_empty=True allows that"
@@ -153,6 +226,7 @@ class Cursor:
                 self._change(rest)
             else:
                 self._continue(self._earlier(rest, fingerprint, changed), rest, grown)
+            self._begin, self._loaded = self.state, True
             self.turn += 1
 
     def _owner_of(self, rest: State, fingerprint: object) -> BatchSource | None:
@@ -248,14 +322,14 @@ class Cursor:
             self.state = state
             self._last = epoch
         else:
-            self._begin(epoch + begun)
+            self._use_whole(epoch + begun)
 
     def _settle(self) -> None:
         """Switch to the whole dataset after the epoch over the earlier data."""
         if self._last is not None and self.source.epoch(self.state) != self._last:
-            self._begin(self._last + 1)
+            self._use_whole(self._last + 1)
 
-    def _begin(self, epoch: int) -> None:
+    def _use_whole(self, epoch: int) -> None:
         whole = self._whole
         assert isinstance(whole, PositionSource)
         self.source = whole

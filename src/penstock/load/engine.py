@@ -15,7 +15,7 @@ from penstock.flow.limits import PrefetchLimits
 from penstock.flow.metrics import Metrics
 from penstock.flow.ordered_map import OrderedMap
 from penstock.load.batch_source import Batches, Job, State, Timed
-from penstock.load.cursor import Cursor
+from penstock.load.cursor import Cursor, CursorPlace
 from penstock.load.ticket import Batch
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class LoaderStats:
 
 
 class LoaderIterator(Iterator[T]):
-    """Iterator over one epoch of a loader. Closing or deleting it stops its threads.
+    """Iterator over one epoch of a loader, which its first `next` begins. Closing or deleting it stops its threads.
 
     Threads may share the iterator; each batch is yielded once. A forked process gets a `WorkerError`. After an error or
     an interrupt, the next batch is the one that the consumer did not get.
@@ -107,10 +107,11 @@ class LoaderIterator(Iterator[T]):
         self._abandon: weakref.finalize[..., Any] | None = None
         self._ready: deque[tuple[Batch, State]] = deque()
         self._handed: deque[tuple[T, int, State]] = deque()
-        self._epoch = cursor.source.epoch(cursor.state)
+        self._place: CursorPlace | None = None  # where the batches under way begin; None: they are to be begun
+        self._after: tuple[CursorPlace, State] | None = None  # after the last batch that was given
+        self._epoch: int | None = None  # known with the first batch
         self._began, self._given = cursor.state, 0  # where the epoch was taken up, and how many samples came since
         self._closed = False
-        self._turn: int | None = self._begin()
         self._last = time.perf_counter()
 
     def __next__(self) -> T:
@@ -122,7 +123,7 @@ class LoaderIterator(Iterator[T]):
             except BaseException:
                 # An interrupt may come between any two steps, so nothing that was prefetched is believed any more.
                 ended = self._jobs is not None and self._jobs.closed  # by a signal handler, or the interpreter exits
-                self._turn = None
+                self._place = None
                 self._forget()
                 if ended:
                     raise StopIteration from None
@@ -131,9 +132,9 @@ class LoaderIterator(Iterator[T]):
     def _next(self) -> T:
         requested = time.perf_counter()
         while not self._closed:
-            turn = self._turn
-            if turn != self._cursor.turn:
-                turn = self._begin()
+            place = self._place
+            if place is None or place.turn != self._cursor.turn:
+                place = self._begin()
             while len(self._handed) <= self._ahead and (pulled := self._pull()):
                 batch, state = pulled
                 self._handed.append((self._hand_over(batch), batch.n, state))
@@ -143,16 +144,21 @@ class LoaderIterator(Iterator[T]):
                 break
             item, samples, state = self._handed.popleft()
             self._given += samples
-            if self._cursor.move(state, turn):  # else another thread loaded a state or skipped samples meanwhile
+            if self._cursor.move(place, state):  # else another thread loaded a state or skipped samples meanwhile
+                self._after = place, state
                 self._count(samples, requested)
                 return item
         raise StopIteration
 
-    def _begin(self) -> int:
-        """Forget prefetched batches, and continue from the consumer's position if that is in the same epoch."""
+    def _begin(self) -> CursorPlace:
+        """Forget prefetched batches, and begin an epoch, or go on where the consumer is if that is the same epoch."""
         self._forget()
-        turn, source, state = self._cursor.place()
-        if source.epoch(state) == self._epoch:
+        place = self._cursor.place(self._after)
+        _, source, state = place
+        epoch = source.epoch(state)
+        if self._after is None:
+            self._began, self._epoch = state, epoch
+        if epoch == self._epoch:
             stage = self._metrics.stage(LOADER, max(self._limits.threads, 1))
             run = partial(_run, timed_by(self._metrics))
             jobs = OrderedMap(
@@ -161,8 +167,8 @@ class LoaderIterator(Iterator[T]):
             # Not `__del__`: it may run in any thread, while any lock is taken, and late at exit.
             self._jobs, self._abandon = jobs, weakref.finalize(self, jobs.abandon)
             self._abandon.atexit = False  # at exit the map ends its threads
-        self._turn = turn
-        return turn
+        self._place = place
+        return place
 
     def _forget(self) -> None:
         """Forget prefetched batches. Threads end after their current work, which is not waited for."""
@@ -226,9 +232,9 @@ def timed_by(metrics: Metrics) -> Timed:
     return timed
 
 
-def _run(timed: Timed, job: Job) -> Batches:
-    """Do a job. The threads refer to this function, and not to the iterator, so that it can be deleted."""
-    return job.run(timed)
+def _run(timed: Timed, job: Job) -> Any:
+    """Begin a job. The threads refer to this function, and not to the iterator, so that it can be deleted."""
+    return job.work(timed)  # the map makes a list of a generator
 
 
 def _bytes_of(job: Job) -> int:

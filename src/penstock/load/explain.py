@@ -227,11 +227,11 @@ def _stage_by_stage(
 
     done = jobs = 0
     while True:
-        began, samples = cursor.state, 0
-        for job in cursor.source.jobs(cursor.state):
+        place, samples = cursor.place(), 0
+        for job in place.source.jobs(place.state):
             if jobs < WARM:
                 job.run()
-            given = job.work(measured)
+            given = job.run(measured)
             if not given:
                 break
             for batch, _ in given:
@@ -240,12 +240,12 @@ def _stage_by_stage(
             samples += (count := sum(batch.n for batch, _ in given))
             for stage in metrics.stages.values():
                 stage.add(samples=count)
-            cursor.move(given[-1][1])
+            cursor.move(place, given[-1][1])
             done, jobs = done + len(given), jobs + 1
             seconds = sum(stage.busy for stage in metrics.stages.values())
             if done >= batches and _enough(seconds, jobs, WARM):
                 return
-        cursor.ended(began, samples)
+        cursor.ended(place.state, samples)
         if not samples:
             return
 

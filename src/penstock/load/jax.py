@@ -22,13 +22,14 @@ else:
 
 
 class JaxArrays(dict[str, Any]):
-    """A batch as nested dicts of JAX arrays, with a `ticket`.
+    """A batch as nested dicts of JAX arrays, with a `ticket` and the `weight` of the share of this rank.
 
     It is a pytree like a dict. The ticket is not part of the pytree, so a new ticket causes no compilation.
 
     Args:
         tree: Nested dict of arrays. The default is empty.
         ticket: Batch ticket. The default is None: no ticket.
+        weight: Weight of the share of this rank, as in `Batch`. The default is 1.
 
     Example:
         >>> import jax.numpy as jnp
@@ -36,9 +37,10 @@ class JaxArrays(dict[str, Any]):
         (2,)
     """
 
-    def __init__(self, tree: Mapping[str, Any] = {}, ticket: Ticket | None = None) -> None:
+    def __init__(self, tree: Mapping[str, Any] = {}, ticket: Ticket | None = None, weight: float = 1.0) -> None:
         super().__init__(tree)
         self.ticket = ticket
+        self.weight = weight
 
 
 def _flattened(batch: JaxArrays) -> tuple[list[tuple[Any, Any]], Hashable]:
@@ -78,7 +80,9 @@ def to_jax(columns: Columns, sharding: jax.sharding.Sharding | None = None) -> J
         (2, 3)
     """
     arrays = {path: _array(path, array, sharding) for path, array in columns.flat.items()}
-    return JaxArrays(nest(arrays), columns.ticket if isinstance(columns, Batch) and columns.has_ticket else None)
+    if not isinstance(columns, Batch):
+        return JaxArrays(nest(arrays))
+    return JaxArrays(nest(arrays), columns.ticket if columns.has_ticket else None, columns.weight)
 
 
 def _array(path: str, array: Any, sharding: jax.sharding.Sharding | None) -> Any:

@@ -33,12 +33,13 @@ T = TypeVar("T")
 class Loader:
     """Iterate over a dataset in batches, with prefetching and exact resume.
 
-    Each `for` loop is one epoch, or the rest of an epoch after `load_state_dict`. Threads do not change the order or
-    the content of batches.
+    Each `for` loop is one epoch, or the rest of an epoch after `load_state_dict`. A loop that is left early does not
+    continue: the next loop is the next epoch. `iter()` changes nothing before its first batch is taken, so an iterator
+    may be thrown away, and `peek` looks at a batch. Threads do not change the order or the content of batches.
 
     `batch_size` counts the samples of all ranks together. Of a batch of `m` samples, rank `r` of `R` gets the rows
     `r * m // R : (r + 1) * m // R`. No number has to divide evenly, and every rank gets the same number of batches. In
-    a short last batch, a rank may get no rows.
+    a short last batch, a rank may get no rows. `batch.weight` makes averaged losses exact then.
 
     Every batch of a `MapDataset` has a `ticket`, an id of its rows for `why` and `skip`. A state is below 1 kB, and
     loading it takes O(1). Batch size, number of ranks and threads may change between saving and loading.
@@ -113,14 +114,15 @@ class Loader:
     def __len__(self) -> int:
         """Return the number of batches of the current or next epoch, without skipped ones. It is equal on all ranks.
 
+        It counts the whole epoch, also after a state in mid-epoch was loaded.
+
         Raises:
-            TypeError: The dataset is an `IterDataset` or a live pipeline, whose length is unknown.
+            TypeError: The dataset is an `IterDataset` or a live pipeline, whose length is unknown, or has no end.
         """
-        source = self._cursor.source
+        source, state = self._cursor.current()
         if not isinstance(source, PositionSource):
             raise TypeError("an IterDataset or a live pipeline has no length; count its batches as they come")
-        epoch = source.epoch(self._cursor.state)
-        return 0 if epoch is None else source.batches(epoch)
+        return source.epoch_batches(state)
 
     def __repr__(self) -> str:
         source = self._cursor.source
@@ -136,8 +138,56 @@ class Loader:
         )
 
     def __iter__(self) -> LoaderIterator[Batch]:
-        """Iterate from the current state to the end of its epoch."""
+        """Return an iterator over one epoch, which begins when its first batch is taken.
+
+        After `load_state_dict` it is the rest of the epoch of the state, and after `set_epoch` that epoch. Otherwise it
+        is the epoch after the last batch that was taken, also if that one was not the last of its epoch. An endless
+        dataset continues.
+        """
         return self.through(_as_it_is, ahead=0)
+
+    def peek(self) -> Batch:
+        """Return the first batch of the next loop, which still gets it. Cost: loads one batch.
+
+        Raises:
+            PlanError: There are no more batches.
+            WorkerError: The batch cannot be loaded. `__cause__` is the original error.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> loader = Loader(penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples(), batch_size=4)
+            >>> loader.peek()["x"].tolist(), [batch["x"].tolist() for batch in loader]
+            ([0, 1, 2, 3], [[0, 1, 2, 3], [4, 5]])
+        """
+        _, source, state = self._cursor.place()
+        batch = source.first(state)
+        if batch is None:
+            raise PlanError("expected a batch to look at, got a dataset without one, or a pipeline that has ended")
+        return batch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin the next loop at the start of an epoch. Without a call, loops count epochs themselves.
+
+        It may be called before or after `iter()`, until the first batch is taken, and any number of times. The epoch of
+        a state that was just loaded keeps its position. Every epoch of an `IterDataset` or a live pipeline is the
+        same, so a call changes nothing there.
+
+        Args:
+            epoch: Number of the epoch, 0 or more.
+
+        Raises:
+            PlanError: There is no such epoch.
+            StateError: A state of another epoch was just loaded, which the call would throw away.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> loader = Loader(penstock.from_arrays({"x": np.arange(4)}, [4]).samples().shuffle(), batch_size=4)
+            >>> epochs = [batch["x"].tolist() for _ in range(3) for batch in loader]
+            >>> loader.set_epoch(1)
+            >>> [batch["x"].tolist() for batch in loader] == [epochs[1]]
+            True
+        """
+        self._cursor.set_epoch(epoch)
 
     def through(self, hand_over: Callable[[Batch], T], *, ahead: int = 1) -> LoaderIterator[T]:
         """Pass each batch through a function ahead of the consumer, for example to copy it to a device.
@@ -201,7 +251,7 @@ class Loader:
 
     @loading_state
     def load_state_dict(self, state: State, grown: Grown = "refuse", changed: Changed = "refuse") -> None:
-        """Continue from a saved state at the next `iter()`. Cost: O(1).
+        """Continue from a saved state in the next loop, also of an iterator that has not begun. Cost: O(1).
 
         A running loop continues from the state if the epoch is the same, and otherwise ends.
 
@@ -238,7 +288,7 @@ class Loader:
         """Leave samples out of the following batches, which keep their size.
 
         Batches that were already consumed do not change. The ranges are part of the state. All ranks must skip the same
-        samples.
+        samples. An epoch without a sample left is passed over: the next loop has the epoch after it.
 
         Args:
             what: A batch ticket, or positions as a pair `(lo, hi)` or a `range`.
@@ -303,7 +353,7 @@ class Loader:
             >>> Loader(data.samples(), batch_size=20).show(batches=2).mixing.same[0] > 0.8
             np.True_
         """
-        _, feed, state = self._cursor.place()
+        feed, state = self._cursor.current()
         if not isinstance(feed, PositionSource):
             raise PlanError("expected a loader of a MapDataset, got one of a stream, whose rows are not planned")
         if batches < 1 or (position is not None and position < 0):

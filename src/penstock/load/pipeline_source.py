@@ -148,6 +148,14 @@ class PipelineSource:
             state: A state.
         """
 
+    def next_epoch(self, state: State) -> State:
+        """Return the same state: a pipeline goes through its data once.
+
+        Args:
+            state: State after a batch.
+        """
+        return state
+
     def jobs(self, state: State) -> Iterator[Job]:
         """Yield one job for each batch: first the batches that wait already.
 
@@ -172,13 +180,23 @@ class PipelineSource:
             except StopIteration:
                 return None
             columns = Columns(decoded.arrays)
+            samples = columns.n
             if self._ranks.world > 1:
                 first, last = self._ranks.share(np.array(columns.n))
                 columns = columns.take(slice(int(first), int(last)))
             ticket = decoded.ticket if isinstance(decoded, TicketedBatch) else None
-            taken = decoded.index, Batch.of(columns, ticket)
+            taken = decoded.index, Batch.of(columns, ticket, self._ranks.weight(columns.n, samples))
             self._waiting.append(taken)
             return taken
+
+    def first(self, state: State) -> Batch | None:
+        """Load the first batch from a state on, and leave it to the jobs too. Return None if there is none.
+
+        Args:
+            state: A state.
+        """
+        batches = next(self.jobs(state)).run()
+        return batches[0][0] if batches else None
 
     def received(self, state: State) -> None:
         """Count the batches before a state as received.

@@ -14,9 +14,11 @@ Ownership: arrays come from a `Recycler`, which uses the memory of a batch again
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from operator import index
 
 import numpy as np
 
@@ -28,12 +30,13 @@ from penstock.data.recycler import Recycler
 from penstock.data.sample_blocks import LONGEST_SEARCH
 from penstock.errors import PlanError, StateError, WorkerError
 from penstock.files.remote import Wanted
-from penstock.load.batch_source import Batches, Job, State, Timed, untimed
+from penstock.load.batch_source import Job, State, Timed, untimed
 from penstock.load.lookahead import looking_ahead
 from penstock.load.ranks import Ranks
 from penstock.load.seams import MixRecord, records
 from penstock.load.skips import LARGEST, Skips
 from penstock.load.ticket import Batch, Ticket
+from penstock.plan.base import is_endless
 from penstock.plan.batched import BatchedPlan
 
 PLAN_BLOCK = 4096  # positions planned and fetched by one call, so that its cost is spread over their batches
@@ -41,6 +44,7 @@ TINY_BLOCK, TINY_BYTES = 16384, 1 << 20  # the same for tiny samples, up to so m
 JOB_BYTES = 32 << 20  # a job never holds more than this, unless a single batch does
 ALONE = Ranks()
 LEAST_JOBS = 4  # jobs that fit into `memory`: a job is at most this part of it
+LOOK_SECONDS = 0.01  # after which a job looks whether its loader was closed
 COUNTED_SOURCES = 16  # a state says how many episodes each source has, if there are at most so many
 
 
@@ -149,6 +153,20 @@ class PositionSource:
         lo, hi = (self.skips.kept_before(self.dataset.plan.start(e)) for e in (epoch, epoch + 1))
         return (hi - lo) // self.batch_size if self.drop_last else -(-(hi - lo) // self.batch_size)
 
+    def epoch_batches(self, state: State) -> int:
+        """Return the number of batches of the whole epoch of a state, which is equal on all ranks.
+
+        Args:
+            state: A state.
+
+        Raises:
+            TypeError: The dataset has no end.
+        """
+        if self.endless:
+            raise TypeError("a mix that never stops has no length; nominal(n) makes epochs of n samples")
+        epoch = self.epoch(state)
+        return 0 if epoch is None else self.batches(epoch)
+
     def _kept_edges(self, lo: int, hi: int) -> IntArray:
         """Kept numbers `[b + 1]` at which planned batches begin and end, from position `lo` to `hi - 1`."""
         plan = self.dataset.plan
@@ -202,7 +220,16 @@ class PositionSource:
             lo: First kept sample of the batch, over all ranks.
         """
         edges = self._edges(lo, min(lo + self.step, epoch_slice.hi))
-        return self._load(edges[:2], epoch_slice, untimed)[0]
+        return next(self._load(edges[:2], epoch_slice, untimed))
+
+    def first(self, state: State) -> Batch | None:
+        """Load the first batch from a state on. Return None if there is none.
+
+        Args:
+            state: A state.
+        """
+        epoch_slice = self.epoch_slice(int(state["position"]))
+        return None if epoch_slice is None else self.batch(epoch_slice, epoch_slice.lo)[0]
 
     def epoch(self, state: State) -> int | None:
         """Return the epoch of a state.
@@ -212,6 +239,37 @@ class PositionSource:
         """
         epoch_slice = self.epoch_slice(int(state["position"]))
         return epoch_slice and epoch_slice.epoch
+
+    @property
+    def endless(self) -> bool:
+        """Whether the only epoch has no end, as in a mix that never stops."""
+        return is_endless(self.dataset.plan)
+
+    def epoch_start(self, epoch: int) -> State:
+        """Return the state at the start of an epoch.
+
+        Args:
+            epoch: Number of the epoch.
+
+        Raises:
+            PlanError: There is no such epoch.
+        """
+        if epoch < 0 or (epoch and self.endless):
+            known = "0, the only epoch of a dataset without end" if self.endless else "0 or more"
+            raise PlanError(f"expected an epoch of {known}, got {epoch}")
+        return {"position": self.dataset.plan.start(index(epoch))}
+
+    def next_epoch(self, state: State) -> State:
+        """Return the state at the start of the epoch after the last batch before a state.
+
+        Args:
+            state: State after a batch. If an epoch starts there, or there is no other epoch, it is returned.
+        """
+        plan, position = self.dataset.plan, int(state["position"])
+        if plan.empty or self.endless:
+            return state
+        epoch = int(plan.locate(np.array([position]))[0][0])
+        return state if plan.start(epoch) == position else self.epoch_start(epoch + 1)
 
     def jobs(self, state: State) -> Iterator[Job]:
         """Yield a job for about `PLAN_BLOCK` positions each.
@@ -291,7 +349,7 @@ class PositionSource:
         rows = min(block, max(min(JOB_BYTES, self.memory // LEAST_JOBS) // self.row.nbytes, 1))
         return max(rows * self.ranks.world // self.step, 1) * self.step
 
-    def _load(self, edges: IntArray, epoch_slice: EpochSlice, timed: Timed) -> Batches:
+    def _load(self, edges: IntArray, epoch_slice: EpochSlice, timed: Timed) -> Iterator[tuple[Batch, State]]:
         lo, hi = int(edges[0]), int(edges[-1])
         try:
             kept, cuts = self.shares(edges)
@@ -303,9 +361,12 @@ class PositionSource:
                 block = timed("fetch", lambda: self.dataset.read(selections, self.recycler.empty))
                 self.row.measure(block)
                 blocks = [block.take(slice(a, b)) for a, b in pairwise(cuts.tolist())]
-            batches = timed("map" if self.dataset.maps else "cut", lambda: self._cut(blocks, positions, cuts, edges))
             after = [*self.skips.positions(edges[1:-1]).tolist(), self._after(hi, epoch_slice)]
-            return [(batch, {"position": position}) for batch, position in zip(batches, after, strict=True)]
+            cut = self._cut(blocks, positions, cuts, edges)
+            name = "map" if self.dataset.maps else "cut"
+            states = iter(after)
+            while batches := timed(name, lambda: _drawn(cut)):
+                yield from ((batch, {"position": next(states)}) for batch in batches)
         except Exception as error:
             where = f"{self.skips.position(lo)}:{self.skips.position(hi - 1) + 1}"
             raise WorkerError(f"positions {where} could not be loaded: {type(error).__name__}: {error}") from error
@@ -341,16 +402,15 @@ class PositionSource:
         kept = np.arange(cuts[-1], dtype=np.int64) + np.repeat(first + begin - cuts[:-1], end - begin)
         return kept, cuts
 
-    def _cut(self, blocks: Sequence[Columns], positions: IntArray, cuts: IntArray, edges: IntArray) -> list[Batch]:
-        """The batches, mapped, with their tickets."""
-        batches: list[Batch] = []
+    def _cut(self, blocks: Sequence[Columns], positions: IntArray, cuts: IntArray, edges: IntArray) -> Iterator[Batch]:
+        """The batches of a job, mapped, with their tickets."""
+        sizes = np.diff(edges).tolist()
         for number, (a, b) in enumerate(pairwise(cuts.tolist())):
             rows = self.dataset.mapped(blocks[number], positions[a:b])
             self.row.measure(rows)  # functions may make much of little, such as pictures of numbers
             first = int(positions[a]) if a < b else self.skips.position(int(edges[number]))
             count = int(positions[b - 1]) + 1 - first if a < b else 0
-            batches.append(Batch.of(rows, Ticket(first, count, self.digest)))
-        return batches
+            yield Batch.of(rows, Ticket(first, count, self.digest), self.ranks.weight(b - a, sizes[number]))
 
     def received(self, state: State) -> None:
         """Do nothing: the state says all.
@@ -421,6 +481,16 @@ class PositionSource:
             skips: Skipped positions.
         """
         return replace(self, skips=skips)
+
+
+def _drawn(batches: Iterator[Batch]) -> list[Batch]:
+    """The next batches, as many as functions of users take `LOOK_SECONDS` for, because timing each would cost more."""
+    end, drawn = time.monotonic() + LOOK_SECONDS, list[Batch]()
+    for batch in batches:
+        drawn.append(batch)
+        if time.monotonic() > end:
+            break
+    return drawn
 
 
 def _is_position(value: object) -> bool:

@@ -54,6 +54,15 @@ class Ranks:
         """
         return self.rank * samples // self.world, (self.rank + 1) * samples // self.world
 
+    def weight(self, rows: int, samples: int) -> float:
+        """Return the rows of this rank, divided by the mean of all ranks: 0 without rows.
+
+        Args:
+            rows: Rows of this rank.
+            samples: Samples of the batch over all ranks.
+        """
+        return rows * self.world / samples if rows else 0.0
+
 
 def ranks(rank: int | None, world: int | None) -> Ranks:
     """Return the given ranks, or detect them with `find`.

@@ -2,7 +2,12 @@
 
 A state of a mix has, for each part, the digest of its plan and the number of samples that it has given. A new mix
 starts each part of the same name after these samples. The samples of a part are read in its order, by a number that
-counts through its epochs, so none is lost or repeated within the part, whatever the weights are before and after.
+counts through its epochs, so none is lost or repeated within the part, whatever the weights are before and after. A
+part that is a mix has such a record too.
+
+Transforms may stand above a mix. Some know at every position how many samples of the mix were given, such as shards.
+Others know it only at the end of an epoch, such as shuffles and packs: elsewhere a record has no counts, and the
+position at which there are some.
 
 The record of a mix has what its parts do not determine: weights, stop, names of outputs, first samples. With the parts,
 the earlier plan is made again, and a ticket from before names the same rows.
@@ -16,10 +21,12 @@ from typing import Any
 
 from penstock.core.narrowing import is_dict, is_list
 from penstock.data.map_dataset import MapDataset
-from penstock.data.mix import MixCourse, continued, mix_below
+from penstock.data.mix import MixCourse, continued, mix_below, position_in_mix
 from penstock.errors import StateError
 from penstock.load.skips import LARGEST
+from penstock.plan.base import Plan, epoch_of
 
+EPOCHS_AHEAD = 8  # among whose ends a position with known counts is looked for
 MOST_PARTS = 64  # of a mix whose counts are part of a state
 
 
@@ -31,6 +38,7 @@ class PartCount:
         plan: First 8 digits of the fingerprint of its plan.
         begin: Samples that it had given before the mix began.
         count: Samples that it has given.
+        mix: Record of the part itself, if it is a mix. The default is None.
 
     Example:
         >>> PartCount("0123abcd", 0, 5).count
@@ -40,6 +48,7 @@ class PartCount:
     plan: str
     begin: int
     count: int
+    mix: MixRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -48,8 +57,9 @@ class MixRecord:
 
     Args:
         position: The position.
-        parts: Counts of each part, by name.
+        parts: Counts of each part, by name. Empty if they are unknown at this position.
         course: Schedule of the mix.
+        known: Next position at which the counts are known, or None.
 
     Example:
         >>> import penstock
@@ -62,6 +72,7 @@ class MixRecord:
     position: int
     parts: Mapping[str, PartCount]
     course: MixCourse
+    known: int | None = None
 
     @classmethod
     def of(cls, dataset: MapDataset, position: int) -> MixRecord | None:
@@ -71,17 +82,31 @@ class MixRecord:
             dataset: The dataset.
             position: A position.
         """
-        plan = mix_below(dataset.plan)
-        if plan is None or plan.empty or len(plan.parts) > MOST_PARTS:
+        return cls._of(dataset.plan, position)
+
+    @classmethod
+    def _of(cls, plan: Plan, position: int) -> MixRecord | None:
+        mix = mix_below(plan)
+        if mix is None or mix.empty or plan.empty or len(mix.parts) > MOST_PARTS:
             return None
-        counts = zip(plan.parts, plan.begin.tolist(), plan.counts(position).tolist(), strict=True)
-        parts = {part.name: PartCount(part.plan.fingerprint[:8], begin, count) for part, begin, count in counts}
-        return cls(position, parts, MixCourse.of(plan))
+        place = position_in_mix(plan, position)
+        if place is None:
+            return cls(position, {}, MixCourse.of(mix), _next_known(plan, position))
+        counts = zip(mix.parts, mix.begin.tolist(), mix.counts(place).tolist(), strict=True)
+        parts = {
+            part.name: PartCount(part.plan.fingerprint[:8], begin, count, cls._of(part.plan, count))
+            for part, begin, count in counts
+        }
+        return cls(position, parts, MixCourse.of(mix))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        parts = {name: [part.plan, part.begin, part.count] for name, part in self.parts.items()}
-        return {"position": self.position, "parts": parts, "course": self.course.to_json()}
+        parts = {
+            name: [part.plan, part.begin, part.count] + ([] if part.mix is None else [part.mix.to_json()])
+            for name, part in self.parts.items()
+        }
+        known = {} if self.parts else {"known": self.known}
+        return {"position": self.position, "parts": parts, "course": self.course.to_json(), **known}
 
     @classmethod
     def from_json(cls, value: object) -> MixRecord:
@@ -97,10 +122,11 @@ class MixRecord:
         position = given.get("position")
         parts = given.get("parts")
         course = given.get("course")
+        known = given.get("known")
         if type(position) is not int or not is_dict(parts):
             raise StateError(f"expected the parts and the course of a mix in a state, got {value!r}")
         counts = {str(name): _part(part) for name, part in parts.items()}
-        return cls(position, counts, MixCourse.from_json(course))
+        return cls(position, counts, MixCourse.from_json(course), known if type(known) is int else None)
 
     def dataset(self, now: MapDataset) -> MapDataset | None:
         """Return the dataset of this record, or None if the parts of another mix do not have its samples.
@@ -152,28 +178,50 @@ def next_mix(now: MapDataset, seams: tuple[MixRecord, ...]) -> MapDataset:
     """
     plan = mix_below(now.plan)
     if plan is None:
-        raise StateError(
-            f"expected a mix to continue with changed='continue', got the chain {' > '.join(now.chain)}; shuffle and "
-            "pack the datasets before they are mixed, because other orders have no counts of parts"
-        )
-    begin: dict[str, int] = {}
-    for part in plan.parts:
-        before = next((seam.parts[part.name] for seam in reversed(seams) if part.name in seam.parts), None)
-        if before is not None and before.plan != part.plan.fingerprint[:8]:
+        raise StateError(f"expected a mix to continue with changed='continue', got the chain {' > '.join(now.chain)}")
+    for seam in seams:
+        if not seam.parts:
+            where = "" if seam.known is None else f", such as {seam.known:,}"
             raise StateError(
-                f"expected part {part.name!r} of the mix with the plan {before.plan}, got {part.plan.fingerprint[:8]}, "
-                "which has other samples or another order; give it another name to begin with its first sample"
+                f"expected a state at the end of an epoch{where}, got one at position {seam.position:,}: a shuffle, "
+                "pack or sorted batches above the mix have taken other samples than its first ones. Continue from a "
+                "state there, or shuffle, pack and sort the datasets before they are mixed"
             )
-        begin[part.name] = 0 if before is None else before.count
-    mixed = continued(now, begin)
+    begin: dict[str, int] = {}
+    inner: dict[str, tuple[MixRecord, ...]] = {}
+    for part in plan.parts:
+        before = [seam.parts[part.name] for seam in seams if part.name in seam.parts]
+        digest = part.plan.fingerprint[:8]
+        if not before or before[-1].plan == digest:
+            begin[part.name] = before[-1].count if before else 0
+            continue
+        records_of_part = tuple(count.mix for count in before if count.mix is not None)
+        if before[-1].mix is None or mix_below(part.plan) is None:
+            raise StateError(
+                f"expected part {part.name!r} of the mix with the plan {before[-1].plan}, got {digest}, which has "
+                "other samples or another order; give it another name to begin with its first sample"
+            )
+        begin[part.name], inner[part.name] = 0, records_of_part
+    mixed = continued(now, begin, change=lambda name, part: next_mix(part, inner[name]) if name in inner else part)
     if mixed is None:
-        raise StateError("expected a mix that mix() made, got one that cannot be made again with other first samples")
+        raise StateError(
+            f"expected a mix that can be made again with other first samples, got the chain {' > '.join(now.chain)}; "
+            "use where() and weighted() on the datasets before they are mixed"
+        )
     return mixed
 
 
+def _next_known(plan: Plan, position: int) -> int | None:
+    """The next end of an epoch at which the counts of a mix are known."""
+    epoch = epoch_of(plan, position)
+    ends = (plan.start(epoch + more) for more in range(1, EPOCHS_AHEAD + 1))
+    return next((end for end in ends if end <= LARGEST and position_in_mix(plan, end) is not None), None)
+
+
 def _part(value: object) -> PartCount:
-    match value:
-        case [str() as plan, int() as begin, int() as count] if 0 <= begin <= count <= LARGEST:
-            return PartCount(plan, begin, count)
+    entry: list[Any] = value if is_list(value) else []
+    match entry:
+        case [str() as plan, int() as begin, int() as count, *mix] if 0 <= begin <= count <= LARGEST and len(mix) < 2:
+            return PartCount(plan, begin, count, MixRecord.from_json(mix[0]) if mix else None)
         case _:
             raise StateError(f"expected digest, first sample and count of a part of a mix, got {value!r}")

@@ -94,32 +94,43 @@ class Batch(Columns):
         tree: Arrays by path, as for `Columns`.
         n: Number of rows. The default is the length of the first array.
         ticket: The ticket. The default is None: the rows have no positions.
+        weight: Weight of the share of this rank. The default is 1.
+
+    Attributes:
+        weight: Rows of this rank, divided by the mean of all ranks: 1 if they have equally many, 0 without rows. If
+            each rank multiplies the mean of its losses by it, their average is the mean of the whole batch.
 
     Example:
         >>> Batch.of(Columns({"x": [1, 2]}), Ticket(0, 2, "0123abcd")).ticket.count
         2
     """
 
-    __slots__ = ("_ticket",)
+    __slots__ = ("_ticket", "weight")
 
     _ticket: Ticket | None
+    weight: float
 
-    def __init__(self, tree: Mapping[str, Any], n: int | None = None, *, ticket: Ticket | None = None) -> None:
+    def __init__(
+        self, tree: Mapping[str, Any], n: int | None = None, *, ticket: Ticket | None = None, weight: float = 1.0
+    ) -> None:
         super().__init__(tree, n)
         self._ticket = ticket
+        self.weight = weight
 
     @classmethod
-    def of(cls, columns: Columns, ticket: Ticket | None) -> Batch:
+    def of(cls, columns: Columns, ticket: Ticket | None, weight: float = 1.0) -> Batch:
         """Return columns with a ticket.
 
         Args:
             columns: The columns.
             ticket: The ticket, or None if the rows have no positions.
+            weight: Weight of the share of this rank. The default is 1.
         """
         batch = cls.__new__(cls)
         batch.flat = columns.flat
         batch.n = columns.n
         batch._ticket = ticket
+        batch.weight = weight
         return batch
 
     @property

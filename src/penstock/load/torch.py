@@ -1,4 +1,4 @@
-"""PyTorch: a loader with device copies. It also has the names of `torch_tensors` and `torch_datasets`."""
+"""PyTorch: a loader with device copies, and the names of `torch_tensors`, `torch_datasets` and `torch_stream`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from penstock.load.adapter import Adapter
 from penstock.load.loader import Loader
 from penstock.load.staging import Staging
 from penstock.load.ticket import Batch
-from penstock.load.torch_datasets import TorchDataset, TorchSamples, TorchStream, TorchStreamIterator, stream_state
+from penstock.load.torch_datasets import TorchDataset, TorchSamples
+from penstock.load.torch_stream import TorchStream, TorchStreamIterator, stream_state
 from penstock.load.torch_tensors import Tensors, shared, to_torch
 
 if TYPE_CHECKING:
@@ -59,4 +60,4 @@ class TorchLoader(Adapter[Tensors]):
         """Return the batch as tensors, after starting the copy."""
         if self._staging is None:
             return to_torch(batch, self.device, pin=self.pin)
-        return Tensors(nest(self._staging.copied(shared(batch))), batch.ticket if batch.has_ticket else None)
+        return Tensors.of(nest(self._staging.copied(shared(batch))), batch)

@@ -19,20 +19,34 @@ else:
 
 
 class Tensors(dict[str, Any]):
-    """A batch as nested dicts of tensors, with a `ticket`.
+    """A batch as nested dicts of tensors, with a `ticket` and the `weight` of the share of this rank.
 
     Args:
         tree: Nested dict of tensors. The default is empty.
         ticket: Batch ticket. The default is None: no ticket.
+        weight: Weight of the share of this rank, as in `Batch`. The default is 1.
 
     Example:
         >>> Tensors({"x": torch.zeros(2)})["x"].shape
         torch.Size([2])
     """
 
-    def __init__(self, tree: Mapping[str, Any] = {}, ticket: Ticket | None = None) -> None:
+    def __init__(self, tree: Mapping[str, Any] = {}, ticket: Ticket | None = None, weight: float = 1.0) -> None:
         super().__init__(tree)
         self.ticket = ticket
+        self.weight = weight
+
+    @classmethod
+    def of(cls, tree: Mapping[str, Any], columns: Columns) -> Tensors:
+        """Return tensors with the ticket and the weight of a batch, if the columns are one.
+
+        Args:
+            tree: Nested dict of tensors.
+            columns: The batch.
+        """
+        if not isinstance(columns, Batch):
+            return cls(tree)
+        return cls(tree, columns.ticket if columns.has_ticket else None, columns.weight)
 
 
 def to_torch(columns: Columns, device: str | torch.device | None = None, *, pin: bool = False) -> Tensors:
@@ -60,7 +74,7 @@ def to_torch(columns: Columns, device: str | torch.device | None = None, *, pin:
         torch.Size([2, 3])
     """
     tensors = {path: _moved(tensor, device, pin) for path, tensor in shared(columns).items()}
-    return Tensors(nest(tensors), columns.ticket if isinstance(columns, Batch) and columns.has_ticket else None)
+    return Tensors.of(nest(tensors), columns)
 
 
 def shared(columns: Columns) -> dict[str, torch.Tensor]:

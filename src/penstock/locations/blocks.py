@@ -13,7 +13,7 @@ The id is a digest of URL, size and version, so a cached block never becomes wro
 * A reader pins blocks, then looks whether they are present, and unpins them when it has copied their bytes. Who evicts
   has the lock exclusively, and passes over blocks that a living process has pinned. So no process reads a hole.
 * Pinning needs the lock for microseconds only, and no thread waits for a reader. So there is no deadlock. The price:
-  pinned data stay, even if they exceed the limit.
+  pinned data stay, even if they exceed the limit. Then they leave when they are unpinned, if no process has a lock.
 * Unpinning never waits: the garbage collector calls it from a finalizer, also in a thread that has the mutex. Where
   another call has the mutex, the blocks are queued, and that call unpins them when it has given up the mutex.
 * A lock is given up by `unlock` and not by closing alone: a process that was forked meanwhile has a copy of the
@@ -138,7 +138,13 @@ class CachedObject:
         return raw, self._sums[begin // BLOCK : -(-end // BLOCK)].tolist()
 
     def write(self, begin: int, raw: bytes) -> None:
-        """Enter pinned blocks from byte `begin` on, which begins a block; `raw` ends with a block or the object."""
+        """Enter pinned blocks from byte `begin` on, which begins a block; `raw` ends with a block or the object.
+
+        Raises:
+            ValueError: The bytes are not whole blocks: the checksum of a part would prove zeros to be data.
+        """
+        if begin % BLOCK or begin + len(raw) > self.size or (len(raw) % BLOCK and begin + len(raw) != self.size):
+            raise ValueError(f"expected whole blocks of {BLOCK} bytes, got {len(raw)} bytes from byte {begin} on")
         with self._opened() as fd:
             done = 0
             while done < len(raw):
@@ -161,6 +167,8 @@ class BlockCache:
         self.root = root
         self.limit = limit
         self.released: deque[tuple[CachedObject, IntArray]] = deque()
+        self.exceeded = False  # whether pinned blocks kept the last look from keeping the limit
+        self._unpinned = 0  # bytes since then
         self._objects: dict[str, CachedObject] = {}
         for name in ("objects", "processes"):
             (root / name).mkdir(parents=True, exist_ok=True)
@@ -215,6 +223,21 @@ class BlockCache:
             finally:
                 self.mutex.release()
 
+    def unpinned(self, blocks: int) -> None:
+        """Note that blocks were unpinned, and evict where only their pins kept the limit from being kept.
+
+        It never waits, so that a finalizer may call it.
+        """
+        if self.exceeded:
+            self._unpinned += blocks * BLOCK
+            if self._unpinned > self._check and self.evict(wait=False):
+                self._unpinned = 0
+
+    @property
+    def _check(self) -> int:
+        """Bytes that come or are unpinned between two looks at the size of the cache."""
+        return max(self.limit // 16, _LEAST_CHECK)
+
     def data_of(self, key: str, size: int) -> Path:
         """The sparse file of an object, which is made."""
         folder = self.root / "objects" / key
@@ -239,27 +262,34 @@ class BlockCache:
     def fetched(self, size: int) -> None:
         """Note that bytes were added, and evict others when there are many."""
         self._fetched += size
-        if self._fetched > max(self.limit // 16, _LEAST_CHECK):
+        if self._fetched > self._check:
             self._fetched = 0
             self.evict()
 
-    def evict(self, limit: int | None = None) -> None:
+    def evict(self, limit: int | None = None, *, wait: bool = True) -> bool:
         """Give back blocks, those used last longest ago first, if all take more than `limit` bytes.
 
-        One process does so at a time; a second one finds enough room.
+        One process does so at a time; a second one finds enough room. Without `wait`, nothing is given back while
+        another one does so, or pins; then the result is False.
         """
         limit = self.limit if limit is None else limit
         if self.deleted:
-            return
+            return True
         fd = open_descriptor(self.root / "lock", os.O_RDWR | os.O_CREAT)
         try:
             folders = [Path(entry.path) for entry in os.scandir(self.root / "objects")]
-            if sum(map(_room, folders)) <= limit:
-                return
-            lock(fd, self.root, wait=True)
+            self.exceeded = sum(map(_room, folders)) > limit
+            if not self.exceeded:
+                return True
+            if wait:
+                lock(fd, self.root, wait=True)
+            elif not try_lock(fd):
+                return False
             excess = sum(map(_room, folders)) - limit * 7 // 8
             if excess > limit // 8:
                 self._evict(folders, excess)
+            self.exceeded = sum(map(_room, folders)) > limit
+            return True
         finally:
             unlock(fd)
             os.close(fd)

@@ -1,4 +1,4 @@
-"""Fetch missing ranges of cached objects: merged, requested by a pool of threads, repeated, written, entered.
+"""Fetch missing ranges of cached objects: merged, requested by a pool of threads, written, entered.
 
 `fill` is called with the byte ranges that a batch needs, of all its files at once. Ranges become blocks. Blocks with a
 gap between them are merged into one request, the smallest gaps first, while all requests together are at most a quarter
@@ -29,11 +29,12 @@ from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import ChangedObjectError
 from penstock.files.remote import FileState, RemoteFile
+from penstock.files.scratch import scratch_file
 from penstock.locations.block_peers import USED_PEERS
 from penstock.locations.blocks import BLOCK, BlockCache, CachedObject, saying_no_room, stretches
 from penstock.locations.fetch_progress import fetch_progress
-from penstock.locations.objects import NoRangesError, ObjectInfo, ObjectStore, joined
-from penstock.locations.retry import Retry
+from penstock.locations.objects import NoRangesError, ObjectInfo, joined
+from penstock.locations.proven import ProvenStore
 
 THREADS = 32
 """Requests at once, of all remote data of a process."""
@@ -52,6 +53,8 @@ SOON = 4
 
 _WIDEST = 16  # blocks between two wanted ones that a request fetches as well
 
+_IN_MEMORY = 16 << 20  # bytes of a whole object that wait in memory and not on the disk
+
 AHEAD = 1 / 8
 """Part of the limit of the cache that is fetched ahead at most, so that nothing is evicted before it is read."""
 
@@ -63,13 +66,14 @@ class MirroredFile(RemoteFile):
     """One object of a store, its local file and its cached blocks."""
 
     path: Path
-    store: ObjectStore
+    store: ProvenStore
     info: ObjectInfo
     cached: CachedObject
     state: FileState
 
     def __post_init__(self) -> None:
         self.whole = ForkSafeLock()  # of the thread that fetches all bytes, from a server that sends no ranges
+        self.failed_ahead: BaseException | None = None  # of a request before its time, which no read has repeated yet
 
     @property
     @override
@@ -89,9 +93,7 @@ def pool(*, ahead: bool = False) -> ThreadPoolExecutor:
 os.register_at_fork(after_in_child=_pools.clear)  # the threads are of the process that was forked
 
 
-def fill(
-    cache: BlockCache, wanted: Iterable[tuple[MirroredFile, IntArray, IntArray]], retry: Retry
-) -> Callable[[], None]:
+def fill(cache: BlockCache, wanted: Iterable[tuple[MirroredFile, IntArray, IntArray]]) -> Callable[[], None]:
     """Fetch what is missing of ranges; they stay until the function that is returned is called.
 
     Raises:
@@ -105,6 +107,7 @@ def fill(
         while pinned:
             cached, blocks = pinned.pop()
             cached.unpin(blocks)
+            cache.unpinned(len(blocks))
 
     try:
         needed: list[tuple[MirroredFile, IntArray]] = []
@@ -115,24 +118,21 @@ def fill(
                 pinned.append((file.cached, blocks))
                 needed.append((file, blocks))
         while needed:
-            needed = _fetch_round(cache, needed, retry)
+            needed = _fetch_round(cache, needed)
     except BaseException:
         release()
         raise
     return release
 
 
-def begin_fetch(
-    cache: BlockCache, wanted: Sequence[tuple[MirroredFile, IntArray, IntArray]], retry: Retry, *, most: bool
-) -> None:
+def begin_fetch(cache: BlockCache, wanted: Sequence[tuple[MirroredFile, IntArray, IntArray]], *, most: bool) -> None:
     """Request what is missing of ranges and not requested yet, in their order, and return at once.
 
-    A failed request is not reported: the read that needs its blocks repeats it.
+    The read that needs the blocks of a failed request repeats it, and warns.
 
     Args:
         cache: The cache.
         wanted: Files and ranges, those needed first in front.
-        retry: How often to repeat requests.
         most: Whether most bytes of the files are needed soon. Then a MiB of which an eighth is wanted is fetched whole,
             unless the file takes too much of the cache.
     """
@@ -154,7 +154,7 @@ def begin_fetch(
     ordered.sort(key=lambda request: request[0])
     for number, (_, file, lo, hi) in enumerate(ordered):
         try:
-            request = pool(ahead=True).submit(_request, file, lo, hi, retry)
+            request = pool(ahead=True).submit(_request, file, lo, hi)
         except RuntimeError:  # the interpreter exits
             for _, other, *range_left in ordered[number:]:
                 _unmark(other, [(range_left[0], range_left[1])])
@@ -165,8 +165,12 @@ def begin_fetch(
 def _ended(cache: BlockCache, file: MirroredFile, first: int, end: int, request: Future[int]) -> None:
     """Let the threads go on that wait for the blocks of a request that was made ahead."""
     _unmark(file, [(first, end)])
-    if not request.cancelled() and request.exception() is None:
-        cache.fetched(request.result())
+    if request.cancelled():
+        return
+    if (error := request.exception()) is not None:
+        file.failed_ahead = error
+        return
+    cache.fetched(request.result())
 
 
 def _unmark(file: MirroredFile, requests: Sequence[tuple[int, int]]) -> None:
@@ -221,7 +225,7 @@ def requests_of(
 
 
 def _fetch_round(
-    cache: BlockCache, needed: Sequence[tuple[MirroredFile, IntArray]], retry: Retry
+    cache: BlockCache, needed: Sequence[tuple[MirroredFile, IntArray]]
 ) -> list[tuple[MirroredFile, IntArray]]:
     """Fetch absent blocks that no other thread fetches, then wait for others; return blocks to look at again."""
     futures: list[Future[int]] = []
@@ -240,11 +244,16 @@ def _fetch_round(
         nbytes = BLOCK * sum(hi - lo for _, requests in mine for lo, hi in requests)
         with fetch_progress(names, nbytes) as advance:
             for file, requests in mine:
-                futures += [pool().submit(_request, file, lo, hi, retry, advance) for lo, hi in requests]
+                futures += [pool().submit(_request, file, lo, hi, advance) for lo, hi in requests]
             wait(futures)
         got = sum(future.result() for future in futures)
+        for file, requests in mine:
+            if requests and (error := file.failed_ahead) is not None:
+                file.failed_ahead = None
+                file.store.warn("requests ahead of reading failed, and reads repeat them", error)
     finally:
         wait(futures)
+        futures.clear()  # else an error and this frame refer to each other, and keep the caller's files open
         for file, requests in mine:
             _unmark(file, requests)
     cache.fetched(got)
@@ -292,21 +301,19 @@ def with_regions(
     return np.union1d(blocks, every if missing is None else every[missing(every)])
 
 
-def _request(
-    file: MirroredFile, first: int, end: int, retry: Retry, advance: Callable[[int], None] | None = None
-) -> int:
+def _request(file: MirroredFile, first: int, end: int, advance: Callable[[int], None] | None = None) -> int:
     """Fetch some blocks, which are pinned meanwhile; return the number of bytes, and tell it to `advance`."""
     begin, stop = first * BLOCK, min(end * BLOCK, file.info.size)
     raw = USED_PEERS.read(file.path, begin, stop) if file.info.version else None
     if raw is None:
         try:
-            raw = retry(lambda: file.store.read(file.info.name, [(begin, stop)], file.info.version)[0])
+            (raw,) = file.store.read(file.info.name, [(begin, stop)], file.info.version)
         except NoRangesError:
-            return _fetch_whole(file, np.arange(first, end), retry)
+            return _fetch_whole(file, np.arange(first, end))
         except FileNotFoundError:
             raise ChangedObjectError(joined(file.store.url, file.info.name)) from None
         if not file.store.verifies:
-            _require_unchanged(file, retry)
+            _require_unchanged(file)
     _enter(file, begin, raw)
     if advance is not None:
         advance(len(raw))
@@ -324,29 +331,42 @@ def _enter(file: MirroredFile, begin: int, raw: bytes) -> None:
         file.cached.unpin(blocks)
 
 
-def _fetch_whole(file: MirroredFile, blocks: IntArray, retry: Retry) -> int:
+def _fetch_whole(file: MirroredFile, blocks: IntArray) -> int:
     """Fetch an object whose server sends no ranges, unless another thread just did; return the number of bytes.
 
-    Memory: one piece. One thread does so, and all that need a block of the object wait for it.
+    The bytes wait in a scratch file until all came, so that nothing of an answer that was cut enters the cache.
+    Memory: a small object, or one request. One thread does so, and all that need a block of the object wait for it.
     """
     with file.whole:
         with file.cached.condition:
             if not len(file.cached.absent(blocks)):
                 return 0
-        with fetch_progress({joined(file.store.url, file.info.name)}, file.info.size) as advance:
+            absent = file.cached.absent(np.arange(file.cached.blocks))
+        name = joined(file.store.url, file.info.name)
+        with (
+            scratch_file(file.cached.folder, _IN_MEMORY) as came,
+            fetch_progress({name}, file.info.size) as advance,
+        ):
 
             def write(begin: int, raw: bytes) -> None:
-                _enter(file, begin, raw)
+                with saying_no_room(file.cached.folder):
+                    came.seek(begin)
+                    came.write(raw)
                 advance(len(raw))
 
-            retry(lambda: file.store.read_all(file.info.name, file.info.size, file.info.version, write))
+            file.store.read_all(file.info.name, file.info.size, file.info.version, write)
+            if not file.store.verifies:
+                _require_unchanged(file)
+            for first, end in requests_of(absent, 0):
+                came.seek(first * BLOCK)
+                _enter(file, first * BLOCK, came.read((end - first) * BLOCK))
     return file.info.size
 
 
-def _require_unchanged(file: MirroredFile, retry: Retry) -> None:
+def _require_unchanged(file: MirroredFile) -> None:
     """After a read from a store that does not compare versions itself."""
     try:
-        now = retry(lambda: file.store.stat(file.info.name))
+        now = file.store.stat(file.info.name)
     except FileNotFoundError:
         now = None
     if now != file.info:

@@ -25,7 +25,7 @@ from urllib.parse import unquote
 from penstock.core.narrowing import is_listed, is_path
 from penstock.errors import ArgumentError, DataError, RemoteError
 from penstock.flow import map_on_threads
-from penstock.locations.mirror import MIRRORS, mirror
+from penstock.locations.mirror import mirror
 from penstock.locations.objects import shown
 from penstock.locations.patterns import expand_braces, local_glob, url_glob
 
@@ -134,7 +134,7 @@ class Location:
     def _matches(self, place: Place) -> list[Place]:
         if isinstance(place, Path):
             return [place]
-        return [Url(url) for url in url_glob(place.full, self.storage_options, MIRRORS.retry)]
+        return [Url(url) for url in url_glob(place.full, self.storage_options)]
 
     def _local(self, place: Place) -> Path:
         if isinstance(place, Path):

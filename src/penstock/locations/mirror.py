@@ -38,8 +38,8 @@ from penstock.files.sparse import link_file
 from penstock.files.user_cache import user_cache
 from penstock.locations.blocks import BlockCache, saying_no_room
 from penstock.locations.fetching import MirroredFile, begin_fetch, fill
-from penstock.locations.objects import ObjectInfo, ObjectStore, shown
-from penstock.locations.retry import Retry
+from penstock.locations.objects import ObjectInfo, shown
+from penstock.locations.proven import ProvenStore
 from penstock.locations.stores import object_store
 
 LIMIT = 64 << 30
@@ -72,7 +72,7 @@ def mirror(url: str, options: Mapping[str, Any] | None = None) -> Path:
     set_remote_files(MIRRORS)
     set_place_names(with_urls)
     store = object_store(url, options)
-    listed = MIRRORS.retry(store.list)
+    listed = store.list()
     if not listed:
         raise FileNotFoundError(f"nothing at {store.url}")
     cache = MIRRORS.cache()
@@ -88,7 +88,7 @@ def mirror(url: str, options: Mapping[str, Any] | None = None) -> Path:
 class Mirror:
     """The objects of one listing, by their paths below the folder."""
 
-    def __init__(self, folder: Path, cache: BlockCache, store: ObjectStore, objects: Listed) -> None:
+    def __init__(self, folder: Path, cache: BlockCache, store: ProvenStore, objects: Listed) -> None:
         self.folder = folder
         self.cache = cache
         self.store = store
@@ -110,7 +110,6 @@ class Mirrors(RemoteFiles):
     """All mirrors of this process."""
 
     def __init__(self) -> None:
-        self.retry = Retry()
         self._lock = threading.RLock()
         self._caches: dict[Path, BlockCache] = {}
         self._renewed: weakref.WeakSet[BlockCache] = weakref.WeakSet()  # all caches, also of folders that were deleted
@@ -134,7 +133,7 @@ class Mirrors(RemoteFiles):
                 self._renewed.add(self._caches[root])
             return self._caches[root]
 
-    def add(self, folder: Path, store: ObjectStore, objects: Listed) -> None:
+    def add(self, folder: Path, store: ProvenStore, objects: Listed) -> None:
         """Make the folder of a mirror, if there is none, and read it from this store."""
         cache = self.cache(folder.parents[_DEPTH - 1])
         self._hold(folder)
@@ -228,13 +227,13 @@ class Mirrors(RemoteFiles):
 
     @override
     def fill(self, wanted: Sequence[Wanted]) -> Callable[[], None]:
-        releases = [fill(cache, files, self.retry) for cache, files in _by_cache(wanted).items()]
+        releases = [fill(cache, files) for cache, files in _by_cache(wanted).items()]
         return releases[0] if len(releases) == 1 else functools.partial(_call_all, releases)
 
     @override
     def begin_fetch(self, wanted: Sequence[Wanted], *, most: bool) -> None:
         for cache, files in _by_cache(wanted).items():
-            begin_fetch(cache, files, self.retry, most=most)
+            begin_fetch(cache, files, most=most)
 
 
 def _by_cache(wanted: Sequence[Wanted]) -> dict[BlockCache, list[tuple[MirroredFile, IntArray, IntArray]]]:

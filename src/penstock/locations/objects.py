@@ -1,6 +1,7 @@
 """`ObjectStore`: objects behind a URL; list them, read ranges of their bytes, upload files.
 
-A store does not keep or retry anything: `mirror.py` does, above it. Errors that may pass are `TransientError`.
+A transport, a store that makes requests, does not keep, repeat or prove anything: `proven.py` does, above it. Errors
+that may pass are `TransientError`.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class ObjectStore(ABC):
             name: The object.
             size: Its bytes.
             version: As of `read`.
-            write: Called with the first byte and the bytes of each piece of 1 MiB. An error begins again at byte 0.
+            write: Called with the first byte and the bytes of each piece, in order. A repetition begins at byte 0.
 
         Raises:
             RemoteError: As of `read`.

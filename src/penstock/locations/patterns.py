@@ -14,7 +14,6 @@ from urllib.parse import quote
 from penstock.core.order import natural
 from penstock.errors import DataError
 from penstock.locations.objects import shown
-from penstock.locations.retry import Retry
 from penstock.locations.stores import object_store
 
 MOST = 1 << 20
@@ -106,13 +105,12 @@ def local_glob(pattern: str) -> list[Path]:
     return [Path(name) for name in matches]
 
 
-def url_glob(url: str, options: Mapping[str, Any] | None = None, retry: Retry | None = None) -> list[str]:
+def url_glob(url: str, options: Mapping[str, Any] | None = None) -> list[str]:
     """Return the URLs of the objects and folders that match a glob, in natural order.
 
     Args:
         url: A glob, as for `local_glob`; of a chain such as `zip://*.tar::s3://bucket/a.zip`, its first path.
         options: Options of the store. The default is none.
-        retry: How often requests are repeated. The default is `Retry()`.
 
     Raises:
         FileNotFoundError: Nothing matches.
@@ -126,7 +124,7 @@ def url_glob(url: str, options: Mapping[str, Any] | None = None, retry: Retry | 
     names: set[str] = set()
     try:
         beginning = re.split(r"[*?\[]", pattern[0])[0]
-        for info in (retry or Retry())(lambda: store.list(beginning=beginning)):
+        for info in store.list(beginning=beginning):
             parts = info.name.split("/")
             prefixes = (parts[:n] for n in range(1, len(parts) + 1))
             names.update("/".join(prefix) for prefix in prefixes if _matches(prefix, pattern))

@@ -1,13 +1,16 @@
-"""Try again what failed for a reason that may pass: waits grow twofold from one try to the next, with seeded jitter."""
+"""Repeat requests that failed for a reason that may pass: waits grow twofold from one to the next, with jitter."""
 
 from __future__ import annotations
 
+import math
+import os
 import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
+from penstock.errors import ArgumentError, DataError
 from penstock.locations.objects import TransientError
 
 R = TypeVar("R")
@@ -15,41 +18,103 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Retry:
-    """How often and when requests are repeated.
+    """How often, how long and when requests are repeated. The defaults outlast an outage of 20 seconds.
 
     Args:
-        tries: Requests at most. The default is 6.
-        first: Seconds before the second request. The default is 0.1. Each further wait is twice as long.
+        max_retries: Repetitions of a request at most. The default is 10.
+        retry_timeout: Seconds after the first try of a request, after which it is not repeated. The default is 180.
+        first: Seconds before the first repetition at most. The default is 0.1. Each further wait is twice as long.
         longest: Seconds of a wait at most. The default is 10.
         asked: Seconds of a wait at most where the server says when to ask again (`Retry-After`). The default is 60.
-        seed: Seed of the jitter: each wait is between half of its length and all of it. The default is 0.
-        wait: Function that waits some seconds. The default is `time.sleep`.
 
     Example:
-        >>> waits = []
-        >>> Retry(tries=3, wait=waits.append)(lambda: 1), waits
-        (1, [])
+        >>> Retry(max_retries=2)(lambda: 1)
+        1
     """
 
-    tries: int = 6
+    max_retries: int = 10
+    retry_timeout: float = 180.0
     first: float = 0.1
     longest: float = 10.0
     asked: float = 60.0
-    seed: int = 0
-    wait: Callable[[float], None] = field(default=time.sleep, repr=False)
 
-    def __call__(self, request: Callable[[], R]) -> R:
+    def __call__(self, request: Callable[[], R], waiting: Callable[[float, TransientError], None] | None = None) -> R:
         """Return the result of the first try that succeeds.
+
+        Args:
+            request: Makes one request.
+            waiting: Called before each wait with the seconds since the first try, and the error of the last one. The
+                default is None.
 
         Raises:
             TransientError: All tries failed; the error of the last.
         """
-        jitter: random.Random | None = None
-        for number in range(self.tries - 1):
+        begin = time.monotonic()
+        number = 0
+        while True:
             try:
                 return request()
             except TransientError as error:
-                jitter = jitter or random.Random(self.seed)
-                grown = min(self.first * 2**number, self.longest) * (0.5 + jitter.random() / 2)
-                self.wait(max(grown, min(error.after, self.asked)))
-        return request()
+                waited = time.monotonic() - begin
+                wait = self._wait(number, error.after)
+                if number >= self.max_retries or waited + wait > self.retry_timeout:
+                    raise _given_up(error, number + 1, waited) from None
+                if waiting is not None:
+                    waiting(waited, error)
+            time.sleep(wait)
+            number += 1
+
+    def _wait(self, number: int, after: float) -> float:
+        # The generator has its own seed: with the one of `random`, which training sets, all ranks would ask at once.
+        jitter = min(self.first * 2**number, self.longest) * random.SystemRandom().uniform(0.5, 1.0)
+        return jitter + min(after, self.asked)
+
+
+def _given_up(error: TransientError, tries: int, waited: float) -> TransientError:
+    if tries == 1:
+        return error
+    advice = "the storage options max_retries and retry_timeout allow more"
+    return TransientError(f"{error}; tried {tries} times in {waited:.0f} s, {advice}", error.after)
+
+
+def retry_of(options: Mapping[str, Any]) -> Retry:
+    """Return how requests are repeated, by options or the environment (`PENSTOCK_MAX_RETRIES`, ...).
+
+    Args:
+        options: May have `max_retries` and `retry_timeout`.
+
+    Raises:
+        ArgumentError: An option is no number, or negative.
+        DataError: A variable of the environment is no number, or negative.
+
+    Example:
+        >>> retry_of({"max_retries": 3}).max_retries
+        3
+    """
+    retry = Retry()
+    retries = number_option("max_retries", options, retry.max_retries)
+    if retries != int(retries):
+        raise ArgumentError(f"expected max_retries to be a whole number, got {retries}")
+    timeout = number_option("retry_timeout", options, retry.retry_timeout)
+    return replace(retry, max_retries=int(retries), retry_timeout=timeout)
+
+
+def number_option(name: str, options: Mapping[str, Any], default: float) -> float:
+    """Return a number of 0 or more, by an option, the environment (`PENSTOCK_` and the name in upper case), or default.
+
+    Raises `ArgumentError` for a wrong option, and `DataError` for a wrong variable.
+    """
+    variable = f"PENSTOCK_{name.upper()}"
+    if name in options:
+        value = options[name]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            raise ArgumentError(f"expected the storage option {name} to be a number of 0 or more, got {value!r}")
+        return float(value)
+    text = os.environ.get(variable, "")
+    try:
+        value = float(text) if text else default
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < math.inf:
+        raise DataError(f"expected the variable {variable} to be a number of 0 or more, got {text!r}")
+    return value

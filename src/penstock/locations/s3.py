@@ -34,6 +34,7 @@ class S3Store(FsspecStore):
         url: URL such as `s3://bucket/folder`.
         options: Options of s3fs, such as `anon`, `profile`, `key`, `secret` and `endpoint_url`. The default is none:
             the environment and configuration files of AWS.
+        timeout: Seconds to wait for bytes. The default is 30.
     """
 
     verifies = True
@@ -42,17 +43,19 @@ class S3Store(FsspecStore):
         "endpoint_url and the names of bucket and profile"
     )
 
-    def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None, timeout: float = 30.0) -> None:
+        self._timeout = timeout
         self._signed: dict[str, tuple[float, HttpStore]] = {}
         self._by_url = not any((options or {}).get(name) for name in _HEADERS)
         super().__init__(url, options)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return S3Store, (self._url, self._options)
+        return S3Store, (self._url, self._options, self._timeout)
 
     @override
     def _given(self) -> dict[str, Any]:
-        config = {"signature_version": "s3v4", "retries": _WITHOUT_RETRIES, **self._options.get("config_kwargs", {})}
+        own = {"retries": _WITHOUT_RETRIES, "read_timeout": self._timeout, "connect_timeout": self._timeout}
+        config = {"signature_version": "s3v4", **own, **self._options.get("config_kwargs", {})}
         if self._options.get("anon"):
             del config["signature_version"]
         return {**self._options, "config_kwargs": config}
@@ -94,7 +97,7 @@ class S3Store(FsspecStore):
             system, place = self._place(name)
             with self._translated(name):
                 signed = str(system.sign(place, expiration=VALID))
-            store = HttpStore(signed)
+            store = HttpStore(signed, timeout=self._timeout)
             store.url = joined(self.url, name)
             if len(self._signed) >= _SIGNED:
                 self._signed.clear()

@@ -2,7 +2,7 @@
 
 `http` and `https` have their own client (`http.py`), which sees the headers of every answer. `s3` uses it for ranges,
 and s3fs for all else. All other schemes go through fsspec (`gs`, `hf`, `memory`, `zip::`, and what else is installed).
-All are safe to use from any number of threads and after a fork.
+All are safe to use from any number of threads and after a fork. `ProvenStore` is above each of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ from penstock.errors import ArgumentError, DataError
 from penstock.locations.fsspec_store import FsspecStore
 from penstock.locations.http import HttpStore
 from penstock.locations.objects import ObjectStore, scheme_of, shown
+from penstock.locations.proven import ProvenStore
+from penstock.locations.retry import number_option, retry_of
 from penstock.locations.s3 import S3Store
+
+_RETRY = ("max_retries", "retry_timeout")
+_TIMEOUT = 30.0  # seconds without a byte after which a request failed
 
 _REFUSED = {
     "pipe": "its command would be run; run it yourself and give the path of its output",
@@ -22,18 +27,20 @@ _REFUSED = {
 }
 
 
-def object_store(url: str, options: Mapping[str, Any] | None = None) -> ObjectStore:
+def object_store(url: str, options: Mapping[str, Any] | None = None) -> ProvenStore:
     """Return the store at a URL.
 
     Args:
         url: URL such as `https://host/folder`, `s3://bucket/folder`, `memory://folder` or `zip::s3://bucket/a.zip`.
-        options: Options of the client: of fsspec for its schemes (`anon`, `token`, `endpoint_url`, ...), `headers`
-            and `timeout` (seconds) for `http`. The default is none: credentials of the environment.
+        options: `max_retries` and `retry_timeout` (seconds) for all schemes, `timeout` (seconds without a byte) for
+            `http` and `s3`; where they are not given, the variables `PENSTOCK_MAX_RETRIES`, `PENSTOCK_RETRY_TIMEOUT`
+            and `PENSTOCK_TIMEOUT`. Options of the client: of fsspec for its schemes (`anon`, `token`, `endpoint_url`,
+            ...), `headers` for `http`. The default is none: credentials of the environment.
 
     Raises:
         DataError: The scheme is refused or unknown.
         MissingExtraError: The library of the scheme is not installed.
-        ArgumentError: An option is unknown.
+        ArgumentError: An option is unknown, or has a wrong value.
 
     Example:
         >>> object_store("pipe:cat a.tar")
@@ -44,9 +51,18 @@ def object_store(url: str, options: Mapping[str, Any] | None = None) -> ObjectSt
     scheme = scheme_of(url)
     if scheme in _REFUSED:
         raise DataError(f"expected a URL to read from, got {scheme + ':'!r}: {_REFUSED[scheme]}")
-    if scheme in ("http", "https"):
-        given = dict(options or {})
-        if unknown := sorted(given.keys() - {"headers", "timeout"}):
-            raise ArgumentError(f"expected the options headers and timeout for {shown(url)}, got {unknown}")
-        return HttpStore(url, **given)
-    return S3Store(url, options) if scheme in ("s3", "s3a") else FsspecStore(url, options)
+    retry = retry_of(options or {})
+    return ProvenStore(_transport(url, scheme, {k: v for k, v in (options or {}).items() if k not in _RETRY}), retry)
+
+
+def _transport(url: str, scheme: str, options: dict[str, Any]) -> ObjectStore:
+    if scheme not in ("http", "https", "s3", "s3a"):
+        return FsspecStore(url, options)
+    timeout = number_option("timeout", options, _TIMEOUT) or _TIMEOUT
+    options.pop("timeout", None)
+    if scheme in ("s3", "s3a"):
+        return S3Store(url, options, timeout)
+    if unknown := sorted(options.keys() - {"headers"}):
+        known = ["headers", "timeout", *_RETRY]
+        raise ArgumentError(f"expected options among {known} for {shown(url)}, got {unknown}")
+    return HttpStore(url, timeout=timeout, **options)

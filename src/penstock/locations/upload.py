@@ -19,7 +19,6 @@ import os
 import shutil
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +28,7 @@ from penstock.files import locked, write_atomic
 from penstock.files.user_cache import user_cache
 from penstock.flow import map_on_threads
 from penstock.locations.location import MARKER, Url
-from penstock.locations.mirror import MIRRORS
 from penstock.locations.objects import ObjectStore
-from penstock.locations.retry import Retry
 from penstock.locations.stores import object_store
 
 LAST = ("metadata.json", "dataset_info.json", "info.json", ".zmetadata", ".zgroup", "zarr.json", "spec.json")
@@ -40,9 +37,7 @@ AT_ONCE = 8  # files that are uploaded at a time
 
 
 @contextmanager
-def uploading(
-    url: Url, options: Mapping[str, Any] | None = None, *, overwrite: bool = False, retry: Retry | None = None
-) -> Generator[Path]:
+def uploading(url: Url, options: Mapping[str, Any] | None = None, *, overwrite: bool = False) -> Generator[Path]:
     """Give a local path to write a dataset to, and upload it to a URL when the block ends without an error.
 
     Files next to it whose names begin with its name are uploaded next to the URL, before the dataset. The path exists
@@ -52,7 +47,6 @@ def uploading(
         url: URL of the new dataset.
         options: Options of the store. The default is none.
         overwrite: Whether to replace an unfinished upload of other data. The default is False.
-        retry: How often requests are repeated. The default is that of mirrors.
 
     Raises:
         FileExistsError: Objects of something else are at the URL.
@@ -60,7 +54,7 @@ def uploading(
         LockedError: Another process uploads to the URL.
         RemoteError: The store cannot be listed or does not take the files.
     """
-    upload = _Upload(url, object_store(url.full, options), options, retry or MIRRORS.retry)
+    upload = _Upload(url, object_store(url.full, options), options)
     upload.check()
     path = upload_path(url)
     folder = path.parent
@@ -86,16 +80,15 @@ def upload_path(url: Url) -> Path:
 class _Upload:
     """One upload to the objects below a URL."""
 
-    def __init__(self, url: Url, store: ObjectStore, options: Mapping[str, Any] | None, retry: Retry) -> None:
+    def __init__(self, url: Url, store: ObjectStore, options: Mapping[str, Any] | None) -> None:
         self.url = url
         self._store = store
         self._options = options
-        self._retry = retry
 
     def _sizes(self) -> dict[str, int]:
         """Size of each object at the URL, by name."""
         try:
-            return {info.name: info.size for info in self._retry(self._store.list)}
+            return {info.name: info.size for info in self._store.list()}
         except FileNotFoundError:
             return {}
 
@@ -112,7 +105,7 @@ class _Upload:
     def run(self, path: Path, *, overwrite: bool) -> None:
         """Upload a file, or what is missing of a folder."""
         if path.is_file():
-            self._retry(partial(self._store.put, "", path))
+            self._store.put("", path)
             return
         files = {place.relative_to(path).as_posix(): place for place in _files_below(path)}
         manifest = {name: [place.stat().st_size, _checksum(place)] for name, place in files.items()}
@@ -125,34 +118,34 @@ class _Upload:
                     "delete its objects, or start again with overwrite=True (--overwrite)"
                 )
             for name in begun.keys() & sizes.keys():
-                self._retry(partial(self._store.delete, name))
+                self._store.delete(name)
             begun = None
         if begun is None:
             marker = path.parent / MARKER
             write_atomic(marker, json.dumps(manifest).encode())
-            self._retry(partial(self._store.put, MARKER, marker))
+            self._store.put(MARKER, marker)
         missing = [name for name in files if begun is None or sizes.get(name) != manifest[name][0]]
         self._put([name for name in missing if os.path.basename(name) not in LAST], files)
         for last in LAST:
             for name in (name for name in missing if os.path.basename(name) == last):
                 self._put([name], files)
-        self._retry(partial(self._store.delete, MARKER))
+        self._store.delete(MARKER)
 
     def put_beside(self, path: Path, ending: str) -> None:
         """Upload a file that is next to the dataset, such as the certificate of a conversion."""
         before, mark, query = self.url.full.partition("?")
         store = object_store(f"{before.rstrip('/')}{ending}{mark}{query}", self._options)
-        self._retry(partial(store.put, "", path))
+        store.put("", path)
 
     def _put(self, names: Sequence[str], files: Mapping[str, Path]) -> None:
         def put(name: str) -> None:
-            self._retry(partial(self._store.put, name, files[name]))
+            self._store.put(name, files[name])
 
         map_on_threads(put, names, AT_ONCE, name="penstock-upload")
 
     def _begun(self, size: int) -> dict[str, list[Any]]:
         """The files of the unfinished upload."""
-        (raw,) = self._retry(partial(self._store.read, MARKER, [(0, size)]))
+        (raw,) = self._store.read(MARKER, [(0, size)])
         try:
             state: object = json.loads(raw)
         except (ValueError, RecursionError) as error:

@@ -186,6 +186,16 @@ class Plan(ABC):
         """Return why no epoch has samples, for messages. Call it only for empty plans."""
         return f"{type(self).__name__} has none"
 
+    def count_below(self, position: int) -> int | None:
+        """Return how many samples of the plan below come before a position, or None if these are not its first ones.
+
+        A plan that reorders samples knows it where an epoch begins.
+
+        Args:
+            position: A position.
+        """
+        return None
+
     def rows(self) -> int:
         """Return the number of rows of the first epoch, counted once for each axis. Cost: one pass over the lengths.
 
@@ -264,6 +274,10 @@ class DerivedPlan(Plan):
             return self.upstream.why_empty()
         return f"{self._takes} none of {len(self.upstream):,} samples"
 
+    @override
+    def count_below(self, position: int) -> int | None:
+        return position if self.same_positions else None
+
     @property
     @override
     def even(self) -> tuple[int, ...] | None:
@@ -329,6 +343,10 @@ class Reordered(DerivedPlan):
     def set_epoch_start(self, epoch: int, start: int) -> None:
         self.upstream.set_epoch_start(epoch, start)
 
+    @override
+    def count_below(self, position: int) -> int | None:
+        return position if self.start(epoch_of(self, position)) == position else None
+
     def __len__(self) -> int:
         return len(self.upstream)
 
@@ -361,6 +379,10 @@ class SameOrder(Reordered):
     @override
     def length_table(self, view: int) -> IntArray | None:
         return self.upstream.length_table(view)
+
+    @override
+    def count_below(self, position: int) -> int | None:
+        return position
 
     @override
     def positions(self, k: IntArray) -> IntArray:
@@ -405,6 +427,36 @@ def checked(plan: Plan, positions: IntArray) -> IntArray:
     return k
 
 
+def epoch_of(plan: Plan, position: int) -> int:
+    """Return the epoch of one position.
+
+    Args:
+        plan: The plan, which has samples.
+        position: The position.
+
+    Example:
+        >>> import penstock
+        >>> epoch_of(penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples().plan, 5)
+        2
+    """
+    return int(plan.locate(np.array([position]))[0][0])
+
+
+def is_endless(plan: Plan) -> bool:
+    """Return whether the only epoch of a plan has no end.
+
+    Args:
+        plan: The plan.
+
+    Example:
+        >>> import penstock
+        >>> data = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples()
+        >>> is_endless(data.plan), is_endless(penstock.mix([data, data], stop="never").plan)
+        (False, True)
+    """
+    return len(plan) > ENDLESS // 2  # some whole epochs below may not fill 2^62 exactly
+
+
 def check_ends(plan: Plan, purpose: str) -> None:
     """Raise an error for a plan without end.
 
@@ -415,7 +467,7 @@ def check_ends(plan: Plan, purpose: str) -> None:
     Raises:
         PlanError: The plan has no end.
     """
-    if len(plan) > ENDLESS // 2:  # some whole epochs below may not fill 2^62 exactly
+    if is_endless(plan):
         raise PlanError(
             f"expected a plan with an end for {purpose}, got a mix that never stops; give mix() another stop, or call "
             "nominal(n) first"

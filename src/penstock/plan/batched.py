@@ -115,6 +115,10 @@ class BatchedPlan(Reordered):
         self._planned: OrderedDict[int, _PlannedWindow] = OrderedDict()
         self._lock = ForkSafeLock()
 
+    def count_below(self, position: int) -> int | None:
+        """Samples are sorted within each window, so the samples before its first one are the first ones below."""
+        return position if not self._batches.sort or self._window(position).start == position else None
+
     def positions(self, k: IntArray) -> IntArray:
         """Look up the order of each window."""
         out = np.empty(len(k), np.int64)

@@ -14,7 +14,7 @@ mapped file. A table of chosen episodes has 32 bytes for each.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, overload
@@ -24,6 +24,9 @@ from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns, under
+from penstock.core.lazy_columns import LazyColumns
+from penstock.core.ragged import Array
+from penstock.core.selection import Selection
 from penstock.core.spec import Align
 from penstock.errors import PlanError, StateError, suggestion
 from penstock.files.shared import SHARED_BYTES, shared_arrays
@@ -43,6 +46,10 @@ def _no_extents(column: str) -> tuple[IntArray, IntArray]:
     raise KeyError(f"no ragged column {column!r}")
 
 
+def _no_stored(column: str) -> Array:
+    raise KeyError(f"no stored column {column!r}")
+
+
 @dataclass(frozen=True, eq=False)
 class Episodes:
     """Dense table of `E` episodes, in order.
@@ -57,6 +64,7 @@ class Episodes:
         table: Returns the metadata columns, one row for each episode. It is called only if a condition needs them.
         ragged: Names of the ragged numeric columns with one row for each episode.
         extents: `extents(column)` returns the first value `[E]` and the number of values `[E]` of these rows.
+        stored: `stored(column)` reads a column with one row for each episode.
         reason: Why there are no episodes, for messages.
         first_step: `[E]` int64 number of the first step of each row in its stored episode. The default is None: 0, all
             rows are whole episodes.
@@ -76,6 +84,7 @@ class Episodes:
     table: Callable[[], Columns] = field(default=_empty_table, repr=False)
     ragged: tuple[str, ...] = ()
     extents: Extents = field(default=_no_extents, repr=False)
+    stored: Callable[[str], Array] = field(default=_no_stored, repr=False)
     reason: str = field(default="there are no episodes", repr=False)
     first_step: IntArray | None = field(default=None, repr=False)
 
@@ -104,6 +113,16 @@ class Episodes:
 
     def __len__(self) -> int:
         return len(self.index)
+
+    def described(self) -> Columns:
+        """Return what is known of each episode: metadata, and stored columns, which are read when they are used."""
+        table = self.table()
+        stored = [path for path, align in self.aligns.items() if align == "episode" and path not in table]
+
+        def read(names: Sequence[str]) -> dict[str, Array]:
+            return {name: table.flat[name] if name in table.flat else self.stored(name) for name in names}
+
+        return LazyColumns([*table, *stored], len(self), read)
 
     @property
     def steps(self) -> int:
@@ -154,6 +173,7 @@ class Episodes:
             table,
             self.ragged,
             self.extents,
+            self.stored,
             self.reason,
             self.first_step,
         )
@@ -191,6 +211,7 @@ class Episodes:
             _EpisodeParts(whole.table, length).table,
             whole.ragged,
             whole.extents,
+            whole.stored,
             whole.reason,
             first if whole.first_step is None else whole.first_step + first,
         )
@@ -257,6 +278,7 @@ class ChosenEpisodes(Episodes):
             known.table,
             table_of.ragged,
             known.extents,
+            known.stored,
             reason,
             arrays.get("first_step"),
         )
@@ -318,6 +340,7 @@ class SourceEpisodes(Episodes):
             table=metadata.table,
             ragged=ragged,
             extents=metadata.extents,
+            stored=metadata.stored,
             reason="the dataset has no episodes",
             first_step=None,
         )
@@ -393,6 +416,16 @@ class _SourceMetadata:
         cuts = self.source.value_offsets(column)[: self.n + 1]
         return cuts[:-1], np.diff(cuts)
 
+    def stored(self, column: str) -> Array:
+        zero, field = np.zeros(1, np.int64), self.source.spec[column]
+        every = Selection(zero, zero, zero + self.n, zero, (1, self.n))
+        if field.ragged:
+            return self.source.read_ragged(column, every)
+        out = np.empty((self.n, *field.shape), field.dtype)
+        if self.n:
+            self.source.read_array(column, every, out)
+        return out
+
 
 @dataclass(frozen=True, eq=False)
 class _EpisodeSubset:
@@ -407,6 +440,9 @@ class _EpisodeSubset:
     def extents(self, column: str) -> tuple[IntArray, IntArray]:
         start, length = self.episodes.extents(column)
         return start[self.rows], length[self.rows]
+
+    def stored(self, column: str) -> Array:
+        return self.episodes.stored(column)[self.rows]
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
+
+from penstock.core.arrays import AnyArray
 from penstock.core.spec import Align
+from penstock.errors import PlanError
 
 RowSpace = Align | Literal["values"]
 MarkKind = Literal[
@@ -108,6 +112,35 @@ class Read:
             source: Number of the source.
         """
         return self.columns[source] if self.columns else self.column
+
+
+def padding_value(name: str, value: Any, dtype: np.dtype[Any]) -> AnyArray:
+    """Return the value of padding or of a start row in the dtype of a column.
+
+    Args:
+        name: Name of the column, for the message.
+        value: The number.
+        dtype: Dtype of the column.
+
+    Raises:
+        PlanError: The dtype cannot represent the number.
+
+    Example:
+        >>> padding_value("tokens", -100, np.dtype("int16")).dtype
+        dtype('int16')
+    """
+    try:
+        with np.errstate(all="ignore"):
+            converted = np.asarray(value).astype(dtype)
+            fits = np.isfinite(converted) == np.isfinite(value) if dtype.kind in "fc" else converted == value
+    except (OverflowError, ValueError, TypeError):
+        converted, fits = np.zeros((), dtype), False
+    if not fits:
+        raise PlanError(
+            f"expected a fill or head value that {name}, {dtype}, can hold, got {value!r}; give values by name, "
+            f"{{{name!r}: 0}}, or convert the column"
+        )
+    return converted
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from penstock.plan.base import (
     chained,
     check_ends,
     checked,
+    epoch_of,
 )
 from penstock.plan.outputs import DerivedOutput, Read, View
 from penstock.plan.packing.even import EvenIndex
@@ -196,6 +197,12 @@ class PackedPlan(Plan):
             for e in range(known, epoch):
                 self._starts[e + 1] = self._starts[e] + len(self._index(e))
             return self._starts[epoch]
+
+    @override
+    def count_below(self, position: int) -> int | None:
+        """Samples of whole epochs: within one, a pack takes samples from all over a window."""
+        epoch = epoch_of(self, position)
+        return self.upstream.start(epoch) if self.start(epoch) == position else None
 
     @override
     def sizes(self, epoch: IntArray) -> IntArray:

@@ -18,13 +18,15 @@ from penstock.plan.transform import PlanTransform
 
 @dataclass(frozen=True)
 class Select(PlanTransform):
-    """Keep only the columns at or below some names. Other columns are not read. Derived outputs, such as masks, stay.
+    """Keep only the columns at or below some names. Other columns are not read.
+
+    Derived outputs, such as masks, stay in every selection, named or not: they cost no reading.
 
     Args:
         columns: Names of columns, or prefixes of them.
 
     Raises:
-        SpecError: There is no such column, or it is a derived output.
+        SpecError: There is no such column.
 
     Example:
         >>> import penstock
@@ -37,15 +39,9 @@ class Select(PlanTransform):
 
     def reorder(self, plan: Plan) -> Plan:
         """Return the same samples with fewer columns."""
-        derived = {mark.name for mark in plan.marks}
+        known = [read.name for read in plan.reads] + [mark.name for mark in plan.marks]
         for name in self.columns:
-            if name in derived:
-                raise SpecError(
-                    f"expected columns of the data, got {name!r}, which is computed for each sample and stays in every "
-                    "selection; leave it out"
-                )
-            if not any(under(name, read.name) for read in plan.reads):
-                known = [read.name for read in plan.reads]
+            if not any(under(name, each) for each in known):
                 raise SpecError(f"expected a column among {known}, got {name!r}{suggestion(name, known)}")
         return SelectedPlan(plan, self)
 

@@ -73,6 +73,12 @@ class ShardPlan(DerivedPlan):
     def periodic(self) -> bool:
         return self.upstream.periodic
 
+    @override
+    def count_below(self, position: int) -> int | None:
+        """Samples that all shards together have taken, if each is at this position."""
+        epoch, j = divmod(position, len(self))
+        return epoch * len(self.upstream) + j * self._count
+
     def positions(self, k: IntArray) -> IntArray:
         """Every `count`-th position of the same epoch."""
         epoch, j = self.locate(k)

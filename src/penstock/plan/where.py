@@ -17,7 +17,8 @@ from typing_extensions import override
 
 from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.columns import Columns
-from penstock.errors import PlanError
+from penstock.core.ragged import Array, Ragged
+from penstock.errors import PlanError, suggestion
 from penstock.plan.episodes import Episodes
 from penstock.plan.transform import EpisodeTransform
 
@@ -29,11 +30,13 @@ class Where(EpisodeTransform):
     The result is a dense table, so its length is exact. Cost: the metadata of every episode is read once.
 
     Args:
-        condition: An expression over the metadata columns, such as `"rewards_sum >= 100 and total_steps > 20"`, with
-            comparisons, `and`, `or`, `not`, numbers, column names, and `+ - * / %` (in float64). A comparison with a
-            missing value is False. With a curation, `'good' in tags`, `'slip' not in spans` and `rating >= 4` ask for
-            its tags, tags of spans and ratings. Or a function from the metadata `Columns` to `[E]` bool; the chosen
-            episodes are then the fingerprint.
+        condition: An expression over the metadata, such as `"rewards_sum >= 100 and total_steps > 20"`, and over the
+            stored columns with a row for each episode, such as `"success and task == 'pick'"`. It may have
+            comparisons, `and`, `or`, `not`, numbers, column names, and `+ - * / %` (in float64). Text may be compared
+            with `==` and `!=`. A comparison with a missing value is False. With a curation, `'good' in tags`,
+            `'slip' not in spans` and `rating >= 4` ask for its tags, tags of spans and ratings. Or a function from
+            these `Columns` to `[E]` bool; the chosen episodes are then the fingerprint. A stored column is read only
+            if it is used.
 
     Raises:
         PlanError: The expression has an unknown column or operation, or the result is not boolean.
@@ -55,7 +58,7 @@ class Where(EpisodeTransform):
 
     def choose(self, episodes: Episodes) -> Episodes:
         """Return the episodes that meet the condition."""
-        table = episodes.table()
+        table = episodes.described()
         if isinstance(self.condition, str):
             chosen, why = evaluate(self.condition, table), repr(self)
             hint = "compare with something"
@@ -162,6 +165,20 @@ def _value(node: ast.expr, table: Columns) -> Any:  # noqa: PLR0911 - one return
         ):
             has = _has_word(word, group, table)
             return has if isinstance(op, ast.In) else ~has
+        case (
+            ast.Compare(
+                left=ast.Name(id=name),
+                ops=[ast.Eq() | ast.NotEq() as op],
+                comparators=[ast.Constant(value=str() as text)],
+            )
+            | ast.Compare(
+                left=ast.Constant(value=str() as text),
+                ops=[ast.Eq() | ast.NotEq() as op],
+                comparators=[ast.Name(id=name)],
+            )
+        ):
+            same = _is_text(text, name.removeprefix(_LETTER), table)
+            return same if isinstance(op, ast.Eq) else ~same
         case ast.Compare():
             sides = [_number(side, table) for side in (node.left, *node.comparators)]
             return reduce(np.logical_and, map(_compare, node.ops, sides[:-1], sides[1:]))
@@ -183,9 +200,31 @@ def _value(node: ast.expr, table: Columns) -> Any:  # noqa: PLR0911 - one return
 
 
 def _column(name: str, table: Columns) -> Any:
-    if name not in table.flat:
-        raise PlanError(f"expected a metadata column among {list(table)}, got {name!r}")
-    return table.flat[name]
+    column = _known(name, table)
+    if isinstance(column, Ragged):
+        raise PlanError(f"expected a column of numbers, got {name!r} with rows of varying length; compare text with ==")
+    return column
+
+
+def _known(name: str, table: Columns) -> Array:
+    if name not in list(table):
+        raise PlanError(f"expected a column of episodes among {list(table)}, got {name!r}{suggestion(name, table)}")
+    column: Any = table[name]
+    return column
+
+
+def _is_text(text: str, name: str, table: Columns) -> BoolArray:
+    """`[E]` whether the text of an episode is this one."""
+    column = _known(name, table)
+    if isinstance(column, Ragged):
+        if column.values.dtype != np.uint8 or column.values.ndim != 1:
+            raise PlanError(
+                f"expected a column of text to compare with {text!r}, got {name!r} of {column.values.dtype}"
+            )
+        return np.array([each == text for each in column.strings()], np.bool_)
+    if column.dtype.kind not in "US" or column.ndim != 1:
+        raise PlanError(f"expected a column of text to compare with {text!r}, got {name!r} of {column.dtype}")
+    return column == (text.encode() if column.dtype.kind == "S" else text)
 
 
 def _has_word(word: str, group: str, table: Columns) -> BoolArray:

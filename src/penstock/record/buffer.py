@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core import spaces
 from penstock.core.arrays import AnyArray, BoolArray
@@ -74,6 +75,22 @@ class ArrayColumn:
             self.reserve(i + 1)
             self.array[i] = value
 
+    def has_kind(self, value: Any) -> bool:
+        """Return whether a value has the column's dtype, so that it is stored as it is.
+
+        Args:
+            value: The value.
+        """
+        return type(value) is np.ndarray and value.dtype is self.dtype
+
+    def widen(self, dtype: np.dtype[Any]) -> None:
+        """Change the dtype of all rows.
+
+        Args:
+            dtype: A dtype that can represent all values of the old one.
+        """
+        self.array, self.dtype = self.array.astype(dtype), dtype
+
     def fit(self, i: int, value: Any) -> AnyArray:
         """Return a value as an array of the column's dtype and shape.
 
@@ -91,7 +108,7 @@ class ArrayColumn:
             return array.astype(self.dtype, copy=False)
         raise DataError(
             f"expected {self.path} of {self.dtype}, got {array.dtype} - at row {i}; convert it where it is made "
-            "(dtypes='cast' rounds observations and actions, record_infos='union' widens infos)"
+            "(dtypes='cast' rounds observations and actions, record_infos=True widens infos)"
         )
 
     def _casts(self, value: Any, array: AnyArray) -> bool:
@@ -178,6 +195,15 @@ class ScalarColumn(ArrayColumn):
 
     def __init__(self, path: str, dtype: np.dtype[Any], cast: Cast = "python") -> None:
         super().__init__(path, dtype, (), cast)
+        self.natives = (_NATIVE.get(dtype, dtype.type), dtype.type)
+
+    @override
+    def has_kind(self, value: Any) -> bool:
+        return type(value) in self.natives
+
+    @override
+    def widen(self, dtype: np.dtype[Any]) -> None:
+        super().widen(dtype)
         self.natives = (_NATIVE.get(dtype, dtype.type), dtype.type)
 
     def store(self, i: int, value: Any) -> None:

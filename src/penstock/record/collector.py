@@ -32,8 +32,9 @@ class Collector(Recording, gymnasium.Wrapper[Any, Any, Any, Any]):
         format: Format of the dataset. The default is chosen by the ending of its name, as for `penstock.convert`, or
             with `"append"` the format of the dataset.
         metadata: Metadata of the dataset, in addition to `env_spec`. The default is none.
-        record_infos: False: no infos. True or `"error"`: every info must have the columns of the first. `"union"`:
-            missing values are filled, and `infos_mask/...` is True for recorded ones. The default is False.
+        record_infos: False: no infos. True or `"union"`: keys may come and go; missing values are filled, and
+            `infos_mask/...` is True for recorded ones. `"error"`: every info must have the keys of the first, and there
+            are no masks. The default is False.
         info_example: An info with keys that may first appear after the first episode. The default is None.
         on_step: Hook that changes or adds to the recorded data, see `StepData`. The default is None.
         episode_metadata: Function from an `Episode` to its metadata. The default is statistics of its rewards.

@@ -1,9 +1,8 @@
 """Columns for values with unknown names: infos, and extras of a step hook.
 
-With the policy `"error"`, the first dict defines the columns, and another key, shape or dtype is an error. With
-`"union"`, every key of the first episode is a column. A step without the key has NaN, 0, False or "", and False in the
-mask column. Arrays of varying shape in the first episode are padded to the largest, with a column for the shape of
-each.
+With the policy `"union"`, every key of the first episode is a column. A step without the key has NaN, 0, False or "",
+and False in the mask column. Arrays of varying shape in the first episode are padded to the largest, with a column for
+the shape of each. With `"error"`, the first dict defines the columns, and another key, shape or dtype is an error.
 
 A key with "/" is a path, as in files of the Minari standard. A list of strings has a text column for each item.
 """
@@ -27,7 +26,7 @@ Policy = Literal["error", "union"]
 MASK = "infos_mask"
 SHAPE = "infos_shape"
 
-_TOLERATE = "infos whose keys come and go need record_infos='union', extras must be given at every step"
+_TOLERATE = "infos whose keys come and go need record_infos=True, extras must be given at every step"
 _EXAMPLE = "columns are fixed by the first episode: pass info_example with every key that may come"
 
 
@@ -309,7 +308,8 @@ class _MaskedLeaf(_Leaf):
         if value is None:
             return
         if isinstance(self.column, ArrayColumn):
-            value = self._widened(self.column, i, value)
+            if not self.column.has_kind(value):
+                value = self._widened(self.column, i, value)
             if self.column.shape:
                 value = self._reshaped(self.column, i, value)
         self.column.store(i, value)
@@ -317,7 +317,7 @@ class _MaskedLeaf(_Leaf):
 
     def _widened(self, column: ArrayColumn, i: int, value: Any) -> Any:
         """`value` in the column's dtype, after widening the column if that is still possible."""
-        if isinstance(value, str) or (type(value) is float and column.dtype == np.float64):
+        if isinstance(value, str):
             return value
         dtype = field_of(self.path, i, value, self.schema.align).dtype
         if dtype == column.dtype:
@@ -327,7 +327,7 @@ class _MaskedLeaf(_Leaf):
         if common != field.dtype and self.schema.fixed:
             raise DataError(f"expected {self.path} of {field.dtype}, got {dtype} - at row {i}; {_EXAMPLE}")
         self.schema.fields[self.path] = Field(common, field.shape, field.align)
-        column.array, column.dtype = column.array.astype(common), common
+        column.widen(common)
         return np.asarray(value).astype(common)
 
     def _reshaped(self, column: ArrayColumn, i: int, value: Any) -> Any:
@@ -442,7 +442,7 @@ def make_infos(record: bool | Policy, example: Mapping[str, Any] | None) -> Info
     """Return the schema for an argument `record_infos`, or None if infos are not recorded.
 
     Args:
-        record: False, True, `"error"` or `"union"`.
+        record: False, `"union"` or True, which are the same, or `"error"`.
         example: An info whose keys become columns, or None.
 
     Raises:
@@ -450,7 +450,7 @@ def make_infos(record: bool | Policy, example: Mapping[str, Any] | None) -> Info
         SpecError: `record` is another value.
 
     Example:
-        >>> list(make_infos("union", {"goal": "door"}).all_fields())
+        >>> list(make_infos(True, {"goal": "door"}).all_fields())
         ['infos/goal', 'infos_mask/goal']
     """
     if record is False:
@@ -458,8 +458,8 @@ def make_infos(record: bool | Policy, example: Mapping[str, Any] | None) -> Info
             raise SpecError("expected no info_example without record_infos")
         return None
     if record not in (True, "error", "union"):
-        raise SpecError(f"expected record_infos to be False, True, 'error' or 'union', got {record!r}")
-    schema = InfoSchema("union" if record == "union" else "error")
+        raise SpecError(f"expected record_infos to be False, True, 'union' or 'error', got {record!r}")
+    schema = InfoSchema("error" if record == "error" else "union")
     if example is not None:
         InfoColumns(schema).store(0, dict(example))
     return schema

@@ -1,8 +1,11 @@
-"""Last observations in SAME_STEP mode, where an environment resets before a wrapper sees the end of its episode.
+"""Last observations and infos in SAME_STEP mode, where an environment resets before a wrapper sees the end.
 
 An environment that reuses its arrays, or its info dict, then overwrites the last observation with the first of the next
 episode. `copy_before_reset` prevents this for environments in this process. For others (`AsyncVectorEnv`, environments
 of other libraries), `OverwriteCheck` detects it by comparing values.
+
+The infos of such a step are of the reset, except `final_info` and what wrappers add about the episode that ended, such
+as its statistics. `LastInfos` tells them apart.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from penstock.core.ragged import Array, Ragged
 from penstock.errors import DataError
 from penstock.record.checks import RecordingWarning, Verdict
 
+FINAL = ("final_obs", "_final_obs", "final_info", "_final_info")
 CERTAIN_NBYTES = 64  # an array of fewer bytes may be equal by chance: a position on a small board
 INFO_NBYTES = 8  # numbers in infos that changed to the infos of the reset: fewer bytes than one count are flags
 
@@ -59,6 +63,74 @@ def _copied(value: Any) -> Any:
     if is_dict(value):
         return {key: _copied(inner) for key, inner in value.items()}
     return type(value)(map(_copied, value)) if type(value) in (list, tuple) else value
+
+
+class NotedStep:
+    """`step` of a vector environment, with the keys of the infos that it returned last.
+
+    Args:
+        step: The method.
+
+    Example:
+        >>> step = NotedStep(lambda actions: (0, 0, 0, 0, {"lives": np.array([3])}))
+        >>> step(None)[0], step.keys
+        (0, {'lives'})
+    """
+
+    def __init__(self, step: Callable[[Any], tuple[Any, ...]]) -> None:
+        self._step = step
+        self.keys: set[str] = set()
+
+    def __call__(self, actions: Any) -> tuple[Any, ...]:
+        """Take a step, and note the keys."""
+        result = self._step(actions)
+        self.keys = set(result[-1])
+        return result
+
+
+class LastInfos:
+    """Keys of infos that are of the last step of an episode, although the environment has reset in that step.
+
+    A key that a reset has returned is of the next episode. Another key is of the last step, unless it is from an
+    environment that has `final_info` for these.
+
+    Args:
+        envs: Vector environment. The `step` of the innermost one is replaced, to see its keys before wrappers add some.
+
+    Example:
+        >>> last = LastInfos(VectorEnv())
+        >>> last.note_reset({"lives": np.array([3])})
+        >>> last.keys({"lives": np.array([3]), "episode": {"r": np.array([7.0])}})
+        ['episode']
+    """
+
+    def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
+        self._of_reset: set[str] = set()
+        self._inner: NotedStep | None = None  # of the innermost environment; None without wrappers
+        inner: Any = envs.unwrapped
+        if hasattr(inner, "step") and inner is not envs:
+            if not isinstance(inner.step, NotedStep):  # of another collector
+                inner.step = NotedStep(inner.step)
+            self._inner = inner.step
+
+    def note_reset(self, infos: Mapping[str, Any]) -> None:
+        """Note the keys of a reset.
+
+        Args:
+            infos: Infos that `reset` of the vector environment returned.
+        """
+        self._of_reset |= infos.keys()
+
+    def keys(self, infos: Mapping[str, Any]) -> list[str]:
+        """Return the keys of a step that are of the episodes that ended in it.
+
+        Args:
+            infos: Infos of a step in which an environment has reset.
+        """
+        other = [key for key in infos if key not in self._of_reset and key not in FINAL]
+        if "final_info" not in infos:
+            return other
+        return [] if self._inner is None else [key for key in other if key not in self._inner.keys]
 
 
 def pick_final(values: Any, space: spaces.Space, k: int) -> Any:

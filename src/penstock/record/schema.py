@@ -76,7 +76,8 @@ class RecordingSchema:
             differing = sorted(p for p in own.keys() | theirs.keys() if own.get(p) != theirs.get(p))
             raise SpecError(
                 f"expected the columns of the dataset at {path}, got others: {', '.join(differing)} differ; "
-                "record with the same record_infos, hook and dtypes as before, or to a new path"
+                "record with the same record_infos, hook and dtypes as before, or to a new path; "
+                "record_infos='error' has no infos_mask"
             )
 
     def _adopt_fields(self, stored: Spec) -> None:

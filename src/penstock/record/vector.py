@@ -17,7 +17,7 @@ from penstock.record.checks import Verdict
 from penstock.record.hooks import EpisodeMetadata, reward_statistics, seed_stream
 from penstock.record.infos import InfoColumns, Policy, make_infos
 from penstock.record.recorder import Unfinished, cast_of
-from penstock.record.same_step import OverwriteCheck, copy_before_reset, flat_infos, pick_final
+from penstock.record.same_step import FINAL, LastInfos, OverwriteCheck, copy_before_reset, flat_infos, pick_final
 from penstock.record.schema import RecordingSchema
 from penstock.record.sink import Mode, Recording, Target, WriterSink, about_reset, environment_metadata
 from penstock.record.spaces import from_gymnasium
@@ -41,7 +41,8 @@ class VectorCollector(Recording, VectorWrapper[Any, Any, Any, Any, Any]):
         mode: `"create"`, `"append"` or `"overwrite"`, as in `Collector`. The default is `"create"`.
         format: Format of the dataset, as in `Collector`. The default is None.
         metadata: Metadata of the dataset, in addition to `env_spec`. The default is none.
-        record_infos: False, True, `"error"` or `"union"`, as in `Collector`. The default is False.
+        record_infos: False, True, `"union"` or `"error"`, as in `Collector`. In SAME_STEP mode, an environment without
+            `final_info` has no infos of last steps: their masks are False. The default is False.
         info_example: An info with keys that may first appear after the first episode. The default is None.
         episode_metadata: Function from an `Episode` to its metadata. The default is statistics of its rewards.
         seed: Seed of the generator that draws seeds for resets without one. The default is None: a random seed.
@@ -111,6 +112,7 @@ class VectorCollector(Recording, VectorWrapper[Any, Any, Any, Any, Any]):
         self._ready = False
         copied = self._mode is AutoresetMode.SAME_STEP and copy_before_reset(env)
         self._overwritten = OverwriteCheck("keep" if copied else overwritten)
+        self._last = LastInfos(env) if self._mode is AutoresetMode.SAME_STEP and self._infos else None
         super().__init__(env)
 
     def reset(
@@ -249,6 +251,8 @@ class VectorCollector(Recording, VectorWrapper[Any, Any, Any, Any, Any]):
         else:
             self._buffer.begin_some(observations, mask)
         if self._infos:
+            if self._last is not None:
+                self._last.note_reset(infos)
             parts = split_infos(infos, self.num_envs)
             for k in np.flatnonzero(mask).tolist():
                 self._infos[k].store(0, parts[k])
@@ -264,16 +268,18 @@ class VectorCollector(Recording, VectorWrapper[Any, Any, Any, Any, Any]):
         return {"env": k, **kept, **count}
 
     def _store_infos(self, infos: dict[str, Any], ended: list[int], row: int) -> list[dict[str, Any]]:
-        """Store the infos of the open episodes, and return the infos of each environment."""
+        """Store the infos of the open episodes, and return the infos of each environment's current episode."""
         if not self._infos:
             return []
-        outer = {key: value for key, value in infos.items() if key not in _FINAL}
-        parts = split_infos(outer, self.num_envs)
-        own = parts
-        if self._mode is AutoresetMode.SAME_STEP and ended:
+        parts = split_infos({key: value for key, value in infos.items() if key not in FINAL}, self.num_envs)
+        own = list(parts)
+        if self._last is not None and ended:
             finals = infos.get("final_info", {})
             each = split_infos(finals, self.num_envs) if is_mapping(finals) else finals
-            own = [each[k] if k in ended else part for k, part in enumerate(parts)]
+            of_last = self._last.keys(infos)
+            for k in ended:
+                own[k] = {**(each[k] or {}), **{key: parts[k][key] for key in of_last if key in parts[k]}}
+                parts[k] = {key: value for key, value in parts[k].items() if key not in of_last}
         for k, start in enumerate(self._buffer.start):
             if start != CLOSED:
                 self._infos[k].store(row - start, own[k])
@@ -297,7 +303,7 @@ class VectorCollector(Recording, VectorWrapper[Any, Any, Any, Any, Any]):
                 try:
                     self._overwritten(k, "observations", columns, following)
                     if self._infos:
-                        self._overwritten(k, "infos", columns, flat_infos(parts[k]))
+                        self._overwritten(k, "infos", columns, self._comparable(k, columns, parts[k]))
                 except DataError as error:
                     refused[k] = error
                 if self._infos:
@@ -308,6 +314,12 @@ class VectorCollector(Recording, VectorWrapper[Any, Any, Any, Any, Any]):
             self._resetting = [k for k, _ in closed]
         self._buffer.make_room()
         return refused
+
+    def _comparable(self, k: int, columns: Mapping[str, Array], info: Mapping[str, Any]) -> dict[str, Any]:
+        """Infos of a reset by path, without those that the last row of the closed episode does not have."""
+        mask = self._infos[k].schema.mask
+        leaves = flat_infos(info).items()
+        return {path: value for path, value in leaves if mask(path) not in columns or columns[mask(path)][-1]}
 
     def _set_final(self, columns: dict[str, Array], infos: dict[str, Any], k: int) -> dict[str, Any]:
         finals = infos.get("final_obs")
@@ -351,7 +363,6 @@ class VectorCollector(Recording, VectorWrapper[Any, Any, Any, Any, Any]):
 
 
 _STREAM = ("env", "stream_seed", "vector_seed", "stream_episode")
-_FINAL = ("final_obs", "_final_obs", "final_info", "_final_info")
 
 
 def _mode(env: VectorEnv[Any, Any, Any], given: AutoresetMode | str | None) -> AutoresetMode:

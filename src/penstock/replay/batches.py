@@ -106,6 +106,7 @@ class ReplayBatches:
         if not 0 <= online <= 1:
             raise PlanError(f"expected a share of the replay within 0 to 1, got {share}")
         self._schedule = Schedule.of([online, 1 - online])
+        self._rows: dict[str, dict[str, tuple[np.dtype[Any], tuple[int, ...]]]] = {}  # of outputs, of both origins
         self._index = self._position = 0  # of the next batch: its number, and the samples before it
         self._taken: deque[_Taken] = deque()
         self._again: deque[tuple[_Taken, Batch | None]] = deque()  # batches of a loaded state that come first
@@ -260,24 +261,35 @@ class ReplayBatches:
     def _with_offline(self, online: Batch | None, position: int) -> dict[str, Array]:
         own, other = self._counts(position)
         first = int(self._schedule.counts(position)[1])
-        parts: list[dict[str, Array]] = [] if online is None else [dict(online.flat)]
+        parts: dict[str, dict[str, Array]] = {} if online is None else {"replay": dict(online.flat)}
         if other and self.offline is not None:
             offline = dict(self.offline.batch(np.arange(first, first + other)).flat)
             if isinstance(self.replay.sampler, PrioritizedSampler):
                 offline["weights"] = np.ones(other, np.float32)
-            parts.append(offline)
+            parts["dataset"] = offline
+        self._require_same(parts)
         label = np.repeat(np.arange(2, dtype=np.int32), [own, other])
-        return {**_joined(parts), SOURCE: label}
+        first, *rest = parts.values()
+        if not rest:
+            return {**first, SOURCE: label}
+        rows = {name: np.concatenate([np.asarray(part[name]) for part in parts.values()]) for name in first}
+        return {**rows, SOURCE: label}
 
-
-def _joined(parts: list[dict[str, Array]]) -> dict[str, Array]:
-    """Rows of the replay, then rows of the dataset, which must have the same outputs."""
-    if len(parts) == 1:
-        return parts[0]
-    one, other = parts
-    if one.keys() != other.keys():
-        raise PlanError(
-            f"expected the outputs {sorted(one)} of the replay in the offline dataset, got {sorted(other)}; select() "
-            "or map() the dataset to the same outputs"
-        )
-    return {name: np.concatenate([np.asarray(one[name]), np.asarray(other[name])]) for name in one}
+    def _require_same(self, parts: Mapping[str, Mapping[str, Array]]) -> None:
+        """Refuse outputs that differ between the replay and the dataset, also if no batch has rows of both."""
+        for origin, arrays in parts.items():
+            self._rows[origin] = {name: (array.dtype, array.shape[1:]) for name, array in arrays.items()}
+        if len(self._rows) < 2:
+            return
+        own, other = self._rows["replay"], self._rows["dataset"]
+        if own.keys() != other.keys():
+            raise PlanError(
+                f"expected the outputs {sorted(own)} of the replay in the offline dataset, got {sorted(other)}; "
+                "select() or map() the dataset to the same outputs"
+            )
+        for name, (dtype, shape) in own.items():
+            if other[name] != (dtype, shape):
+                raise PlanError(
+                    f"expected {dtype} rows of shape {shape} for {name!r} in the offline dataset, as in the replay, "
+                    f"got {other[name][0]} rows of shape {other[name][1]}; map() the dataset to it"
+                )

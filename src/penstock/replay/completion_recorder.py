@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from penstock.errors import ArgumentError, DataError, PlanError
 from penstock.formats.base.writer import Writer
 from penstock.formats.columns.layout import SPEC as SPEC_FILE
 from penstock.formats.columns.writer import ColumnsWriter
+from penstock.replay.completions import Completions
+from penstock.replay.replay import Replay
 from penstock.replay.sum_tree import key_of
 
 _STEPS = {
@@ -50,9 +53,9 @@ class PendingCompletion:
         key: Number of the completion in its recorder.
         group: Number of the prompt.
         prompt: Tokens of the prompt.
-        tokens: Tokens that were sampled.
-        log_probs: Log-probability of each, under the policy that sampled it.
-        versions: Version of that policy, for each.
+        tokens: Tokens of the completion.
+        log_probs: Log-probability of each, under the policy that sampled it; 0 for one that no policy sampled.
+        versions: Version of that policy, for each; None for one that no policy sampled.
         reward: Reward of the whole completion, or None while it is unfinished.
         truncated: Whether it was ended before its end.
 
@@ -66,21 +69,27 @@ class PendingCompletion:
     prompt: list[int]
     tokens: list[int] = field(default_factory=list[int])
     log_probs: list[float] = field(default_factory=list[float])
-    versions: list[int] = field(default_factory=list[int])
+    versions: list[int | None] = field(default_factory=list[int | None])
     reward: float | None = None
     truncated: bool = False
 
     def episode(self) -> Episode:
-        """Return the columns of the finished completion. The reward is at the last token."""
+        """Return the columns of the finished completion. The reward is at the last token.
+
+        A token that no policy sampled has the version of the sampled token before it, or of the first one.
+        """
         before, steps = len(self.prompt), len(self.prompt) + len(self.tokens)
         last = np.arange(steps) == steps - 1
+        sampled = [version is not None for version in self.versions]
+        known = [version for version in self.versions if version is not None]
+        versions = [known[max(n - 1, 0)] for n in accumulate(sampled)]
         rewards = np.zeros(steps, np.float32)
         rewards[-1] = self.reward or 0.0
         columns: dict[str, Array] = {
             "tokens": np.array(self.prompt + self.tokens, np.int32),
-            "completion_mask": np.arange(steps) >= before,
+            "completion_mask": np.array([False] * before + sampled),
             "log_probs": np.array([0.0] * before + self.log_probs, np.float32),
-            "versions": np.array([self.versions[0]] * before + self.versions, np.int32),
+            "versions": np.array([known[0]] * before + versions, np.int32),
             "rewards": rewards,
             "terminations": last & (not self.truncated),
             "truncations": last & self.truncated,
@@ -94,11 +103,14 @@ class CompletionRecorder:
 
     The loop around a model asks `pending` for the completions to continue, samples some tokens of each, and gives them
     to `extend`. It may stop anywhere: after an update, the next tokens come from the next policy, and after a restart
-    `load_state_dict` brings back what was unfinished.
+    `load_state_dict` brings back what was unfinished. `resample` begins a completion again, and `discard` gives its
+    prompt up.
 
     Args:
         target: `Replay` or other writer, or the folder of a column store from which a replay in another process reads.
         num_generations: Completions of a prompt, at least 1.
+        max_length: Most tokens of a completion with its prompt, as the `Completions` of the replay. The default is
+            None: that of `target` if it is a replay, otherwise no limit.
         seed: 0 to 2^64 - 1. Recorders that write to one replay need different seeds, so that prompts have different
             numbers. The default is 0.
 
@@ -118,13 +130,23 @@ class CompletionRecorder:
         (True, 2)
     """
 
-    def __init__(self, target: str | os.PathLike[str] | Writer, num_generations: int, *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        target: str | os.PathLike[str] | Writer,
+        num_generations: int,
+        *,
+        max_length: int | None = None,
+        seed: int = 0,
+    ) -> None:
         if num_generations < 1:
             raise PlanError(f"expected num_generations of at least 1, got {num_generations}")
+        if max_length is not None and max_length < 2:
+            raise PlanError(f"expected max_length of at least 2, a prompt and a token, got {max_length}")
         if not 0 <= seed < 1 << 64:
             raise PlanError(f"expected a seed of 0 to 2^64 - 1, got {seed}")
         self.num_generations, self.seed = num_generations, seed
         self._writer = target if isinstance(target, Writer) else _store(Path(target))
+        self.max_length = _most_tokens(self._writer) if max_length is None else max_length
         self._all: dict[int, PendingCompletion] = {}  # all completions of unfinished groups
         self._prompts = 0
 
@@ -147,10 +169,15 @@ class CompletionRecorder:
             The keys of `num_generations` completions.
 
         Raises:
-            ArgumentError: The prompt is empty.
+            ArgumentError: The prompt is empty, or leaves no room for a token.
         """
         if len(tokens) == 0:
             raise ArgumentError("expected a prompt of at least one token, got an empty one; begin with a start token")
+        if self.max_length is not None and len(tokens) >= self.max_length:
+            raise ArgumentError(
+                f"expected a prompt below max_length={self.max_length:,} tokens, got {len(tokens):,}; shorten it, or "
+                "raise max_length"
+            )
         group = int(key_of(int(key_of(self.seed)) ^ self._prompts)) >> 1
         first = self._prompts * self.num_generations
         self._prompts += 1
@@ -160,7 +187,7 @@ class CompletionRecorder:
         return keys
 
     def extend(self, key: int, tokens: Sequence[int], log_probs: Sequence[float], version: int) -> None:
-        """Add tokens to a completion.
+        """Add sampled tokens to a completion.
 
         Args:
             key: Key of the completion.
@@ -170,16 +197,79 @@ class CompletionRecorder:
 
         Raises:
             ArgumentError: The completion is unknown or finished.
-            DataError: There is not one log-probability for each token, or one is not finite.
+            DataError: There is not one log-probability for each token, one is not finite, or the completion would be
+                longer than `max_length`. Nothing is added then.
         """
         one = self._pending(key)
         if len(tokens) != len(log_probs) or not np.isfinite(np.asarray(log_probs, np.float64)).all():
             raise DataError(
                 f"expected a finite log-probability for each of {len(tokens)} tokens, got {list(log_probs)[:8]}"
             )
+        self._require_room(one, len(tokens))
         one.tokens += [int(token) for token in tokens]
         one.log_probs += [float(value) for value in log_probs]
         one.versions += [int(version)] * len(tokens)
+
+    def extend_observation(self, key: int, tokens: Sequence[int]) -> None:
+        """Add tokens that no policy sampled, such as the answer of a tool. They are not in `completion_mask`.
+
+        Args:
+            key: Key of the completion.
+            tokens: The tokens.
+
+        Raises:
+            ArgumentError: The completion is unknown or finished.
+            DataError: The completion would be longer than `max_length`. Nothing is added then.
+
+        Example:
+            >>> import penstock
+            >>> replay = penstock.Replay(None, 100, samples=penstock.Completions(8), sampler=penstock.GroupSampler(1))
+            >>> recorder = penstock.CompletionRecorder(replay, num_generations=1)
+            >>> (key,) = recorder.add_prompt([5])
+            >>> recorder.extend(key, [1, 2], log_probs=[-0.1, -0.2], version=0)
+            >>> recorder.extend_observation(key, [90, 91])
+            >>> recorder.extend(key, [3], log_probs=[-0.3], version=0)
+            >>> recorder.finish(key, reward=1.0)
+            True
+            >>> batch = replay.sample(1)
+            >>> batch["tokens"].tolist(), batch["completion_mask"].astype(int).tolist()
+            ([[5, 1, 2, 90, 91, 3]], [[0, 1, 1, 0, 0, 1]])
+        """
+        one = self._pending(key)
+        self._require_room(one, len(tokens))
+        one.tokens += [int(token) for token in tokens]
+        one.log_probs += [0.0] * len(tokens)
+        one.versions += [None] * len(tokens)
+
+    def resample(self, key: int) -> None:
+        """Begin a completion of an unfinished prompt again, without its tokens. It is in `pending` again.
+
+        Args:
+            key: Key of the completion, also of a finished one.
+
+        Raises:
+            ArgumentError: The completion is unknown, or was written.
+        """
+        one = self._unwritten(key)
+        self._all[key] = PendingCompletion(key, one.group, one.prompt)
+
+    def discard(self, key: int) -> list[int]:
+        """Give up the prompt of a completion: none of its completions is written.
+
+        Args:
+            key: Key of one of the completions.
+
+        Returns:
+            The keys of all completions of the prompt, which are unknown from now on.
+
+        Raises:
+            ArgumentError: The completion is unknown, or was written.
+        """
+        group = self._unwritten(key).group
+        keys = [one.key for one in self._all.values() if one.group == group]
+        for each in keys:
+            del self._all[each]
+        return keys
 
     def finish(self, key: int, reward: float, *, truncated: bool = False) -> bool:
         """End a completion. If it is the last one of its prompt, all of them are written.
@@ -193,12 +283,15 @@ class CompletionRecorder:
             Whether the completions of this prompt were written.
 
         Raises:
-            ArgumentError: The completion is unknown or finished, or has no tokens.
-            DataError: The reward is not finite, or the replay refuses a completion.
+            ArgumentError: The completion is unknown or finished, or has no sampled tokens.
+            DataError: The reward is not finite, or the writer refuses a completion.
         """
         one = self._pending(key)
-        if not one.tokens:
-            raise ArgumentError(f"expected a completion with at least one token, got none for key {key}")
+        if not any(version is not None for version in one.versions):
+            raise ArgumentError(
+                f"expected a completion with at least one sampled token, got none for key {key}; extend() it with the "
+                "end token that the model sampled, resample() it, or discard() its prompt"
+            )
         if not np.isfinite(reward):
             raise DataError(f"expected a finite reward, got {reward} for key {key}")
         group = [other for other in self._all.values() if other.group == one.group]
@@ -206,7 +299,7 @@ class CompletionRecorder:
         if any(other.reward is None for other in group):
             return False
         try:
-            self._writer.write_all([other.episode() for other in group])
+            _write(self._writer, [other.episode() for other in group])
         except BaseException:
             one.reward = None  # so that it can be finished again
             raise
@@ -251,6 +344,34 @@ class CompletionRecorder:
         if one is None or one.reward is not None:
             raise ArgumentError(f"expected the key of a completion in `pending`, got {key}")
         return one
+
+    def _unwritten(self, key: int) -> PendingCompletion:
+        if key not in self._all:
+            raise ArgumentError(f"expected the key of a completion of an unfinished prompt, got {key}")
+        return self._all[key]
+
+    def _require_room(self, one: PendingCompletion, more: int) -> None:
+        length = len(one.prompt) + len(one.tokens)
+        if self.max_length is not None and length + more > self.max_length:
+            raise DataError(
+                f"expected at most max_length={self.max_length:,} tokens with the prompt, got {length:,} and {more:,} "
+                f"more for key {one.key}; finish() it with truncated=True, resample() it, or discard() its prompt"
+            )
+
+
+def _most_tokens(writer: Writer) -> int | None:
+    """Most tokens of an episode that a replay takes."""
+    if not isinstance(writer, Replay):
+        return None
+    return min(writer.samples.max_length, writer.capacity) if isinstance(writer.samples, Completions) else None
+
+
+def _write(writer: Writer, episodes: list[Episode]) -> None:
+    """Write all completions of a prompt, or none."""
+    if isinstance(writer, Replay):
+        writer.write_together(episodes)
+    else:
+        writer.write_all(episodes)
 
 
 def _store(path: Path) -> Writer:

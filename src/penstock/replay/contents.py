@@ -92,25 +92,32 @@ class ReplayContents:
         """
         return self._use(spec, self._layout_of(spec), 0, 0, 0) if self.store is None else self.store
 
-    def add(self, episode: Episode) -> None:
+    def add(self, episode: Episode) -> int:
         """Take an episode in, or count it if it belongs to another learner.
 
         Args:
             episode: Episode with the columns of the store.
 
+        Returns:
+            The number of the episode.
+
         Raises:
             SpecError: The columns differ.
-            DataError: The episode is empty, or too long.
+            DataError: The episode is too long.
         """
         store = self.prepare(episode.spec)
-        if not self.share.has(store.arrived):
+        number = store.arrived
+        if not self.share.has(number):
             store.pass_over()
-            return
+            return number
         self.check(store, episode)
+        _, before = store.anchors
         store.add(episode)
         lo, hi = store.anchors
         self.drawing.arrive(lo, hi)
-        self.drawing.observe(hi - 1, episode)
+        if hi > before:  # an episode without steps has no sample
+            self.drawing.observe(hi - 1, episode)
+        return number
 
     def check(self, store: SegmentStore, episode: Episode) -> None:
         """Raise an error for an episode that the replay cannot take.
@@ -120,9 +127,10 @@ class ReplayContents:
             episode: The episode.
 
         Raises:
-            DataError: The episode is empty, or longer than the capacity or `Completions.max_length`.
+            DataError: The episode is longer than the capacity or `Completions.max_length`.
+            SpecError: The columns differ.
         """
-        store.check(len(episode))
+        store.check(episode)
         longest = None if self.reader is None else self.reader.layout.longest
         if longest is not None and len(episode) > longest:
             raise DataError(

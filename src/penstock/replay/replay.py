@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from types import UnionType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -184,6 +184,13 @@ class Replay(Writer):
         where = "memory" if self.path is None else repr(str(self.path))
         return f"Replay({where}, {len(self)} samples, {self.samples!r}, {self.sampler!r}, drawn={self.drawn})"
 
+    def __reduce__(self) -> NoReturn:
+        where = "the same path" if self.path is not None else "a path in place of None"
+        raise TypeError(
+            "a Replay cannot be pickled or copied: its memory, locks and files belong to this process; make it again "
+            f"where it is needed, penstock.Replay({where}, capacity, ...), and load_state_dict(replay.state_dict())"
+        )
+
     @property
     def fingerprint(self) -> str:
         """SHA-256 hex digest of the arguments that decide the draws. It does not cover the data, which grow."""
@@ -255,27 +262,54 @@ class Replay(Writer):
         Raises:
             ArgumentError: It is no episode.
             SpecError: The columns differ, or have rows of different lengths.
-            DataError: The episode is empty, or longer than the capacity or `Completions.max_length`.
+            DataError: The episode is longer than the capacity or `Completions.max_length`.
             PlanError: The learner did not draw in time, see `SampleRatio`.
             StateError: The replay repeats a journal.
             OSError: The disk is full.
         """
-        _require_kind("an episode", episode, Episode, "penstock.Episode(spec, columns), or record with a Collector")
+        return self.write_together([episode])[0]
+
+    def write_together(self, episodes: Sequence[Episode]) -> list[int]:
+        """Add episodes that belong together, such as the completions of a prompt: all of them or none.
+
+        Args:
+            episodes: Episodes with the columns of the replay.
+
+        Returns:
+            The numbers of the episodes.
+
+        Raises:
+            ArgumentError: One is no episode.
+            SpecError: The columns of one differ, or have rows of different lengths.
+            DataError: One is longer than the capacity or `Completions.max_length`.
+            PlanError: The learner did not draw in time, see `SampleRatio`.
+            StateError: The replay repeats a journal.
+            OSError: The disk is full.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"rewards": np.arange(9.0)}, lengths=[2, 3, 4])
+            >>> replay = Replay(None, capacity=100)
+            >>> replay.write_together(list(data)), replay.episodes
+            ([0, 1, 2], 3)
+        """
+        for episode in episodes:
+            _require_kind("an episode", episode, Episode, "penstock.Episode(spec, columns), or record with a Collector")
         if self._entries is not None:
             raise StateError("expected no new episodes in a replay that repeats a journal; open the store again")
         if self.ratio is not None and self.ratio.wait == "block":
             self._wait(self.may_insert, self.ratio, "adding an episode")
         with self._lock:
+            for episode in episodes:
+                self._contents.check(self._contents.prepare(episode.spec), episode)
             if self._folder is None:
-                number = self.episodes
-                self._contents.add(episode)
+                numbers = [self._contents.add(episode) for episode in episodes]
                 self._note_arrivals()
             else:
-                self._contents.check(self._contents.prepare(episode.spec), episode)
-                number = self._folder.writer(episode.spec).write(episode)
-                self._folder.trim(len(episode))
+                numbers = self._folder.writer(episodes[0].spec).write_all(episodes) if episodes else []
+                self._folder.trim(sum(map(len, episodes)))
         self._turns.tell()
-        return number
+        return numbers
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Add or replace entries of the dataset's metadata.

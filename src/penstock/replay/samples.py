@@ -50,8 +50,11 @@ class Transitions(ReplaySamples):
     `terminations`, `truncations`, and every other step or episode column at `t`. With `n_step > 1`, an episode that
     ends within the `n` steps cuts them: `rewards` is the discounted sum up to the end, and `next_observations` is the
     last observation of the episode. `discounts` is the factor for the value of the next observation: `gamma` to the
-    number of steps, or 0 where the episode terminated. A truncated episode keeps its factor, because its value
-    continues.
+    number of steps, or 0 after a termination. A truncated episode keeps its factor, because its value continues.
+
+    A termination inside an episode, such as a lost life, ends the sum too, as in `n_step_returns`. `discounts` is 0
+    there, and `next_observations` has no meaning. `terminations` and `truncations` are of the last step of the sum.
+    Sums are float32, or float64 where the stored rewards are float64 or integers of 32 or 64 bits.
 
     With `stack > 1`, observations are stacks `[n, stack, ...]` of the last frames, oldest first. At the start of an
     episode the first frame repeats. Frames are stored once.
@@ -124,6 +127,8 @@ class Transitions(ReplaySamples):
             raise PlanError(
                 f"expected the columns {list(_SUMMED)} for rewards of {self.n_step} steps, got no {missing}"
             )
+        if wide := {path: spec[path].shape for path in _SUMMED[1:] if spec[path].shape}:
+            raise SpecError(f"expected one flag a step for rewards of {self.n_step} steps, got rows of {wide}")
         outputs.append(SampleOutput(_REAL, "rewards", "step", 0, self.n_step, pad=MASK))
         return SampleLayout(
             AnchorRule(), tuple(outputs), _NStep(np.power(self.gamma, np.arange(self.n_step + 1), dtype=np.float64))
@@ -136,17 +141,20 @@ _REAL = "__real__"  # which of the n steps are within the episode; no consumer s
 
 @dataclass(frozen=True, eq=False)
 class _NStep:
-    """Sum the rewards of n steps. `powers` are `gamma ** (0 ... n)`."""
+    """Sum the rewards of n steps up to a termination. `powers` are `gamma ** (0 ... n)`."""
 
     powers: FloatArray
 
     def __call__(self, flat: Arrays) -> Arrays:
-        real = flat.pop(_REAL)
-        steps = real.sum(1)
+        summed = flat.pop(_REAL)
+        ended = flat["terminations"] != 0
+        summed[:, 1:] &= ~np.logical_or.accumulate(ended[:, :-1], axis=1)
+        steps = summed.sum(1)
         for name in ("terminations", "truncations"):
-            flat[name] = np.ascontiguousarray(flat[name][:, -1])
+            flat[name] = flat[name][np.arange(len(steps)), steps - 1]
         rewards = flat["rewards"]
-        flat["rewards"] = ((rewards * real) @ self.powers[:-1]).astype(rewards.dtype)
+        sums = np.einsum("bn...,bn->b...", rewards, summed * self.powers[:-1])
+        flat["rewards"] = sums.astype(np.result_type(rewards.dtype, np.float32))
         flat["discounts"] = np.where(flat["terminations"], 0.0, self.powers[steps]).astype(np.float32)
         return flat
 

@@ -205,22 +205,24 @@ class SegmentStore:
         """`[E, TABLE]` int64, a row for each stored episode with anchors, oldest first."""
         return self._table[self._head : self._tail]
 
-    def check(self, steps: int) -> None:
+    def check(self, episode: Episode) -> None:
         """Raise an error for an episode that the store cannot take.
 
         Args:
-            steps: Steps of the episode.
+            episode: The episode.
 
         Raises:
-            DataError: The episode is empty, or longer than the capacity.
+            DataError: The episode is longer than the capacity.
+            SpecError: The columns differ.
         """
-        if steps < 1:
-            raise DataError("expected an episode with at least one step, got one without steps; do not record it")
+        steps = len(episode)
         if steps > self.capacity:
             raise DataError(
                 f"expected episodes of at most {self.capacity:,} steps, the capacity of the replay, got one of "
                 f"{steps:,}; raise the capacity, or end episodes earlier"
             )
+        if episode.spec is not self.spec and dict(episode.spec.fields) != dict(self.spec.fields):
+            raise SpecError(f"expected the columns {dict(self.spec.fields)}, got {dict(episode.spec.fields)}")
 
     def add(self, episode: Episode) -> None:
         """Copy an episode into the store. The oldest segments leave if there is no room.
@@ -229,13 +231,11 @@ class SegmentStore:
             episode: Episode with the columns of the store.
 
         Raises:
-            DataError: The episode is empty, or longer than the capacity.
+            DataError: The episode is longer than the capacity.
             SpecError: The columns differ.
         """
         steps = len(episode)
-        self.check(steps)
-        if episode.spec is not self.spec and dict(episode.spec.fields) != dict(self.spec.fields):
-            raise SpecError(f"expected the columns {dict(self.spec.fields)}, got {dict(episode.spec.fields)}")
+        self.check(episode)
         segment = self._room_for(steps)
         begin = segment.steps, segment.steps + segment.episodes, segment.episodes  # by alignment
         end = begin[0] + steps, begin[1] + steps + 1, begin[2] + 1

@@ -26,7 +26,7 @@ def column_figures(data: EpisodeDataset) -> dict[str, Any]:
 
     Returns:
         `episodes`, how many were read, and `columns`: a list of `name`, `mean`, `std`, `min`, `max`, and `counts` and
-        `edges` of a histogram, for each number. Figures of no finite value are None.
+        `edges` of a histogram, for each number, or `words` on why it has none. Figures of no finite value are None.
     """
     every = max(-(-data.steps // STEPS), 1)
     sample = data.take(range(0, len(data), every))
@@ -53,6 +53,7 @@ def _entries(path: str, column: ColumnStatistics) -> list[dict[str, Any]]:
             **{name: _finite(float(figure[each.place])) for name, figure in figures.items()},
             "counts": counts[each.place].tolist(),
             "edges": edges[each.place].tolist(),
+            "words": column.why_no_histogram(each.place),
         }
         for each in elements(path, column, ELEMENTS)
     ]

@@ -23,6 +23,7 @@ from penstock.data.curated import curation_columns, excluded_rows, excluded_step
 from penstock.data.curation import Curation
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.episode_marks import EpisodeMarks
+from penstock.data.statistics import equal_bins
 from penstock.doctor.block import is_camera
 from penstock.doctor.examine import CheckedBlock, Examination, Report
 from penstock.domains.driving.map import MapAPI
@@ -339,7 +340,7 @@ class ViewedDataset:
         values = values[np.isfinite(values)]
         if not len(values):
             return {"edges": [], "counts": []}
-        counts, edges = np.histogram(values, bins=min(max(bins, 1), 200))
+        counts, edges = equal_bins(values, min(max(bins, 1), 200), float(values.min()), float(values.max()))
         return {"edges": edges.tolist(), "counts": counts.tolist()}
 
     def episode(self, e: int) -> dict[str, Any]:

@@ -294,7 +294,11 @@ def test_times_between_frames_are_refused() -> None:
         ({"fps": 0}, ArgumentError, "fps above 0"),
         ({"features": {"a/b": {"dtype": "float32", "shape": (1,)}}}, SpecError, "a/b"),
         ({"features": {"a": {"dtype": "complex64", "shape": (1,)}}}, SpecError, "complex64"),
-        ({"features": {"a": {"dtype": "image", "shape": (4, 5, 1)}}}, SpecError, "3 channels, got 1"),
+        (
+            {"features": {"a": {"dtype": "image", "shape": (4, 5, 1)}}},
+            SpecError,
+            "3 channels, or is_depth_map in its info, got 1",
+        ),
         ({"features": {"a": {"dtype": "int8", "shape": (1, 2, 1, 2, 1, 2)}}}, SpecError, "5 axes"),
         ({"features": features("video"), "use_videos": False}, SpecError, "use_videos"),
     ],

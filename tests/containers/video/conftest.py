@@ -38,6 +38,8 @@ KINDS: dict[str, tuple[str, str, dict[str, str], dict[str, Any]]] = {
     "vp9.webm": ("libvpx-vp9", "yuv420p", {"g": "12", "deadline": "realtime", "cpu-used": "8"}, {}),
     "vp9.mp4": ("libvpx-vp9", "yuv420p", {"g": "12", "auto-alt-ref": "1", "lag-in-frames": "10"}, {}),
     "ffv1.mkv": ("ffv1", "bgr0", {"g": "4"}, {}),
+    "png.mov": ("png", "rgb24", {}, {}),  # its decoder asks which packets are key frames
+    "palette.avi": ("rawvideo", "pal8", {}, {"palette": True}),
     "mpeg4.avi": ("mpeg4", "yuv420p", {"g": "12", "bf": "2"}, {}),
     "mpeg4.mp4": ("mpeg4", "yuv420p", {"g": "12"}, {}),
     "fragmented.mp4": (
@@ -49,6 +51,7 @@ KINDS: dict[str, tuple[str, str, dict[str, str], dict[str, Any]]] = {
     "faststart.mp4": ("libx264", "yuv420p", {"g": "12", "bf": "2"}, {"muxer": {"movflags": "faststart"}}),
 }
 FRAMES = 40
+_COLOURS = np.random.default_rng(1).integers(0, 256, (256, 4), dtype=np.uint8)  # alpha, red, green and blue
 
 
 def pictures(count: int = FRAMES, seed: int = 0) -> np.ndarray[Any, Any]:
@@ -75,6 +78,8 @@ def encode(path: Path, kind: str, frames: np.ndarray[Any, Any], **changed: Any) 
         tick = settings.get("first", 0)
         for i, frame in enumerate(frames):
             picture = av.VideoFrame.from_ndarray(frame, format="rgb24")
+            if "palette" in settings:
+                picture = av.VideoFrame.from_ndarray((frame[..., 0], _COLOURS), format="pal8")
             if settings.get("variable") or "first" in settings:
                 picture.pts, picture.time_base = tick, Fraction(1, 1000)
                 tick += 20 + 17 * (i % 3)

@@ -146,7 +146,9 @@ def test_natural_order_and_further_arrays(tmp_path: Path) -> None:
         assert np.diff(source.offsets).tolist() == [2, 3]
         assert source.spec["observations/a/b"].align == "boundary"
         assert source.spec["actions/camera"].shape == (2,)
-        assert source.metadata["left_out"] == ["action$craft"]
+        left_out = [(each.where, each.reason) for each in source.account.left_out]
+        reasons = ["unsupported-dtype", "other-file", "skipped"]
+        assert left_out == list(zip(["action$craft", "notes", "recording.mp4"], reasons, strict=True))
         assert "env_name" not in source.metadata
 
 

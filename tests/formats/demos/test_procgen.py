@@ -66,7 +66,7 @@ def test_without_rewards_and_with_other_entries(tmp_path: Path) -> None:
     value = {name: rows for name, rows in demos().items() if name != "rews"} | {"levels": [1, 2]}
     with read_procgen(write(tmp_path / "a", value)) as source:
         assert "rewards" not in source.spec
-        assert source.metadata["left_out"] == ["levels"]
+        assert [(each.where, each.reason) for each in source.account.left_out] == [("levels", "unused-array")]
 
 
 def test_it_is_told_by_content(tmp_path: Path) -> None:

@@ -232,6 +232,7 @@ def test_what_has_no_place_is_named(tmp_path, episodes):
             file[f"data/demo_{e}/interventions"] = np.arange(len(episode))
             file[f"data/demo_{e}/two"] = np.zeros(2)
             file[f"data/demo_{e}/language"] = "lift it"
+            file[f"data/demo_{e}/obs/words"] = file[f"data/demo_{e}/next_obs/words"] = ["lift"] * len(episode)
         file["data/demo_3/alone"] = np.zeros(3)
         file["data/demo_0/next_obs/unseen"] = np.zeros((5, 2))
     with FORMAT.open(path) as source:
@@ -240,6 +241,8 @@ def test_what_has_no_place_is_named(tmp_path, episodes):
             "alone": "uneven-column",
             "language": "unsupported-dtype",
             "next_obs/unseen": "unused-array",
+            "next_obs/words": "unsupported-dtype",
+            "obs/words": "unsupported-dtype",
             "two": "other-length",
         }
         assert left_out["alone"][1].endswith(f"got float64[] in 1 of {len(episodes)}")
@@ -320,6 +323,16 @@ def test_damage_is_named_with_its_place(tmp_path, episodes, name):
     with pytest.raises(FormatError, match=message) as error:
         FORMAT.open(path)
     assert str(path) in str(error.value)
+
+
+def test_a_demonstration_of_another_dtype_is_refused_with_the_option_that_leaves_it_out(tmp_path, episodes):
+    path = write(tmp_path / "f.hdf5", episodes)
+    with h5py.File(path, "a") as file:
+        _replaced(file["data/demo_2"], "actions", np.zeros((12, 2), "f8"))
+        file["mask/alike"] = np.array([f"demo_{e}" for e in range(len(episodes)) if e != 2], "S")
+    with pytest.raises(FormatError, match=r"of float32\[2\], as in demo_0, got array float64.*filter_key=.*demo_2"):
+        penstock.open(path)
+    assert len(penstock.open(path, filter_key="alike")) == len(episodes) - 1
 
 
 @pytest.mark.parametrize("shape", [(1 << 40, 0), (1 << 40, 2), (1 << 62, 0), (12, 1 << 40)])

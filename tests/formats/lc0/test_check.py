@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import penstock
 from penstock.containers.tar.writer import END, member
 from penstock.formats.lc0 import FORMAT, FRAME, RECORDS, open_chunks, packed_chunk
-from penstock.formats.lc0.check import broken_history, oddities
+from penstock.formats.lc0.check import broken_history, oddities, policy_faults
 
 
 def frames(golden: Path) -> Any:
@@ -92,6 +93,32 @@ def test_values_outside_their_ranges_are_found(golden: Path, kind: str) -> None:
     assert list(oddities(changed)) == [f"{name} is outside its range in 1 frames, first frame 3"]
 
 
+POLICIES: dict[str, tuple[str, float, str]] = {
+    "NaN": ("nan", np.nan, "are NaN and name no move"),
+    "zero": ("invalid-value", 0.0, "name no move"),
+    "illegal": ("invalid-value", -1.0, "name no move"),
+    "double": ("invalid-value", 2.0, "do not add up to 1"),
+}
+
+
+@pytest.mark.parametrize("kind", POLICIES)
+def test_policies_that_cannot_be_learned_are_found(golden: Path, tmp_path: Path, kind: str) -> None:
+    """glinscott/leela-chess#471: clients wrote NaN where they divided by no visits."""
+    name, value, message = POLICIES[kind]
+    changed = frames(golden)
+    policy = changed.view(FRAME)[:, 0]["probabilities"]
+    for t in (3, 40):
+        policy[t, policy[t] >= 0] = value if kind != "double" else value * policy[t, policy[t] >= 0]
+    (tmp_path / "a.gz").write_bytes(packed_chunk(changed))
+    report = penstock.check(tmp_path / "a.gz", deep=True, progress=False)
+    assert f"probabilities {message} in 2 frames, first frame 3" in {
+        f.message for f in report.findings if f.name == name
+    }
+    assert report.sound == (name != "nan")
+    changed.view(FRAME)[:, 0]["planes"] = 0  # frames without pieces have no moves
+    assert not [fault for fault in policy_faults(changed) if "name no move" in fault[1]]
+
+
 def test_values_that_are_missing_are_no_findings(golden: Path) -> None:
     changed = frames(golden)
     rows = changed.view(FRAME)[:, 0]
@@ -100,4 +127,5 @@ def test_values_that_are_missing_are_no_findings(golden: Path) -> None:
     rows["probabilities"][0, :5] = np.nan
     rows["best_idx"] = 65535
     assert list(oddities(changed)) == []
+    assert list(policy_faults(changed)) == []
     assert RECORDS[7] is FRAME

@@ -328,7 +328,7 @@ def test_of_a_truncated_tar_the_members_before_the_cut_are_used_and_the_cut_one_
         else:
             assert "training.1.gz" in str(file.torn)
         games = Lc0Source(tmp_path / "a.tar")
-        assert (len(games), games.metadata["left_out"][0]["reason"]) == (1, "truncated")
+        assert (len(games), [entry.reason for entry in games.account.left_out]) == (1, ["truncated"])
         assert file.expected == 2
 
 
@@ -404,8 +404,8 @@ def test_a_bad_member_leaves_the_others(chunk: Raw, tmp_path: Path) -> None:
     path = archive(tmp_path / "a.tar", {"a": chunk(1), "b": chunk(2)[:-9], "c": chunk(3), "d": gzip.compress(b"1234")})
     with Lc0Source(path) as games:
         assert [len(game) for game in games.episodes()] == [1, 3]
-        found = [(entry["member"], entry["reason"]) for entry in games.metadata["left_out"]]
-        assert found == [("b", "truncated"), ("d", "version")]
+        found = [(entry.where, entry.message.split(":")[0]) for entry in games.account.left_out]
+        assert found == [("b in a.tar", "truncated"), ("d in a.tar", "version")]
     with pytest.raises(ChunkError, match="2 chunks are damaged") as caught:
         Lc0Source(path, damaged="refuse")
     assert caught.value.reason == Reason.TRUNCATED
@@ -595,8 +595,8 @@ def test_a_folder_with_an_empty_file_opens_and_says_so(raw: Raw, tmp_path: Path)
     put(tmp_path / "b.gz", b"")
     with Lc0Source(tmp_path) as games:
         assert len(games) == 1
-        (entry,) = games.metadata["left_out"]
-    assert (entry["file"], entry["member"], entry["reason"]) == ("b.gz", None, "empty")
+        (entry,) = games.account.left_out
+    assert (entry.thing, entry.where, entry.reason, entry.message[:6]) == ("file", "b.gz", "bad-file", "empty:")
 
 
 def test_a_trailer_that_lies_plausibly_is_seen_when_the_game_is_read(raw: Raw, tmp_path: Path) -> None:

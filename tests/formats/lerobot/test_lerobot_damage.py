@@ -43,8 +43,9 @@ def lengths(path: Path) -> list[int]:
 
 
 def messages(path: Path) -> str:
-    """Findings of the format, and of values that cannot be read."""
-    values = [f for f in penstock.check(path, deep=True).findings if f.name == "unreadable"]
+    """Findings of the format and of the account, and of values that cannot be read."""
+    account = {"bad-file", "damaged-part", "missing-part", "unused-rows", "other-file", "unreadable"}
+    values = [f for f in penstock.check(path, deep=True).findings if f.name in account]
     return "\n".join(f"{f.name} {f.where}: {f.message}" for f in [*FORMAT.check(path), *values])
 
 
@@ -52,12 +53,14 @@ def test_a_file_without_footer_costs_its_episodes_alone(tmp_path: Path) -> None:
     root = write_new(tmp_path / "data", EPISODES)
     file = root / "data/chunk-000/file-001.parquet"
     file.write_bytes(file.read_bytes()[:-40])
-    with pytest.warns(DamageWarning, match=r"left out the episodes \[2, 3\].*penstock check lists all"):
+    with pytest.warns(DamageWarning, match=r"left out 2 episodes: data/chunk-000/file-001.parquet: episodes \[2, 3\]"):
         data = penstock.open(root)
     assert np.diff(data.source.offsets).tolist() == [3, 1, 5]
     assert data[2].columns["actions"].tobytes() == EPISODES[4].columns["actions"].tobytes()
-    assert len(data.metadata["damage"]) == 2
-    assert "unreadable episode 3: episode 3: " in messages(root)
+    assert [(each.thing, each.reason, each.count) for each in data.source.account.left_out] == [
+        ("episode", "bad-file", 2)
+    ]
+    assert "bad-file data/chunk-000/file-001.parquet: episodes [2, 3]: left out: " in messages(root)
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"), RemoteError("it does not answer")])
@@ -82,8 +85,8 @@ def test_missing_files_and_wrong_lengths_are_named(tmp_path: Path) -> None:
     shutil.copy(root / "data/chunk-000/episode_000000.parquet", root / "data/chunk-000/episode_000003.parquet")
     assert lengths(root) == [3, 7, 5]
     found = messages(root)
-    assert "episode 3: expected 2 rows next to each other, got 3" in found
-    assert "unreadable episode 1: " in found
+    assert "damaged-part episode 3: left out: expected 2 rows next to each other, got 3" in found
+    assert "missing-part data/chunk-000/episode_000001.parquet: episode 1: " in found
 
 
 def test_rows_that_are_not_together_and_gaps_are_named(tmp_path: Path) -> None:
@@ -92,7 +95,7 @@ def test_rows_that_are_not_together_and_gaps_are_named(tmp_path: Path) -> None:
     table = pq.read_table(file)
     pq.write_table(table.take(pa.array([*range(5), 11, *range(5, 11), *range(12, 18)])), file)
     assert lengths(root) == [3, 1, 5]  # a row of episode 3 is within episode 2
-    assert "episode 2: expected 7 rows next to each other, got -1" in messages(root)
+    assert "episode 2: left out: expected 7 rows next to each other, got several parts" in messages(root)
     parts = [table.slice(0, 4), table.slice(11)]  # episode 2 was removed, here and in the metadata
     pq.write_table(pa.concat_tables(parts), file)
     meta = root / "meta/episodes/chunk-000/file-000.parquet"
@@ -135,7 +138,7 @@ def test_damaged_metadata_of_episodes(tmp_path: Path) -> None:
 def test_nothing_readable_is_an_error(tmp_path: Path) -> None:
     root = write_old(tmp_path / "data", EPISODES)
     shutil.rmtree(root / "data")
-    with pytest.raises(FormatError, match="got 5 damaged ones: episode 0"):
+    with pytest.raises(FormatError, match=r"got 5 damaged ones: data/chunk-000/episode_000004.parquet: episode 4: "):
         penstock.open(root)
 
 
@@ -171,9 +174,10 @@ def test_features_that_no_column_can_have_are_left_out(tmp_path: Path) -> None:
         "d": {"dtype": "float32", "shape": [4]},
     }
     changed(root / "meta/info.json", lambda info: info["features"].update(new))
-    data = penstock.open(root)
-    assert [text.split(":")[0] for text in data.metadata["left_out"]] == ["a", "b", "c", "d"]
-    assert "the data files have no such column" in data.metadata["left_out"][3]
+    with pytest.warns(DamageWarning, match=r"left out 4 columns: a \(expected the dtype"):
+        data = penstock.open(root)
+    left_out = [(each.where, each.reason) for each in data.source.account.left_out]
+    assert left_out == [*((name, "unsupported-dtype") for name in "abc"), ("d", "missing-part")]
     with pytest.raises(ArgumentError, match="no column 'd'"):
         penstock.open(root, columns=["d"])
 
@@ -248,20 +252,21 @@ def test_missing_and_short_videos_are_named(tmp_path: Path) -> None:
     (folder / "episode_000003.mp4").unlink()
     assert lengths(root) == [40, 13]
     found = messages(root)
-    assert "unreadable episode 3: episode 3: expected video files, got none at" in found
-    assert "unreadable episode 0: episode 0: expected frames up to 2.4 s, got 1.2 s in" in found
+    video = "videos/chunk-000/observation.images.top/episode_00000"
+    assert f"missing-part {video}3.mp4: episode 3: left out: expected a video file, got none" in found
+    assert f"expected 25 frames up to 2.4 s in its part of {video}0.mp4, got 13, the last at 1.2 s" in found
     assert np.diff(penstock.open(root, columns=["observation.images.wrist"]).source.offsets).tolist() == [
         25,
         40,
         13,
         31,
     ]
-    with pytest.warns(DamageWarning, match=r"left out the episodes \[3, 0\]"):
+    with pytest.warns(DamageWarning, match=r"left out 2 episodes: .*000003.mp4: episode 3 .*; episode 0 \("):
         data = penstock.open(root)
     assert data[0].columns["observations/images/top"].shape == (40, 64, 96, 3)
     with pytest.warns(DamageWarning):
         data = penstock.open(root, check_videos=False)
-    with pytest.raises(FormatError, match=r"expected a frame within 0\.0001 s of 2\.4 s"):
+    with pytest.raises(FormatError, match=r"expected a frame within 0\.0001\d* s of 2\.4 s"):
         data[0].columns["observations/images/top"]
 
 
@@ -273,8 +278,10 @@ def test_frames_of_another_size_and_odd_cameras(tmp_path: Path) -> None:
         info["features"]["observation.images.wrist"]["shape"] = [48, 64, 1]
 
     changed(root / "meta/info.json", change)
-    data = penstock.open(root)
-    assert "3 channels, got 1" in data.metadata["left_out"][0]
+    with pytest.warns(
+        DamageWarning, match=r"left out 1 column: observation.images.wrist \(expected a video of 3 channels"
+    ):
+        data = penstock.open(root)
     with pytest.raises(FormatError, match=r"expected frames of \(64, 97, 3\), got \(64, 96, 3\)"):
         data[0].columns["observations/images/top"]
     with pytest.raises(FormatError, match="expected a frame within"):

@@ -19,6 +19,7 @@ import pytest
 
 import penstock
 from penstock.containers.arrow import ParquetFile
+from penstock.core.damage import collected_damage
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
@@ -374,10 +375,13 @@ def test_a_kill_at_any_step_of_joining_loses_nothing(tmp_path: Path) -> None:
         (path / stranger).parent.mkdir(parents=True)
         (path / stranger).write_bytes(b"left by another program")
         done = ended_at(step, path)
-        same(path, made)
-        with FORMAT.append(path) as writer:
-            writer.write(filmed(3, 2))
-        same(path, [*made, filmed(3, 2)])
+        with collected_damage() as messages:
+            same(path, made)
+            with FORMAT.append(path) as writer:
+                writer.write(filmed(3, 2))
+            same(path, [*made, filmed(3, 2)])
+        assert len(messages) == 2  # each names the stranger alone
+        assert all(f"left out 1 file: {stranger} (" in message for message in messages)
         assert list(FORMAT.check(path)) == []
         assert [file.name for file in (path / ".penstock").iterdir()] == ["lock"]
         named = {video.file for entry in read_entries(read_info(path), []) for video in entry.videos.values()}

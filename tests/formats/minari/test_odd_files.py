@@ -61,6 +61,8 @@ def test_one_info_that_is_not_read_does_not_block_the_others(kind, episodes, tmp
             FORMAT.open(path, infos=mode, cache="off")
         assert caught.value.where == "infos/c"
     assert infos(path, "skip") == set()
+    with penstock.open(path, infos="skip") as data:  # as asked for, without a warning
+        assert [(each.where, each.reason) for each in data.source.account.left_out] == [("infos/c", "skipped")]
     assert [finding.level for finding in FORMAT.check(path)] == ["error"]
 
 
@@ -99,6 +101,8 @@ def test_infos_of_varying_shape_are_filled_up(tmp_path):
             assert np.isnan(found[:, :, value.shape[2] :]).all()
             assert episode.columns["shapes/infos/c"].tolist() == [list(value.shape[1:])]
     assert infos(path, "skip") == set()
+    with penstock.open(path, infos="skip") as data:  # as asked for, without a warning
+        assert [(each.where, each.reason) for each in data.source.account.left_out] == [("infos/c", "skipped")]
 
 
 @pytest.mark.parametrize("fixed", [False, True])
@@ -179,10 +183,10 @@ def test_a_group_without_data_is_left_out_and_its_name_taken_again(tmp_path):
             writer.write(simple_episode(spec, 4, i))
     with h5py.File(tmp_path / "a-v0" / "data" / "main_data.hdf5", "r+") as file:
         file.create_group("episode_3/infos")
-    with pytest.warns(DamageWarning, match="left out 1 groups without any data.*: episode_3"):
-        source = FORMAT.open(tmp_path / "a-v0", cache="off")
+    with pytest.warns(DamageWarning, match=r"left out 1 episode: episode_3 \(expected datasets, got a group"):
+        source = penstock.open(tmp_path / "a-v0").source
     assert len(source) == 3
-    assert [(f.level, "episode_3" in f.message) for f in FORMAT.check(tmp_path / "a-v0")] == [("warning", True)]
+    assert [(f.name, f.where) for f in penstock.check(tmp_path / "a-v0").findings] == [("no-steps", "episode_3")]
     with pytest.warns(DamageWarning):
         writer = FORMAT.append(tmp_path / "a-v0")
     with writer:

@@ -89,7 +89,7 @@ def test_every_extension(tmp_path: Path) -> None:
             "more.npy.gz": ("<i8", (), "step", "array"),
             "bin": ("|u1", (), "episode", "ragged"),
         }
-        assert found.metadata["left_out"] == ["json/odd"]
+        assert [(entry.where, entry.reason) for entry in found.account.left_out] == [("json/odd", "other-length")]
         seven = found.episode(7).columns
         assert seven["a.npy"].tolist() == np.full((1, 2, 3), 7).tolist()
         assert seven["ragged.npy"][0].tolist() == [0, 1]
@@ -192,13 +192,13 @@ def test_the_index_is_kept_and_checked(tmp_path: Path, monkeypatch: pytest.Monke
             assert ([found.sample(i).keys() for i in range(12)], found.fingerprint, found.spec.fingerprint) == expected
             for name, value in found.episode(5).columns.items():
                 assert np.array_equal(getattr(value, "values", value), getattr(values[name], "values", values[name]))
-            assert found.metadata["left_out"] == ["json/odd"]
+            assert [entry.where for entry in found.account.left_out] == ["json/odd"]
 
     walks: list[object] = []
     monkeypatch.setattr(source, "read", lambda *a, read=source.read: walks.append(a) or read(*a))
     same()
     assert walks == []
-    for damage in (good[:-1], good[:200], b"", good[:100] + b"?" + good[101:], good.replace(b"2\n", b"3\n", 1)):
+    for damage in (good[:-1], good[:200], b"", good[:100] + b"?" + good[101:], good.replace(b"3\n", b"4\n", 1)):
         place.write_bytes(damage)
         same()
     assert len(walks) == 5

@@ -5,9 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import pickle
-import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ import zstandard
 
 import penstock
 from penstock.containers.tar import END, TornError, member, stream, walk
+from penstock.core.damage import collected_damage
 from penstock.errors import DamageWarning, FormatError
 from penstock.formats.webdataset import FORMAT, index
 from penstock.formats.webdataset.source import WORTH, ShardSource
@@ -30,19 +31,16 @@ PACKED: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 }
 
 
-def keys(path: Path, **options: bool) -> tuple[list[int], list[str]]:
+def keys(path: Path, **options: Any) -> tuple[list[int], list[str]]:
     """The samples, and the warnings of opening."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", DamageWarning)
-        with ShardSource(path, index=False, **options) as source:
-            return [int(e.columns["cls"][0]) for e in source.episodes()], [str(w.message) for w in caught]
+    with collected_damage() as messages, penstock.open(path, index=False, **options) as data:
+        return [int(e.columns["cls"][0]) for e in data], messages
 
 
-def streamed(raw: bytes, **options: bool) -> tuple[list[int], list[str]]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", DamageWarning)
+def streamed(raw: bytes, **options: Any) -> tuple[list[int], list[str]]:
+    with collected_damage() as messages:
         blocks = list(ShardStream({"pipe": lambda: io.BytesIO(raw)}, **options)())
-        return [int(x) for block in blocks for x in block["cls"]], [str(w.message) for w in caught]
+        return [int(x) for block in blocks for x in block["cls"]], messages
 
 
 @pytest.mark.parametrize("packed", PACKED)
@@ -55,8 +53,10 @@ def test_a_cut_between_two_samples_is_told(packed: str, tmp_path: Path) -> None:
     assert len(told) == 1
     assert name in told[0]
     assert f"expected the end-of-archive marker, got the end of the file - at byte {BOUNDARIES[6]}" in told[0]
-    (finding,) = FORMAT.check(tmp_path / name)
-    assert (finding.level, "end-of-archive marker" in finding.message) == ("error", True)
+    findings = [each for each in penstock.check(tmp_path / name).findings if each.level == "error"]
+    assert [(each.name, each.where, "end-of-archive marker" in each.message) for each in findings] == [
+        ("truncated", name, True)
+    ]
     assert streamed(raw)[0] == [0, 1, 2]
     assert "end-of-archive marker" in streamed(raw)[1][0]
 
@@ -85,7 +85,7 @@ def test_salvage_reads_up_to_the_last_whole_sample(cut: int, packed: str, tmp_pa
     for found, told in (keys(tmp_path / name, salvage=True), streamed(raw, salvage=True)):
         assert found == expected
         assert len(told) == 1
-        assert ("left out" in told[0]) == (len(complete) % 2 == 1)
+        assert ("the last sample" in told[0]) == (len(complete) % 2 == 1)
 
 
 @pytest.mark.parametrize("packed", ["gzip", "zstd"])
@@ -138,9 +138,9 @@ def test_salvage_of_recorded_episodes(layout: str, tmp_path: Path) -> None:
     for cut in (int(members.payload[-1]) + 5, int(members.header[-1])):
         path.write_bytes(raw[:cut])
         with pytest.warns(DamageWarning, match="is left out"):
-            source = ShardSource(path, salvage=True, index=False)
+            source = penstock.open(path, salvage=True, index=False).source
         with source:
-            whole = [int(episode.columns["observations"][0, 0, 0, 0]) for episode in source.episodes()]
+            whole = [int(np.asarray(each.columns["observations"])[0, 0, 0, 0]) for each in source.episodes()]
             assert whole == ([0, 1, 2, 3] if layout == "npy" else [0, 1, 2, 3, 4])  # there a sample is a step
             assert layout == "npy" or len(source.episode(4)) == 2
 
@@ -150,16 +150,16 @@ def test_the_index_remembers_a_cut(tmp_path: Path) -> None:
     path.write_bytes(b"".join(member(f"{i:05d}.cls", b"1") for i in range(WORTH)))
     for _ in range(2):
         with pytest.warns(DamageWarning, match="end-of-archive marker"):
-            ShardSource(path).close()
+            penstock.open(path).close()
     assert index.place(path).exists()
 
 
 def test_a_source_that_is_sent_elsewhere_keeps_to_salvage(tmp_path: Path) -> None:
     (path := tmp_path / "a.tar").write_bytes(WHOLE[: BOUNDARIES[6] - 1000])
-    with pytest.warns(DamageWarning):
-        source = ShardSource(path, salvage=True)
-    with pytest.warns(DamageWarning):
-        assert len(pickle.loads(pickle.dumps(source))) == len(source) == 2
+    with ShardSource(path, salvage=True) as source, pickle.loads(pickle.dumps(source)) as sent:
+        assert len(sent) == len(source) == 2
+        assert sent.account == source.account
+        assert [entry.reason for entry in sent.account.left_out] == ["truncated"]
 
 
 def test_streams_of_members_return_what_is_cut_off() -> None:
@@ -169,7 +169,7 @@ def test_streams_of_members_return_what_is_cut_off() -> None:
             try:
                 next(members)
             except StopIteration as end:
-                return end.value
+                return end.value.torn
 
     assert result(WHOLE + END) is None
     assert "end-of-archive marker" in str(result(WHOLE))

@@ -58,7 +58,7 @@ def test_trusted_objects_are_in_samples_and_their_data_in_columns(tmp_path: Path
     values = [{"n": i, "half": HALF * i} for i in range(3)]
     with ShardSource(write(tmp_path / "a.tar", values), trust="pickle") as found:
         assert found.episode(2).columns["x.pkl/n"].tolist() == [2]
-        assert found.metadata["left_out"] == ["x.pkl/half"]
+        assert [entry.where for entry in found.account.left_out] == ["x.pkl/half"]
         assert found.sample(2)["x.pkl"] == values[2]
         again = pickle.loads(pickle.dumps(found))
         assert again.sample(1)["x.pkl"] == values[1]

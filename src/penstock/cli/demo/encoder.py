@@ -65,6 +65,7 @@ class Lessons:
         losses: list[float] = []
         right: list[float] = []
         digests: list[str] = []
+        self.loader.load_state_dict(self.loader.state_dict())  # a new loop would begin the next epoch
         while len(losses) < batches:
             with closing(iter(self.loader)) as epoch:
                 for batch in epoch:

@@ -58,6 +58,7 @@ class Training:
     def run(self, batches: int) -> Progress:
         """Train on this number of further batches, over several epochs if needed."""
         end = len(self._losses) + batches
+        self.loader.load_state_dict(self.loader.state_dict())  # a new loop would begin the next epoch
         while len(self._losses) < end:
             with closing(iter(self.loader)) as epoch:
                 for batch in epoch:

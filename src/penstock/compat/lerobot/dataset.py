@@ -22,7 +22,9 @@ from penstock.compat.lerobot.reading import Frames, items_of, open_frames
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
 from penstock.errors import ArgumentError, DataError, require
+from penstock.formats.lerobot.changes import note_depth_units
 from penstock.formats.lerobot.creation import features_spec
+from penstock.formats.lerobot.depth import Depth
 from penstock.formats.lerobot.recording import CameraStream
 from penstock.formats.lerobot.writer import LeRobotWriter
 
@@ -208,7 +210,7 @@ class LeRobotDataset(_Dataset):
     def hf_dataset(self) -> FrameTable:
         """Table of the frames of the chosen episodes, without video; LeRobot has a `datasets.Dataset` here."""
         episodes = self._open().episodes
-        stored = self.meta.stored.features
+        stored = self._open().features
         features = {name: each for name, each in stored.items() if each.path in episodes.spec and each.dtype != "video"}
         return FrameTable(episodes.samples(), features)
 
@@ -334,7 +336,8 @@ class LeRobotDataset(_Dataset):
             DataError: A feature is missing or unknown, or a value does not fit.
         """
         require_local(self.root)
-        values = checked_frame(frame, self.meta.stored.features)
+        self._note_depth_units(frame)
+        values = checked_frame(frame, self._open().features)
         if self.episode_buffer is None:
             self.episode_buffer = self.create_episode_buffer()
         buffer = self.episode_buffer
@@ -345,13 +348,23 @@ class LeRobotDataset(_Dataset):
         buffer["timestamp"].append(buffer["size"] / self.fps)
         buffer["size"] += 1
 
+    def _note_depth_units(self, frame: Mapping[str, Any]) -> None:
+        """Note the units of depth maps whose features have none, from the dtypes of the first frame."""
+        depths = {name: each.depth for name, each in self.meta.stored.features.items() if each.depth is not None}
+        unknown = [name for name, depth in depths.items() if depth.unit is None and name in frame]
+        if unknown and not self.meta.total_episodes:
+            note_depth_units(self.root, {name: Depth.unit_of(np.asarray(frame[name]).dtype) for name in unknown})
+            self.meta.reload()
+            self._opened = None
+
     def _encode(self, values: Mapping[str, Any]) -> None:
         """Encode the pictures of a frame while the episode goes on, if `streaming_encoding` says so."""
         paths = {name: self.meta.stored.features[name].path for name in self.meta.video_keys}
         if not self._streaming_encoding or not paths:
             return
         if self._cameras is None:
-            self._cameras = CameraStream(self.root, list(paths.values()), self.fps, self.meta.encoder_settings)
+            depths = {each.path: each.depth for each in self.meta.stored.features.values()}
+            self._cameras = CameraStream(self.root, list(paths.values()), self.fps, self.meta.encoder_settings, depths)
         self._cameras.append({path: values[name] for name, path in paths.items()})
 
     def save_episode(self, episode_data: Mapping[str, Any] | None = None, parallel_encoding: bool = True) -> None:
@@ -370,9 +383,9 @@ class LeRobotDataset(_Dataset):
         if buffer is None or not buffer["size"]:
             raise DataError("expected frames to save, got none; add them with add_frame")
         require_local(self.root)
-        spec = features_spec(self.meta.stored)
+        spec = features_spec(self._open().features)
         if self._writer is None:
-            self._writer = LeRobotWriter(self.root, spec)
+            self._writer = LeRobotWriter(self.root, spec, exact_depth=False)
         if int(buffer["episode_index"]) != len(self._writer):
             raise DataError(f"expected episode_index {len(self._writer)}, the next one, got {buffer['episode_index']}")
         columns: dict[str, Array] = {TASK: Ragged.from_strings(buffer[TASK])}

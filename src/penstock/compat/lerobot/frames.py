@@ -23,7 +23,7 @@ def checked_frame(frame: Mapping[str, Any], features: Mapping[str, Feature]) -> 
         features: Features of the dataset.
 
     Returns:
-        The same names. Pictures are `[height, width, 3]` uint8.
+        The same names. Pictures are `[height, width, 3]` uint8, and depth `[height, width, 1]` of its dtype.
 
     Raises:
         DataError: Features are missing or unknown, or a value has another type, dtype or shape.
@@ -54,7 +54,7 @@ def _value(feature: Feature, value: Any) -> Any:
     if isinstance(value, require("torch", "torch").Tensor):
         value = value.detach().cpu().numpy()
     if feature.dtype in CAMERAS:
-        return _picture(feature.shape, value)
+        return _picture(feature.shape, value) if feature.pixels == np.uint8 else _depth(feature, value)
     if not is_array(value):
         raise ValueError(f"expected an array or a tensor, got {type(value).__name__}")
     shape = feature.shape or (1,)
@@ -80,3 +80,16 @@ def _picture(shape: tuple[int, ...], value: Any) -> AnyArray:
     if array.dtype != np.uint8:
         raise ValueError(f"expected uint8 or floats, got {array.dtype}")
     return array.copy()
+
+
+def _depth(feature: Feature, value: Any) -> AnyArray:
+    """Return `[height, width, 1]` depth as it is stored, of an array with or without the axis of the channel."""
+    if not is_array(value):
+        value = np.asarray(value)
+    height, width = feature.shape[:2]
+    if value.shape not in ((height, width), (height, width, 1), (1, height, width)):
+        raise ValueError(f"expected {(height, width, 1)} or {(1, height, width)}, got {value.shape}")
+    if value.dtype != feature.pixels:
+        unit = feature.depth.unit if feature.depth is not None else None
+        raise ValueError(f"expected {feature.pixels}{f' ({unit})' if unit else ''}, got {value.dtype}")
+    return value.reshape(height, width, 1).copy()

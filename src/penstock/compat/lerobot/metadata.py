@@ -14,7 +14,9 @@ from penstock.compat.lerobot.hub import refuse_to_pull
 from penstock.core.arrays import AnyArray
 from penstock.core.narrowing import is_dict
 from penstock.errors import ArgumentError
+from penstock.formats.lerobot.changes import change_sizes
 from penstock.formats.lerobot.creation import CHUNKS_SIZE, DATA_MB, VIDEO_MB, WriteOptions, create_features
+from penstock.formats.lerobot.depth import MM
 from penstock.formats.lerobot.encoders import EncoderSettings
 from penstock.formats.lerobot.episodes import (
     EpisodeEntry,
@@ -25,10 +27,9 @@ from penstock.formats.lerobot.episodes import (
     stored_rows,
 )
 from penstock.formats.lerobot.info import CAMERAS, INTERNAL, STATS, Info, read_info, read_json
-from penstock.formats.lerobot.joining import video_info
+from penstock.formats.lerobot.joining import lacks_video_info, video_info
 from penstock.formats.lerobot.pending import PendingEpisode, read_pending
 from penstock.formats.lerobot.stats import merged
-from penstock.formats.lerobot.writer import change_sizes
 
 Statistics = dict[str, dict[str, AnyArray]]
 
@@ -194,8 +195,9 @@ class LeRobotDatasetMetadata:
         if video_key is not None and video_key not in self.video_keys:
             raise ArgumentError(f"no camera {video_key!r} in video; there are {self.video_keys}")
         for name in self.video_keys if video_key is None else [video_key]:
-            if not self.features[name].get("info"):
-                self.features[name]["info"] = video_info(self._entry(0).videos[name].file, self.fps)
+            if lacks_video_info(self.features[name]):
+                depth = self.stored.features[name].depth
+                self.features[name]["info"] = video_info(self._entry(0).videos[name].file, self.fps, depth)
 
     def reload(self) -> None:
         """Read the metadata again, because episodes were saved."""
@@ -259,15 +261,23 @@ class LeRobotDatasetMetadata:
 
     @cached_property
     def stats(self) -> Statistics | None:
-        """Figures of the dataset by feature, merged from figures of episodes if it has no others; None without any."""
+        """Figures of the dataset by feature, merged from figures of episodes if it has no others; None without any.
+
+        Figures of depth are in millimetres, as depth in items is.
+        """
         path = self.root / STATS
-        if path.is_file():
-            return {name: _arrays(figures) for name, figures in read_json(path).items()}
         whole: Statistics = {}
-        for episode in read_statistics(self.stored, [entry.index for entry in self.entries]).values():
-            for name, figures in episode.items():
-                arrays = _arrays(figures)
-                whole[name] = merged(whole[name], arrays) if name in whole else arrays
+        if path.is_file():
+            whole = {name: _arrays(figures) for name, figures in read_json(path).items()}
+        else:
+            for episode in read_statistics(self.stored, [entry.index for entry in self.entries]).values():
+                for name, figures in episode.items():
+                    arrays = _arrays(figures)
+                    whole[name] = merged(whole[name], arrays) if name in whole else arrays
+        for name, feature in self.stored.features.items():
+            if feature.depth is not None and feature.depth.unit == "m" and name in whole:
+                figures = whole[name]
+                whole[name] = {figure: v if figure == "count" else v * MM for figure, v in figures.items()}
         return whole or None
 
     @cached_property

@@ -1,6 +1,6 @@
 """Frames of an opened dataset, and their columns as the tensors that LeRobot's items have.
 
-Floats are float32 and integers int64, because LeRobot makes tensors of Python numbers.
+Floats are float32 and integers int64, because LeRobot makes tensors of Python numbers. Depth is in millimetres.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import numpy as np
 from penstock.compat.lerobot.frames import TASK
 from penstock.compat.lerobot.metadata import LeRobotDatasetMetadata
 from penstock.core.columns import Columns
+from penstock.core.damage import warn_damage
 from penstock.core.ragged import Array, Ragged
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import ArgumentError, require
+from penstock.formats.lerobot.depth import MM
 from penstock.formats.lerobot.info import CAMERAS, Feature
 from penstock.formats.lerobot.source import LeRobotSource
 
@@ -30,16 +32,17 @@ ImageTransform = Callable[["torch.Tensor"], "torch.Tensor"]
 
 
 class Frames(NamedTuple):
-    """Chosen episodes of a dataset, and a sample for each of their frames."""
+    """Chosen episodes of a dataset, a sample for each of their frames, and the features by name."""
 
     episodes: EpisodeDataset
     samples: MapDataset
+    features: Mapping[str, Feature]
 
 
 def open_frames(
     meta: LeRobotDatasetMetadata, episodes: Sequence[int] | None, times: Times | None, tolerance_s: float
 ) -> Frames:
-    """Open the frames of some episodes.
+    """Open the frames of some episodes. A `DamageWarning` names what cannot be read.
 
     Args:
         meta: Metadata of the dataset.
@@ -51,6 +54,8 @@ def open_frames(
         ArgumentError: There is no such episode or feature, or `times` has text.
     """
     source = LeRobotSource(meta.root, tolerance_s=tolerance_s)
+    if (left_out := source.account.warning()) is not None:
+        warn_damage(f"{meta.root}: {left_out}", stacklevel=4)
     data = EpisodeDataset(source)
     if episodes is not None:
         numbers = {entry.index: number for number, entry in enumerate(source.state.episodes)}
@@ -63,7 +68,8 @@ def open_frames(
         raise ArgumentError(f"no features {unknown} for delta_timestamps; there are {sorted(readable)}")
     if texts := [name for name in wanted if source.state.info.features[name].dtype == "string"]:
         raise ArgumentError(f"expected numbers or cameras for delta_timestamps, got text: {texts}")
-    return Frames(data, data.delta_timestamps(wanted, tolerance=tolerance_s) if wanted else data.samples())
+    samples = data.delta_timestamps(wanted, tolerance=tolerance_s) if wanted else data.samples()
+    return Frames(data, samples, source.state.info.features)
 
 
 def items_of(
@@ -84,6 +90,10 @@ def items_of(
         name: tensor_of(features[name], columns[features[name].path], len((times or {}).get(name, ())))
         for name in ordered
     }
+    for name, feature in features.items():
+        if feature.depth is not None and feature.depth.unit == "m":
+            depth = by_feature[name] * MM
+            by_feature[name] = depth.round() if feature.dtype == "video" else depth
     for name in times or {}:
         mask = columns[f"{features[name].path}_mask"]
         by_feature[f"{name}_is_pad"] = torch.as_tensor(~np.asarray(mask))
@@ -95,8 +105,9 @@ def items_of(
     items = [{name: values[i] for name, values in by_feature.items()} for i in range(batch.n)]
     if transform is not None:
         for item in items:
-            for name in meta.camera_keys:
-                item[name] = transform(item[name])
+            for name, feature in features.items():
+                if feature.dtype in CAMERAS and feature.depth is None:
+                    item[name] = transform(item[name])
     return items
 
 
@@ -114,8 +125,10 @@ def tensor_of(feature: Feature, rows: Array, times: int = 0) -> Any:
         rows = rows[..., 0]
     if feature.dtype == "video" and times == 1:
         rows = rows[:, 0]  # LeRobot has no axis of one frame of a video, and one of a single image
-    if feature.dtype in CAMERAS:
+    if feature.dtype in CAMERAS and rows.dtype == np.uint8:
         return _scaled(torch.as_tensor(rows))
+    if feature.dtype in CAMERAS:  # depth is not scaled
+        return torch.as_tensor(rows.astype(np.float32)).movedim(-1, -3)
     if rows.dtype.kind == "f":
         return torch.as_tensor(rows.astype(np.float32, copy=False))
     return torch.as_tensor(rows if rows.dtype == np.bool_ else rows.astype(np.int64, copy=False))

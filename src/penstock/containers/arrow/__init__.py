@@ -4,7 +4,16 @@ PyArrow.
 
 from penstock.containers.arrow.parquet import FileEnds, ParquetFile, chunks_of, one_array
 from penstock.containers.arrow.ranged import RangedArrowFile
-from penstock.containers.arrow.values import Shapes, TableColumn, array_of, arrow, leaves_of, values_of
+from penstock.containers.arrow.values import (
+    Shapes,
+    TableColumn,
+    array_of,
+    arrow,
+    leaves_of,
+    plain_array,
+    plain_type,
+    values_of,
+)
 
 __all__ = [
     "FileEnds",
@@ -17,5 +26,7 @@ __all__ = [
     "chunks_of",
     "leaves_of",
     "one_array",
+    "plain_array",
+    "plain_type",
     "values_of",
 ]

@@ -34,6 +34,7 @@ HEADER = 1 << 20  # bytes that a page header has at most
 DATA = 0  # kinds of pages
 DICTIONARY = 2
 DATA_2 = 3
+_SEARCHED = 1 << 20  # bytes that are searched together
 _WAYS = 2  # divisions are counted up to this number
 _PLAIN = 0
 
@@ -69,6 +70,26 @@ def lacks_footer(path: Path) -> bool:
     """Return whether a file begins as Parquet, and does not end so. Cost: two small reads."""
     data = map_file(path)
     return bytes(data[:4]) == MAGIC and (len(data) < 12 or bytes(data[-4:]) != MAGIC)
+
+
+def footer_end(path: Path) -> int | None:
+    """Return the byte behind the last footer in a file that does not end with one, because other bytes follow.
+
+    Args:
+        path: The file. It is searched backward, as a whole if no footer is in it.
+    """
+    data = map_file(path)
+    end = len(data)
+    while end > 0:
+        begin = max(end - _SEARCHED, 0)
+        place = bytes(data[begin : end + len(MAGIC) - 1]).rfind(MAGIC)
+        if place < 0:
+            end = begin
+            continue
+        end = begin + place
+        if end >= 12 and 0 < int.from_bytes(bytes(data[end - 4 : end]), "little") <= end - 8:
+            return end + len(MAGIC)
+    return None
 
 
 def footer_like(path: Path, models: Sequence[Path]) -> RebuiltFooter | None:

@@ -16,14 +16,16 @@ from typing import Any
 
 import numpy as np
 
+from penstock.containers.arrow.joined_files import PARQUET, check_one_file, parquet_room
 from penstock.containers.arrow.values import arrow
 from penstock.containers.cache import Cache
 from penstock.core.arrays import IntArray
 from penstock.core.boundary import parsing
 from penstock.errors import FormatError, require
 from penstock.files.listing import read_unchanged
-from penstock.files.remote import FileState, Wanted, file_state, open_file, path_or_file, remote_file
+from penstock.files.remote import FileState, Wanted, file_state, filled, open_file, path_or_file, remote_file
 
+_BUFFER = 64 << 10  # bytes of a file that are read at a time for its first row
 ENDS = 64 << 10  # bytes at the start and the end of a file that its identity has
 
 
@@ -65,7 +67,8 @@ class ParquetFile:
         footers: Cache of footers, shared by the files of a dataset.
 
     Raises:
-        FormatError: The file is no Parquet file, or has no footer, as the file of a killed writer.
+        FormatError: The file is no Parquet file, has no footer, as the file of a killed writer, or is several files
+            in one.
         MissingExtraError: PyArrow is not installed.
     """
 
@@ -75,6 +78,7 @@ class ParquetFile:
         self._state = file_state(path)
         with parsing(path):
             footer, _ = self._footer()
+            check_one_file(path, parquet_room(footer, self._state.size), PARQUET)
             self.rows: list[int] = [footer.row_group(i).num_rows for i in range(footer.num_row_groups)]
 
     @cached_property
@@ -117,6 +121,24 @@ class ParquetFile:
         """
         return one_array(self._read([group], name), self.rows[group])
 
+    def first(self, name: str) -> Any:
+        """Return an Arrow array of the first row of a column. Cost: its first page.
+
+        Args:
+            name: Name of the column.
+
+        Raises:
+            FormatError: The file changed since it was opened, the column is damaged, or there is no row.
+        """
+
+        def read(path: Path) -> Any:
+            parquet = require("pyarrow.parquet", "arrow")
+            with parquet.ParquetFile(path_or_file(path), metadata=self._footer()[0], buffer_size=_BUFFER) as file:
+                return next(file.iter_batches(1, columns=[name], use_threads=False)).column(name)
+
+        with parsing(self.path, name):
+            return one_array(read_unchanged(self.path, self._state, read), 1)
+
     def constant(self, group: int, name: str) -> int | None:
         """Return the value that all rows of a row group have in a column of integers, if the footer says so.
 
@@ -139,7 +161,11 @@ class ParquetFile:
     def _read(self, groups: Sequence[int], name: str) -> Any:
         def read(path: Path) -> Any:
             parquet = require("pyarrow.parquet", "arrow")
-            with parquet.ParquetFile(path_or_file(path), metadata=self._footer()[0]) as file:
+            # PyArrow asks for one chunk after the other; they are fetched at once, and nothing around them.
+            with (
+                filled(self._ranges(groups, name)),
+                parquet.ParquetFile(path_or_file(path, 1), metadata=self._footer()[0]) as file,
+            ):
                 # The threads of Arrow do not survive a fork.
                 return file.read_row_groups(groups, columns=[name], use_threads=False).column(name)
 
@@ -152,11 +178,14 @@ class ParquetFile:
             group: Number of the row group.
             name: Name of the column.
         """
+        return self._ranges([group], name)
+
+    def _ranges(self, groups: Sequence[int], name: str) -> list[Wanted]:
         remote = remote_file(self.path)
         if remote is None:
             return []
         metadata, schema = self._footer()
-        begin, end = chunks_of(metadata, schema, [group], name)
+        begin, end = chunks_of(metadata, schema, groups, name)
         return [(remote, begin, end)]
 
     def _footer(self) -> tuple[Any, Any]:

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
+from penstock.containers.arrow.joined_files import ARROW, arrow_footer, arrow_room, check_one_file
 from penstock.containers.arrow.values import arrow
 from penstock.core.arrays import IntArray
-from penstock.files.remote import Wanted, open_file, remote_file
+from penstock.files.remote import Wanted, file_state, open_file, remote_file
 
 _FOOTER = 16  # reads, at most, by which PyArrow opens a file
 
@@ -29,6 +30,7 @@ class RangedArrowFile:
 
     Raises:
         pyarrow.ArrowException: The file is no Arrow file, or damaged.
+        FormatError: The file is several files, one behind the other.
         OSError: It cannot be read.
         MissingExtraError: PyArrow is not installed.
 
@@ -40,11 +42,22 @@ class RangedArrowFile:
         self._described: dict[tuple[int, int], bytes] = {}  # footer and descriptions of record batches, by range
         self._named: dict[tuple[int, str], tuple[IntArray, IntArray]] = {}
         self.schema: Any = self._reader(None)[0].schema
+        self._check_one_file()
         narrowest, file = self._reader(min(range(len(self.schema)), key=self._width, default=None))
         self.rows: list[int] = []
         for number in range(narrowest.num_record_batches):
             file.keeping = 1
             self.rows.append(narrowest.get_batch(number).num_rows)
+
+    def _check_one_file(self) -> None:
+        """Raise `FormatError` if the file has several files in it. PyArrow read the footer."""
+        size = file_state(self._path).size
+        for (place, _), raw in self._described.items():
+            footer = np.frombuffer(raw, np.uint8)
+            if place + len(raw) == size - 10:
+                check_one_file(self._path, arrow_room(footer, size), ARROW)
+            elif place + len(raw) == size and len(raw) > 10:
+                check_one_file(self._path, arrow_room(arrow_footer(footer), size), ARROW)
 
     def _reader(self, column: int | None) -> tuple[Any, _DescribedFile]:
         """A reader of one column, and its file. Readers are not shared by threads."""

@@ -19,7 +19,7 @@ CLASSES = (
     "enumeration", "variable-length", "array", "complex",
 )  # fmt: skip
 IEEE = {2: (10, 5, 0, 10), 4: (23, 8, 0, 23), 8: (52, 11, 0, 52)}  # exponent at, bits; mantissa at, bits
-OTHER_FLOATS = {  # precision; exponent at, bits; mantissa at, bits
+OTHER_FLOATS: dict[tuple[int, ...], str] = {  # precision; exponent at, bits; mantissa at, bits
     (16, 7, 8, 0, 7): "bfloat16",
     (80, 64, 15, 0, 64): "long double",
     (128, 112, 15, 0, 112): "float128",

@@ -2,7 +2,8 @@
 
 **Reading.** `walk` goes from header to header of a mapped archive and gives `Members`, columns of names, positions and
 sizes. Checksums, numbers and sizes are checked, and nothing is ever put on the disk by a member's name. Where sizes
-repeat, as in shards, headers are checked some thousand at a time. `stream` reads what can only be read
+repeat, as in shards, headers are checked some thousand at a time. Archives that were put one behind the other are all
+read. `stream` reads what can only be read
 forward. `compress` tells compressed archives and unpacks them within a limit.
 
 **Writing.** `member` makes a file as stored in an archive, the same bytes for every writer and time. `TarAppender`
@@ -18,18 +19,19 @@ adds members so that every other process sees all of them or none.
 from __future__ import annotations
 
 from penstock.containers.tar.glance import glance
-from penstock.containers.tar.walk import Members, TarMember, TornError, missing_end, stream, walk
+from penstock.containers.tar.walk import ArchiveEnd, Members, NoArchiveError, TarMember, TornError, stream, walk
 from penstock.containers.tar.writer import END, TarAppender, member
 
 __all__ = [
     "END",
+    "ArchiveEnd",
     "Members",
+    "NoArchiveError",
     "TarAppender",
     "TarMember",
     "TornError",
     "glance",
     "member",
-    "missing_end",
     "stream",
     "walk",
 ]

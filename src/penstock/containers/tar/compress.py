@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from penstock.containers.tar.walk import TornError
-from penstock.errors import FormatError, UnsafeDataError, require
+from penstock.errors import FormatError, RemoteError, UnsafeDataError, require
 from penstock.files import atomic_file
 from penstock.files.remote import open_file, read_in_order
 
@@ -71,6 +71,8 @@ class DecompressedStream:
         """At most `n` bytes, fewer than one only at the end. Raises `FormatError`, `UnsafeDataError`."""
         try:
             part = self._inner.read(n)
+        except RemoteError:
+            raise
         except (OSError, EOFError, inflating().error) as error:
             raise self._damaged(error) from error
         except Exception as error:  # zstandard's own class, which cannot be named without the package
@@ -132,6 +134,8 @@ class _Gzip:
                 data = data.lstrip(b"\0")  # padding between members
                 if not data and not (data := self._file.read(FED)):
                     return b""
+                if not data.startswith(b"\x1f"):
+                    raise OSError(f"expected the end or another gzip member, got a tail that begins {data[:16]!r}")
                 self._inflate, self._left = self._module.decompressobj(31), data
                 continue
             if not data:

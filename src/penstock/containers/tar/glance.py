@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.containers.tar.compress import opened
-from penstock.containers.tar.walk import Forward, entry
+from penstock.containers.tar.walk import Forward, after_end, entry
 from penstock.errors import FormatError
 from penstock.files.remote import open_file
 
@@ -26,15 +26,18 @@ def glance(path: Path) -> Iterator[bytes]:
     """
     try:
         with open_file(path) as file:
-            reader, position = opened(file, path), 0
-            read = Forward(reader).read
+            read, position = Forward(opened(file, path)).read, 0
             for _ in range(MEMBERS):
-                if position > NBYTES or (header := entry(read, position, path)) is None:
+                if position > NBYTES:
                     break
+                if (header := entry(read, position, path)) is None:
+                    begin, _ = after_end(read, position, path)
+                    if begin is None:
+                        break
+                    position = begin
+                    continue
                 member, position = header
                 if member is not None:
                     yield member.name
-            if not reader.done:
-                raise FormatError("expected an archive, got no bytes", path=path)
     except OSError as error:
         raise FormatError(f"expected an archive, got {error}", path=path) from error

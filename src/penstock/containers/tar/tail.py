@@ -1,4 +1,4 @@
-"""What is behind the last whole member of an archive: nothing, or the end of a killed writer or of a cut copy."""
+"""The end of an archive behind its last whole member, which a killed writer or a cut copy may have left."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from penstock.files.mapping import map_file
 
 
 def torn_end(path: Path) -> tuple[Members, int, bool]:
-    """Return the whole members of an archive, its size in bytes, and whether anything is behind them.
+    """Return the whole members of an archive, its size in bytes, and whether a torn end is behind them.
+
+    Bytes that may be data are no torn end: those behind the end-of-archive marker, unless a killed writer left them.
 
     Args:
         path: A plain archive.
@@ -19,5 +21,4 @@ def torn_end(path: Path) -> tuple[Members, int, bool]:
     """
     data = map_file(path)
     members = walk(data, path, torn="drop")
-    rest = data[members.end :]
-    return members, len(data), members.torn is not None or bool(rest.any())
+    return members, len(data), members.torn is not None or members.tail.unfinished

@@ -2,6 +2,10 @@
 
 Computes: a table of the regular files of an archive (`walk`), or its members in order with their bytes (`stream`).
 
+A file may have several archives, one behind the other, as `cat a.tar b.tar` makes them. Both functions go on if a
+header follows the zeros that end an archive, as `tar --ignore-zeros`, DALI and libarchive do. They stop before any
+other bytes, and return where these begin.
+
 Method: `entry` reads the headers of one member, with the extended headers before it (GNU long names, PAX records), and
 checks them. Archives of training data repeat a pattern of sizes, so after members that repeat the ones before,
 `repeats` checks many headers at once with NumPy: 1 us a member instead of 5. An attempt that leads nowhere doubles the
@@ -18,7 +22,7 @@ member. Source: POSIX.1-2001 (USTAR and PAX), and the GNU tar manual for its ext
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
@@ -53,28 +57,73 @@ class TornError(FormatError):
     """An archive that ends within a member."""
 
 
+class NoArchiveError(FormatError):
+    """A file that does not begin like an archive: it is empty, or has another kind of content."""
+
+
 @dataclass(frozen=True, slots=True)
 class TarMember:
-    """One regular file: its name, where its first header and its payload begin, and its size."""
+    """One regular file: its name, where its first header and its payload begin, its size, and the number of its
+    archive in the file."""
 
     name: bytes
     header: int
     payload: int
     size: int
+    archive: int = 0
+
+
+@dataclass(frozen=True)
+class ArchiveEnd:
+    """The place where the members of a file end, and the bytes that follow.
+
+    Args:
+        position: Where the next member would be written.
+        torn: Message about a member that is cut off there, or about the missing end-of-archive marker, without which
+            further members may be lost. None for a whole archive.
+        behind: First byte behind the end-of-archive marker that belongs to no archive. None for a whole archive.
+    """
+
+    position: int
+    torn: str | None = None
+    behind: int | None = None
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether an append of `TarAppender` was not finished: its bytes follow one block of zeros, others two."""
+        return self.behind == self.position + BLOCK
 
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """The regular files of an archive in order, as columns: `names` `[n]` bytes, `header` and `payload` `[n]` byte
-    positions, `size` `[n]`. `end` is where the next member would be written. `torn` says what is cut off there: a
-    member, or the end-of-archive marker, without which further members may be lost. None for a whole archive."""
+    """The regular files of a file in order, as columns: `names` `[n]` bytes, `header` and `payload` `[n]` byte
+    positions, `size` `[n]`. `archives` are the numbers of the members that archives begin with. `tail` describes the
+    end of the last archive."""
 
     names: npt.NDArray[np.bytes_]
     header: IntArray
     payload: IntArray
     size: IntArray
-    end: int
-    torn: str | None = None
+    tail: ArchiveEnd
+    archives: tuple[int, ...] = (0,)
+
+    @property
+    def end(self) -> int:
+        """Where the next member would be written."""
+        return self.tail.position
+
+    @property
+    def torn(self) -> str | None:
+        """Message about a part that is cut off at the end."""
+        return self.tail.torn
+
+    @cached_property
+    def ends(self) -> IntArray:
+        """`[n]` the byte behind each member and everything before the next one, without the ends of archives."""
+        ends = np.append(self.header[1:], self.end)[: len(self)]
+        last = np.array(self.archives[1:], np.int64) - 1
+        ends[last] = self.payload[last] - (-self.size[last] // BLOCK) * BLOCK
+        return ends
 
     def __len__(self) -> int:
         return len(self.names)
@@ -97,15 +146,15 @@ class Members:
 def walk(
     data: ByteArray, path: object = None, *, torn: Literal["refuse", "drop"] = "refuse", limit: int = MEMBERS
 ) -> Members:
-    """Index an archive in memory or in a memory map `[bytes]`.
+    """Index the archives of a file in memory or in a memory map `[bytes]`.
 
     All of USTAR, GNU and PAX that says what regular files there are: names and sizes of any length, base-256. Folders
     are passed over. `torn="drop"` takes an archive that was cut off as far as its members are whole. `limit` is the
     largest number of members. An archive that ends between two members is read; `Members.torn` says so.
 
-    Raises `FormatError` for a wrong checksum, size or number, `TornError` for an archive that ends within a member
-    (naming the last whole one), `UnsafeDataError` for links, devices, sparse files and names with `..`. Cost: 1 µs a
-    member where sizes repeat, 5 µs elsewhere.
+    Raises `NoArchiveError` for what does not begin like an archive, `FormatError` for a wrong checksum, size or number,
+    `TornError` for an archive that ends within a member (naming the last whole one), `UnsafeDataError` for links,
+    devices, sparse files and names with `..`. Cost: 1 µs a member where sizes repeat, 5 µs elsewhere.
     """
     view = data.data
     return _TarWalk(data, lambda offset, n: bytes(view[offset : offset + n]), path, limit).run(drop=torn == "drop")
@@ -117,43 +166,66 @@ def stream(
     *,
     limit: int = 1 << 32,
     torn: Literal["refuse", "drop"] = "refuse",
-) -> Generator[tuple[TarMember, bytes], None, str | None]:
-    """The members of an archive that can only be read forward, each with its payload of at most `limit` bytes.
+) -> Generator[tuple[TarMember, bytes], None, ArchiveEnd]:
+    """The members of archives that can only be read forward, each with its payload of at most `limit` bytes.
 
-    The generator's return value is what `Members.torn` says. Raises what `walk` raises; with `torn="drop"`, members
+    The generator's return value is what `Members.tail` says. Raises what `walk` raises; with `torn="drop"`, members
     end where the archive, or its compression, is cut off. Memory: one member.
 
     >>> list(stream(__import__("io").BytesIO(bytes(1024))))
     []
     """
     forward = Forward(file)
-    position, last = 0, b""
+    position = archive = 0
+    last = b""
+    begin: int | None = 0
+    end = ArchiveEnd(0)
     try:
-        while (header := entry(forward.read, position, path)) is not None:
-            member, after = header
-            if member is not None:
-                yield member, _payload(forward, member, limit, path)
-                last = member.name
-            position = after
+        while begin is not None:
+            position = begin
+            while (header := entry(forward.read, position, path)) is not None:
+                member, after = header
+                if member is not None:
+                    payload = _payload(forward, member, limit, path)
+                    yield replace(member, archive=archive) if archive else member, payload
+                    last = member.name
+                position = after
+            begin, end = after_end(forward.read, position, path)
+            archive += 1
     except TornError as error:
         whole = _whole(last)
         if torn == "refuse":
             raise with_advice(error, whole) from error
-        return f"{error}{whole}"
-    return missing_end(lambda _position, _length: forward.latest, position)
+        return ArchiveEnd(position, f"{error}{whole}")
+    return end
 
 
-def missing_end(read: Read, position: int) -> str | None:
-    """Damage where `entry` found no further member: None where an end-of-archive marker is, at least a block of
-    zeros. tar's writers end every archive with one, so an archive without it was cut off, perhaps between members.
+def after_end(read: Read, position: int, path: object) -> tuple[int | None, ArchiveEnd]:
+    """The byte at which another archive begins, behind the place where `entry` found no further member; None if none
+    does. And the end of this archive.
 
-    >>> missing_end(lambda at, n: b"", 1536)
+    tar's writers end every archive with blocks of zeros, so an archive without one was cut off, perhaps between
+    members.
+
+    >>> after_end(lambda at, n: b"", 1536, None)[1].torn
     'expected the end-of-archive marker, got the end of the file - at byte 1536: members behind it may be lost'
     """
-    if read(position, BLOCK) == tar.ZERO:
-        return None
-    message = "expected the end-of-archive marker, got the end of the file"
-    return f"{message} - at byte {position}: members behind it may be lost"
+    if not (block := read(position, BLOCK)):
+        if position == 0:
+            raise NoArchiveError("expected an archive, got no bytes", path=path)
+        message = "expected the end-of-archive marker, got the end of the file"
+        return None, ArchiveEnd(position, f"{message} - at byte {position}: members behind it may be lost")
+    behind = position
+    while block == tar.ZERO:
+        behind += BLOCK
+        block = read(behind, BLOCK)
+    if not block.strip(b"\0"):
+        return None, ArchiveEnd(position)
+    try:
+        tar.parse(block.ljust(BLOCK, b"\0"), path, behind)
+    except FormatError:
+        return None, ArchiveEnd(position, behind=behind)
+    return behind, ArchiveEnd(position)
 
 
 def _payload(forward: Forward, member: TarMember, limit: int, path: object) -> bytes:
@@ -176,10 +248,9 @@ def entry(read: Read, position: int, path: object) -> tuple[TarMember | None, in
         if position == begin and block in (b"", tar.ZERO):
             return None
         if len(block) < BLOCK:
-            raise TornError(
-                f"expected a header of {BLOCK} bytes, got {len(block)}", path=path, where=f"byte {position}"
-            )
-        head = tar.parse(block, path, position)
+            error = NoArchiveError if position == 0 else TornError
+            raise error(f"expected a header of {BLOCK} bytes, got {len(block)}", path=path, where=f"byte {position}")
+        head = _first_header(block, path) if position == 0 else tar.parse(block, path, position)
         if head.kind not in tar.EXTENDED:
             break
         body = _extended(read, position, head, path)
@@ -189,6 +260,17 @@ def entry(read: Read, position: int, path: object) -> tuple[TarMember | None, in
             pax |= _records(body, head.kind, path, position)
         position += BLOCK + padded(head.size)
     return _member(head, begin, position, long_name, pax, path)
+
+
+def _first_header(block: bytes, path: object) -> tar.TarHeader:
+    """The header that a file begins with. Raises `NoArchiveError`, and `FormatError` for a damaged header."""
+    try:
+        return tar.parse(block, path, 0)
+    except FormatError as error:
+        if isinstance(error, UnsafeDataError) or block[257:262] == b"ustar":
+            raise
+        message = f"expected an archive, got a file that begins {block[:16]!r}"
+        raise NoArchiveError(message, path=path, where="byte 0") from error
 
 
 def _extended(read: Read, position: int, head: tar.TarHeader, path: object) -> bytes:
@@ -252,21 +334,28 @@ class _TarWalk:
 
     def run(self, *, drop: bool) -> Members:
         """Walk to the end. With `drop`, a torn end is left out."""
-        position = 0
+        begin: int | None = 0
+        position, archives = 0, list[int]()
+        tail = ArchiveEnd(0)
         try:
-            while (header := entry(self._read, position, self._path)) is not None:
-                member, after = header
-                if member is None:
-                    position, self._places = after, []
-                    continue
-                self._check(member)
-                position = self._leap(after)
-            torn = missing_end(self._read, position)
+            while begin is not None:
+                archives.append(self._count)
+                position = begin
+                while (header := entry(self._read, position, self._path)) is not None:
+                    member, after = header
+                    if member is None:
+                        position, self._places = after, []
+                        continue
+                    self._check(member)
+                    position = self._leap(after)
+                begin, tail = after_end(self._read, position, self._path)
+                self._places = []
         except TornError as error:
-            torn = self._tear(error, drop=drop)
+            tail = ArchiveEnd(position, self._tear(error, drop=drop))
         self._flush()
-        found_all = joined(self._parts)
-        return Members(found_all.names, found_all.header, found_all.payload, found_all.size, position, torn)
+        table = joined(self._parts)
+        starts = (0, *(first for first in dict.fromkeys(archives[1:]) if 0 < first < self._count))
+        return Members(table.names, table.header, table.payload, table.size, tail, starts)
 
     def _tear(self, error: TornError, *, drop: bool) -> str:
         self._flush()
@@ -326,22 +415,24 @@ def _pattern(places: list[Place]) -> list[Place] | None:
 
 
 class Forward:
-    """Reading at rising positions from what has no positions."""
+    """Reading at rising positions from what has no positions. The last read can be repeated."""
 
     def __init__(self, file: ForwardStream) -> None:
         self._file, self._at = file, 0
         self._ahead, self._used = b"", 0  # small reads of unpacked bytes cost more than reading ahead
-        self.latest = b""  # what the last read returned: it cannot be read again
+        self._latest = b""  # what the last read returned: it cannot be read again from the file
 
     def read(self, position: int, n: int) -> bytes:
         """The bytes there; those in between are read and forgotten."""
+        if position < self._at:
+            return self._latest[:n]
         while self._at < position:
             skipped = self._take(min(position - self._at, AHEAD))
             if not skipped:
-                self.latest = b""
+                self._latest = b""
                 return b""
-        self.latest = self._take(n)
-        return self.latest
+        self._latest = self._take(n)
+        return self._latest
 
     def _take(self, n: int) -> bytes:
         parts: list[bytes] = []

@@ -12,7 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from penstock.containers.tar.header import BLOCK, ZERO, padded
-from penstock.containers.tar.walk import NAME, walk
+from penstock.containers.tar.walk import NAME, ArchiveEnd, Members, walk
+from penstock.core.arrays import ByteArray
 from penstock.errors import DataError, FormatError
 from penstock.files import atomic_file
 from penstock.files.descriptors import open_descriptor
@@ -112,8 +113,9 @@ def _block(name: bytes, size: int, kind: bytes) -> bytes:
 class TarAppender:
     """An archive opened for appending, by one writer at a time. `append` commits with one small write.
 
-    `TarAppender.create` makes a new one with its first members, which appears at its path only when whole. Raises
-    `FormatError` for an archive that is damaged; leftovers of a killed writer behind the end are overwritten.
+    `TarAppender.create` makes a new one with its first members, which appears at its path only when whole. Leftovers of
+    a killed writer behind the end are cut off. Raises `FormatError` for an archive that is damaged, or has other bytes
+    behind its end: they may be data.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a.tar"
@@ -127,8 +129,11 @@ class TarAppender:
 
     def __init__(self, path: Path, end: int | None = None) -> None:
         self.path = path
-        self._end = ends(path) if end is None else end
+        tail = appendable(map_file(path), path).tail if end is None else ArchiveEnd(end)
+        self._end = tail.position
         self._fd = open_descriptor(path, os.O_RDWR | os.O_NOFOLLOW)
+        if tail.unfinished:  # before anything is written, so that it never follows the two blocks of an end
+            os.ftruncate(self._fd, self._end + BLOCK)
 
     @classmethod
     def create(cls, path: Path, first: bytes = b"") -> TarAppender:
@@ -195,9 +200,13 @@ def write_all(fd: int, parts: list[Piece], position: int) -> None:
         position += total
 
 
-def ends(path: Path) -> int:
-    """Where the last whole member of an archive ends. Raises `FormatError` for a damaged one."""
-    members = walk(map_file(path), path)
-    if members.end % BLOCK:
-        raise FormatError(f"expected whole blocks, got {members.end} bytes", path=path)
-    return members.end
+def appendable(data: ByteArray, path: Path) -> Members:
+    """The members of an archive that can be changed. Raises `FormatError` for damage, and bytes that may be data."""
+    members = walk(data, path)
+    tail = members.tail
+    if tail.position % BLOCK:
+        raise FormatError(f"expected whole blocks, got {tail.position} bytes", path=path)
+    if tail.behind is not None and not tail.unfinished:
+        message = f"expected the end of the archive, got {len(data) - tail.behind} bytes behind it, which may be data"
+        raise FormatError(f"{message}; move them to another file", path=path, where=f"byte {tail.behind}")
+    return members

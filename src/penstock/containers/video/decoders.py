@@ -16,13 +16,18 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from penstock.core.arrays import ByteArray
+from penstock.containers.video.index import PALETTE
+from penstock.core.arrays import AnyArray
 from penstock.errors import require
 from penstock.flow import cores
+
+PixelFormat = Literal["rgb24", "gray12le"]
+PIXELS: dict[PixelFormat, tuple[np.dtype[Any], int]] = {"rgb24": (np.dtype("u1"), 3), "gray12le": (np.dtype("<u2"), 1)}
+"""Dtype and channels of the pixels that frames are converted to."""
 
 IDLE = 16  # most decoders that wait for work, at least one for each core
 IDLE_BYTES = 1 << 28
@@ -40,27 +45,37 @@ class Decoder:
     def __init__(self, context: Any) -> None:
         av = require("av", "video")
         self._context = context
-        self._packet = av.Packet
+        self._packet, self._side_data = av.Packet, av.packet.PacketSideData
+        self._palette = av.packet.packet_sidedata_type_from_literal(PALETTE)
         self._reformatter = av.video.reformatter.VideoReformatter()  # keeps the tables of a conversion for the next
         self.nbytes = int(context.width) * int(context.height) * 3 * _REFERENCES
 
-    def frames(self, packets: Iterable[tuple[memoryview, int]]) -> Generator[tuple[int, Any]]:
+    def frames(
+        self, packets: Iterable[tuple[memoryview, int, bool]], palette: bytes = b""
+    ) -> Generator[tuple[int, Any]]:
         """Decode packets, beginning at a key frame, and yield what comes out of them.
 
         Args:
-            packets: Bytes and frame number of each packet, in decoding order; -1 for a frame that is not shown.
+            packets: Bytes and frame number of each packet, in decoding order, and whether it holds a key frame; -1 for
+                a frame that is not shown.
+            palette: Colours of the values of paletted frames. The default is none.
 
         Yields:
             Frame number and frame of PyAV, in presentation order.
         """
         self._context.flush_buffers()  # forgets the end of the packets before, and their reference frames
-        for i, (raw, number) in enumerate(packets):
+        for i, (raw, number, is_key) in enumerate(packets):
             # A packet made of bytes would refer to them, and decoders read a little behind the end of a packet. One
             # made of a size owns padded memory.
             packet = self._packet(len(raw))
             packet.update(raw)
             packet.pts = number if number >= 0 else _HIDDEN + i
             packet.dts = i
+            packet.is_keyframe = is_key  # some decoders (PNG) take other packets for changes of the frame before
+            if palette and i == 0:
+                colours = self._side_data(self._palette, len(palette))
+                colours.update(palette)
+                packet.set_sidedata(colours)
             yield from self._numbered(packet)
         yield from self._numbered(None)
 
@@ -69,20 +84,26 @@ class Decoder:
             if frame.pts < _HIDDEN:
                 yield frame.pts, frame
 
-    def rgb(self, frame: Any, width: int, height: int) -> ByteArray:
+    def pixels(self, frame: Any, width: int, height: int, format: PixelFormat) -> AnyArray:
         """Convert a frame.
 
         Args:
             frame: Frame of PyAV.
-            width: Pixels of the result; the frame is scaled if it has others.
+            width: Pixels of the result; the frame is scaled if it has others. Codes of depth are not mixed: each pixel
+                is one of the frame.
             height: Pixels of the result.
+            format: Format of the pixels.
 
         Returns:
-            `[height, width, 3]` uint8, RGB, equal to `frame.to_ndarray(format="rgb24", width=width, height=height)`.
+            `[height, width, channels]`, equal to `frame.to_ndarray(format=format, width=width, height=height)`.
         """
-        plane = self._reformatter.reformat(frame, width, height, "rgb24", **_ONE_THREAD).planes[0]
+        dtype, channels = PIXELS[format]
+        scaled = (
+            {"interpolation": "POINT"} if format != "rgb24" and (frame.width, frame.height) != (width, height) else {}
+        )
+        plane = self._reformatter.reformat(frame, width, height, format, **scaled, **_ONE_THREAD).planes[0]
         rows = np.frombuffer(plane, np.uint8).reshape(height, plane.line_size)
-        return rows[:, : 3 * width].reshape(height, width, 3)
+        return rows[:, : dtype.itemsize * channels * width].view(dtype).reshape(height, width, channels)
 
 
 class PooledDecoder(Protocol):

@@ -2,7 +2,7 @@
 
 A read gets any number of frames in any order, with the place of each in the caller's buffer:
 
-Wanted frames are sorted and divided into runs of packets (`runs`), which are decoded in parallel (`OrderedMap`). Each
+Wanted frames are sorted and divided into runs of packets (`runs`), which are decoded in parallel (`for_each`). Each
 wanted frame is converted to RGB once, at the wanted size, and copied to its places.
 
 A frame that does not come out of its run (a decoder that wants more frames before a recovery point) is tried again from
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -25,17 +25,17 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock.containers.cache import Cache
-from penstock.containers.video.decoders import POOL, Decoder
+from penstock.containers.video.decoders import PIXELS, POOL, Decoder, PixelFormat
 from penstock.containers.video.index import EXTRA, FileIdentity, PacketIndex, demuxer, open_video, packet_index, pyav
 from penstock.containers.video.runs import PacketRun, WantedFrames, divided
 from penstock.containers.video.torchcodec import TorchcodecDecoder, torchcodec_decoders
-from penstock.core.arrays import AnyArray, ByteArray, IntArray
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import ArgumentError, FormatError, require
 from penstock.files.descriptors import PooledFile
 from penstock.files.remote import Wanted, filled, is_mirrored, read_at, remote_file
-from penstock.flow import OrderedMap, PrefetchLimits, cores, map_on_threads
+from penstock.flow import cores, for_each, map_on_threads
 
 Layout = Literal["hwc", "chw"]
 DecoderName = Literal["pyav", "torchcodec"]
@@ -47,7 +47,7 @@ _SAMPLE = 1 << 16  # bytes at both ends of a file that are part of its digest
 
 
 class VideoFiles:
-    """RGB frames of video files, by number or by timestamp.
+    """Frames of video files, by number or by timestamp: RGB, or one channel of 12 bits.
 
     Frames of different files have one size. Frames are as PyAV's `to_ndarray(format="rgb24")` returns them, to the
     last bit, in any order of access. Rotation that players apply is not applied (`index(file).rotation` tells it).
@@ -61,6 +61,8 @@ class VideoFiles:
         size: `(height, width)` to which frames are scaled (bilinear). The default None takes the size of the first
             file, and refuses files of other sizes.
         layout: `"hwc"` for rows of `[height, width, 3]`, `"chw"` for `[3, height, width]`.
+        pixels: `"rgb24"` for colours, uint8; or `"gray12le"` for one channel of 12 bits, uint16, as depth maps have,
+            which `decoder="pyav"` alone reads. The default is `"rgb24"`.
         threads: Most threads of a read. 0 decodes in the calling thread. The default None is the number of cores.
             All reads of a process together use as many decoders at a time as there are cores.
         cache_bytes: Decoded frames kept in memory, those used last. The default 0 keeps none. With a cache, all frames
@@ -94,6 +96,7 @@ class VideoFiles:
         stream: int = 0,
         size: tuple[int, int] | None = None,
         layout: Layout = "hwc",
+        pixels: PixelFormat = "rgb24",
         threads: int | None = None,
         cache_bytes: int = 0,
         decoder: DecoderName = "pyav",
@@ -111,14 +114,19 @@ class VideoFiles:
             raise ArgumentError(f"expected decoder 'pyav' or 'torchcodec', got {decoder!r}")
         if decoder == "torchcodec":
             torchcodec_decoders()
-        if (decoder == "pyav" and device != "cpu") or (decoder == "torchcodec" and size is not None):
-            raise ArgumentError("expected device= with decoder='torchcodec' alone, and size= with decoder='pyav' alone")
+        if pixels not in PIXELS:
+            raise ArgumentError(f"expected pixels among {list(PIXELS)}, got {pixels!r}")
+        if decoder == "pyav" and device != "cpu":
+            raise ArgumentError("expected device= with decoder='torchcodec' alone")
+        if decoder == "torchcodec" and (size is not None or pixels != "rgb24"):
+            raise ArgumentError("expected size= and pixels= with decoder='pyav' alone")
         self.paths = [Path(os.path.realpath(path)) for path in paths]
         self.layout: Layout = layout
         self._options: dict[str, Any] = {
             "stream": stream,
             "size": size,
             "layout": layout,
+            "pixels": pixels,
             "threads": threads,
             "cache_bytes": cache_bytes,
             "decoder": decoder,
@@ -127,6 +135,8 @@ class VideoFiles:
         }
         self._stream = stream
         self._size = size
+        self._pixels: PixelFormat = pixels
+        self.dtype, self._channels = PIXELS[pixels]
         self._keep_index = keep_index
         self._threads = cores() if threads is None else threads
         self._indexes = Cache(INDEX_BYTES)
@@ -150,15 +160,15 @@ class VideoFiles:
     @property
     def shape(self) -> tuple[int, int, int]:
         """Shape of a row."""
-        return (*self.size, 3) if self.layout == "hwc" else (3, *self.size)
+        return (*self.size, self._channels) if self.layout == "hwc" else (self._channels, *self.size)
 
     def field(self, align: Align = "step") -> Field:
-        """Return the field of a column of these frames: uint8, `shape`.
+        """Return the field of a column of these frames: `dtype`, `shape`.
 
         Args:
             align: `"step"` or `"boundary"`.
         """
-        return Field(np.dtype(np.uint8), self.shape, align)
+        return Field(self.dtype, self.shape, align)
 
     def index(self, file: int) -> PacketIndex:
         """Return the packet index of a file. Cost at first: one pass over the file, or 0.2 ms from the user's cache.
@@ -193,13 +203,17 @@ class VideoFiles:
         """
         return self.index(file).seconds
 
-    def frame_numbers(self, files: Any, timestamps: Any, tolerance: float) -> IntArray:
+    def frame_numbers(
+        self, files: Any, timestamps: Any, tolerance: Any, *, within: tuple[Any, Any] | None = None
+    ) -> IntArray:
         """Find the frames at some times.
 
         Args:
             files: Number of the file, or `[n]` numbers.
             timestamps: `[n]` seconds, as the files count them.
-            tolerance: Most seconds between a time and the nearest frame.
+            tolerance: Most seconds between a time and the nearest frame, or `[n]` of them.
+            within: Seconds from which on a frame may be for each time, and before which, `[n]` each. The default is
+                None: anywhere in the file.
 
         Returns:
             `[n]` int64 numbers of the nearest frames.
@@ -209,6 +223,7 @@ class VideoFiles:
         """
         times = np.asarray(timestamps, np.float64)
         numbers = np.broadcast_to(np.asarray(files, np.int64), times.shape)
+        most = np.broadcast_to(np.asarray(tolerance, np.float64), times.shape)
         frames = np.empty(times.shape, np.int64)
         different: list[int] = np.unique(numbers).tolist()
         if self.remote:  # one answer after the other is slow
@@ -216,21 +231,13 @@ class VideoFiles:
             map_on_threads(self.index, unknown, _INDEXED, name="penstock-video-index")
         for file in different:
             chosen = numbers == file
-            frames[chosen], distance = self.index(file).nearest(times[chosen])
-            if (far := distance > tolerance).any():
-                self._refuse_times(file, times[chosen][far], distance[far], tolerance)
+            parts = None if within is None else (within[0][chosen], within[1][chosen])
+            frames[chosen], distance = self.index(file).nearest(times[chosen], parts)
+            if (far := distance > most[chosen]).any():
+                ends = None if parts is None else parts[1][far]
+                message = self.index(file).without_frames(times[chosen][far], distance[far], most[chosen][far], ends)
+                raise FormatError(message, path=self.paths[file])
         return frames
-
-    def _refuse_times(self, file: int, times: AnyArray, distance: AnyArray, tolerance: float) -> None:
-        worst = int(distance.argmax())
-        index = self.index(file)
-        last = f"; its last frame is at {index.seconds[-1]:.6g} s" if len(index) else ""
-        cut = f" (it claims {index.claimed} frames and has {len(index)})" if index.claimed > len(index) else ""
-        raise FormatError(
-            f"expected a frame within {tolerance:g} s of {times[worst]:.6g} s, got one {distance[worst]:.6g} s away: "
-            f"{len(times)} of the wanted times have no frame{last}{cut}",
-            path=self.paths[file],
-        )
 
     def read(self, file_numbers: Any, frame_numbers: Any, places: Any, out: AnyArray) -> None:
         """Decode frames into rows of a buffer.
@@ -239,14 +246,14 @@ class VideoFiles:
             file_numbers: `[n]` number of each frame's file.
             frame_numbers: `[n]` number of each frame in its file, in presentation order.
             places: `[n]` row of `out` for each frame.
-            out: `[rows, *shape]` uint8.
+            out: `[rows, *shape]` of `dtype`.
 
         Raises:
             FormatError: A file has no such frame, is damaged, was cut, or changed since it was opened.
         """
         wanted = WantedFrames.of(file_numbers, frame_numbers, places)
-        if out.dtype != np.uint8 or out.shape[1:] != self.shape:
-            raise ArgumentError(f"expected out of [rows, {self.shape}] uint8, got {out.dtype} {out.shape}")
+        if out.dtype != self.dtype or out.shape[1:] != self.shape:
+            raise ArgumentError(f"expected out of [rows, {self.shape}] {self.dtype}, got {out.dtype} {out.shape}")
         left = self._from_cache(wanted, out)
         runs = [run for file, rows in wanted.by_file(left) for run in self._runs(file, wanted.frames, rows)]
 
@@ -258,18 +265,7 @@ class VideoFiles:
 
         remote = self._ranges(runs)
         with filled(remote) if remote else nullcontext():
-            self._for_each(decode, runs)
-
-    def _for_each(self, decode: Callable[[PacketRun], None], runs: list[PacketRun]) -> None:
-        """Decode runs, by several threads if there are several."""
-        threads = min(self._threads, len(runs))
-        if threads < 2:
-            for run in runs:
-                decode(run)
-            return
-        with OrderedMap(decode, runs, PrefetchLimits(threads, items=2 * threads), name="penstock-video") as decoded:
-            for _ in decoded:
-                pass
+            for_each(decode, runs, self._threads)
 
     @cached_property
     def remote(self) -> bool:
@@ -319,7 +315,7 @@ class VideoFiles:
             index = self.index(file)
             self._check_frames(file, index, np.array([frame]))
             packet = int(index.packet[frame])
-            rows += [bytes(raw) for raw, _ in self._packets(file, index, packet, packet + 1)]
+            rows += [bytes(raw) for raw, _, _ in self._packets(file, index, packet, packet + 1)]
         return Ragged(np.frombuffer(b"".join(rows), np.uint8), offsets_of([len(row) for row in rows]))
 
     def digest(self) -> bytes:
@@ -327,7 +323,8 @@ class VideoFiles:
 
         Cost: two reads a file.
         """
-        digest = hashlib.sha256(repr((self._stream, self._size, self.layout)).encode())
+        pixels = () if self._pixels == "rgb24" else (self._pixels,)  # digests of colours are those of earlier versions
+        digest = hashlib.sha256(repr((self._stream, self._size, self.layout, *pixels)).encode())
         for path in self.paths:
             with open_video(path) as file:
                 fd = file.fileno()
@@ -351,17 +348,17 @@ class VideoFiles:
             return np.arange(len(wanted.frames))
         missing: list[int] = []
         for row in range(len(wanted.frames)):
-            rgb = self._frames.peek((int(wanted.files[row]), int(wanted.frames[row])))
-            if rgb is None:
+            pixels = self._frames.peek((int(wanted.files[row]), int(wanted.frames[row])))
+            if pixels is None:
                 missing.append(row)
             else:
-                self._place(rgb, wanted.places_of(row), out)
+                self._place(pixels, wanted.places_of(row), out)
         return np.array(missing, np.int64)
 
-    def _place(self, rgb: ByteArray, places: IntArray, out: AnyArray) -> None:
-        """Copy a frame `[height, width, 3]` to rows of the buffer."""
+    def _place(self, pixels: AnyArray, places: IntArray, out: AnyArray) -> None:
+        """Copy a frame `[height, width, channels]` to rows of the buffer."""
         for place in places.tolist():
-            out[place] = rgb if self.layout == "hwc" else rgb.transpose(2, 0, 1)
+            out[place] = pixels if self.layout == "hwc" else pixels.transpose(2, 0, 1)
 
     def _runs(self, file: int, frames: IntArray, rows: IntArray) -> Iterator[PacketRun]:
         """Divide the wanted frames of a file into runs. `rows` are in the order of increasing frames."""
@@ -423,17 +420,17 @@ class VideoFiles:
             _located(path, first),
             POOL.decoder(index.encoding, lambda: self._made(path)) as decoder,
         ):
-            for number, frame in decoder.frames(packets):
+            for number, frame in decoder.frames(packets, index.palette):
                 if number not in rows and self._frames is None:
                     continue
                 if self._options["size"] is None and (frame.height, frame.width) != (height, width):
                     message = f"expected frames of {width} x {height}, got {frame.width} x {frame.height}"
                     raise FormatError(message, path=path, where=f"frame {number}")
-                rgb = decoder.rgb(frame, width, height)
+                pixels = decoder.pixels(frame, width, height, self._pixels)
                 if self._frames is not None:
-                    rgb = self._frames.array((file, number), rgb.copy)
+                    pixels = self._frames.array((file, number), pixels.copy)
                 if (row := rows.pop(number, None)) is not None:
-                    self._place(rgb, wanted.places_of(row), out)
+                    self._place(pixels, wanted.places_of(row), out)
                 if not rows:
                     return
 
@@ -471,8 +468,9 @@ class VideoFiles:
         with open_video(path) as file, demuxer(file, path, self._stream) as (_, stream):
             return Decoder(stream.codec_context)
 
-    def _packets(self, file: int, index: PacketIndex, first: int, end: int) -> Generator[tuple[memoryview, int]]:
-        """Bytes and frame number of packets, read from the file in pieces of neighbouring packets."""
+    def _packets(self, file: int, index: PacketIndex, first: int, end: int) -> Generator[tuple[memoryview, int, bool]]:
+        """Bytes and frame number of packets, and whether each is a key frame, read in pieces of neighbours."""
+        keys = set(index.keys[slice(*np.searchsorted(index.keys, [first, end]))].tolist())
         offset, size = index.offset[first:end], index.size[first:end]
         parts = np.cumsum(size, dtype=np.int64) // PIECE
         edges = np.flatnonzero((offset[1:] != offset[:-1] + size[:-1]) | (parts[1:] != parts[:-1])) + 1
@@ -487,7 +485,7 @@ class VideoFiles:
                     raise FormatError(message, path=path, where=f"byte {begin}")
                 for p in range(a, b):
                     start = int(offset[p]) - begin
-                    yield raw[start : start + int(size[p])], int(index.rank[first + p])
+                    yield raw[start : start + int(size[p])], int(index.rank[first + p]), first + p in keys
 
 
 @contextmanager

@@ -45,9 +45,10 @@ from penstock.files.user_cache import make_room, user_cache
 EXTRA = "video"
 LEAST_PYAV = 17
 SIDE = 1 << 13  # most pixels of a side of a frame
-MAGIC = b"penstock video index 2\n"
+MAGIC = b"penstock video index 3\n"
 CACHE_BYTES = 1 << 30  # of the indexes of all files together
 IN_ORDER = ("libdav1d", "libaom-av1", "av1", "vp9", "libvpx-vp9")  # decoders of codecs without reordering of packets
+PALETTE = "palette"  # name of FFmpeg's side data of a packet
 _HEADER = 64  # most bytes between the position that a demuxer gives and the first byte of the packet
 _SEARCHED = 4096  # bytes of a file that say which container it is
 _KEY, _HIDDEN = 1, 2
@@ -90,6 +91,7 @@ class PacketIndex:
         stream: Number of the stream among all streams of the file.
         rotation: Degrees, counterclockwise, by which a player turns the frames. Frames are read as they are stored.
         claimed: Frames that the file claims to have; 0 if it claims nothing.
+        palette: Colours of the values of paletted frames, which decoders get with the first packet. Empty for others.
 
     Example:
         >>> import tempfile
@@ -116,6 +118,7 @@ class PacketIndex:
     stream: int
     rotation: int
     claimed: int
+    palette: bytes = b""
 
     def __len__(self) -> int:
         return len(self.ticks)
@@ -149,14 +152,15 @@ class PacketIndex:
         """`[F]` float64 presentation time of each frame in seconds, as the container gives it."""
         return self.ticks * (self.time_base.numerator / self.time_base.denominator)
 
-    def nearest(self, seconds: AnyArray) -> tuple[IntArray, AnyArray]:
+    def nearest(self, seconds: AnyArray, within: tuple[AnyArray, AnyArray] | None = None) -> tuple[IntArray, AnyArray]:
         """Find the frames whose timestamps are nearest to the given times.
 
         Args:
             seconds: `[n]` float64 times.
+            within: `[n]` float64 times from which on a frame may be, and before which. The default is None: anywhere.
 
         Returns:
-            `[n]` int64 frame numbers, and `[n]` float64 distances in seconds.
+            `[n]` int64 frame numbers, and `[n]` float64 distances in seconds, infinite where there is no frame.
         """
         times = self.seconds
         if not len(times):
@@ -164,8 +168,33 @@ class PacketIndex:
         right = np.clip(np.searchsorted(times, seconds), 1, max(len(times) - 1, 1))
         left = right - 1
         right = np.minimum(right, len(times) - 1)
-        frames = np.where(np.abs(times[right] - seconds) < np.abs(seconds - times[left]), right, left)
-        return frames.astype(np.int64), np.abs(times[frames] - seconds)
+        frames = np.where(np.abs(times[right] - seconds) < np.abs(seconds - times[left]), right, left).astype(np.int64)
+        if within is None:
+            return frames, np.abs(times[frames] - seconds)
+        first, last = np.searchsorted(times, within[0]), np.searchsorted(times, within[1]) - 1
+        frames = np.clip(frames, np.minimum(first, len(times) - 1), np.maximum(last, 0))
+        return frames, np.where(first <= last, np.abs(times[frames] - seconds), np.inf)
+
+    def without_frames(self, seconds: AnyArray, distance: AnyArray, tolerance: AnyArray, ends: AnyArray | None) -> str:
+        """Return the message about times that have no frame near enough.
+
+        Args:
+            seconds: `[n]` the times, n at least 1.
+            distance: `[n]` seconds to the nearest frame, infinite where no frame may be taken.
+            tolerance: `[n]` most seconds.
+            ends: `[n]` seconds before which the frames may be, or None.
+        """
+        worst = int(distance.argmax())
+        last = f"; the last frame of the file is at {self.seconds[-1]:.6g} s" if len(self) else ""
+        cut = f" (it claims {self.claimed} frames and has {len(self)})" if self.claimed > len(self) else ""
+        part = ""
+        if ends is not None and np.isfinite(ends[worst]):
+            part = f" in its part of the file, up to {max(ends[worst], 0):.3f} s"
+        nearest = "none" if np.isinf(distance[worst]) else f"one {distance[worst]:.6g} s away"
+        return (
+            f"expected a frame within {tolerance[worst]:.3g} s of {seconds[worst]:.6g} s{part}, got "
+            f"{nearest}: {len(seconds)} of the wanted times have no frame{last}{cut}"
+        )
 
 
 def packet_index(path: Path, stream: int = 0, *, keep: bool = True) -> PacketIndex:
@@ -275,6 +304,7 @@ def _demuxed(file: IO[bytes], path: Path, stream: int) -> tuple[dict[str, Any], 
     says everything; only the first frame is decoded."""
     rows: list[tuple[int, int, int, int]] = []
     first: Any = None  # the first frame knows how players turn it
+    palette = b""
     if _container(file, path) == "mp4":
         check_boxes(path, file.fileno(), os.fstat(file.fileno()).st_size)
     with demuxer(file, path, stream) as (container, chosen):
@@ -290,6 +320,12 @@ def _demuxed(file: IO[bytes], path: Path, stream: int) -> tuple[dict[str, Any], 
             if packet.has_sidedata("new_extradata"):
                 message = "expected one encoding in a stream, got packets with new parameters; encode the video again"
                 raise FormatError(message, path=path, where=f"packet {len(rows)}")
+            if packet.has_sidedata(PALETTE):
+                colours = bytes(packet.get_sidedata(PALETTE))
+                if rows and colours != palette:
+                    message = "expected one palette in a stream, got packets with another one; encode the video again"
+                    raise FormatError(message, path=path, where=f"packet {len(rows)}")
+                palette = colours
             tick = packet.dts if packet.pts is None and not context.has_b_frames else packet.pts
             if tick is None:
                 raise FormatError("expected a timestamp, got none", path=path, where=f"packet {len(rows)}")
@@ -304,7 +340,7 @@ def _demuxed(file: IO[bytes], path: Path, stream: int) -> tuple[dict[str, Any], 
             first = next(iter(context.decode(None)), None)
         if first is None:
             raise FormatError("expected frames, got none: the file is cut or empty", path=path)
-        header = {**_described(context), "rotation": first.rotation, "claimed": chosen.frames}
+        header = {**_described(context, palette), "rotation": first.rotation, "claimed": chosen.frames}
         header["stream"] = chosen.index
         header |= {"time_base": [chosen.time_base.numerator, chosen.time_base.denominator]}
     columns = np.array(rows, np.int64).T
@@ -346,13 +382,13 @@ def _check_size(context: Any, path: Path) -> None:
         raise UnsafeDataError(f"expected frames of at most {SIDE} x {SIDE}, got {width} x {height}", path=path)
 
 
-def _described(context: Any) -> dict[str, Any]:
-    """Size, codec, and the digest of all parameters of a decoder."""
+def _described(context: Any, palette: bytes) -> dict[str, Any]:
+    """Size, codec, palette, and the digest of all parameters of a decoder."""
     colours = (context.color_range, context.colorspace, context.color_primaries, context.color_trc)
     numbers = [context.width, context.height, context.bits_per_coded_sample, *map(int, colours)]
     names = [context.name, context.codec_tag, context.pix_fmt, context.profile]
-    digest = hashlib.sha256(repr((numbers, names)).encode() + (context.extradata or b""))
-    sizes = {"width": context.width, "height": context.height, "codec": context.name}
+    digest = hashlib.sha256(repr((numbers, names)).encode() + (context.extradata or b"") + palette)
+    sizes = {"width": context.width, "height": context.height, "codec": context.name, "palette": palette.hex()}
     return {**sizes, "encoding": digest.hexdigest()}
 
 
@@ -377,6 +413,7 @@ def _index(identity: FileIdentity, header: dict[str, Any], arrays: dict[str, Any
         stream=header["stream"],
         rotation=header["rotation"],
         claimed=header["claimed"],
+        palette=bytes.fromhex(header["palette"]),
     )
 
 

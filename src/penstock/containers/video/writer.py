@@ -19,8 +19,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from penstock.containers.video.decoders import PIXELS, PixelFormat
 from penstock.containers.video.priority import same_priority
-from penstock.core.arrays import AnyArray, ByteArray
+from penstock.core.arrays import AnyArray
 from penstock.core.turns import HomeProcess
 from penstock.errors import ArgumentError, DataError, require
 from penstock.files.replace import Durability, atomic_file
@@ -29,7 +30,7 @@ from penstock.flow import BlockQueue, QueueClosed
 QUEUE_BYTES = 1 << 26
 FEW_FRAMES = 16  # of a video whose packets wait for its end: more than libx265 may decode before it shows one
 CONTAINERS = {".mp4": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".avi": "avi"}
-PIXELS = {"ffv1": "bgr0", "libx264rgb": "rgb24"}  # no loss by a change of colours; the first has a byte to spare
+LOSSLESS = {"ffv1": "bgr0", "libx264rgb": "rgb24"}  # no loss by a change of colours; the first has a byte to spare
 _EXIT_SECONDS = 10.0
 
 
@@ -45,6 +46,7 @@ class VideoWriter:
         g: Frames from one key frame to the next. The default 2 makes random access cheap; 250 makes small files.
         crf: Quality, lower is better. The default is 30 for AV1 and 23 for H.264; lossless codecs have none.
         pix_fmt: Format of the encoded pixels. The default is `"yuv420p"`, and RGB for `"ffv1"` and `"libx264rgb"`.
+            `"gray12le"` takes frames of one channel of 12 bits, as `VideoFiles(..., pixels="gray12le")` reads them.
         options: More options of the encoder, such as `{"preset": "8"}`.
         overwrite: Whether an existing file is replaced. The default is False.
         durable: What is flushed to the disk before the file gets its name: `"none"` (the default), `"file"`, or
@@ -81,7 +83,8 @@ class VideoWriter:
         self.frames = 0
         self._rate = Fraction(fps).limit_denominator(1001)
         self._codec = codec
-        self._pix_fmt = pix_fmt or PIXELS.get(codec, "yuv420p")
+        self._pix_fmt = pix_fmt or LOSSLESS.get(codec, "yuv420p")
+        self._pixels: PixelFormat = "gray12le" if self._pix_fmt == "gray12le" else "rgb24"
         if self._rate <= 0 or g < 1:
             raise ArgumentError(f"expected fps above 0 and g of at least 1, got {fps} and {g}")
         container = CONTAINERS.get(self.path.suffix.lower())
@@ -103,7 +106,7 @@ class VideoWriter:
         self._av = av
         self._home = HomeProcess("video writer")
         self._shape: tuple[int, int] | None = None
-        self._queue: BlockQueue[ByteArray] = BlockQueue(1 << 20, QUEUE_BYTES)
+        self._queue: BlockQueue[AnyArray] = BlockQueue(1 << 20, QUEUE_BYTES)
         self._error: BaseException | None = None
         self._file = (container, overwrite, durable)
         self._thread = threading.Thread(target=self._run, name="penstock-video-writer", daemon=True)
@@ -116,7 +119,8 @@ class VideoWriter:
         """Add frames.
 
         Args:
-            frames: `[n, height, width, 3]` or `[height, width, 3]` uint8, RGB. They are copied.
+            frames: `[n, height, width, 3]` or `[height, width, 3]` uint8, RGB; with `pix_fmt="gray12le"` one channel of
+                uint16. They are copied.
 
         Raises:
             DataError: The array is none of these, has another size than the frames before, or the encoder refused
@@ -129,8 +133,11 @@ class VideoWriter:
         frames = np.asarray(frames)
         if frames.ndim == 3:
             frames = frames[None]
-        if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[3] != 3:
-            message = f"expected frames of [n, height, width, 3] uint8, got {frames.dtype} {list(frames.shape)}"
+        dtype, channels = PIXELS[self._pixels]
+        if frames.dtype != dtype or frames.ndim != 4 or frames.shape[3] != channels:
+            message = (
+                f"expected frames of [n, height, width, {channels}] {dtype}, got {frames.dtype} {list(frames.shape)}"
+            )
             raise DataError(f"{message} - in {self.path}")
         size = frames.shape[1:3]
         if self._shape is None:
@@ -202,7 +209,7 @@ class VideoWriter:
             self._error = error
             self._queue.close()
 
-    def _encode(self, first: ByteArray) -> None:
+    def _encode(self, first: AnyArray) -> None:
         """Encode the first frame and all others."""
         av, (container, overwrite, durable) = self._av, self._file
         height, width = first.shape[:2]
@@ -216,7 +223,8 @@ class VideoWriter:
             packets: list[Any] = []
             number, frame = 0, first
             while frame is not None:
-                picture = av.VideoFrame.from_ndarray(frame, format="rgb24")
+                pixels = frame if self._pixels == "rgb24" else frame[..., 0]
+                picture = av.VideoFrame.from_ndarray(pixels, format=self._pixels)
                 picture.pts = number
                 picture.time_base = 1 / self._rate
                 with same_priority() if number == 0 else nullcontext():  # the first frame opens the encoder

@@ -32,7 +32,7 @@ from penstock.containers.zarr.stores import ZarrStore
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted
-from penstock.flow import OrderedMap, PrefetchLimits, cores
+from penstock.flow import cores, for_each
 
 Missing = Literal["fill", "refuse"]
 _THREAD_BYTES = 1 << 20  # of chunks to decode, from which on threads pay
@@ -211,9 +211,7 @@ class ZarrArray(ZarrRows):
 
         missing = [part for part in parts if not self._is_kept(int(row[part.start]))]
         if cores() > 1 and len(missing) > 1 and len(missing) * self.metadata.chunk_bytes >= _THREAD_BYTES:
-            with OrderedMap(copy, missing, PrefetchLimits(cores()), name="penstock-zarr") as copied:
-                for _ in copied:
-                    pass
+            for_each(copy, missing)
             begun = {part.start for part in missing}
             parts = [part for part in parts if part.start not in begun]
         for part in parts:

@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 
 from penstock.core.narrowing import is_list
-from penstock.errors import DataError, FormatError, UnsafeDataError
+from penstock.errors import DataError, FormatError, UnsafeDataError, UnsupportedDtypeError
 
 _PLAIN = re.compile(r"\|b1|\|[iu]1|[<>][iu][248]|[<>]f[248]|[<>]c(8|16)|[<>]U[1-9]\d{0,5}|\|[SV][1-9]\d{0,6}")
 _DEPTH = 4  # of structures in structures
 _WIDEST = 1 << 24  # bytes of one element
 _NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+class ObjectDtypeError(UnsupportedDtypeError, UnsafeDataError):
+    """Values are objects, which may be code to run."""
 
 
 def dtype_of(described: object, path: object = None, where: str | None = None, depth: int = _DEPTH) -> np.dtype[Any]:
@@ -37,10 +41,12 @@ def dtype_of(described: object, path: object = None, where: str | None = None, d
     elif isinstance(described, str) and _PLAIN.fullmatch(described):
         dtype = np.dtype(described)
     elif isinstance(described, str) and described.lstrip("|<>=").startswith("O"):
-        raise UnsafeDataError("expected a dtype of plain bytes, got Python objects", path=path, where=where)
+        message = "expected a dtype of plain bytes, got Python objects, as text of variable length is stored"
+        raise ObjectDtypeError(message, path=path, where=where)
     else:
         text = repr(described)[:200]
-        raise FormatError(f"expected a plain dtype or a list of fields, got {text}", path=path, where=where)
+        message = f"expected a plain dtype or a list of fields, got {text}"
+        raise UnsupportedDtypeError(message, path=path, where=where)
     if dtype.itemsize > _WIDEST:
         message = f"expected elements of at most {_WIDEST} bytes, got {dtype.itemsize}"
         raise FormatError(message, path=path, where=where)

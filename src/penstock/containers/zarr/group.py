@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -102,12 +102,27 @@ class ZarrGroup:
 
     def array(self, name: str, missing: Missing = "fill") -> ZarrArray:
         """The array of that name, such as `agents` or `agents_mask/0.5`. Raises `FormatError`, `UnsafeDataError`."""
-        key = f"{name}/{ARRAY if self.zarr_format == 2 else NODE}"
+        metadata = self.description(name)
+        read = array_metadata if self.zarr_format == 2 else array_of_version3
+        described = read(metadata, self.store.name, self._key(name))
+        return ZarrArray(self.store, name, described, self.cache, missing, self.tables)
+
+    def description(self, name: str) -> Mapping[str, Any]:
+        """The JSON that describes an array, unchecked. Raises `FormatError` where there is none."""
+        key = self._key(name)
         metadata = self._json(key)
         if metadata is None:
             raise FormatError(f"expected an array {name!r}, got none", path=self.store.name, where=key)
-        read = array_metadata if self.zarr_format == 2 else array_of_version3
-        return ZarrArray(self.store, name, read(metadata, self.store.name, key), self.cache, missing, self.tables)
+        return metadata
+
+    def _key(self, name: str) -> str:
+        return f"{name}/{ARRAY if self.zarr_format == 2 else NODE}"
+
+    def other_files(self, folders: Sequence[str]) -> list[str]:
+        """The files in some folders of the group that are no descriptions of arrays and groups."""
+        described = {ARRAY, GROUP, ATTRIBUTES, CONSOLIDATED, NODE}
+        places = ((folder, name) for folder in folders for name in self.store.files(folder) if name not in described)
+        return [f"{folder}/{name}" if folder else name for folder, name in places]
 
     def attributes_of(self, name: str) -> Mapping[str, Any]:
         """The attributes of an array or group below, or of the group itself (`""`). Raises `FormatError`."""

@@ -195,8 +195,8 @@ def check_sizes(shape: tuple[int, ...], chunks: tuple[int, ...], dtype: np.dtype
 def check_codecs(codecs: ChunkCodecs, shape: tuple[int, ...], place: Any) -> None:
     """Raise `FormatError` for codecs that are not known, and for chunks too large to be put in order in memory."""
     try:
+        codecs.check()
         if not codecs.plain or codecs.shape[1:] != shape[1:]:
-            codecs.check()
             rows = codecs.shape[0] if codecs.shards is None else codecs.shards.inner.shape[0]
             size = max(rows * math.prod(shape[1:]) * codecs.dtype.itemsize, codecs.nbytes)
             if size > _MOST_ASSEMBLED:

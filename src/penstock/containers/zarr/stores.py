@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from penstock.containers.zarr.metadata import GROUP, LARGEST_JSON, NODE
 from penstock.core.arrays import ByteArray
-from penstock.errors import FormatError, UnsafeDataError
+from penstock.errors import FormatError, RemoteError, UnsafeDataError
 from penstock.files.mapping import check_mapped, map_file, read_mapped
 from penstock.files.remote import Wanted, file_state, is_mirrored, path_or_file, range_of, remote_file
 
@@ -53,6 +53,10 @@ class ZarrStore(ABC):
     def folders(self, key: str) -> list[str]:
         """The names of the folders in a folder, as far as they can be listed."""
 
+    @abstractmethod
+    def files(self, key: str) -> list[str]:
+        """The names of the keys in a folder, without those in folders below it, as far as they can be listed."""
+
     def text(self, key: str) -> bytes | None:
         """The bytes of a small key, copied."""
         raw = self.value(key, LARGEST_JSON)
@@ -74,15 +78,16 @@ class DirectoryStore(ZarrStore):
         self.remote = is_mirrored(root)
 
     def value(self, key: str, limit: int) -> ByteArray | None:
-        """One memory map; its file may be replaced meanwhile, but must not be cut."""
+        """One memory map, of a remote file a copy: a map would keep its bytes in the cache of remote data, also above
+        its limit. A file may be replaced meanwhile, but must not be cut."""
         path = self.root / checked(key, self.name)
         try:
             if not path.exists():
                 return None
             check_size(file_state(path).size, limit, self.name, key)
-            return map_file(path)
+            return read_mapped(map_file(path, lazy=True))
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENOMEM):
+            if error.errno in (errno.EMFILE, errno.ENOMEM) or isinstance(error, RemoteError):
                 raise
             raise FormatError(f"expected a readable file: {error}", path=self.name, where=key) from error
 
@@ -106,9 +111,16 @@ class DirectoryStore(ZarrStore):
 
     @override
     def folders(self, key: str) -> list[str]:
+        return [entry.name for entry in self._entries(key) if entry.is_dir() and entry.name[0] != "."]
+
+    @override
+    def files(self, key: str) -> list[str]:
+        return [entry.name for entry in self._entries(key) if entry.is_file()]
+
+    def _entries(self, key: str) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(self.root / checked(key, self.name)) as entries:
-                return [entry.name for entry in entries if entry.is_dir() and entry.name[0] != "."]
+                return list(entries)
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -198,6 +210,12 @@ class ZipStore(ZarrStore):
         folder = self._prefix + checked(key, self.name) + "/" if key else self._prefix
         inside = (name[len(folder) :] for name in self._members if name.startswith(folder))
         return sorted({name.partition("/")[0] for name in inside if "/" in name})
+
+    @override
+    def files(self, key: str) -> list[str]:
+        folder = self._prefix + checked(key, self.name) + "/" if key else self._prefix
+        inside = (name[len(folder) :] for name in self._members if name.startswith(folder))
+        return sorted(name for name in inside if name and "/" not in name)
 
     @override
     def close(self) -> None:

@@ -18,7 +18,7 @@ from penstock.containers.zarr.codecs import ChunkCodecs, ShardTable
 from penstock.containers.zarr.dtypes import dtype_of, fill_of
 from penstock.containers.zarr.metadata import NODE, ArrayMetadata, check_codecs, check_sizes, sizes_of
 from penstock.core.narrowing import is_dict, is_list
-from penstock.errors import DataError, FormatError
+from penstock.errors import DataError, FormatError, UnsupportedDtypeError
 
 _NUMBERS = {
     "bool": "|b1",
@@ -121,7 +121,8 @@ def _dtype(value: Any, place: Any) -> np.dtype[Any]:
         return dtype_of(f"|S{size}", **place)
     if name[:1] == "r" and name[1:].isascii() and name[1:].isdigit() and len(name) < 9 and not int(name[1:]) % 8:
         return dtype_of(f"|V{int(name[1:]) // 8}", **place)
-    raise FormatError(f"expected a data_type of numbers, text or bytes of fixed length, got {name[:100]!r}", **place)
+    message = f"expected a data_type of numbers, text or bytes of fixed length, got {name[:100]!r}"
+    raise UnsupportedDtypeError(message, **place)
 
 
 def _data_type(dtype: np.dtype[Any]) -> Any:

@@ -159,6 +159,13 @@ class Timeline:
     def __len__(self) -> int:
         return len(self.timestamps)
 
+    @cached_property
+    def step_time(self) -> float:
+        """Median time in seconds from a frame to the next one of its scene, of the first frames; NaN without any."""
+        scene = self.scene_of(np.arange(min(len(self), _BLOCK)))
+        ahead = np.diff(self.timestamps[:_BLOCK])[scene[1:] == scene[:-1]]
+        return float(np.median(ahead)) / 1e9 if len(ahead) else float("nan")
+
     @property
     def scenes(self) -> int:
         """How many there are."""

@@ -18,6 +18,7 @@ History and future end with the scene.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,6 +44,7 @@ from penstock.domains.driving.perturbation import Perturbation
 
 MATRICES = ("world_to_image", "raster_from_agent", "raster_from_world", "agent_from_world", "world_from_agent")
 """The keys of a sample that say where it, and its raster, are in the world."""
+RATE = 0.05  # most relative deviation of `step_time` from that of a log
 _FEW = 24  # samples of a scene that cost less alone than the table of their scene
 
 
@@ -127,6 +129,13 @@ class Poses:
             getattr(self, name)[rows] = getattr(other, name)
 
 
+def _check_step_time(stated: float, stored: float) -> None:
+    """Warn of a time between frames that is not that of the log, because velocities are divided by it."""
+    if stored > 0 and abs(stored / stated - 1) > RATE:
+        message = f"expected step_time {stored:g}, the seconds from a frame of the log to the next, got {stated:g}"
+        warnings.warn(f"{message}: velocities are {stored / stated:.3g} times what they should be", stacklevel=5)
+
+
 class Sampler:
     """Makes samples of driving logs, a batch at a time. Thread-safe. Reads the frames when it is made.
 
@@ -139,6 +148,9 @@ class Sampler:
 
     Raises:
         FormatError: Intervals of scenes, frames and agents do not fit together.
+
+    Warns:
+        UserWarning: `step_time` is not the time between frames of the log, so velocities are wrong.
 
     Example:
         >>> from penstock.domains.driving.logs import Arrays
@@ -164,6 +176,7 @@ class Sampler:
         self.sampling = sampling
         self.perturbation = perturbation
         self.timeline = Timeline.of(logs) if timeline is None else timeline
+        _check_step_time(sampling.step_time, self.timeline.step_time)
         self.tables = TrackTables(logs, self.timeline, track_bytes)
         self._raster = sampling.raster_from_agent()
 

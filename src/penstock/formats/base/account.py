@@ -7,8 +7,8 @@ name, and `penstock.convert` writes it into the certificate.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any, Literal, get_args
 
@@ -133,14 +133,23 @@ class Account:
     used: Mapping[str, str] = field(default_factory=dict[str, str])
     ends: str = ""
 
-    def warning(self, level: Literal["error", "warning"] = "warning") -> str | None:
+    def with_left_out(self, entry: LeftOut | None) -> Account:
+        """Return the account with one more entry; itself for None.
+
+        Args:
+            entry: The entry.
+        """
+        return self if entry is None else replace(self, left_out=(*self.left_out, entry))
+
+    def warning(self, level: Literal["error", "warning"] = "warning", *, without: Collection[str] = ()) -> str | None:
         """Return one sentence about everything that may hold data and is not used; None if there is nothing.
 
         Args:
             level: `"error"` for errors alone. The default is errors and warnings.
+            without: Reasons of entries that the sentence leaves out. The default is none.
         """
         levels = ("error",) if level == "error" else ("error", "warning")
-        entries = [entry for entry in self.left_out if entry.level in levels]
+        entries = [entry for entry in self.left_out if entry.level in levels and entry.reason not in without]
         if not entries:
             return None
         counts: dict[str, int] = {}
@@ -203,7 +212,7 @@ def joined_accounts(accounts: Sequence[Account], names: Sequence[str], first: Se
     return Account(tuple(left_out), used, ends)
 
 
-def unused_files(names: Iterable[str], expected: str) -> list[LeftOut]:
+def unused_files(names: Iterable[str], expected: str, hidden: tuple[str, ...] = (".",)) -> list[LeftOut]:
     """Return the entries of files in a dataset's folder that its format does not read, sorted by name.
 
     Hidden files and documents, such as `README.md`, are notes. Others may hold data.
@@ -211,17 +220,20 @@ def unused_files(names: Iterable[str], expected: str) -> list[LeftOut]:
     Args:
         names: Paths of the files in the folder.
         expected: Files that the format reads, for the message, such as `"files .tar"`.
+        hidden: How the names of hidden files and folders begin. The default is a dot.
 
     Example:
         >>> [(entry.where, entry.reason) for entry in unused_files(["b.bin", ".DS_Store", "README.md"], "files .tar")]
         [('.DS_Store', 'hidden'), ('README.md', 'document'), ('b.bin', 'other-file')]
     """
-    return [LeftOut("file", name, _file_reason(name), f"expected {expected}, got {name}") for name in sorted(names)]
+    return [
+        LeftOut("file", name, _file_reason(name, hidden), f"expected {expected}, got {name}") for name in sorted(names)
+    ]
 
 
-def _file_reason(name: str) -> str:
+def _file_reason(name: str, hidden: tuple[str, ...]) -> str:
     path = PurePath(name)
-    if any(part.startswith(".") and part not in (".", "..") for part in path.parts):
+    if any(part.startswith(hidden) and part not in (".", "..") for part in path.parts):
         return "hidden"
     is_document = path.suffix.lower() in DOCUMENTS or path.name.upper() in ("LICENSE", "LICENCE", "NOTICE", "README")
     return "document" if is_document else "other-file"

@@ -29,7 +29,7 @@ from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.files.arrays import read_arrays, write_arrays
 from penstock.files.listing import FilePaths, FileStates, file_states
-from penstock.files.remote import FileState, is_mirrored
+from penstock.files.remote import FileState, is_mirrored, remote_errors_kept
 from penstock.files.user_cache import make_room, user_cache
 from penstock.flow import OrderedMap, PrefetchLimits
 
@@ -264,6 +264,9 @@ class FileSurvey:
         Args:
             numbers: Numbers of the files.
             threads: Threads to use. The default is None: several where reading waits for the storage, otherwise none.
+
+        Raises:
+            RemoteError: A store does not answer.
         """
         listed = list(numbers)
         tables: list[FileTable] = []
@@ -274,7 +277,7 @@ class FileSurvey:
             facts: list[FileFacts] = []
             if threads is None and not is_waiting:
                 waited = _waits()
-                facts = [self.read(self.files[number]) for number in chosen[:_PROBE]]
+                facts = [self._read_file(self.files[number]) for number in chosen[:_PROBE]]
                 is_waiting = _waits() - waited >= len(facts)
             width = threads if threads is not None else WAITING_READS * is_waiting
             facts += self._read(chosen[len(facts) :], width)
@@ -285,9 +288,14 @@ class FileSurvey:
         """The facts of files, read by some threads, or here."""
         paths = (self.files[number] for number in numbers)
         if not threads:
-            return list(map(self.read, paths))
-        with OrderedMap(self.read, paths, PrefetchLimits(threads), name="penstock-survey") as facts:
+            return list(map(self._read_file, paths))
+        with OrderedMap(self._read_file, paths, PrefetchLimits(threads), name="penstock-survey") as facts:
             return list(facts)
+
+    def _read_file(self, path: Path) -> FileFacts:
+        """The facts of one file. A server that does not answer is no fact about the file."""
+        with remote_errors_kept():
+            return self.read(path)
 
     def unknown(self, *, force: bool = False) -> IntArray:
         """Return the numbers of the files whose facts are not in the user's cache.

@@ -139,6 +139,11 @@ FINDINGS: Mapping[str, FindingKind] = {
     "not-stored": FindingKind(
         "note", "Chunks of an array are not stored, and read as the fill value.", "Copy again if values are missing."
     ),
+    "frame-count": FindingKind(
+        "warning",
+        "A video has more or fewer frames for an episode than the episode has rows, or episodes share frames.",
+        "Check the recording for dropped frames; rows without a frame of their own cannot be read.",
+    ),
     "unused-rows": FindingKind(
         "warning", "Rows belong to no episode.", "Check the index of the dataset; `penstock repair` cuts them off."
     ),

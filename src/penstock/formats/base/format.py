@@ -8,6 +8,7 @@ import inspect
 import os
 import pkgutil
 import re
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -20,7 +21,7 @@ from penstock.core.boundary import is_of_call, parsing, refusal
 from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, DataError, FormatError, UnknownFormatError, suggestion
 from penstock.files import locked
-from penstock.files.remote import set_remote_files
+from penstock.files.remote import remote_errors_kept, set_remote_files
 from penstock.formats.base.file_facts import FileSurvey, ReadFacts
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.repairs import Repair
@@ -33,6 +34,7 @@ set_remote_files(MIRRORS)  # so that every process that reads data can read mirr
 
 
 QUICK_BYTES = 1 << 28  # that a check reads at most if it is not deep
+_KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 GUARDED = ("recognises", "open", "open_files", "append", "check", "check_files", "opening_checks", "repairs")
 
 
@@ -43,7 +45,8 @@ class Format(ABC):
     `penstock.formats` that names such an object.
 
     Errors that the data causes in these methods become `FormatError` with the path (`core/boundary.py`). A `TypeError`
-    about an option of the caller stays a `TypeError`.
+    about an option of the caller stays a `TypeError`. A `RemoteError` within a method is its error, also where the
+    method took it for other data.
 
     Example:
         >>> from penstock.formats.base.format import available
@@ -74,6 +77,7 @@ class Format(ABC):
         Raises:
             FormatError: The content cannot be inspected.
             OSError: The file cannot be read.
+            RemoteError: A store does not answer.
         """
 
     @abstractmethod
@@ -314,7 +318,8 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
     def guarded(self: Format, given: Path | Sequence[Path], *args: Any, **kwargs: Any) -> Any:
         path = folder_of(given)
         try:
-            result: Any = method(self, given, *args, **kwargs)
+            with remote_errors_kept():
+                result: Any = method(self, given, *args, **kwargs)
         except Exception as error:
             if unknown := _unknown_option(self, error, kwargs):
                 raise unknown from error
@@ -497,6 +502,7 @@ def recognise(location: str | os.PathLike[str]) -> tuple[Format, Path]:
     Raises:
         FileNotFoundError: Nothing exists there, and no format knows that id.
         UnknownFormatError: No format recognises the data.
+        RemoteError: A store does not answer, so the format is not known.
 
     Example:
         >>> import penstock, tempfile
@@ -511,6 +517,8 @@ def recognise(location: str | os.PathLike[str]) -> tuple[Format, Path]:
         if not located:
             raise nothing_at(path)
         return located[0]
+    if (other := _without_data(path)) is not None:
+        raise UnknownFormatError(f"expected a file with data or a folder, got {other}", path=path)
     failures: dict[str, FormatError] = {}
     for entry in _formats_for(path):
         try:
@@ -524,6 +532,15 @@ def recognise(location: str | os.PathLike[str]) -> tuple[Format, Path]:
     for name, error in failures.items():
         raise UnknownFormatError(f"{message}; {name} could not look at it: {error}", path=path) from error
     raise UnknownFormatError(message, path=path)
+
+
+def _without_data(path: Path) -> str | None:
+    """What a path is that has no data to look at, None for others. Reading it could wait for ever: files of the kernel,
+    which say that they are empty, wait for events, and pipes for who writes."""
+    status = os.stat(path)
+    if stat.S_ISREG(status.st_mode):
+        return None if status.st_size else "an empty file"
+    return None if stat.S_ISDIR(status.st_mode) else _KINDS.get(stat.S_IFMT(status.st_mode), "another kind of file")
 
 
 def nothing_at(path: Path, text: str | None = None) -> FileNotFoundError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from penstock.errors import RemoteError
 from penstock.files.remote import open_file
 
 SIGNATURES = {
@@ -26,6 +27,9 @@ def likely_formats(path: Path) -> frozenset[str] | None:
     Args:
         path: File or folder.
 
+    Raises:
+        RemoteError: A store does not answer.
+
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "steps.parquet"
@@ -38,6 +42,8 @@ def likely_formats(path: Path) -> frozenset[str] | None:
     try:
         with open_file(path) as file:
             head = file.read(max(map(len, SIGNATURES)))
+    except RemoteError:
+        raise
     except OSError:
         return None  # the formats say what is wrong
     return next((folders for signature, folders in SIGNATURES.items() if head.startswith(signature)), None)

@@ -20,7 +20,7 @@ from penstock.core.spec import ALIGNS, Align, Field, Spec
 from penstock.core.text import counted
 from penstock.errors import ExpiredRowError, PenstockError
 from penstock.files.remote import Wanted
-from penstock.formats.base.account import Account
+from penstock.formats.base.account import Account, LeftOut
 from penstock.formats.base.metadata import LazyMetadata, number_columns
 
 BLOCK_BYTES = 4 << 20  # short episodes are iterated in blocks of at most about this size
@@ -54,6 +54,7 @@ class Source(ABC):
 
     parses: ClassVar[bool] = True
     location: object = None  # the path or location that was opened, for messages; `Format.open` sets it
+    unfinished: LeftOut | None = None  # entry of the account where the work that writes the dataset has not ended
 
     def __repr__(self) -> str:
         place = "" if self.location is None else f"{str(self.location)!r}, "
@@ -101,7 +102,7 @@ class Source(ABC):
         The default is empty: all columns have the names of the files, and nothing was left out. Cost: none, because
         readers build it while they index.
         """
-        return Account()
+        return Account().with_left_out(self.unfinished)
 
     @property
     def extent(self) -> tuple[int, int]:

@@ -152,7 +152,7 @@ class StateSource(Source, Generic[S_co]):
     @property
     @override
     def account(self) -> Account:
-        return self.state.account
+        return self.state.account.with_left_out(self.unfinished)
 
     @override
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:

@@ -13,6 +13,7 @@ from penstock.core.episode import Episode
 from penstock.errors import ChecksumError, DataError, FormatError
 from penstock.files import atomic_path
 from penstock.formats.base.findings import Finding
+from penstock.formats.base.unfinished import CONVERSION
 from penstock.formats.columns import table
 from penstock.formats.columns.files import read_json
 from penstock.formats.columns.layout import METADATA, StoreLayout
@@ -52,12 +53,14 @@ def compact(
 
 def _metadata(layout: StoreLayout, lost: list[Finding], skip: bool) -> dict[str, Any]:
     try:
-        return read_json(layout.root / METADATA)
+        metadata = read_json(layout.root / METADATA)
     except FormatError as error:
         if not skip:
             raise
         lost.append(Finding("unreadable", METADATA, str(error)))
         return {}
+    metadata.pop(CONVERSION, None)  # the new store is the target of none
+    return metadata
 
 
 def _whole(layout: StoreLayout) -> Iterator[Episode]:

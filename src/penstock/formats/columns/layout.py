@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from urllib.parse import quote
 
@@ -66,10 +67,17 @@ class StoreLayout:
         """Where the compressed blocks of one segment end."""
         return self.segment(number) / BLOCKS
 
+    @cached_property
+    def file_names(self) -> frozenset[str]:
+        """Names of the files that a segment may have."""
+        columns = [quote(column, safe="") for column in self.spec]
+        files = [f"{column}.{ending}" for column in columns for ending in ("values", "offsets")]
+        return frozenset((*files, EPISODE_METADATA, BLOCKS))
+
     def numbers(self) -> list[int]:
         """The segments there are, in order."""
         names = (entry.name for entry in os.scandir(self.root / SEGMENTS))
-        return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
+        return sorted(int(name) for name in names if is_segment(name))
 
     def write(self) -> None:
         """Write `spec.json`. Raises `SpecError` for columns that it could not bring back."""
@@ -103,6 +111,15 @@ class StoreLayout:
         except (SpecError, TypeError, AttributeError, OverflowError) as error:
             raise FormatError(f"expected the columns of a store, got {error}", path=path, where="spec") from error
         return cls(root, spec, packing)
+
+
+def is_segment(name: str) -> bool:
+    """Whether a name in the folder of segments is the number of one.
+
+    >>> is_segment("10"), is_segment("010")
+    (True, False)
+    """
+    return _NUMBER.fullmatch(name) is not None
 
 
 def has_table(root: Path) -> bool:

@@ -12,7 +12,10 @@ from penstock.core.arrays import IntArray
 from penstock.core.episode import Episode
 from penstock.core.spec import Align
 from penstock.errors import ExpiredRowError
+from penstock.formats.base.account import Account
 from penstock.formats.base.state import StateSource
+from penstock.formats.base.unfinished import CONVERSION
+from penstock.formats.columns.accounting import unused_parts
 from penstock.formats.columns.files import read_json
 from penstock.formats.columns.layout import METADATA
 from penstock.formats.columns.snapshot import Snapshot
@@ -77,7 +80,15 @@ class ColumnsSource(StateSource[Snapshot]):
     @property
     def metadata(self) -> Mapping[str, Any]:
         """Metadata of the whole dataset, as it is now."""
-        return read_json(self._path / METADATA)
+        metadata = read_json(self._path / METADATA)
+        if self.first:  # a store whose first episodes have left is no longer the target of its conversion
+            metadata.pop(CONVERSION, None)
+        return metadata
+
+    @property
+    def account(self) -> Account:
+        """What of the folder is not read. Cost: a listing of the folder and of each segment."""
+        return Account(tuple(unused_parts(self._path, self.state))).with_left_out(self.unfinished)
 
     def rows(self, align: Align) -> IntArray:
         """`[E + 1]` int64 first row of each episode, and the end, in the row space of one alignment."""

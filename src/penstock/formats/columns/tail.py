@@ -73,7 +73,9 @@ class EpisodeTail:
         self._last = self._entries(episodes - 1, episodes).tobytes() if episodes else b""
 
     def read(self, end: int | None = None) -> Iterator[Episode]:
-        """Yield the episodes after the first `done`. `done` counts each one that was yielded.
+        """Yield the episodes after the first `done`. `done` counts each one when the next one is asked for.
+
+        So an episode that the reader refuses with an error comes again, and numbers stay right.
 
         Args:
             end: Number of the episode to stop before. The default is None: all episodes of the store.
@@ -97,8 +99,8 @@ class EpisodeTail:
         snapshot = self._snapshot(entries)
         for i in range(len(entries)):
             episode = snapshot.episode(i)
+            yield Episode.trusted(episode.spec, episode.columns, self.done, episode.metadata)
             self._last, self.done = entries[i : i + 1].tobytes(), self.done + 1
-            yield Episode.trusted(episode.spec, episode.columns, self.done - 1, episode.metadata)
 
     def _snapshot(self, entries: StructArray) -> Snapshot:
         try:

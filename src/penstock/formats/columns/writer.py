@@ -15,6 +15,7 @@ from penstock.errors import DataError, LockedError, SpecError
 from penstock.files import atomic_path, locked, sync
 from penstock.files.descriptors import open_regular
 from penstock.formats.base import jsonlines
+from penstock.formats.base.unfinished import UnfinishedWork
 from penstock.formats.base.writer import Writer
 from penstock.formats.columns import table
 from penstock.formats.columns.files import read_json, write_at, write_json
@@ -222,10 +223,14 @@ def create_store(
     *,
     compression: Compression = None,
     block_steps: int = STEPS,
+    unfinished: UnfinishedWork | None = None,
 ) -> None:
-    """Create an empty store as `ColumnsWriter.create` does, which appears only when complete."""
+    """Create an empty store as `ColumnsWriter.create` does, which appears only when complete, with the mark of the work
+    that writes it, if that is given."""
     with atomic_path(path, durable="folder") as folder:
         folder.mkdir()
+        if unfinished is not None:
+            unfinished.begin(folder)
         write_store(StoreLayout(folder, spec, Packing.of(spec, compression, block_steps)), metadata or {})
 
 

@@ -37,6 +37,7 @@ from penstock.formats.demos.hdf5 import (
     HDF5Kind,
     Segments,
     attribute,
+    behind_the_end,
     column,
     datasets_below,
     leads_to,
@@ -97,7 +98,7 @@ def read_aloha(path: Path, *, jpeg_order: Order = "bgr", cache_bytes: int = DECO
         metadata={"kind": AlohaKind.name},
         entries=lambda _: dict(entries),
         state=f"{reading.file.image.superblock} {jpeg_order}",
-        account=Account(tuple(reading.left_out.values()), reading.used),
+        account=Account((*reading.left_out.values(), *behind_the_end(reading.file)), reading.used),
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from penstock.containers.npy import MAGIC, array_of
 from penstock.core.narrowing import is_dict
 from penstock.errors import DataError, FormatError
+from penstock.formats.base.account import LeftOut
 from penstock.formats.base.infos import SIMPLE, plain
 from penstock.formats.base.source import Source
 from penstock.formats.demos.kind import Kind
@@ -64,11 +65,13 @@ def read_atari(path: Path, *, frames: str = "stack", max_bytes: int = MAX_BYTES)
         raise DataError(f"expected frames to be 'stack' or 'newest', got {frames!r}")
     trajectories = _trajectories(path, max_bytes)
     tracks: list[Track] = []
+    left_out: dict[str, LeftOut] = {}
     count = len(trajectories)
     for i in range(count):
         value, trajectories[i] = trajectories[i], None  # given back as it goes
-        tracks += _tracks(value, i, path, slice(-1, None) if frames == "newest" else slice(None))
-    return source_of(tracks, {"kind": AtariKind.name, "color_space": "GRAY"}, path=path)
+        tracks += _tracks(value, i, path, slice(-1, None) if frames == "newest" else slice(None), left_out)
+    metadata = {"kind": AtariKind.name, "color_space": "GRAY"}
+    return source_of(tracks, metadata, path=path, left_out=tuple(left_out.values()))
 
 
 def _trajectories(path: Path, max_bytes: int) -> list[Any]:
@@ -82,7 +85,8 @@ def _trajectories(path: Path, max_bytes: int) -> list[Any]:
     return list(value)
 
 
-def _tracks(value: Any, i: int, path: Path, channels: slice) -> list[Track]:
+def _tracks(value: Any, i: int, path: Path, channels: slice, left_out: dict[str, LeftOut]) -> list[Track]:
+    """The episodes of a trajectory; `left_out` takes entries of its dict that are neither columns nor metadata."""
     where = f"trajectory {i}"
     if not is_dict(value) or not {"states", "actions", "dones"} <= value.keys():
         got = list(value)[:20] if is_dict(value) else type(value).__name__
@@ -93,7 +97,9 @@ def _tracks(value: Any, i: int, path: Path, channels: slice) -> list[Track]:
         columns["rewards"] = numbers(value["rewards"], "rewards", path=path, where=where)
     more = {str(name): inner for name, inner in value.items() if name not in KEYS}
     metadata = {"trajectory": i} | {name: plain(inner) for name, inner in more.items() if isinstance(inner, SIMPLE)}
-    metadata |= {"left_out": left} if (left := sorted(more.keys() - metadata.keys())) else {}
+    for name in sorted(more.keys() - metadata.keys()):
+        message = f"expected numbers or text besides {', '.join(KEYS)}, got {type(more[name]).__name__}"
+        left_out.setdefault(name, LeftOut("column", name, "unused-array", message))
     states = channels_first(states[..., channels], path=path, where=where)
     return tracks_of(
         states, columns, flags(value["dones"], path=path, where=where), metadata=metadata, path=path, where=where

@@ -16,7 +16,7 @@ from penstock.formats.base.format import folder_of
 from penstock.formats.base.source import Source
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.trajectories import Track, source_of, unpickled
-from penstock.formats.demos.unpack import MAX_BYTES, head_of, opening, some_files, unpacked
+from penstock.formats.demos.unpack import MAX_BYTES, head_of, opening, other_files, some_files, unpacked
 
 SUFFIX = ".pkl.gz"
 _CLASSES = (b"imitation.data.types", b"imitation.util.rollout")
@@ -67,7 +67,12 @@ def read_dm_control(
             tracks.append(unpickled(trajectory, path=file, where=f"trajectory {i}", metadata=metadata))
     metadata = {"kind": DmControlKind.name, "color_space": "RGB"}
     return source_of(
-        tracks, metadata, path=folder_of(path), frame_stack=frame_stack, action_space=_action_space(tracks)
+        tracks,
+        metadata,
+        path=folder_of(path),
+        frame_stack=frame_stack,
+        action_space=_action_space(tracks),
+        left_out=other_files(path, SUFFIX),
     )
 
 

@@ -54,7 +54,7 @@ class Segments(NamedTuple):
 
 
 def datasets_below(group: Group, needed: Collection[str]) -> tuple[dict[str, Dataset], dict[str, LeftOut]]:
-    """Datasets below a group by their paths in it, and those that cannot be read: of unknown types, links to nowhere or
+    """Datasets below a group by their paths in it, and unreadable ones: of unknown types, links to nowhere or
     to other files.
 
     Raises `FormatError` where one of the `needed` cannot be read.
@@ -92,7 +92,7 @@ def behind_the_end(file: File) -> list[LeftOut]:
 
 
 def leads_to(group: Group, name: str, kind: type[Dataset] | type[Group]) -> bool:
-    """Whether a name leads to a dataset or a group, or to what cannot be read, which opening refuses with the reason."""
+    """Whether a name leads to a dataset or a group, or to what cannot be read, which opening refuses with a reason."""
     if name not in group.links:
         return False
     try:

@@ -20,7 +20,7 @@ from penstock.formats.base.source import Source
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.magical_preproc import SIDE, Preprocessor, preprocessor_named, shrunken
 from penstock.formats.demos.trajectories import Track, source_of, unpickled
-from penstock.formats.demos.unpack import MAX_BYTES, head_of, opening, some_files, unpacked
+from penstock.formats.demos.unpack import MAX_BYTES, head_of, opening, other_files, some_files, unpacked
 
 SUFFIX = ".pkl.gz"
 ACTIONS = 18  # of every MAGICAL environment
@@ -94,7 +94,12 @@ def read_magical(
         tracks.append(track if keep[-1].all() else _without(track, keep[-1]))
     frames = None if chosen is None else chosen.frames(small, np.flatnonzero(np.concatenate(keep)))
     return source_of(
-        tracks, _metadata_of(names, preprocessor), path=folder_of(path), frames=frames, action_space=Discrete(ACTIONS)
+        tracks,
+        _metadata_of(names, preprocessor),
+        path=folder_of(path),
+        frames=frames,
+        action_space=Discrete(ACTIONS),
+        left_out=other_files(path, SUFFIX),
     )
 
 

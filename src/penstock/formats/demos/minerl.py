@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ from penstock.core.narrowing import is_dict
 from penstock.core.order import natural
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.files.remote import read_bytes
+from penstock.formats.base.account import LeftOut, unused_files
 from penstock.formats.base.infos import plain
 from penstock.formats.base.source import Source
 from penstock.formats.demos.archive import NpzArchive
@@ -59,7 +60,7 @@ def read_minerl(
     """The stream in a folder, or all streams in a folder of them, in natural order.
 
     `observation$a$b` is the column `observations/a/b` (T + 1 rows), `action$a$b` is `actions/a/b`, `reward` is
-    `rewards`; what holds no numbers is named in `metadata["left_out"]`. The frames are `observations/pov` `[T + 1, 3,
+    `rewards`; the account names what holds no numbers. The frames are `observations/pov` `[T + 1, 3,
     H, W]` uint8, RGB; they need the extra `video`, and `video=False` leaves them out. A video begins with frames from
     before its recording: the excess of `true_video_frame_count` in the metadata over the states is skipped. The last
     frame is the video's own; where it lacks that one, the one before is repeated. The last step of a stream is
@@ -73,20 +74,22 @@ def read_minerl(
     streams = sorted(_streams(path), key=lambda stream: natural(stream.name))
     if not streams:
         raise FormatError(f"expected a folder with {ARRAYS}, or a folder of such folders, found none", path=path)
-    left: dict[str, None] = {}
-    tracks = [_track(stream, max_bytes, left) for stream in streams]
-    metadata = {"kind": MineRLKind.name, "color_space": "RGB"} | ({"left_out": sorted(left)} if left else {})
+    arrays: dict[str, LeftOut] = {}
+    tracks = [_track(stream, max_bytes, arrays) for stream in streams]
+    left_out = [*(arrays[name] for name in sorted(arrays)), *_other_files(path, streams)]
+    metadata: dict[str, Any] = {"kind": MineRLKind.name, "color_space": "RGB"}
     environment = streams[0].absolute().parent.name
     metadata |= {"env_name": environment} if environment.startswith("MineRL") else {}
     if not video:
-        return source_of(tracks, metadata, path=path)
+        left_out += [LeftOut("file", VIDEO, "skipped", "left out with video=False", len(streams))]
+        return source_of(tracks, metadata, path=path, left_out=left_out)
     clips = [_clip(stream, track) for stream, track in zip(streams, tracks, strict=True)]
     frames = ClipFrames(clips, cache_bytes)
     for number, clip in enumerate(clips):
         if (size := frames.nbytes(number)) > max_bytes:
             message = f"expected at most {max_bytes} bytes of frames, got {size}; `max_bytes` allows them"
             raise UnsafeDataError(message, path=clip.path)
-    return source_of(tracks, metadata, path=path, frames={"pov": frames})
+    return source_of(tracks, metadata, path=path, frames={"pov": frames}, left_out=left_out)
 
 
 def _streams(path: Path) -> Iterator[Path]:
@@ -97,12 +100,31 @@ def _streams(path: Path) -> Iterator[Path]:
         yield from (inner for inner in path.iterdir() if (inner / ARRAYS).is_file())
 
 
-def _track(stream: Path, max_bytes: int, left: dict[str, None]) -> Track:
-    """The arrays of a stream; `left` takes the names of arrays that are no numbers."""
+def _other_files(path: Path, streams: Sequence[Path]) -> list[LeftOut]:
+    """Files of streams that are not of the format, and files and folders next to streams; also folders without arrays,
+    which may be streams that were not downloaded as a whole."""
+    single = streams == [path]
+    expected = f"{ARRAYS}, {VIDEO} and {METADATA} in the folder of each stream"
+    inside = [entry for stream in streams for entry in stream.iterdir() if entry.name not in (ARRAYS, VIDEO, METADATA)]
+    beside = [] if single else [entry for entry in path.iterdir() if entry not in streams]
+    torn = [entry for entry in beside if (entry / VIDEO).is_file()]
+    names = [entry.relative_to(path).as_posix() for entry in (*inside, *beside) if entry not in torn]
+    left_out = [LeftOut("file", entry.name, "bad-file", f"expected {ARRAYS} in a stream, got none") for entry in torn]
+    return [*left_out, *unused_files(names, expected)]
+
+
+def _track(stream: Path, max_bytes: int, left_out: dict[str, LeftOut]) -> Track:
+    """The arrays of a stream; `left_out` takes arrays that are no columns."""
     path = stream / ARRAYS
     archive = NpzArchive(path, max_bytes)
     arrays = {name: archive.array(name) for name in archive}
-    left.update({name: None for name, array in arrays.items() if not _fits(name, array)})
+    for name, array in arrays.items():
+        if not _fits(name, array):
+            message = (
+                f"expected rows of numbers called action$... or observation$..., got {array.dtype}{list(array.shape)}"
+            )
+            reason = "unused-array" if array.dtype.kind in NUMBERS else "unsupported-dtype"
+            left_out.setdefault(name, LeftOut("array", name, reason, message))
     columns: dict[str, dict[str, AnyArray]] = {"action": {}, "observation": {}}
     for name, array in arrays.items():
         kind, _, rest = name.partition("$")

@@ -10,6 +10,7 @@ from penstock.containers.pickle import loads
 from penstock.core.narrowing import is_dict, is_list
 from penstock.core.spaces import Discrete
 from penstock.errors import FormatError
+from penstock.formats.base.account import LeftOut
 from penstock.formats.base.source import Source
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.states import channels_first, flags, tracks_of
@@ -63,10 +64,12 @@ def read_procgen(path: Path, *, frame_stack: int | None = None, max_bytes: int =
         raise FormatError(f"expected lists with equal numbers of trajectories, got {counts}", path=path)
     tracks = [track for i in range(len(lists["obs"])) for track in _tracks(lists, i, path)]
     fits = all(((a >= 0) & (a < ACTIONS)).all() for track in tracks for a in track.actions.values())
-    left = sorted(str(name) for name in value.keys() - set(KEYS))
-    metadata = {"kind": ProcgenKind.name, "color_space": "RGB"} | ({"left_out": left} if left else {})
+    names = sorted(str(name) for name in value.keys() - set(KEYS))
+    message = f"expected the lists {', '.join(KEYS)}"
+    left_out = [LeftOut("column", name, "unused-array", f"{message}, got {name}") for name in names]
+    metadata = {"kind": ProcgenKind.name, "color_space": "RGB"}
     space = Discrete(ACTIONS) if fits else None
-    return source_of(tracks, metadata, path=path, frame_stack=frame_stack, action_space=space)
+    return source_of(tracks, metadata, path=path, frame_stack=frame_stack, action_space=space, left_out=left_out)
 
 
 def _tracks(lists: dict[str, Any], i: int, path: Path) -> list[Track]:

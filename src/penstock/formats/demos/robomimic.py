@@ -44,6 +44,7 @@ from penstock.formats.demos.hdf5 import (
     Segments,
     alike,
     attribute,
+    behind_the_end,
     column,
     datasets_below,
     leads_to,
@@ -77,8 +78,10 @@ class RobomimicKind(HDF5Kind):
         if not isinstance(data, Group):
             return data is None and DATA in root.links
         first = min(data, key=natural, default="")
-        named = DEMO.fullmatch(first) is not None
-        return leads_to(data, first, Group) and (named or "actions" in data[first])
+        if not leads_to(data, first, Group):
+            return False
+        demo = None if DEMO.fullmatch(first) else data[first]
+        return demo is None or (isinstance(demo, Group) and "actions" in demo)
 
     def open(self, path: Path, **options: Any) -> DemoSource:
         """As `read_robomimic` does, with its options."""
@@ -86,7 +89,7 @@ class RobomimicKind(HDF5Kind):
 
     @override
     def check(self, path: Path, *, deep: bool, **options: Any) -> Iterator[Finding]:
-        """Look for filter keys that name demonstrations twice, or ones that are not there or in another split, too."""
+        """Look for filter keys with missing or repeated demonstrations, or with demonstrations of another split."""
         with File(path) as file:
             mask = file[MASK] if MASK in file.root.links else None
             data = file[DATA] if DATA in file.root.links else None
@@ -136,7 +139,7 @@ def read_robomimic(
         metadata=_dataset_metadata(file),
         entries=entries,
         state=repr(file.image.superblock),
-        account=Account((*_others(file), *demos.left_out.values())),
+        account=Account((*_others(file), *demos.left_out.values(), *behind_the_end(file))),
     )
 
 
@@ -163,7 +166,7 @@ def _chosen(file: File, filter_key: str | None) -> dict[str, Group]:
 
 
 def _others(file: File) -> Iterator[LeftOut]:
-    """What is in the file next to the demonstrations and masks."""
+    """Entries of other groups and datasets of the file."""
     for name in file.root.links:
         if name not in (DATA, MASK):
             yield LeftOut("array", name, "unused-array", f"expected the groups {DATA} and {MASK}, got {name}")
@@ -216,7 +219,7 @@ def _names_in(file: File, mask: Group, filter_key: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _Demo:
-    """The datasets of one demonstration by their paths in its group, and those that cannot be read."""
+    """The datasets of one demonstration by their paths in its group, and its unreadable datasets."""
 
     name: str
     steps: int
@@ -253,18 +256,20 @@ class _RobomimicFile:
         actions = self._step("actions")  # first, because it bounds the number of steps
         out: dict[str, DemoColumn] = {}
         for name in [name for name in names if name.startswith("obs/")]:
-            out.update(self._observations(name.removeprefix("obs/"), next_observations))
+            if numbers(self.demos[0].datasets[name]):
+                out.update(self._observations(name.removeprefix("obs/"), next_observations))
+            else:
+                self._leave_out(name, f"next_{name}")
         out["actions"] = actions
         if "rewards" in names:
             out["rewards"] = self._step("rewards")
         out.update(self._ends("dones" in names))
         known = {*out, "dones"}
-        others = dict.fromkeys(name for demo in self.demos[1:] for name in demo.datasets if name not in names)
+        first = self.demos[0].datasets.keys()
+        others = sorted({name for demo in self.demos[1:] for name in demo.datasets.keys() - first})
         for name in [*(n for n in names if n not in known and not n.startswith(("obs/", "next_obs/"))), *others]:
-            if (entry := self._misfit(name)) is None:
+            if not self._leave_out(name):
                 out[name] = self._step(name)
-            else:
-                self.left_out.setdefault(name, entry)
         for name in [name for name in names if name.startswith("next_obs/")]:
             if (observed := name.removeprefix("next_")) not in names:
                 message = f"expected {observed}, whose next rows these are, got none"
@@ -309,6 +314,13 @@ class _RobomimicFile:
         shape = () if name == "rewards" and row_shape(first) == (1,) else None
         segments = Segments.whole([demo.datasets[name] for demo in self.demos])
         return column(self._file, segments, "step", self._cache, shape)
+
+    def _leave_out(self, *names: str) -> bool:
+        """Put the datasets that are no columns into `left_out`; return whether any is."""
+        misfits = {name: self._misfit(name) for name in names if any(name in demo.datasets for demo in self.demos)}
+        entries = {name: entry for name, entry in misfits.items() if entry is not None}
+        self.left_out |= {name: entry for name, entry in entries.items() if name not in self.left_out}
+        return bool(entries)
 
     def _misfit(self, name: str) -> LeftOut | None:
         """Why a dataset is no column; None if every demonstration has it alike, with a row for each step."""

@@ -13,9 +13,11 @@ from penstock.containers.gunzip import MAGIC, GzipError, begins, gunzip
 from penstock.core.order import natural
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.files.remote import open_file
+from penstock.formats.base.account import LeftOut, unused_files
 
 MAX_BYTES = 8 << 30  # of one file, unpacked
 HEAD = 1 << 12  # bytes that are looked at to recognise a file
+LOOKS = 8  # files of a folder that are looked at to recognise it
 _SILENT = frozenset({"PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT", "MARK"})
 
 
@@ -38,14 +40,28 @@ def some_files(path: Path | Sequence[Path], suffix: str) -> list[Path]:
     return files
 
 
+def other_files(path: Path | Sequence[Path], suffix: str) -> list[LeftOut]:
+    """The entries of files of a folder whose names do not end with `suffix`; none where `path` is no folder."""
+    if not isinstance(path, Path) or not path.is_dir():
+        return []
+    read = {file.name for file in files_of(path, suffix)}
+    return unused_files((entry.name for entry in path.iterdir() if entry.name not in read), f"files *{suffix}")
+
+
 def head_of(path: Path, suffix: str, size: int = HEAD, *, gzipped: bool = False) -> bytes:
-    """The first bytes of the first file at `path`, unpacked if it is a gzip, which it has to be for `gzipped`; b""
-    where that fails, because a test of a file's content never raises."""
+    """The first bytes of the first file at `path` that has some, unpacked if it is a gzip, which it has to be for
+    `gzipped`; b"" where that fails, because a test of a file's content never raises."""
     try:
         files = files_of(path, suffix)
-        if not files:
-            return b""
-        with open_file(files[0]) as file:
+    except OSError:
+        return b""
+    heads = (_head(file, size, gzipped=gzipped) for file in files[:LOOKS])
+    return next((head for head in heads if head), b"")
+
+
+def _head(path: Path, size: int, *, gzipped: bool) -> bytes:
+    try:
+        with open_file(path) as file:
             raw = file.read(max(size, HEAD))
         if not raw.startswith(MAGIC):
             return b"" if gzipped else raw[:size]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 
 from penstock.containers.cache import Cache
 from penstock.containers.zarr import CACHE_BYTES, ZarrArray
-from penstock.core.arrays import IntArray
+from penstock.core.arrays import BoolArray, FloatArray, IntArray
+from penstock.core.text import counted
 from penstock.errors import FormatError
 from penstock.formats.base.findings import Finding
 from penstock.formats.l5kit.columns import NESTED
@@ -23,15 +25,18 @@ _ROWS = 1 << 16
 _MOST = 10  # chunks of an array that are reported as damaged
 _NAMED = 256  # scenes of a finding
 _SLACK = 1e-3
+STEP = 0.1  # seconds from a frame to the next
+RATE = 0.05  # most relative deviation of it
+GAP = 1.5  # times the usual step from which a frame is missing
 MAP = "semantic_map.pb"
 FASTEST = 70.0  # metres a second, 250 km/h
 
 
 def findings(path: Path, *, deep: bool) -> Iterator[Finding]:
     """Damage of the dataset at `path`: an `error` for intervals that leave their array or do not follow one another, a
-    `warning` for rows that no scene names. With `deep`, which reads every row, also an `error` for what cannot be read,
-    and a `warning` for scenes that end before they start, a track twice in a frame, poses that are no rotations,
-    numbers that are none, and traffic lights that the map next to the dataset lacks."""
+    `warning` for missing frames, another rate, and agents of no frame. With `deep`, which reads every row, also an
+    `error` for what cannot be read, and a `warning` for scenes that end before they start, a track twice in a frame,
+    poses that are no rotations, numbers that are none, and traffic lights that the map next to the dataset lacks."""
     try:
         tables = open_tables(path, Cache(CACHE_BYTES))
     except (FormatError, OSError) as error:
@@ -58,10 +63,10 @@ def _tables(tables: Tables, path: str, *, deep: bool) -> Iterator[Finding]:
     for table, (_, field) in NESTED.items():
         rows = tables.agents if table == "agents" else tables.tl_faces
         nested[table] = yield from _cut(frames[field], len(rows), f"frames.{field}", path)
-    if offsets is not None and offsets[-1] < len(frames):
-        yield Finding("unused-rows", f"frames in {path}", f"{len(frames) - offsets[-1]} frames are in no scene")
+    if offsets is not None:
+        yield from _clock(frames["timestamp"][: offsets[-1]], offsets)
     if (agents := nested["agents"]) is not None and agents[-1] < len(tables.agents):
-        yield Finding("unused-rows", f"agents in {path}", f"{len(tables.agents) - agents[-1]} agents are in no frame")
+        yield Finding("unused-rows", "agents", f"{len(tables.agents) - agents[-1]} agents are in no frame")
     if not deep:
         return
     yield from _times(scenes, path)
@@ -104,6 +109,40 @@ def _times(scenes: Any, path: str) -> Iterator[Finding]:
     if len(early):
         where = f"scenes.end_time[{early[0]}] in {path}"
         yield Finding("time-backward", where, f"{len(early)} scenes end before they start")
+
+
+def _clock(times: IntArray, scenes: IntArray) -> Iterator[Finding]:
+    """Frames that are missing, and a log of another rate. Velocities of samples are wrong by that factor, because they
+    are divided by the `step_time` of a configuration."""
+    scene = np.repeat(np.arange(len(scenes) - 1), np.diff(scenes))
+    change = np.diff(times) / 1e9
+    within = scene[1:] == scene[:-1]
+    if not within.any():
+        return
+    medians = [np.median(change[a : b - 1]) if b - a > 1 else np.nan for a, b in pairwise(scenes.tolist())]
+    whole = float(np.nanmedian(medians))
+    if whole > 0 and abs(whole / STEP - 1) > RATE:
+        message = f"expected a frame every {STEP:g} s, as L5Kit's logs have them, got one every {whole:g} s"
+        yield Finding("time-rate", "frames.timestamp", f"{message}; use step_time={whole:g}, or velocities are wrong")
+    usual = np.where(np.array(medians) > 0, medians, np.inf)[scene[:-1]]
+    gaps = np.flatnonzero(within & (change > GAP * usual) & _over_both_neighbours(change, within, usual))
+    if len(gaps):
+        factors = change[gaps] / usual[gaps]
+        owners, first = np.unique(scene[gaps], return_index=True)
+        rows = gaps[first] + 1 - scenes[owners]
+        message = f"frames are missing at {counted(len(gaps), 'place')} of {counted(len(owners), 'scene')}, "
+        missing, most = round(float((factors - 1).sum())), f"{factors.max():.3g}"
+        message += f"{missing} in all; velocities there are up to {most} times too large"
+        where = f"episode {owners[0]}/timestamp row {rows[0]}"
+        scenes_of, rows_of = (tuple(each[:_NAMED].tolist()) for each in (owners, rows))
+        yield Finding("time-gap", where, message, "timestamp", scenes_of, rows_of)
+
+
+def _over_both_neighbours(change: FloatArray, within: BoolArray, usual: FloatArray) -> BoolArray:
+    """Where the time of a step and its neighbour is too long for two steps, on both sides: no late frame alone."""
+    pair = change[1:] + change[:-1] > (1 + GAP) * usual[1:]
+    pair |= ~(within[1:] & within[:-1])  # a neighbour of another scene
+    return np.append(pair, True) & np.append(True, pair)
 
 
 def _poses(frames: Any, path: str) -> Iterator[Finding]:

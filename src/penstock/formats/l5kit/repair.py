@@ -35,11 +35,11 @@ def unused_rows(path: Path) -> Iterator[Repair]:
             if len(rows) > used and isinstance(rows, ZarrArray):
                 longer[name] = rows, used
             elif len(rows) > used and (file := path / f"{name}.npy").exists():
-                message, where = f"cut {len(rows) - used} rows of no scene off", f"{name} in {path}"
-                yield Repair("unused-rows", file, message, partial(_first_rows, file, used), None, where)
+                message = f"cut {len(rows) - used} rows of no scene off"
+                yield Repair("unused-rows", file, message, partial(_first_rows, file, used), None, name)
         for change in cut_rows(path, longer):
             message = f"cut the rows of no scene off {', '.join(change.names)}"
-            where = None if change.keep else f"{change.names[0]} in {path}"
+            where = None if change.keep else change.names[0]
             yield Repair("unused-rows", change.path, message, partial(bytes, change.content), change.keep, where)
     finally:
         tables.close()

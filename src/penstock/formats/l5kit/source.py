@@ -18,6 +18,7 @@ from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.errors import DataError, FormatError
 from penstock.files.remote import Wanted
+from penstock.formats.base.account import Account, LeftOut
 from penstock.formats.base.pieces import expand
 from penstock.formats.base.source import check_values
 from penstock.formats.base.state import SourceState, StateSource
@@ -74,11 +75,16 @@ class L5KitSource(StateSource[SourceState]):
         self._scenes = self.scenes[:]
         intervals = self._scenes["frame_index_interval"]
         offsets = offsets_in(intervals, len(self.frames), "scenes.frame_index_interval", self._tables.path)
+        left_out = self._tables.left_out()
+        if (unused := len(self.frames) - int(offsets[-1])) > 0:
+            message = f"expected every frame in a scene, got {unused} frames at the end in none"
+            left_out.append(LeftOut("rows", "frames", "unused-rows", message, unused))
         self._state = SourceState(
             spec=SPEC,
             offsets=offsets,
             digest=partial(_digest, self._tables),
             metadata=self._tables.attributes,
+            account=Account(tuple(left_out)),
         )
         self._closed = False
 

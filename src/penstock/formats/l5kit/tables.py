@@ -16,10 +16,12 @@ from penstock.containers.zarr.metadata import ARRAY, GROUP
 from penstock.core.boundary import json_object
 from penstock.errors import FormatError
 from penstock.files.remote import open_file, read_bytes
+from penstock.formats.base.account import LeftOut, unused_files
 from penstock.formats.l5kit import npy
 from penstock.formats.l5kit.dtypes import DTYPES, FORMAT_VERSION
 from penstock.formats.l5kit.upgrade import current
 
+MASKS = "agents_mask/"  # arrays of L5Kit that say which agents are samples
 FACES = "traffic_light_faces"
 PART = "part.json"  # of a part of a dataset: the first row of the part in each array
 
@@ -54,6 +56,17 @@ class Tables:
                 yield from self.group.store.states(name)
         if self.group is None and isinstance(self.path, Path):
             yield from npy.states(self.path, DTYPES)
+
+    def left_out(self) -> list[LeftOut]:
+        """Arrays and files that are not of the format."""
+        expected = f"expected the arrays {', '.join(DTYPES)}"
+        if self.group is None:
+            known = {*(f"{name}.npy" for name in DTYPES), npy.ATTRIBUTES, PART}
+            files = {entry.name for entry in Path(str(self.path)).iterdir() if entry.is_file()}
+            return unused_files(files - known, expected.removeprefix("expected "))
+        arrays = [name for name in self.group.arrays("") if name not in DTYPES and not name.startswith(MASKS)]
+        others = [LeftOut("array", name, "unused-array", f"{expected}, got {name}") for name in arrays]
+        return [*others, *unused_files(set(self.group.other_files([""])) - {PART}, expected.removeprefix("expected "))]
 
     def close(self) -> None:
         """Let go of files and of what is kept."""

@@ -11,13 +11,16 @@ import numpy as np
 from penstock.core.arrays import BoolArray, ByteArray, StructArray
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import folder_of
+from penstock.formats.lc0.accounting import bad_chunk, place_of
 from penstock.formats.lc0.chunks import LIMIT, ChunkFile
 from penstock.formats.lc0.errors import ChunkError
 from penstock.formats.lc0.files import files_at, opened
 from penstock.formats.lc0.records import FRAME, INPUT_FORMATS, NO_MOVE, POLICY
 
 _SLACK = 1e-4  # by which sums of rounded values may be too large
+_SUM_SLACK = 0.01  # by which rounded probabilities of all moves may differ from 1 together
 _HISTORY = 13  # planes of a position
+_PIECES = 12  # of them, that have pieces
 
 
 def findings(path: Path | Sequence[Path], *, deep: bool) -> Iterator[Finding]:
@@ -30,9 +33,9 @@ def findings(path: Path | Sequence[Path], *, deep: bool) -> Iterator[Finding]:
             chunk = opened(file, "zero", LIMIT)
         except OSError as error:
             chunk = None
-            yield Finding("unreadable", str(file), f"io: {error}")
+            yield Finding("unreadable", file.name, f"io: {error}")
         if isinstance(chunk, ChunkError):
-            yield Finding("unreadable", str(file), f"{chunk.reason}: {chunk}")
+            yield _bad(file, None, chunk)
         elif chunk is not None:
             records += len(chunk)
             yield from _file(chunk, deep=deep)
@@ -41,19 +44,29 @@ def findings(path: Path | Sequence[Path], *, deep: bool) -> Iterator[Finding]:
         yield Finding("no-episodes", str(folder_of(path)), "there are no chunks here")
 
 
+def _bad(path: Path, member: str | None, error: ChunkError) -> Finding:
+    """The finding of what `open` leaves out, with the name and place that it has in the account."""
+    entry = bad_chunk(path, member, error)
+    return Finding(entry.reason, entry.where, entry.message)
+
+
 def _file(file: ChunkFile, *, deep: bool) -> Iterator[Finding]:
     if file.torn is not None:
-        yield Finding("truncated", str(file.path), f"truncated: {file.torn}")
+        yield Finding("truncated", file.path.name, f"truncated: {file.torn}")
     for i in range(len(file) if deep else 0):
-        name = file.name(i)
-        where = str(file.path) if name is None else f"{name} in {file.path}"
+        where = place_of(file.path, file.name(i))
+        try:
+            file.count(i)
+        except ChunkError as error:
+            yield _bad(file.path, file.name(i), error)
+            continue
         try:
             frames = file.load(i)
         except ChunkError as error:
             yield Finding("unreadable", where, f"{error.reason}: {error}")
             continue
-        for message in oddities(frames):
-            yield Finding("invalid-value", where, message)
+        for name, message in [*policy_faults(frames), *(("invalid-value", odd) for odd in oddities(frames))]:
+            yield Finding(name, where, message)
 
 
 def oddities(frames: ByteArray) -> Iterator[str]:
@@ -67,6 +80,28 @@ def oddities(frames: ByteArray) -> Iterator[str]:
             bad = np.flatnonzero(test(rows))
             if len(bad):
                 yield f"{name} is outside its range in {len(bad)} frames, first frame {bad[0]}"
+
+
+def policy_faults(frames: ByteArray) -> Iterator[tuple[str, str]]:
+    """Findings of frames `[n, 8396]` whose policy cannot be learned: name and message.
+
+    A move may be NaN where others have the probability. Frames without pieces have no moves.
+    """
+    rows = frames.view(FRAME)[:, 0]
+    policy = rows["probabilities"]
+    with np.errstate(invalid="ignore"):
+        total = np.where(policy > 0, policy, 0).sum(axis=1)
+    of_position = rows["planes"][:, :_PIECES].any(axis=1)
+    without, has_nan = of_position & (total == 0), np.isnan(policy).any(axis=1)
+    is_off = of_position & (total != 0) & (np.abs(total - 1) > _SUM_SLACK)
+    for name, what, where in (
+        ("nan", "probabilities are NaN and name no move", without & has_nan),
+        ("invalid-value", "probabilities name no move", without & ~has_nan),
+        ("invalid-value", "probabilities do not add up to 1", is_off),
+    ):
+        bad = np.flatnonzero(where)
+        if len(bad):
+            yield name, f"{what} in {len(bad)} frames, first frame {bad[0]}"
 
 
 def broken_history(frames: ByteArray) -> BoolArray:

@@ -15,6 +15,7 @@ from penstock.containers.gunzip import (
     MAGIC,
     GzipError,
     begins,
+    bytes_behind,
     gunzip,
     gunzip_start,
     one_member,
@@ -27,7 +28,7 @@ from penstock.files.remote import RemoteFile, filled, read_at, remote_file
 from penstock.formats.base.chunks import ChunkSource, Wanted, WantedOfEach, chosen
 from penstock.formats.lc0.descriptors import DESCRIPTORS
 from penstock.formats.lc0.errors import ChunkError, Reason
-from penstock.formats.lc0.index import indexed
+from penstock.formats.lc0.index import indexed, is_tar, packed_error
 from penstock.formats.lc0.remote_index import ChunkTable, save
 from penstock.formats.lc0.upgrade import (
     WIDTH,
@@ -58,7 +59,8 @@ class Counted:
 class ChunkFile(ChunkSource):
     """The chunks of one file, as `open_chunks` finds them. `key` is the file's name without its path; where keys are
     equal, paths decide. `torn` says what cannot be read of a damaged archive, None for a whole one; `expected` counts
-    such chunks too.
+    such chunks too. `passed` names members of the archive that are no chunks, and `behind` is where other bytes begin
+    behind its end, or None.
 
     Reads are by position, and from any thread. All files together hold at most 64 descriptors, those read last.
     """
@@ -69,12 +71,14 @@ class ChunkFile(ChunkSource):
         self.path = path
         self.key = path.name
         self.torn = index.torn
+        self.passed, self.behind = index.passed, index.behind
         self._index = index
         self._limit = limit
         self._verify = verify
         self._as_stored = as_stored
         self._missing: Missing = missing
         self._lost = index.lost
+        self.unread: dict[int, int] = {}  # bytes behind the last gzip member, by chunk, where `count` looked
         self._kept: IntArray | None = index.counted
         self._closed = False
 
@@ -169,10 +173,11 @@ class ChunkFile(ChunkSource):
 
     def _whole(self, stored: bytes, counted: Counted | None, i: int) -> ByteArray:
         raw = one_member(stored, self._limit) if counted is not None and stored.startswith(MAGIC) else None
+        whole = self._unpacked(stored, i) if raw is None else raw
         try:
-            return self._given(*records(self._unpacked(stored, i) if raw is None else raw))
+            return self._given(*records(whole))
         except ChunkError as error:
-            raise error if error.path is not None else self._named(error, error.reason, i) from None
+            raise self._misread(error, whole, i) from None
 
     def _some(self, stored: bytes, counted: Counted, places: IntArray, i: int) -> ByteArray:
         """The frames at some places, fewer than all."""
@@ -223,9 +228,18 @@ class ChunkFile(ChunkSource):
             return counted
         raw = self._unpacked(stored, i)
         try:
-            return Counted(frames_in(version_of(raw), len(raw)), version_of(raw))
+            counted = Counted(frames_in(version_of(raw), len(raw)), version_of(raw))
         except ChunkError as error:
-            raise self._named(error, error.reason, i) from None
+            raise self._misread(error, raw, i) from None
+        if (behind := bytes_behind(stored, self._limit) if stored.startswith(MAGIC) else 0) > 0:
+            self.unread[i] = behind
+        return counted
+
+    def _misread(self, error: ChunkError, raw: bytes, i: int) -> ChunkError:
+        """The error of unpacked bytes that are no records, which may be those of an archive."""
+        if error.reason == Reason.VERSION and is_tar(raw):
+            return packed_error(self.path)
+        return self._named(error, error.reason, i)
 
     def _counted(self, stored: bytes, i: int) -> Counted | None:
         """Properties of chunk `i` from its ends; None where only unpacking shows them. Kept, 8 bytes a chunk: the file
@@ -366,7 +380,12 @@ class ChunkFile(ChunkSource):
 
 
 def open_chunks(
-    path: Path, *, missing_st: Missing = "zero", limit: int = LIMIT, verify: bool = False, as_stored: bool = False
+    path: str | os.PathLike[str],
+    *,
+    missing_st: Missing = "zero",
+    limit: int = LIMIT,
+    verify: bool = False,
+    as_stored: bool = False,
 ) -> ChunkFile | None:
     """The chunks of the file at `path`, recognised by its content: gzip (one chunk), records that are not compressed
     (one chunk), or a tar of either (a chunk a member, but folders and LICENSE). None for any other file.
@@ -390,5 +409,6 @@ def open_chunks(
     (1, (1, 8396))
     """
     check_missing(missing_st)
-    index = indexed(path)
-    return None if index is None else ChunkFile(path, index, missing_st, limit, verify, as_stored)
+    place = Path(path)
+    index = indexed(place)
+    return None if index is None else ChunkFile(place, index, missing_st, limit, verify, as_stored)

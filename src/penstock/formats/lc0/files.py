@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.core.order import natural
+from penstock.core.order import in_natural_order, natural
 from penstock.errors import DataError
+from penstock.files.listing import spread
 from penstock.formats.lc0.chunks import ChunkFile, open_chunks
 from penstock.formats.lc0.errors import ChunkError
-from penstock.formats.lc0.index import begins_with_record
+from penstock.formats.lc0.index import begins_with_record, glance
 from penstock.formats.lc0.stored_metadata import METADATA
 from penstock.formats.lc0.upgrade import Missing
 
-SUFFIXES = (".gz", ".tar")
+SUFFIXES = (".gz", ".tar", ".tgz", ".bz2", ".xz")  # also of archives that are refused, by name
+LOOKED_AT = 16  # files of a folder that tell its format
+OTHERS = 2  # files that begin with something else, after which a folder is no folder of games
 
 
 def files_at(path: Path | Sequence[Path], order: str = "natural") -> list[Path]:
@@ -41,16 +45,27 @@ def opened(path: Path, missing: Missing, limit: int) -> ChunkFile | ChunkError |
 
 
 def has_games(path: Path) -> bool:
-    """Whether a file begins with a game, or the first file of the folder that is named like one does; or whether the
-    folder has the metadata of games, and none yet. Never raises."""
+    """Whether a file begins with a game, or one of the files of the folder that are named like one, of which some are
+    looked at; or whether the folder has the metadata of games, and none yet. Never raises."""
     try:
-        if path.is_dir():
-            named = (p for p in path.iterdir() if p.name.endswith(SUFFIXES) and not p.name.startswith("."))
-            first = min(named, key=lambda p: natural(p.name), default=None)
-            if first is None:
-                return (path / METADATA).is_file()
-        else:
-            first = path
+        if not path.is_dir():
+            return begins_with_record(path)
+        names = _names(path)
+        if not names:
+            return (path / METADATA).is_file()
     except OSError:
         return False
-    return begins_with_record(first)
+    if glance(path / min(names, key=natural)):  # without sorting all, if it tells
+        return True
+    others = 0
+    for name in spread(in_natural_order(names), LOOKED_AT):
+        is_game = glance(path / name)
+        others += is_game is False
+        if is_game or others == OTHERS:
+            return bool(is_game)
+    return False
+
+
+def _names(folder: Path) -> list[str]:
+    """Names of the files of a folder that are named like games."""
+    return [name for name in os.listdir(folder) if name.endswith(SUFFIXES) and not name.startswith(".")]

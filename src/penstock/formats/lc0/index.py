@@ -5,9 +5,10 @@ Everything is read by position; nothing is mapped, for a map of a file that some
 
 from __future__ import annotations
 
+import bz2
+import lzma
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from penstock.containers.gunzip import MAGIC, begins
 from penstock.containers.tar.header import BLOCK, EXTENDED, FOLDER, REGULAR, ZERO, parse
-from penstock.containers.tar.walk import TarMember, TornError, entry
+from penstock.containers.tar.walk import Read, TornError, entry
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.errors import FormatError
 from penstock.files.descriptors import open_descriptor
@@ -31,6 +32,8 @@ HEAD = 4096
 MEMBERS = 1 << 24
 TOGETHER = 4096  # members whose headers are read by one call
 NO_CHUNK = b"LICENSE"
+BZIP2, XZ = b"BZh", b"\xfd7zXZ\0"  # how such files begin
+PACKED = 1 << 20  # bytes of a packed archive that are looked at: bzip2 has blocks of 900 kB
 PIECE = 1 << 22  # bytes of a damaged part that are searched at a time
 _PLAIN = tuple(REGULAR[i : i + 1] for i in range(len(REGULAR)))
 
@@ -64,22 +67,63 @@ def indexed(path: Path) -> ChunkTable | None:
 
 def begins_with_record(path: Path) -> bool:
     """Whether the first chunk of the file at `path` begins like a record. Never raises. Cost: a few small reads."""
+    return glance(path) is True
+
+
+def glance(path: Path) -> bool | None:
+    """Whether the first chunk of the file at `path` begins like a record; None where it does not tell: the file is
+    empty, cut, or unreadable, an archive of no chunks, or of a version that is not known. Never raises.
+
+    Cost: a few small reads; of an archive that is compressed as a whole, one of up to a megabyte.
+    """
     try:
         fd = open_descriptor(path, os.O_RDONLY | os.O_NONBLOCK, fetch=False)
     except OSError:
-        return False
+        return None
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return False
+            return None
         head = read_at(path, fd, HEAD, 0)
         if is_tar(head):
-            first = next(members(fd, path), None)
-            head = read_at(path, fd, min(HEAD, first.size), first.payload) if first is not None else b""
-        return plausible(begins(head, 8) if head.startswith(MAGIC) else head)
+            return _first_member(lambda offset, n: read_at(path, fd, n, offset))
+        if is_packed_tar(head):
+            head = unpacked_start(read_at(path, fd, PACKED, 0))
+            return _first_member(lambda offset, n: head[offset : offset + n]) if is_tar(head) else None
+        return plausible(begins(head, 8) if head.startswith(MAGIC) else head) or None
     except (OSError, FormatError):
-        return False
+        return None
     finally:
         os.close(fd)
+
+
+def _first_member(read: Read) -> bool | None:
+    """As `glance`, for an archive; None where there is no chunk. Raises `FormatError`."""
+    position = 0
+    while (parsed := entry(read, position, None)) is not None:
+        member, position = parsed
+        if member is not None and _is_chunk(member.name):
+            head = read(member.payload, min(HEAD, member.size))
+            return plausible(begins(head, 8) if head.startswith(MAGIC) else head) if head else None
+    return None
+
+
+def is_packed_tar(head: bytes) -> bool:
+    """Whether a file that begins with `head` may be an archive that is compressed as a whole."""
+    if head.startswith(MAGIC):
+        return is_tar(begins(head, BLOCK))
+    return head.startswith((BZIP2, XZ))
+
+
+def unpacked_start(data: bytes) -> bytes:
+    """The first unpacked bytes of gzip, bzip2 or xz data. Raises `FormatError`."""
+    try:
+        if data.startswith(BZIP2):
+            return bz2.BZ2Decompressor().decompress(data, PACKED)
+        if data.startswith(XZ):
+            return lzma.LZMADecompressor().decompress(data, PACKED)
+    except (OSError, lzma.LZMAError) as error:
+        raise FormatError(f"expected bzip2 or xz, got damaged data: {error}") from error
+    return begins(data, PACKED)
 
 
 def is_tar(head: bytes) -> bool:
@@ -97,15 +141,6 @@ def is_tar(head: bytes) -> bool:
     return True
 
 
-def members(fd: int, path: Path) -> Iterator[TarMember]:
-    """The members that are chunks, in order: no folders, and not the one called LICENSE. Raises `FormatError`."""
-    position = 0
-    while (parsed := entry(lambda offset, n: read_at(path, fd, n, offset), position, path)) is not None:
-        member, position = parsed
-        if member is not None and _is_chunk(member.name):
-            yield member
-
-
 def _archive(fd: int, path: Path, identity: Identity) -> ChunkTable:
     """Every member that can be read, and how many could not."""
     walk = _Salvage(fd, path, identity.size)
@@ -113,7 +148,8 @@ def _archive(fd: int, path: Path, identity: Identity) -> ChunkTable:
         walk.run()
     payload, size = np.concatenate(walk.places, axis=1)
     torn = None if walk.damage is None else f"{walk.damage}; at least {walk.lost} members cannot be read"
-    return ChunkTable(identity, payload, size, walk.names, torn, walk.lost)  # pyright: ignore[reportArgumentType]  arrays of integers
+    about = {"passed": tuple(map(_text, walk.passed)), "behind": walk.behind}
+    return ChunkTable(identity, payload, size, walk.names, torn, walk.lost, **about)  # pyright: ignore[reportArgumentType]  arrays of integers
 
 
 class _Salvage:
@@ -132,6 +168,8 @@ class _Salvage:
         self._end = end
         self._position = self._count = 0
         self.names: list[bytes] = []
+        self.passed: list[bytes] = []
+        self.behind: int | None = None
         self.places = [np.zeros((2, 0), np.int64)]
         self.lost, self.damage = 0, cast("str | None", None)
 
@@ -158,8 +196,19 @@ class _Salvage:
             elif payloads:
                 self._lose(f"expected a header, got zeros at byte {self._position}", payloads)
             if after is None:
+                if why is None and not payloads:
+                    self.behind = self._first_byte()
                 return
             self._position = after  # with zeros alone in between: archives that were put one behind the other
+
+    def _first_byte(self) -> int | None:
+        """Where the first byte is behind the end that is not zero, None for zeros alone."""
+        start = self._position
+        while data := self._read(start, PIECE):
+            if rest := data.lstrip(b"\0"):
+                return start + len(data) - len(rest)
+            start += len(data)
+        return None
 
     def _lose(self, why: str, members: int) -> None:
         self.lost += members
@@ -176,6 +225,8 @@ class _Salvage:
             n, self._position = plain_members(self._fd, self._position, self._end, place[0], place[1], name)
             names: list[bytes] = name[:n].view("S100")[:, 0].tolist()
             chunks = [i for i, each in enumerate(names) if _is_chunk(each)]
+            if len(chunks) < n:
+                self.passed += [each for each in names if not _is_chunk(each)]
             if chunks:
                 self._keep([names[i] for i in chunks], place[:, chunks])
             if n == TOGETHER:
@@ -183,7 +234,9 @@ class _Salvage:
             if (step := entry(self._read, self._position, self._path)) is None:
                 return
             member, after = step
-            if member is not None and _is_chunk(member.name):
+            if member is not None and not _is_chunk(member.name):
+                self.passed.append(member.name)
+            elif member is not None:
                 if member.payload + member.size > self._end:
                     raise TornError(f"the archive ends within the member {_text(member.name)!r}", path=self._path)
                 self._keep([member.name], np.array([[member.payload], [member.size]]))
@@ -237,15 +290,25 @@ def _first_header(rows: ByteArray) -> int | None:
 
 
 def _is_chunk(name: bytes) -> bool:
-    return not name.endswith(NO_CHUNK) or name.rpartition(b"/")[2] != NO_CHUNK
+    """Whether a member may be a chunk: not the license, and no hidden file, such as those that macOS adds."""
+    last = name.rpartition(b"/")[2]
+    return last != NO_CHUNK and not last.startswith(b".")
 
 
 def _no_chunks(path: Path, head: bytes) -> None:
+    if head.startswith((BZIP2, XZ)) and glance(path):
+        raise packed_error(path)
     if path.name.endswith((".gz", ".tar")):
         if not head:
             raise ChunkError("expected a file of chunks, got no bytes", Reason.EMPTY, path=path)
         reason = Reason.ARCHIVE if path.name.endswith(".tar") else Reason.NOT_GZIP
         raise ChunkError(f"expected gzip, records or a tar of them, got {head[:8]!r}", reason, path=path)
+
+
+def packed_error(path: Path) -> ChunkError:
+    """The error of an archive of games that is compressed as a whole, whose games cannot be read by position."""
+    message = "expected a tar of games, got one that is compressed as a whole; decompress it first, to a .tar"
+    return ChunkError(message, Reason.ARCHIVE, path=path)
 
 
 def _text(name: bytes) -> str:

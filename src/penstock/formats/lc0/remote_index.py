@@ -24,7 +24,7 @@ from penstock.files.remote import is_mirrored
 from penstock.files.user_cache import make_room, user_cache
 from penstock.formats.lc0.descriptors import Identity
 
-_MAGIC = b"penstock games 1\n"
+_MAGIC = b"penstock games 2\n"
 _SUFFIX = ".penstock-games"
 _BYTES = 1 << 30  # that all tables together may have
 
@@ -33,7 +33,8 @@ _BYTES = 1 << 30  # that all tables together may have
 class ChunkTable:
     """Places of the chunks of a file: byte positions `payload` `[n]` and `size` `[n]`, and `names` of members, none
     where the file is one chunk. `torn` says what of a damaged archive cannot be read, and `lost` how many members, at
-    least, these are. `counted` `[n]` int64 is what `ChunkFile` noted of each chunk, None at first."""
+    least, these are. `counted` `[n]` int64 is what `ChunkFile` noted of each chunk, None at first. `passed` names
+    members that are no chunks, and `behind` is where other bytes begin behind the end of the archive."""
 
     identity: Identity
     payload: Sequence[int]
@@ -42,6 +43,8 @@ class ChunkTable:
     torn: str | None = None
     lost: int = 0
     counted: IntArray | None = None
+    passed: tuple[str, ...] = ()
+    behind: int | None = None
 
 
 def load(path: Path, identity: Identity) -> ChunkTable | None:
@@ -56,7 +59,8 @@ def load(path: Path, identity: Identity) -> ChunkTable | None:
             names = tuple(Ragged(arrays["names"], arrays["ends"]).blobs())
             if places.shape == (3, len(names)):
                 payload, size, counted = places
-                return ChunkTable(identity, payload, size, names, header["torn"], int(header["lost"]), counted.copy())  # pyright: ignore[reportArgumentType]  arrays of integers
+                about = (header["torn"], int(header["lost"]), counted.copy(), tuple(header["passed"]), header["behind"])
+                return ChunkTable(identity, payload, size, names, *about)  # pyright: ignore[reportArgumentType]  arrays of integers
     return None
 
 
@@ -69,7 +73,8 @@ def save(path: Path, table: ChunkTable, counted: IntArray) -> None:
         "ends": names.offsets,
     }
     with suppress(OSError):
-        write_arrays(_place(path), _MAGIC, _key(table.identity), {"torn": table.torn, "lost": table.lost}, arrays)
+        about = {"torn": table.torn, "lost": table.lost, "passed": list(table.passed), "behind": table.behind}
+        write_arrays(_place(path), _MAGIC, _key(table.identity), about, arrays)
         make_room(_place(path).parent, f"*{_SUFFIX}", _BYTES)
 
 

@@ -27,4 +27,4 @@ def torn_archives(path: Path) -> Iterator[Repair]:
             except FormatError:
                 continue  # damaged before its end: nothing there can be mended
             if torn and len(members):
-                yield replace(cut_repair(file, members.end, size, where=str(file), then=END), finding="truncated")
+                yield replace(cut_repair(file, members.end, size, where=file.name, then=END), finding="truncated")

@@ -20,8 +20,10 @@ from penstock.core.ragged import offsets_of
 from penstock.core.selection import Selection
 from penstock.errors import DataError, FormatError
 from penstock.files.remote import FileState, Wanted, begin_fetch, file_state, range_of, remote_file, whole_for_block
+from penstock.formats.base.account import Account, LeftOut, unused_files
 from penstock.formats.base.pieces import expand
 from penstock.formats.base.state import SourceState, StateSource
+from penstock.formats.lc0.accounting import GAMES, bad_chunk, unused_beside, unused_in, with_counts
 from penstock.formats.lc0.chunks import LIMIT, ChunkFile, Counted
 from penstock.formats.lc0.columns import SPEC, values
 from penstock.formats.lc0.errors import ChunkError, Reason
@@ -41,9 +43,9 @@ class Lc0Source(StateSource[SourceState]):
     """The games of a file, a folder or several files, an episode each, in the order of files and of members.
 
     `missing_st` and `limit` are as in `open_chunks`, `order` is `"natural"` (2 before 10) or `"key"` (as live data).
-    Chunks that are found damaged are left out and listed in `metadata["left_out"]` (file, member, reason and message of
-    each), or refused with
-    `damaged="refuse"`. What only unpacking shows (a wrong checksum) is a `ChunkError` when the episode is read.
+    Files and chunks that are found damaged are left out, which `account` says, or refused with `damaged="refuse"`. So
+    are archives that are compressed as a whole, if there is nothing else. What only unpacking shows (a wrong checksum)
+    is a `ChunkError` when the episode is read.
 
     A game is inflated whole when one of its rows is read; `cache_bytes` of frames are kept.
 
@@ -83,13 +85,18 @@ class Lc0Source(StateSource[SourceState]):
         self._files: list[ChunkFile] = []
         self._chunks: list[tuple[int, int]] = []
         self._counted: list[Counted] = []
-        self._left_out: list[dict[str, Any]] = []
+        self._left_out: list[LeftOut] = []
+        self._errors: list[ChunkError] = []
         places = files_at(files, order)
         states = [file_state(file) for file in places]
         self._open_files(places, states, missing_st, limit, every_file=isinstance(files, Path))
-        if damaged == "refuse" and self._left_out:
-            first = self._left_out[0]
-            raise ChunkError(f"{len(self._left_out)} chunks are damaged, first: {first['message']}", first["reason"])
+        if self._errors and damaged == "refuse":
+            first = self._errors[0]
+            raise ChunkError(f"{len(self._errors)} chunks are damaged, first: {first}", first.reason)
+        if self._errors and all(error.reason == Reason.ARCHIVE for error in self._errors) and not self._chunks:
+            raise self._errors[0]
+        if isinstance(files, Path):
+            self._left_out += unused_beside(files)
         stored = read_metadata(files) if isinstance(files, Path) and files.is_dir() else {}
         offsets = offsets_of([counted.frames for counted in self._counted])
         described = [(file.name, state.size, state.mtime_ns) for file, state in zip(places, states, strict=True)]
@@ -97,7 +104,8 @@ class Lc0Source(StateSource[SourceState]):
             spec=SPEC,
             offsets=offsets,
             digest=hashlib.sha256(repr((missing_st, *described, len(self._chunks))).encode()).hexdigest(),
-            metadata={**stored, **({"left_out": self._left_out} if self._left_out else {})},
+            metadata=stored,
+            account=Account(with_counts(self._left_out)),
         )
         self._kept = Cache(cache_bytes)
         self._closed = False
@@ -127,13 +135,16 @@ class Lc0Source(StateSource[SourceState]):
         """Count the frames of every chunk of a file."""
         if isinstance(file, ChunkError):
             self._leave_out(path, None, file)
-        elif file is not None:
+        elif file is None:
+            self._left_out += unused_files([path.name], GAMES)
+        else:
             self._files.append(file)
             with nullcontext() if file.has_counts else whole_for_block(path):
                 self._count(file, path)
             file.keep_table()
+            self._left_out += unused_in(file)
             if file.torn is not None:
-                self._leave_out(path, None, ChunkError(file.torn, Reason.TRUNCATED))
+                self._errors.append(ChunkError(file.torn, Reason.TRUNCATED))
 
     def _count(self, file: ChunkFile, path: Path) -> None:
         for i in range(len(file)):
@@ -144,9 +155,8 @@ class Lc0Source(StateSource[SourceState]):
                 self._leave_out(path, file.name(i), error)
 
     def _leave_out(self, path: Path, member: str | None, error: ChunkError) -> None:
-        self._left_out.append(
-            {"file": path.name, "member": member, "reason": error.reason.value, "message": str(error)}
-        )
+        self._errors.append(error)
+        self._left_out.append(bad_chunk(path, member, error))
 
     def __reduce__(self) -> tuple[Callable[..., Lc0Source], tuple[()]]:
         return self._reopen, ()

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from penstock.containers.arrow.footer import lacks_footer
+from penstock.containers.video import VideoFiles
 from penstock.core.arrays import AnyArray, IntArray
-from penstock.core.damage import collected_damage
 from penstock.core.spec import Field
+from penstock.core.text import counted
 from penstock.errors import FormatError
 from penstock.formats.base.format import Finding
+from penstock.formats.lerobot.damage import own_frames
 from penstock.formats.lerobot.names import path_of
 from penstock.formats.lerobot.pending import FOLDER
 from penstock.formats.lerobot.source import LeRobotSource, LeRobotState
+from penstock.formats.lerobot.video import ROUNDING
 
 TOLERANCE = 1e-4  # seconds, as in LeRobot
 _NAMED = 20  # episodes of one kind that are named
@@ -33,21 +37,19 @@ def findings(path: Path, options: Mapping[str, Any], *, deep: bool) -> Iterator[
     for file in files_without_footer(path):
         message = "expected a footer at the end of the file, got none"
         yield Finding("missing-footer", str(file.relative_to(path)), message)
-    with collected_damage():  # each becomes a finding
-        source = LeRobotSource(path, **options)
-    with source:
-        for each in source.state.damage:
-            yield Finding("unreadable", "meta" if each.episode is None else f"episode {each.episode}", each.message)
+    with LeRobotSource(path, **options) as source:
         if options.get("split") is None:
             yield from _totals(source)
             yield from _tasks(source)
+        if deep or source.checks_videos:
+            yield from _frame_counts(source, float(options.get("tolerance_s", TOLERANCE)))
         if deep:
             yield from _indices(source, whole=options.get("split") is None)
 
 
 def _totals(source: LeRobotSource) -> Iterator[Finding]:
     state = source.state
-    left_out = {each.episode for each in state.damage if each.episode is not None}
+    left_out = state.left_out
     pending = [entry for entry in state.episodes if entry.file.parent.name == FOLDER]
     if pending:
         message = f"{len(pending)} episodes are in files of their own; the next writer joins them"
@@ -83,9 +85,45 @@ def _tasks(source: LeRobotSource) -> Iterator[Finding]:
     state = source.state
     used = {task for entry in state.episodes for task in entry.tasks}
     unused = [text for text in state.tasks.values() if text not in used]
-    if unused and not state.damage and any(entry.tasks for entry in state.episodes):
+    if unused and state.is_whole and any(entry.tasks for entry in state.episodes):
         message = f"{len(unused)} of {len(state.tasks)} tasks have no episode, first {unused[0]!r}"
         yield Finding("unused-task", "meta/tasks", message)
+
+
+def _frame_counts(source: LeRobotSource, tolerance: float) -> Iterator[Finding]:
+    """Yield findings for each camera: more or fewer frames than rows, and frames of several episodes."""
+    state = source.state
+    for name, feature in state.info.features.items():
+        if feature.dtype != "video" or feature.path not in source.spec:
+            continue
+        times: dict[Path, AnyArray] = {}
+        counts: dict[int, int] = {}  # frames of episodes that have another number of rows
+        parts: dict[Path, list[tuple[float, float, int]]] = {}
+        for number, entry in enumerate(state.episodes):
+            place = entry.videos[name]
+            if place.file not in times:
+                times[place.file] = VideoFiles([place.file]).timestamps(0)
+            own = own_frames(times[place.file], place, tolerance, state.info.fps)
+            if len(own) != entry.length:
+                counts[number] = len(own)
+            if len(own):
+                parts.setdefault(place.file, []).append((float(own[0]), float(own[-1]), number))
+        shared = {b[2]: a[2] for each in map(sorted, parts.values()) for a, b in pairwise(each) if b[0] <= a[1]}
+        indices = [entry.index for entry in state.episodes]
+        for number in list(counts)[:1]:
+            message = f"expected a frame for each row, got {counts[number]} frames for "
+            message += f"{state.episodes[number].length} rows in episode {indices[number]}"
+            yield _of_camera("frame-count", name, feature.path, message, list(counts))
+        for number in list(shared)[:1]:
+            message = f"expected frames of one episode, got frames of episode {indices[shared[number]]} in episode "
+            yield _of_camera("frame-count", name, feature.path, f"{message}{indices[number]}", list(shared))
+
+
+def _of_camera(kind: str, name: str, column: str, message: str, episodes: list[int]) -> Finding:
+    """A finding about episodes of a camera, whose message is about the first of them."""
+    more = f", and {counted(len(episodes) - 1, 'other episode')}" if len(episodes) > 1 else ""
+    chosen = tuple(episodes[:_NAMED])
+    return Finding(kind, name, f"{message}{more}", column, chosen, (0,) * len(chosen))
 
 
 def index_columns(source: LeRobotSource, *, whole: bool) -> dict[str, IntArray]:
@@ -99,7 +137,7 @@ def index_columns(source: LeRobotSource, *, whole: bool) -> dict[str, IntArray]:
     step = np.arange(source.steps) - np.repeat(state.offsets[:-1], np.diff(state.offsets))
     numbers = np.array([entry.index for entry in state.episodes], np.int64)
     expected = {"frame_index": step, "episode_index": np.repeat(numbers, np.diff(state.offsets))}
-    if whole and not state.damage:
+    if whole and state.is_whole:
         expected["index"] = np.arange(source.steps)
     return {name: column for name, column in expected.items() if name in state.info.features}
 
@@ -124,7 +162,7 @@ def _indices(source: LeRobotSource, *, whole: bool) -> Iterator[Finding]:
         except FormatError as error:
             yield Finding("unreadable", name, str(error), path_of(name))
             continue
-        slack = tolerance + np.abs(wanted) * 2.0**-24 if tolerance else 0  # timestamps are rounded to float32
+        slack = tolerance + np.abs(wanted) * ROUNDING if tolerance else 0
         wrong = np.flatnonzero(~(np.abs(stored - wanted) <= slack))
         for row in wrong[np.unique(episode[wrong], return_index=True)[1]][:_NAMED].tolist():
             place = f"episode {state.episodes[int(episode[row])].index}"

@@ -40,6 +40,7 @@ class DataFiles:
 
     Args:
         files: The files.
+        schemas: Names of the columns of each kind of file; mostly all files have the same.
         file: `[B]` int64 file of each block.
         group: `[B]` int64 row group of each block in its file.
         rows: Where the rows of the dataset are in the blocks.
@@ -47,6 +48,7 @@ class DataFiles:
     """
 
     files: tuple[ParquetFile, ...]
+    schemas: tuple[tuple[str, ...], ...]
     file: IntArray
     group: IntArray
     rows: BlockRows

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.narrowing import is_mapping
 from penstock.core.spec import Field, Spec
 from penstock.errors import ArgumentError, DataError, SpecError
 from penstock.files import atomic_path, write_atomic
+from penstock.formats.lerobot.depth import DEPTH, Depth
 from penstock.formats.lerobot.encoding import TASK, Cameras, columns_entry, index_features, stored_features
-from penstock.formats.lerobot.info import CAMERAS, INFO, INTERNAL, STRUCTURE, Info, read_info
+from penstock.formats.lerobot.info import CAMERAS, INFO, INTERNAL, STRUCTURE, Feature, read_info
 from penstock.formats.lerobot.pending import FOLDER
 from penstock.formats.lerobot.written_files import json_bytes, write_tasks
 
@@ -34,6 +36,10 @@ class WriteOptions:
         robot_type: Name of the robot. The default is None: `metadata["robot_type"]`.
         cameras: How columns `[height, width, 3]` of uint8 are stored: `"image"` as PNG, `"video"`, which loses detail,
             or `"array"` as numbers. The default is `"image"`.
+        depth: Units of depth maps `[height, width, 1]`, by path: `"m"` (float32) or `"mm"` (uint16), which
+            are stored as TIFF; or a dict with `unit`, `depth_min`, `depth_max`, `shift` and `use_log`, which with
+            `cameras="video"` are stored as codes in video if no value changes. The default is None:
+            `metadata["depth"]`, which datasets of LeRobot have.
         codec: Encoder of video, as for `VideoWriter`. The default is `"libsvtav1"`.
         crf: Quality of video, lower is better. The default is None: the default of the encoder.
         g: Frames from one key frame of video to the next. The default is 2.
@@ -45,6 +51,7 @@ class WriteOptions:
     fps: float | None = None
     robot_type: str | None = None
     cameras: Cameras = "image"
+    depth: Mapping[str, str | Mapping[str, Any]] | None = None
     codec: str = "libsvtav1"
     crf: int | None = None
     g: int = 2
@@ -69,7 +76,7 @@ def create_empty(path: Path, spec: Spec, metadata: Mapping[str, Any], options: W
         SpecError: LeRobot has no place for a column.
         DataError: The steps a second are unknown.
     """
-    stored = stored_features(spec, options.cameras)
+    stored = stored_features(spec, options.cameras, _depths(spec, metadata, options))
     fps = metadata.get("fps") if options.fps is None else options.fps
     if not isinstance(fps, (int, float)) or not fps > 0:
         raise DataError(f"expected the steps a second as option fps or as metadata, got {fps!r}")
@@ -117,19 +124,46 @@ def create_features(
         info = read_info(temporary)
         wrong = [f"{name}: {why}" for name, why in info.unknown.items()]
         wrong += [
-            f"{name}: expected 3 channels, got {feature.shape[2]}"
+            f"{name}: expected 3 channels, or is_depth_map in its info, got {feature.shape[2]} channels"
             for name, feature in info.features.items()
-            if feature.dtype in CAMERAS and feature.shape[2] != 3
+            if feature.dtype in CAMERAS and feature.shape[2] != 3 and feature.depth is None
         ]
         wrong += [f"{name}: expected up to 5 axes" for name, each in info.features.items() if len(each.shape) > 5]
         if wrong:
             raise SpecError(f"expected features that can be stored, got {wrong}")
 
 
-def features_spec(info: Info) -> Spec:
+def features_spec(features: Mapping[str, Feature]) -> Spec:
     """Return the columns of episodes to write: the features that are not computed, and the text of the task."""
-    fields = {feature.path: feature.field for name, feature in info.features.items() if name not in index_features()}
+    fields = {feature.path: feature.field for name, feature in features.items() if name not in index_features()}
     return Spec({**fields, TASK: Field(np.dtype(np.uint8), kind="text")})
+
+
+def _depths(spec: Spec, metadata: Mapping[str, Any], options: WriteOptions) -> dict[str, tuple[Depth, bool]]:
+    """Return the unit and codes of each depth map, and whether it is stored in video.
+
+    Columns that metadata describe and that have other values now are numbers. Raises `SpecError` and `ArgumentError`
+    for columns that the option describes.
+    """
+    entries = metadata.get(DEPTH) if options.depth is None else options.depth
+    if options.depth is not None and options.cameras == "array":
+        raise ArgumentError("expected depth with cameras 'image' or 'video', got cameras='array'")
+    depths: dict[str, tuple[Depth, bool]] = {}
+    for path, entry in entries.items() if is_mapping(entries) and options.cameras != "array" else ():
+        described = {"unit": entry} if isinstance(entry, str) else entry
+        try:
+            depth = Depth.from_json(described)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ArgumentError(f"expected unit and codes of the depth map {path}, got {entry!r}") from error
+        field = spec.get(path)
+        dtypes = (
+            [depth.dtype] if depth.unit or "depth_min" in described else [np.dtype(np.uint16), np.dtype(np.float32)]
+        )
+        if field is not None and field.dtype in dtypes and len(field.shape) == 3 and field.shape[2] == 1:
+            depths[str(path)] = depth, options.cameras == "video" and "depth_min" in described
+        elif options.depth is not None:
+            raise SpecError(f"expected a column {path} of {dtypes[0]} [height, width, 1] for depth, got {field}")
+    return depths
 
 
 def _encoding(options: WriteOptions) -> dict[str, Any]:

@@ -1,88 +1,169 @@
-"""What cannot be read of a dataset: its messages, and episodes whose videos are missing, damaged or too short."""
+"""Entries of the account of a dataset: episodes that cannot be read, and files that belong to no episode."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePath
+
+import numpy as np
 
 from penstock.containers.video import VideoFiles
+from penstock.core.arrays import AnyArray
 from penstock.errors import FormatError
-from penstock.formats.lerobot.episodes import EpisodeEntry
-from penstock.formats.lerobot.info import Info
+from penstock.formats.base.account import LeftOut, unused_files
+from penstock.formats.lerobot.episodes import EpisodeEntry, VideoPlace, episode_files
+from penstock.formats.lerobot.info import INFO, STATS, Info
+from penstock.formats.lerobot.joining import journal_files
+from penstock.formats.lerobot.pending import FOLDER
+from penstock.formats.lerobot.video import bounds
+
+META = ("tasks.jsonl", "tasks.parquet", "subtasks.parquet", "episodes.jsonl", "episodes_stats.jsonl")
+_NAMED = 8  # episodes that a message names
 
 
-@dataclass(frozen=True)
-class Damage:
-    """Something that cannot be read.
+class Losses:
+    """Entries of the account, as they are found.
 
     Args:
-        message: What is wrong, and where.
-        episode: `episode_index` of the episode that is left out, or None.
+        root: Folder of the dataset.
     """
 
-    message: str
-    episode: int | None = None
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.left_out: list[LeftOut] = []
+        self.episodes: set[int] = set()  # `episode_index` of each episode that is left out
+
+    def add_episodes(self, indices: Sequence[int], reason: str, message: str, file: Path | None = None) -> None:
+        """Leave out episodes, unless they are left out already.
+
+        Args:
+            indices: `episode_index` of each.
+            reason: Name of a finding.
+            message: The expected and the actual content.
+            file: The file for which all of them are left out. The default is None: the episodes are the place.
+        """
+        new = [index for index in indices if index not in self.episodes]
+        if not new:
+            return
+        more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
+        names = f"episode {new[0]}" if len(new) == 1 else f"episodes {new[:_NAMED]}{more}"
+        where = names if file is None else f"{self.name(file)}: {names}"
+        self.episodes |= set(new)
+        self.left_out.append(LeftOut("episode", where, reason, message, len(new)))
+
+    def name(self, file: Path) -> str:
+        """Return the name of a file below the folder of the dataset."""
+        return file.relative_to(self.root).as_posix()
 
 
-def with_videos(
-    info: Info, entries: Sequence[EpisodeEntry], columns: Sequence[str] | None, damage: list[Damage]
-) -> list[EpisodeEntry]:
-    """Return the episodes whose video files exist, as far as their cameras are read. Cost: a look at each file."""
-    cameras = _cameras(info, columns)
-    exists: dict[Path, bool] = {}
-    kept: list[EpisodeEntry] = []
-    for entry in entries:
-        files = [entry.videos[name].file for name in cameras]
-        for file in files:
-            exists.setdefault(file, file.is_file())
-        missing = [str(file) for file in files if not exists[file]]
-        if missing:
-            damage.append(Damage(f"episode {entry.index}: expected video files, got none at {missing}", entry.index))
-        else:
-            kept.append(entry)
-    return kept
+def with_videos(entries: Sequence[EpisodeEntry], names: Collection[str], losses: Losses) -> list[EpisodeEntry]:
+    """Return the episodes whose video files exist. Cost: a look at each file.
+
+    Args:
+        entries: The episodes.
+        names: Cameras that are read.
+        losses: Other episodes are added.
+    """
+    for file, indices in _by_file(entries, names).items():
+        if not file.is_file():
+            losses.add_episodes(indices, "missing-part", "expected a video file, got none", file)
+    return [entry for entry in entries if entry.index not in losses.episodes]
 
 
 def with_frames(
-    info: Info, entries: Sequence[EpisodeEntry], columns: Sequence[str] | None, damage: list[Damage]
+    info: Info, entries: Sequence[EpisodeEntry], names: Collection[str], losses: Losses, tolerance: float
 ) -> list[EpisodeEntry]:
-    """Return the episodes whose videos last as long as their tables. Cost: the index of each file."""
-    cameras = _cameras(info, columns)
-    paths = list(dict.fromkeys(entry.videos[name].file for entry in entries for name in cameras))
-    if not paths:
-        return list(entries)
-    last: dict[Path, float] = {}
-    broken: dict[Path, str] = {}
-    files = VideoFiles(paths)
-    for number, path in enumerate(paths):
+    """Return the episodes whose own frames last as long as their tables. Cost: the index of each file.
+
+    Args:
+        info: The dataset.
+        entries: The episodes, whose files exist.
+        names: Cameras that are read.
+        losses: Other episodes are added.
+        tolerance: Most seconds between a row and its frame.
+    """
+    times: dict[Path, AnyArray] = {}
+    for file, indices in _by_file(entries, names).items():
         try:
-            times = files.timestamps(number)
+            times[file] = VideoFiles([file]).timestamps(0)
         except FormatError as error:
-            broken[path] = str(error)
-            continue
-        last[path] = float(times[-1]) if len(times) else -1.0
-    kept: list[EpisodeEntry] = []
+            losses.add_episodes(indices, "bad-file", str(error), file)
     for entry in entries:
-        reasons: list[str] = []
-        for name in cameras:
+        for name in names:
             place = entry.videos[name]
+            if place.file not in times:
+                continue
+            own = own_frames(times[place.file], place, tolerance, info.fps)
             wanted = place.start + (entry.length - 1) / info.fps
-            if place.file in broken:
-                reasons.append(broken[place.file])
-            elif last[place.file] < wanted - 0.5 / info.fps:
-                reasons.append(f"expected frames up to {wanted:.6g} s, got {last[place.file]:.6g} s in {place.file}")
-        if reasons:
-            damage.append(Damage(f"episode {entry.index}: {reasons[0]}", entry.index))
-        else:
-            kept.append(entry)
-    return kept
+            if not len(own) or own[-1] < wanted - 0.5 / info.fps:
+                last = f", the last at {own[-1]:.6g} s" if len(own) else ""
+                expected = f"expected {entry.length} frames up to {wanted:.6g} s in its part of "
+                message = f"{expected}{losses.name(place.file)}, got {len(own)}{last}"
+                losses.add_episodes([entry.index], "damaged-part", message)
+    return [entry for entry in entries if entry.index not in losses.episodes]
 
 
-def _cameras(info: Info, columns: Sequence[str] | None) -> list[str]:
+def own_frames(times: AnyArray, place: VideoPlace, tolerance: float, fps: float) -> AnyArray:
+    """Return the times of the frames of an episode.
+
+    Args:
+        times: `[F]` rising seconds of the frames of the file.
+        place: Where the frames of the episode are.
+        tolerance: Most seconds between a row and its frame.
+        fps: Frames a second.
+    """
+    first, last = np.searchsorted(times, bounds(place, tolerance, fps)).tolist()
+    return times[first:last]
+
+
+def add_unused_files(info: Info, entries: Sequence[EpisodeEntry], losses: Losses) -> None:
+    """Add the files in the folder of a dataset that are of no episode. Cost: the names of all files.
+
+    Args:
+        info: The dataset.
+        entries: All episodes.
+        losses: Files are added. A folder without any file of the dataset is one entry.
+    """
+    used = {*episode_files(info), *journal_files(info), *(entry.file for entry in entries)}
+    used |= {place.file for entry in entries for place in entry.videos.values()}
+    start = len(str(info.root)) + 1
+    expected = {INFO, STATS, *(f"meta/{name}" for name in META), *(str(file)[start:] for file in used)}
+    folders = {FOLDER}
+    for folder in {name.rpartition("/")[0] for name in expected}:
+        folders |= {folder, *(parent.as_posix() for parent in PurePath(folder).parents)}
+    unused: dict[str, int] = {}  # files by name, or by the folder that has them
+    for folder, inside, files in os.walk(info.root):
+        place = folder[start:]
+        if place == FOLDER:
+            continue
+        prefix = f"{place}/" if place else ""
+        unused |= {name: 1 for file in files if (name := prefix + file) not in expected}
+        for inner in [inner for inner in inside if prefix + inner not in folders]:
+            inside.remove(inner)
+            if inner in info.unknown:
+                continue  # the videos of a feature that is left out by its name
+            names = [f"{each}/{file}"[start:] for each, _, names in os.walk(f"{folder}/{inner}") for file in names]
+            if names:
+                unused[names[0] if len(names) == 1 else f"{prefix}{inner}/"] = len(names)
+    left_out = unused_files(unused, "files that the metadata name")
+    losses.left_out += [replace(entry, count=unused[entry.where]) for entry in left_out]
+
+
+def cameras(info: Info, columns: Sequence[str] | None) -> list[str]:
     """Return the features of video that are read."""
     return [
         name
         for name, feature in info.features.items()
         if feature.dtype == "video" and (columns is None or name in columns or feature.path in columns)
     ]
+
+
+def _by_file(entries: Sequence[EpisodeEntry], names: Collection[str]) -> dict[Path, list[int]]:
+    """Return the indices of the episodes of each video file."""
+    by_file: dict[Path, dict[int, None]] = {}
+    for entry in entries:
+        for name in names:
+            by_file.setdefault(entry.videos[name].file, {})[entry.index] = None
+    return {file: list(indices) for file, indices in by_file.items()}

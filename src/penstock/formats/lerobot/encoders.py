@@ -12,6 +12,7 @@ import numpy as np
 
 from penstock.containers.video import VideoWriter
 from penstock.core.arrays import AnyArray
+from penstock.formats.lerobot.depth import Depth
 
 
 @dataclass(frozen=True)
@@ -34,21 +35,34 @@ class EncoderSettings:
         crf, g = (value if type(value := entry.get(name)) is int else None for name in ("crf", "g"))
         return cls(str(entry.get("codec", "libsvtav1")), crf, g or 2)
 
-    def open(self, path: Path, fps: float) -> VideoWriter:
-        """Begin a file, which replaces an existing one."""
+    def open(self, path: Path, fps: float, depth: Depth | None = None) -> VideoWriter:
+        """Begin a file, which replaces an existing one.
+
+        Args:
+            path: The file.
+            fps: Frames a second.
+            depth: Unit and codes of a depth map. Codes are encoded without loss, as in LeRobot. The
+                default is None: the camera has colours.
+        """
+        if depth is not None:
+            return VideoWriter(path, fps, codec="libx265", pix_fmt="gray12le", options=_NO_LOSS, overwrite=True)
         return VideoWriter(path, fps, codec=self.codec, crf=self.crf, g=self.g, overwrite=True)
 
 
-def encode_cameras(frames: Mapping[Path, AnyArray], fps: float, settings: EncoderSettings) -> None:
+def encode_cameras(frames: Mapping[Path, tuple[Depth | None, AnyArray]], fps: float, settings: EncoderSettings) -> None:
     """Encode the frames of cameras at the same time.
 
     Args:
-        frames: `[n, height, width, 3]` uint8 by file, as many of each.
+        frames: `[n, height, width, 3]` uint8 by file, the same number for all files; or depth, with its unit and codes.
         fps: Frames a second.
-        settings: Settings of the encoders.
+        settings: Settings of the encoders of colours.
     """
     with ExitStack() as stack:
-        writers = [stack.enter_context(settings.open(path, fps)) for path in frames]
-        for rows in zip(*frames.values(), strict=True):
-            for writer, row in zip(writers, rows, strict=True):
-                writer.append(np.asarray(row))
+        depths = [depth for depth, _ in frames.values()]
+        writers = [stack.enter_context(settings.open(path, fps, depth)) for path, (depth, _) in frames.items()]
+        for rows in zip(*(pixels for _, pixels in frames.values()), strict=True):
+            for writer, depth, row in zip(writers, depths, rows, strict=True):
+                writer.append(np.asarray(row) if depth is None else depth.codes(row))
+
+
+_NO_LOSS = {"x265-params": "lossless=1:log-level=error"}

@@ -15,7 +15,8 @@ from penstock.containers.images import encode
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Field, Spec
 from penstock.errors import DataError, SpecError
-from penstock.formats.lerobot.info import INDICES, Feature
+from penstock.formats.lerobot.depth import Depth
+from penstock.formats.lerobot.info import CAMERAS, INDICES, Feature
 from penstock.formats.lerobot.names import name_of
 
 Cameras = Literal["image", "video", "array"]
@@ -40,12 +41,14 @@ class StoredFeature:
     @property
     def described(self) -> dict[str, Any]:
         """The entry under `features` of `meta/info.json`."""
-        camera = self.feature.dtype in ("image", "video")
+        camera = self.feature.dtype in CAMERAS
         shape = list(self.field.shape or (1,))
+        depth = self.feature.depth
         return {
             "dtype": self.feature.dtype,
             "shape": shape,
             "names": ["height", "width", "channels"] if camera else None,
+            **({} if depth is None else {"info": depth.described(video=self.feature.dtype == "video")}),
         }
 
     @property
@@ -76,7 +79,8 @@ class StoredFeature:
             except UnicodeDecodeError as error:
                 raise DataError(f"expected text in UTF-8 in {self.feature.path}, got {error}") from error
         if self.feature.dtype == "image":
-            blobs = pa.array([encode(frame, "png") for frame in column], pa.binary())
+            encoding = "png" if self.feature.depth is None else "tiff"  # as LeRobot does
+            blobs = pa.array([encode(frame, encoding) for frame in column], pa.binary())
             return pa.StructArray.from_arrays([blobs, pa.nulls(len(column), pa.string())], fields=list(kind))
         array = pa.array(np.ascontiguousarray(column).reshape(-1))
         shape = () if self.field.shape == (1,) else self.field.shape
@@ -88,12 +92,15 @@ class StoredFeature:
         return array
 
 
-def stored_features(spec: Spec, cameras: Cameras) -> dict[str, StoredFeature]:
+def stored_features(
+    spec: Spec, cameras: Cameras, depths: Mapping[str, tuple[Depth, bool]] = {}
+) -> dict[str, StoredFeature]:
     """Return how the columns of a dataset are stored, by path.
 
     Args:
         spec: Columns of the dataset.
         cameras: How columns `[height, width, 3]` of uint8 are stored.
+        depths: Unit and codes of each depth map, and whether it is stored in video. The default is none.
 
     Raises:
         SpecError: LeRobot has no place for a column.
@@ -110,7 +117,12 @@ def stored_features(spec: Spec, cameras: Cameras) -> dict[str, StoredFeature]:
                 f"expected {path} with T rows of numbers or text, got {field.kind} rows, align={field.align!r}; "
                 "penstock.convert adapts columns"
             )
-        features[path] = StoredFeature(Feature(name, path, _dtype(path, field, cameras), field.shape), field)
+        if path in depths:
+            depth, video = depths[path]
+            feature = Feature(name, path, "video" if video else "image", field.shape, depth, field.dtype)
+        else:
+            feature = Feature(name, path, _dtype(path, field, cameras), field.shape)
+        features[path] = StoredFeature(feature, field)
     names = [stored.feature.name for stored in features.values()]
     if len(set(names)) < len(names):
         raise SpecError(f"expected columns whose names differ in LeRobot, got {names}")

@@ -14,6 +14,7 @@ from penstock.core.narrowing import is_dict, is_list
 from penstock.core.order import natural
 from penstock.errors import FormatError, require
 from penstock.files.remote import open_file, path_or_file
+from penstock.formats.base.account import LeftOut
 from penstock.formats.lerobot.info import Info
 
 _TEXT = ("task", "__index_level_0__")  # columns of `tasks.parquet` that have the text
@@ -58,12 +59,12 @@ class EpisodeEntry:
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-def read_entries(info: Info, damage: list[str]) -> list[EpisodeEntry]:
+def read_entries(info: Info, damage: list[LeftOut]) -> list[EpisodeEntry]:
     """Return the episodes in the order of their index.
 
     Args:
         info: The dataset.
-        damage: Messages about unreadable files and entries are appended.
+        damage: Unreadable files and entries are appended.
 
     Raises:
         FormatError: Two episodes have one index, or there is no metadata of episodes.
@@ -75,7 +76,8 @@ def read_entries(info: Info, damage: list[str]) -> list[EpisodeEntry]:
         except FormatError:  # the names of files, which are the same for all episodes
             raise
         except (KeyError, TypeError, ValueError) as error:
-            damage.append(f"expected an episode with index, length and files, got {str(row)[:80]}: {error}")
+            message = f"expected an episode with index, length and files, got {str(row)[:80]}: {error}"
+            damage.append(LeftOut("episode", "meta/episodes", "damaged-part", message))
             continue
         if entry.index in entries:
             raise FormatError(
@@ -85,12 +87,12 @@ def read_entries(info: Info, damage: list[str]) -> list[EpisodeEntry]:
     return [entries[index] for index in sorted(entries)]
 
 
-def stored_rows(info: Info, damage: list[str]) -> Iterable[dict[str, Any]]:
+def stored_rows(info: Info, damage: list[LeftOut]) -> Iterable[dict[str, Any]]:
     """Return the metadata of each episode as they are stored, without statistics.
 
     Args:
         info: The dataset.
-        damage: Messages about unreadable files are appended.
+        damage: Unreadable files are appended.
     """
     return _parquet_rows(info, damage) if info.shared_files else _json_rows(info.root / "meta/episodes.jsonl")
 
@@ -146,7 +148,7 @@ def episode_files(info: Info) -> list[Path]:
     return sorted(folder.glob("*/*.parquet"), key=lambda path: natural(path.relative_to(folder).as_posix()))
 
 
-def _parquet_rows(info: Info, damage: list[str]) -> Iterator[dict[str, Any]]:
+def _parquet_rows(info: Info, damage: list[LeftOut]) -> Iterator[dict[str, Any]]:
     parquet = require("pyarrow.parquet", "arrow")
     files = episode_files(info)
     if not files and info.entries.get("total_episodes"):
@@ -159,7 +161,7 @@ def _parquet_rows(info: Info, damage: list[str]) -> Iterator[dict[str, Any]]:
                 stored: dict[bytes, bytes] = file.schema_arrow.metadata or {}
                 own: Any = json.loads(stored.get(KEY, b"{}"))
         except FormatError as error:
-            damage.append(str(error))
+            damage.append(LeftOut("file", path.relative_to(info.root).as_posix(), "bad-file", str(error)))
             continue
         for row in rows:
             extra: Any = own.get(str(row.get("episode_index"))) if is_dict(own) else None

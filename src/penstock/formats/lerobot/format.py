@@ -19,9 +19,10 @@ from penstock.formats.lerobot.check import findings
 from penstock.formats.lerobot.creation import WriteOptions
 from penstock.formats.lerobot.info import has_info
 from penstock.formats.lerobot.parts import join_datasets
+from penstock.formats.lerobot.pending import LOCK
 from penstock.formats.lerobot.repair import repairs
 from penstock.formats.lerobot.source import LeRobotSource
-from penstock.formats.lerobot.writer import LOCK, LeRobotWriter, create
+from penstock.formats.lerobot.writer import LeRobotWriter, create
 
 
 class LeRobotFormat(Format):

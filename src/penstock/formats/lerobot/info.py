@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from penstock.core.spaces import Space
 from penstock.core.spec import Field
 from penstock.errors import ArgumentError, FormatError, SpecError, UnsafeDataError, suggestion
 from penstock.files.remote import open_file
+from penstock.formats.lerobot.depth import DEPTH, Depth
 from penstock.formats.lerobot.names import paths_of
 
 INFO = "meta/info.json"
@@ -28,7 +29,7 @@ STRUCTURE = frozenset(
     (
         *("codebase_version", "total_episodes", "total_frames", "total_tasks", "total_chunks", "total_videos"),
         *("chunks_size", "data_files_size_in_mb", "video_files_size_in_mb", "splits", "data_path", "video_path"),
-        *("features", INTERNAL, "names", "statistics", "left_out", "damage", "fps", "robot_type"),
+        *("features", INTERNAL, "names", "statistics", "fps", "robot_type", DEPTH),
     )
 )
 VERSIONS = ("v2.0", "v2.1", "v3.0")
@@ -38,6 +39,7 @@ INDICES = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 _NUMBERS = re.compile(r"float(16|32|64)|u?int(8|16|32|64)|bool")
 _HOLE = re.compile(r"\{(\w+)(?::0(\d)d)?\}")
 _CHANNELS = ("channel", "channels", "c")
+UINT8 = np.dtype(np.uint8)
 MOST_CELLS = 1 << 28  # values in a row of a feature
 
 
@@ -50,19 +52,23 @@ class Feature:
         path: Path of the column, such as `"observations/state"`.
         dtype: `"image"`, `"video"`, `"string"`, or the name of a dtype.
         shape: Shape of a row. Cameras have `(height, width, channels)`; one number has `()`.
+        depth: Unit and codes of a depth map. The default is None: the camera has colours, or it is no camera.
+        pixels: Dtype of the pixels of a camera. The default is uint8.
     """
 
     name: str
     path: str
     dtype: str
     shape: tuple[int, ...]
+    depth: Depth | None = None
+    pixels: np.dtype[Any] = UINT8
 
     @property
     def field(self) -> Field:
         """Field of the column, with decoded images."""
         if self.dtype == "string":
             return Field(np.dtype(np.uint8), kind="text")
-        return Field(np.dtype(np.uint8 if self.dtype in CAMERAS else self.dtype), self.shape)
+        return Field(self.pixels if self.dtype in CAMERAS else np.dtype(self.dtype), self.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,7 +241,7 @@ def _as_written(features: dict[str, Feature], entries: Mapping[str, Any], path: 
         if not isinstance(place, str) or not place or not is_list(shape):
             raise FormatError(f"expected path and shape of {name!r}, got {described!r}", path=path, where=INTERNAL)
         sizes = feature.shape if tuple(shape) not in ((), (1,)) or feature.shape else tuple(shape)
-        written[name] = Feature(name, place, feature.dtype, sizes)
+        written[name] = replace(feature, path=place, shape=sizes)
     if len({feature.path for feature in written.values()}) < len(written):
         raise FormatError("expected columns with different paths", path=path, where=INTERNAL)
     return written
@@ -252,7 +258,10 @@ def _feature(name: str, path: str, described: Any) -> Feature:
     if dtype in CAMERAS:
         if len(sizes) != 3:
             raise ValueError(f"expected three sizes of a camera, got {sizes}")
-        return Feature(name, path, dtype, _channels_last(sizes, described.get("names")))
+        shape, depth = _channels_last(sizes, described.get("names")), Depth.of(described)
+        if depth is None:
+            return Feature(name, path, dtype, shape)
+        return Feature(name, path, dtype, (*shape[:2], 1), depth, depth.dtype)
     if dtype == "string":
         return Feature(name, path, dtype, ())
     if not isinstance(dtype, str) or not _NUMBERS.fullmatch(dtype):

@@ -23,6 +23,7 @@ from penstock.core.boundary import parsing
 from penstock.core.narrowing import is_dict, is_list
 from penstock.errors import FormatError, require
 from penstock.files import write_atomic
+from penstock.formats.lerobot.depth import Depth
 from penstock.formats.lerobot.episodes import number
 from penstock.formats.lerobot.info import Info, read_json
 from penstock.formats.lerobot.pending import FOLDER, PendingEpisode
@@ -125,12 +126,13 @@ def write_video(info: Info, name: str, file: JoinedFile) -> dict[int, dict[str, 
     return entries
 
 
-def video_info(path: Path, fps: float) -> dict[str, Any]:
+def video_info(path: Path, fps: float, depth: Depth | None = None) -> dict[str, Any]:
     """Return what LeRobot notes about the encoding of a camera under `info` of its feature.
 
     Args:
         path: A video file of the camera.
         fps: Frames a second.
+        depth: Unit and codes of a depth map. The default is None: the camera has colours.
     """
     with open_video(path) as file, demuxer(file, path, 0) as (container, stream):
         return {
@@ -138,11 +140,17 @@ def video_info(path: Path, fps: float) -> dict[str, Any]:
             "video.width": stream.width,
             "video.codec": stream.codec.canonical_name,
             "video.pix_fmt": stream.pix_fmt,
-            "video.is_depth_map": False,
+            **({"video.is_depth_map": False} if depth is None else depth.described(video=True)),
             "video.fps": int(fps),
-            "video.channels": 3,
+            "video.channels": 3 if depth is None else 1,
             "has_audio": bool(container.streams.audio),
         }
+
+
+def lacks_video_info(feature: Mapping[str, Any]) -> bool:
+    """Return whether a camera has no note about its encoding. A depth map has other notes from the start."""
+    info: Mapping[str, Any] = feature.get("info") or {}
+    return not info or ("is_depth_map" in info and "video.codec" not in info)
 
 
 def begin_journal(info: Info, data: Sequence[JoinedFile], videos: Mapping[str, Sequence[JoinedFile]]) -> None:
@@ -152,16 +160,11 @@ def begin_journal(info: Info, data: Sequence[JoinedFile], videos: Mapping[str, S
     write_atomic(info.root / JOURNAL, json_bytes(listed), durable="folder")
 
 
-def undo_journal(info: Info, known: set[Path]) -> None:
-    """Remove the files that a killed writer made and no metadata name, and the list of them.
-
-    Args:
-        info: The dataset.
-        known: Files that metadata name.
-    """
+def journal_files(info: Info) -> list[Path]:
+    """Return the files that a killed writer made or was about to make, by its list. Raises `FormatError`."""
     journal = info.root / JOURNAL
     if not journal.is_file():
-        return
+        return []
     with parsing(journal):
         listed = read_json(journal)
         if not is_list(listed.get("data")) or not is_dict(listed.get("videos")):
@@ -169,10 +172,20 @@ def undo_journal(info: Info, known: set[Path]) -> None:
         files = [info.data_file(**_read_numbers(place)) for place in listed["data"]]
         for name, places in listed["videos"].items():
             files += [info.video_file(str(name), **_read_numbers(place)) for place in places]
-    for path in files:
+        return files
+
+
+def undo_journal(info: Info, known: set[Path]) -> None:
+    """Remove the files that a killed writer made and no metadata name, and the list of them.
+
+    Args:
+        info: The dataset.
+        known: Files that metadata name.
+    """
+    for path in journal_files(info):
         if path not in known:
             path.unlink(missing_ok=True)
-    journal.unlink()
+    (info.root / JOURNAL).unlink(missing_ok=True)
 
 
 def place_after(place: Place, chunks_size: int) -> Place:

@@ -18,10 +18,12 @@ from typing import Any
 from penstock.core.boundary import parsing
 from penstock.core.narrowing import is_dict
 from penstock.errors import FormatError, require
+from penstock.formats.base.account import LeftOut
 from penstock.formats.lerobot.episodes import KEY, EpisodeEntry, VideoPlace, number
 from penstock.formats.lerobot.info import Info
 
 FOLDER = ".penstock"
+LOCK = f"{FOLDER}/lock"
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,20 +51,20 @@ def video_path(root: Path, index: int, name: str) -> Path:
     return root / FOLDER / f"episode-{index:06d}.{name}.mp4"
 
 
-def read_pending(info: Info, known: set[int], damage: list[str]) -> list[PendingEpisode]:
+def read_pending(info: Info, known: set[int], damage: list[LeftOut]) -> list[PendingEpisode]:
     """Return the pending episodes in the order of their index.
 
     Args:
         info: The dataset.
         known: Indices of episodes that are in its files already.
-        damage: Messages about unreadable files are appended.
+        damage: Unreadable files are appended.
     """
     episodes: list[PendingEpisode] = []
     for path in sorted((info.root / FOLDER).glob("episode-*.parquet")):
         try:
             episode = read_pending_episode(info, path)
         except FormatError as error:
-            damage.append(str(error))
+            damage.append(LeftOut("episode", path.relative_to(info.root).as_posix(), "bad-file", str(error)))
             continue
         if episode.entry.index not in known:
             episodes.append(episode)

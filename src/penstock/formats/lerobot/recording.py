@@ -30,6 +30,7 @@ from penstock.errors import ArgumentError, SpecError
 from penstock.files import scratch_folder
 from penstock.formats.base.writer import RowStream, Writer
 from penstock.formats.lerobot.creation import WriteOptions
+from penstock.formats.lerobot.depth import Depth
 from penstock.formats.lerobot.encoders import EncoderSettings
 from penstock.formats.lerobot.info import INTERNAL, read_info
 from penstock.formats.lerobot.source import LeRobotSource
@@ -142,13 +143,24 @@ class CameraStream(RowStream):
         path: Folder of the dataset; files are made in a hidden folder next to it.
         names: Paths of the columns.
         fps: Frames a second.
-        settings: Settings of the encoders.
+        settings: Settings of the encoders of colours.
+        depths: Unit and codes of depth maps, by path of the column. The default is none: all have colours.
     """
 
-    def __init__(self, path: Path, names: list[str], fps: float, settings: EncoderSettings) -> None:
+    def __init__(
+        self,
+        path: Path,
+        names: list[str],
+        fps: float,
+        settings: EncoderSettings,
+        depths: Mapping[str, Depth | None] = {},
+    ) -> None:
         self._close = ExitStack()
         folder = self._close.enter_context(scratch_folder(path))
-        self._writers = {name: settings.open(folder / f"{number}.mp4", fps) for number, name in enumerate(names)}
+        self._depths = depths
+        self._writers = {
+            name: settings.open(folder / f"{number}.mp4", fps, depths.get(name)) for number, name in enumerate(names)
+        }
         self._ends: dict[str, tuple[AnyArray, AnyArray]] = {}  # first and last frame
         self._open = True
 
@@ -160,8 +172,8 @@ class CameraStream(RowStream):
     @override
     def append(self, rows: Mapping[str, AnyArray]) -> None:
         for name, writer in self._writers.items():
-            frame = rows[name]
-            writer.append(frame)
+            frame, depth = rows[name], self._depths.get(name)
+            writer.append(frame if depth is None else depth.codes(frame))
             last = frame.copy()
             first = self._ends[name][0] if name in self._ends else last
             self._ends[name] = first, last

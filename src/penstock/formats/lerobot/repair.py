@@ -16,7 +16,6 @@ import numpy as np
 
 from penstock.containers.arrow.footer import footer_like, lacks_footer
 from penstock.core.arrays import IntArray
-from penstock.core.damage import collected_damage
 from penstock.core.ragged import Ragged
 from penstock.errors import FormatError, require
 from penstock.formats.base.findings import Finding
@@ -41,13 +40,12 @@ def repairs(path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:
         return  # then more episodes can be read, which the other repairs need
     if not names & {"totals", "numbering", "wrong-statistics"}:
         return
-    with collected_damage():
-        try:
-            source = LeRobotSource(path)
-        except FormatError:
-            return
+    try:
+        source = LeRobotSource(path)
+    except FormatError:
+        return
     with source:
-        if source.state.damage:
+        if not source.state.is_whole:
             return  # totals and numbers of what cannot be read are unknown
         if "numbering" in names:
             yield from _numbers(source)

@@ -1,7 +1,7 @@
 """Reading a LeRobot dataset.
 
 Opening reads the metadata, the footer of each data file, and since version 3 the column `episode_index`, because
-several episodes share a file. Episodes that cannot be read are left out, and a warning names them.
+several episodes share a file. Episodes that cannot be read are left out, and the account of the source names them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,19 +19,29 @@ from typing_extensions import override
 
 from penstock.containers.arrow import ParquetFile
 from penstock.containers.cache import Cache
+from penstock.containers.images import read_header
 from penstock.containers.video.files import DecoderName
 from penstock.core.boundary import is_of_data, parsing
-from penstock.core.damage import collected_damage, warn_damage
 from penstock.core.narrowing import is_dict
 from penstock.core.ragged import offsets_of
 from penstock.core.spaces import Space
 from penstock.core.spec import Field, Spec
 from penstock.errors import ArgumentError, FormatError, suggestion
 from penstock.files.remote import FileState, file_state, remote_file
+from penstock.formats.base.account import Account, LeftOut
 from penstock.formats.base.blocks import BlockRows
 from penstock.formats.base.state import ArrayReader, RaggedReader, SourceState, StateSource
-from penstock.formats.lerobot.columns import CountedRagged, DataFiles, ImageColumn, StoredColumn, TaskColumn, rows_of
-from penstock.formats.lerobot.damage import Damage, with_frames, with_videos
+from penstock.formats.lerobot.columns import (
+    CountedRagged,
+    DataFiles,
+    ImageColumn,
+    StoredColumn,
+    TaskColumn,
+    encoded_images,
+    rows_of,
+)
+from penstock.formats.lerobot.damage import Losses, add_unused_files, cameras, with_frames, with_videos
+from penstock.formats.lerobot.depth import DEPTH
 from penstock.formats.lerobot.episodes import EpisodeEntry, read_entries, read_statistics, read_tasks
 from penstock.formats.lerobot.info import CAMERAS, INDICES, INFO, INTERNAL, STATS, Feature, Info, read_info, read_json
 from penstock.formats.lerobot.pending import read_pending
@@ -43,18 +54,23 @@ FOOTER_BYTES = 64 << 20  # footers of Parquet files that stay in memory
 TASK = "task"  # column with the text of each step's task
 _INDEX = Field(np.dtype(np.int64))
 _SECONDS = Field(np.dtype(np.float64))
-_NAMED = 8  # episodes that a warning names
+_MADE_BY_PANDAS = "__index_level_"  # start of the names of columns that number rows
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LeRobotState(SourceState):
-    """State of an opened dataset."""
+    """State of an opened dataset. `left_out` has the `episode_index` of each episode that is left out."""
 
     info: Info
     data: DataFiles
     episodes: tuple[EpisodeEntry, ...]
     tasks: Mapping[int, str]
-    damage: tuple[Damage, ...]
+    left_out: frozenset[int]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything that has to do with episodes could be read."""
+        return not any(each.level == "error" and each.thing in ("episode", "file") for each in self.account.left_out)
 
 
 class LeRobotSource(StateSource[LeRobotState]):
@@ -115,44 +131,43 @@ class LeRobotSource(StateSource[LeRobotState]):
             "check_videos": check_videos,
         }
         info = read_info(self._path)
-        unreadable: list[str] = []
-        entries = read_entries(info, unreadable)
+        losses = Losses(self._path)
+        entries = read_entries(info, losses.left_out)
         if info.shared_files:
-            pending = read_pending(info, {entry.index for entry in entries}, unreadable)
+            pending = read_pending(info, {entry.index for entry in entries}, losses.left_out)
             entries += [episode.entry for episode in pending]
-        damage = [Damage(message) for message in unreadable]
+        add_unused_files(info, entries, losses)
+        known = _indices_by_file(entries)
         if split is not None:
             first, last = info.split(split)
             entries = [entry for entry in entries if first <= entry.index < last]
-        entries = with_videos(info, entries, columns, damage)
+        read = cameras(info, columns)
+        entries = with_videos(entries, read, losses)
         if check_videos is None:
             check_videos = sum(len(entry.videos) for entry in entries) <= FEW_VIDEOS and not _is_remote(self._path)
+        self.checks_videos = check_videos
         if check_videos:
-            entries = with_frames(info, entries, columns, damage)
-        data, kept = open_files(info, entries, damage, Cache(cache_bytes))
-        if damage and not kept:
+            entries = with_frames(info, entries, read, losses, tolerance_s)
+        data, kept = open_files(info, entries, known, losses, Cache(cache_bytes))
+        if losses.episodes and not kept:
             raise FormatError(
-                f"expected episodes that can be read, got {len(damage)} damaged ones: {damage[0].message}",
+                f"expected episodes that can be read, got {len(losses.episodes)} damaged ones: "
+                f"{losses.left_out[-1].where}: {losses.left_out[-1].message}",
                 path=self._path,
             )
-        _warn(self._path, damage)
         tasks = read_tasks(info)
-        names, left_out = _names(info, data, columns, has_tasks=tasks is not None)
-        cameras = sum(info.features[name].dtype == "video" for name in names if name in info.features)
-        if not (cameras and decode == "rgb8") and (size, decoder, device, frame_cache_bytes) != (
-            None,
-            "pyav",
-            "cpu",
-            0,
-        ):
+        info = with_image_types(info, data)
+        names = _names(info, data, columns, losses, has_tasks=tasks is not None)
+        read = [name for name in names if name in info.features and info.features[name].dtype == "video"]
+        if not (read and decode == "rgb8") and (size, decoder, device, frame_cache_bytes) != (None, "pyav", "cpu", 0):
             raise ArgumentError(
                 "expected size, decoder, device and frame_cache_bytes for video that is decoded, got a dataset "
                 "without, or decode='bytes'; leave them out"
             )
-        frames = FrameOptions(tolerance_s, size, decoder, device, frame_cache_bytes // max(cameras, 1))
+        frames = FrameOptions(tolerance_s, size, decoder, device, frame_cache_bytes // max(len(read), 1))
         as_written = columns is None and decode == "rgb8" and size is None
         spaces = info.spaces() if as_written else (None, None)
-        self._state = _state(info, data, kept, tasks or {}, tuple(damage), names, left_out, decode, frames, spaces)
+        self._state = _state(info, data, kept, tasks or {}, losses, names, decode, frames, spaces)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (self._path, self._options)
@@ -194,19 +209,27 @@ def _is_remote(path: Path) -> bool:
 
 
 def _reopened(path: Path, options: Mapping[str, Any]) -> LeRobotSource:
-    with collected_damage():  # said when the dataset was opened
-        return LeRobotSource(path, **options)
+    return LeRobotSource(path, **options)
+
+
+def _indices_by_file(entries: Sequence[EpisodeEntry]) -> dict[Path, set[int]]:
+    """Return the `episode_index` of the episodes of each data file."""
+    indices: dict[Path, set[int]] = {}
+    for entry in entries:
+        indices.setdefault(entry.file, set()).add(entry.index)
+    return indices
 
 
 def open_files(
-    info: Info, entries: Sequence[EpisodeEntry], damage: list[Damage], cache: Cache
+    info: Info, entries: Sequence[EpisodeEntry], known: Mapping[Path, set[int]], losses: Losses, cache: Cache
 ) -> tuple[DataFiles, list[EpisodeEntry]]:
     """Open the data files, and find the rows of each episode.
 
     Args:
         info: The dataset.
         entries: Episodes by their metadata.
-        damage: Damage that is found is appended.
+        known: `episode_index` of all episodes of each file, also of episodes that are not wanted.
+        losses: Episodes that cannot be read, and rows of no episode, are added.
         cache: Cache of decoded blocks.
 
     Returns:
@@ -214,6 +237,7 @@ def open_files(
     """
     footers = Cache(FOOTER_BYTES)
     files: list[ParquetFile] = []
+    schemas: dict[tuple[str, ...], None] = {}
     rows: list[int] = []  # of each block
     starts: list[int] = []  # stored row at which each kept episode starts
     kept: list[EpisodeEntry] = []
@@ -228,19 +252,24 @@ def open_files(
         except (FormatError, OSError) as error:
             if not isinstance(error, FormatError | FileNotFoundError) and not is_of_data(error):
                 raise  # of the system or of a server: no episode may be left out for it
-            damage += [Damage(f"episode {entry.index}: {error}", entry.index) for entry in mine]
+            reason = "missing-part" if isinstance(error, FileNotFoundError) else "bad-file"
+            losses.add_episodes([entry.index for entry in mine], reason, str(error), path)
             continue
         for entry in mine:
             start, length = runs.get(entry.index, (0, 0))
             if length != entry.length:
-                message = (
-                    f"episode {entry.index}: expected {entry.length} rows next to each other, got {length} in {path}"
-                )
-                damage.append(Damage(message, entry.index))
+                got = f"got {length}" if length >= 0 else "got several parts"
+                message = f"expected {entry.length} rows next to each other, {got} in {losses.name(path)}"
+                losses.add_episodes([entry.index], "damaged-part", message)
                 continue
             kept.append(entry)
             starts.append(before + start)
+        if unknown := sorted(runs.keys() - known[path]):
+            of_unknown = "rows whose episode_index the metadata do not describe, such as "
+            message = f"expected rows of episodes of the metadata, got {of_unknown}{unknown[0]}"
+            losses.left_out.append(LeftOut("rows", losses.name(path), "unused-rows", message, len(unknown)))
         files.append(file)
+        schemas[tuple(file.schema.names)] = None
         rows += file.rows
         before += sum(file.rows)
     counts = [len(file.rows) for file in files]
@@ -248,6 +277,7 @@ def open_files(
     offsets = offsets_of([kept[i].length for i in order])
     data = DataFiles(
         files=tuple(files),
+        schemas=tuple(schemas),
         file=np.repeat(np.arange(len(files)), counts),
         group=np.concatenate([np.zeros(0, np.int64), *map(np.arange, counts)]),
         rows=BlockRows.parts(offsets_of(rows), np.array([starts[i] for i in order], np.int64), offsets),
@@ -268,23 +298,45 @@ def _runs(file: ParquetFile) -> dict[int, tuple[int, int]]:
     return runs
 
 
-def _names(
-    info: Info, data: DataFiles, columns: Sequence[str] | None, *, has_tasks: bool
-) -> tuple[list[str], dict[str, str]]:
-    """Return the features to read, and why others are left out. Raises `ArgumentError` for unknown columns."""
-    left_out = dict(info.unknown)
-    stored = set(data.files[0].schema.names) if data.files else set(info.features)
+def with_image_types(info: Info, data: DataFiles) -> Info:
+    """Return the features with the dtype and channels that pictures of one channel and depth maps have in the files.
+
+    `meta/info.json` says neither. Cost: the first page of each such column. A first image that cannot be read is an
+    error when its row is read.
+    """
+    features = dict(info.features)
+    files = [file for file in data.files if sum(file.rows)]
+    for name, feature in info.features.items():
+        if feature.dtype != "image" or not (feature.depth or feature.shape[2] == 1) or not files:
+            continue
+        with suppress(FormatError):
+            header = read_header(encoded_images(files[0].first(name))[0].tobytes())
+            features[name] = replace(feature, shape=(*feature.shape[:2], header.shape[2]), pixels=header.dtype)
+    return replace(info, features=features)
+
+
+def _names(info: Info, data: DataFiles, columns: Sequence[str] | None, losses: Losses, *, has_tasks: bool) -> list[str]:
+    """Return the features to read, and add the others to what is left out. Raises `ArgumentError` for unknown ones."""
+    left_out = {name: ("unsupported-dtype", why) for name, why in info.unknown.items()}
+    schemas = [set[str](schema) for schema in data.schemas]
+    stored = set[str]().union(*schemas)
     for name, feature in info.features.items():
         if feature.dtype == "video":
-            if feature.shape[2] != 3:
-                left_out[name] = f"expected a video of 3 channels, got {feature.shape[2]}"
-        elif name not in stored:
-            left_out[name] = "the data files have no such column"
+            if feature.shape[2] != 3 and feature.depth is None:
+                why = f"expected a video of 3 channels, or is_depth_map in its info, got {feature.shape[2]} channels"
+                left_out[name] = "unsupported-dtype", why
+        elif not all(name in schema for schema in schemas):
+            got = "of some of them" if name in stored else "none"
+            left_out[name] = "missing-part", f"expected a column of all data files, got {got}"
     names = [name for name in info.features if name not in left_out]
+    for name in sorted(stored - info.features.keys() - info.unknown.keys()):
+        if not name.startswith(_MADE_BY_PANDAS):
+            left_out[name] = "unknown-layout", "expected a column that is among the features of meta/info.json"
     if has_tasks and "task_index" in names and TASK not in info.features:
         names.append(TASK)
     if columns is None:
-        return names, left_out
+        losses.left_out += [LeftOut("column", name, reason, why) for name, (reason, why) in left_out.items()]
+        return names
     known = {name if name == TASK else info.features[name].path: name for name in names} | {
         name: name for name in names
     }
@@ -292,7 +344,7 @@ def _names(
         hint = suggestion(unknown[0], known)
         raise ArgumentError(f"no column {unknown[0]!r}{hint}; there are {list(known)}")
     wanted = {known[column] for column in columns}
-    return [name for name in names if name in wanted], left_out
+    return [name for name in names if name in wanted]
 
 
 def _state(
@@ -300,9 +352,8 @@ def _state(
     data: DataFiles,
     kept: Sequence[EpisodeEntry],
     tasks: Mapping[int, str],
-    damage: tuple[Damage, ...],
+    losses: Losses,
     names: Sequence[str],
-    left_out: Mapping[str, str],
     decode: Decode,
     frames: FrameOptions,
     spaces: tuple[Space | None, Space | None],
@@ -317,10 +368,10 @@ def _state(
         encoded = feature.dtype in CAMERAS and decode == "bytes"
         fields[feature.path] = Field(np.dtype(np.uint8), kind="ragged") if encoded else feature.field
         if feature.dtype == "video" and not encoded:
-            fields[feature.path] = Field(np.dtype(np.uint8), frames.shape(feature.shape))
+            fields[feature.path] = replace(feature.field, shape=frames.shape(feature.shape))
         if feature.dtype == "video" and kept:
             places = [entry.videos[name] for entry in kept]
-            column = VideoColumn.of(places, offsets, data.column(_SECONDS, "timestamp"), feature.shape, frames)
+            column = VideoColumn.of(places, offsets, data.column(_SECONDS, "timestamp"), feature, frames, info.fps)
         else:
             column = _column(feature, data, tasks, known=name in info.features)
         if isinstance(column, TaskColumn) or fields[feature.path].ragged:
@@ -328,18 +379,20 @@ def _state(
         else:
             arrays[feature.path] = column
     spec = Spec(fields, *spaces)
+    used = {each.path: name for name in names if (each := info.features.get(name)) is not None and each.path != name}
     return LeRobotState(
         spec=spec,
         offsets=offsets,
         digest=_digest(info, data, kept, spec),
-        metadata=_metadata(info, names, left_out, damage),
+        metadata=_metadata(info, names),
         arrays=arrays,
         ragged=ragged,
+        account=Account(tuple(losses.left_out), used),
         info=info,
         data=data,
         episodes=tuple(kept),
         tasks=tasks,
-        damage=damage,
+        left_out=frozenset(losses.episodes),
     )
 
 
@@ -373,34 +426,21 @@ def _videos(info: Info, kept: Sequence[EpisodeEntry]) -> list[tuple[Path, FileSt
     return [(file.relative_to(info.root), file_state(file)) for file in files if file.is_file()]
 
 
-def _metadata(
-    info: Info, names: Sequence[str], left_out: Mapping[str, str], damage: Sequence[Damage]
-) -> dict[str, Any]:
+def _metadata(info: Info, names: Sequence[str]) -> dict[str, Any]:
     kept = {name: value for name, value in info.entries.items() if name not in ("data_path", "video_path", INTERNAL)}
     own = info.entries.get(INTERNAL)
     written = own.get("metadata") if is_dict(own) else None
     stats = info.root / STATS
-    entries: dict[str, Any] = {
+    features = {name: info.features[name] for name in names if name in info.features}
+    depth = {each.path: each.depth.to_json(video=each.dtype == "video") for each in features.values() if each.depth}
+    return {
         **(written if is_dict(written) else {}),
         **kept,
-        "names": {info.features[name].path: name for name in names if name in info.features},
+        "names": {feature.path: name for name, feature in features.items()},
         "statistics": _by_path(info, read_json(stats)) if stats.is_file() else {},
+        **({DEPTH: depth} if depth else {}),
     }
-    if left_out:
-        entries["left_out"] = [f"{name}: {why}" for name, why in left_out.items()]
-    if damage:
-        entries["damage"] = [each.message for each in damage]
-    return entries
 
 
 def _by_path(info: Info, stored: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {info.features[name].path: figures for name, figures in stored.items() if name in info.features}
-
-
-def _warn(path: Path, damage: Sequence[Damage]) -> None:
-    if not damage:
-        return
-    episodes = [each.episode for each in damage if each.episode is not None]
-    more = f" and {len(episodes) - _NAMED} more" if len(episodes) > _NAMED else ""
-    what = f"left out the episodes {episodes[:_NAMED]}{more}, which cannot be read" if episodes else "damaged metadata"
-    warn_damage(f"{what}: {damage[0].message}; penstock check lists all - in {path / INFO}", stacklevel=5)

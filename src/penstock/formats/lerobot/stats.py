@@ -42,11 +42,12 @@ def column_figures(values: AnyArray) -> Figures:
     return {**figures, "count": np.array([len(values)])}
 
 
-def picture_figures(frames: AnyArray) -> Figures:
-    """Return the figures of each channel of pictures, `[C, 1, 1]`, scaled to 0 to 1.
+def picture_figures(frames: AnyArray, scale: float = 255.0) -> Figures:
+    """Return the figures of each channel of pictures, `[C, 1, 1]`.
 
     Args:
-        frames: `[T, height, width, C]` uint8, T at least 1. Some of them are looked at.
+        frames: `[T, height, width, C]`, T at least 1. Some of them are looked at.
+        scale: What figures are divided by. The default 255 scales bytes to 0 to 1; depth has 1.
     """
     fewest, most, power = _SAMPLES
     count = max(min(fewest, len(frames)), min(int(len(frames) ** power), most))
@@ -56,7 +57,7 @@ def picture_figures(frames: AnyArray) -> Figures:
     every = 1 if max(width, height) < _LARGE else int(side / _SMALL)
     pixels = frames[chosen, ::every, ::every].reshape(-1, frames.shape[-1])
     figures = _few(pixels) if len(pixels) < 2 else _many(pixels)
-    scaled = {name: (figure / 255.0).reshape(-1, 1, 1) for name, figure in figures.items()}
+    scaled = {name: (figure / scale).reshape(-1, 1, 1) for name, figure in figures.items()}
     return {**scaled, "count": np.array([count])}
 
 

@@ -1,11 +1,14 @@
 """Camera columns in video files: each row is the frame at the row's timestamp.
 
-A file has one episode (version 2) or several (version 3), whose frames begin at `start` seconds. The frame of a row is
-the nearest one to `start + timestamp`, as in LeRobot, and an error if it is further away than the tolerance.
+A file has one episode (version 2) or several (version 3), whose frames begin at `start` seconds and end before `end`.
+The frame of a row is the nearest one of the episode's own frames to `start + timestamp`, and an error if it is further
+away than the tolerance and the rounding of timestamps. LeRobot looks for the nearest frame in the whole file: a row
+behind the end of its episode gets a picture of the next one there.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +25,9 @@ from penstock.files.remote import Wanted, filled
 from penstock.formats.base.pieces import expand, spread
 from penstock.formats.lerobot.columns import StoredColumn, span
 from penstock.formats.lerobot.episodes import VideoPlace
+from penstock.formats.lerobot.info import Feature
+
+ROUNDING = 2.0**-24  # of a time that is stored as float32
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class FrameOptions:
 
     def shape(self, stored: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of a frame that is stored with another one."""
-        return stored if self.size is None else (*self.size, 3)
+        return stored if self.size is None else (*self.size, stored[-1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,19 +61,23 @@ class VideoColumn:
         files: The video files.
         file: `[E]` int64 file of each episode.
         start: `[E]` float64 seconds in the file at which each episode starts.
+        within: `[2, E]` float64 seconds from which on its frames are, and before which.
         offsets: `[E + 1]` int64 first row of each episode, and the end.
         timestamp: Column with the seconds of each row since the start of its episode.
-        shape: `(height, width, 3)`.
+        shape: `(height, width, channels)`.
         tolerance: Most seconds between a row and its frame.
+        depth: Depth of each code, for frames that are codes of a depth map. None for colours.
     """
 
     files: VideoFiles
     file: IntArray
     start: FloatArray
+    within: FloatArray
     offsets: IntArray
     timestamp: StoredColumn
     shape: tuple[int, ...]
     tolerance: float
+    depth: AnyArray | None
 
     @classmethod
     def of(
@@ -75,8 +85,9 @@ class VideoColumn:
         places: Sequence[VideoPlace],
         offsets: IntArray,
         timestamp: StoredColumn,
-        shape: tuple[int, ...],
+        feature: Feature,
         options: FrameOptions,
+        fps: float,
     ) -> VideoColumn:
         """Make the column of a camera.
 
@@ -84,21 +95,25 @@ class VideoColumn:
             places: Place of each episode.
             offsets: First row of each episode, and the end.
             timestamp: Column with the seconds of each row.
-            shape: `(height, width, 3)`, as stored.
+            feature: The camera. torchcodec decodes no depth maps: PyAV does.
             options: How frames are read.
+            fps: Frames a second.
         """
         numbers: dict[Path, int] = {}
-        file = [numbers.setdefault(place.file, len(numbers)) for place in places]
-        start = np.array([place.start for place in places], np.float64)
+        file = np.array([numbers.setdefault(place.file, len(numbers)) for place in places], np.int64)
         files = VideoFiles(
             list(numbers),
             size=options.size,
-            decoder=options.decoder,
-            device=options.device,
+            pixels="rgb24" if feature.depth is None else "gray12le",
+            decoder=options.decoder if feature.depth is None else "pyav",
+            device=options.device if feature.depth is None else "cpu",
             cache_bytes=options.cache_bytes,
         )
-        row = options.shape(shape)
-        return cls(files, np.array(file, np.int64), start, offsets, timestamp, row, options.tolerance)
+        start = np.array([place.start for place in places], np.float64)
+        within = np.array([bounds(place, options.tolerance, fps) for place in places], np.float64).T
+        depth = None if feature.depth is None else feature.depth.values
+        shape = options.shape(feature.shape)
+        return cls(files, file, start, within, offsets, timestamp, shape, options.tolerance, depth)
 
     def locate(self, rows: IntArray) -> tuple[IntArray, IntArray]:
         """Return the file number and the frame number of rows.
@@ -107,15 +122,16 @@ class VideoColumn:
             rows: `[n]` int64.
 
         Raises:
-            FormatError: A row has no frame within the tolerance.
+            FormatError: A row has no frame of its episode within the tolerance.
         """
         seconds = np.empty(len(rows), np.float64)
         n = len(rows)
         one = np.ones(n, np.int64)
         self.timestamp.read(Selection(one * 0, rows, one, np.arange(n), (n, 1)), seconds)
         episode = np.searchsorted(self.offsets, rows, side="right") - 1
-        files = self.file[episode]
-        return files, self.files.frame_numbers(files, self.start[episode] + seconds, self.tolerance)
+        files, first, last = self.file[episode], *self.within[:, episode]
+        times, tolerance = self.start[episode] + seconds, self.tolerance + np.abs(seconds) * ROUNDING
+        return files, self.files.frame_numbers(files, times, tolerance, within=(first, last))
 
     def remote_ranges(self, selection: Selection) -> list[Wanted]:
         """Return the packets behind a URL that reading rows fetches. Cost: their timestamps, and indexes of packets."""
@@ -132,7 +148,13 @@ class VideoColumn:
         files, frames = self.locate(rows)
         if self.files.shape != self.shape:
             raise FormatError(f"expected frames of {self.shape}, got {self.files.shape}", path=self.files.paths[0])
-        self.files.read(files, frames, expand(selection.destination, selection.length), out.reshape(-1, *self.shape))
+        places, target = expand(selection.destination, selection.length), out.reshape(-1, *self.shape)
+        if self.depth is None:
+            self.files.read(files, frames, places, target)
+            return
+        codes = np.empty((len(rows), *self.shape), np.uint16)
+        self.files.read(files, frames, np.arange(len(rows)), codes)
+        target[places] = self.depth.take(codes, mode="clip")
 
     def read_ragged(self, selection: Selection) -> Ragged:
         """Gather the packets of frames, as they are in the files."""
@@ -145,6 +167,21 @@ class VideoColumn:
             self.read_ragged(span(min(first + _PART, rows) - first, first)).lengths for first in range(0, rows, _PART)
         ]
         return np.concatenate([np.zeros(0, np.int64), *parts])
+
+
+def bounds(place: VideoPlace, tolerance: float, fps: float) -> tuple[float, float]:
+    """Return the seconds in its file from which on the frames of an episode are, and before which.
+
+    Both are a little earlier than stored, because times are rounded: by the tolerance, and at most by half a frame.
+
+    Args:
+        place: Where the frames are.
+        tolerance: Most seconds between a row and its frame.
+        fps: Frames a second.
+    """
+    end = math.inf if place.end is None else place.end
+    first, last = (time - min(tolerance + abs(time) * ROUNDING, 0.5 / fps) for time in (place.start, end))
+    return first, last
 
 
 _PART = 4096  # rows whose packets are read at a time

@@ -28,10 +28,12 @@ from penstock.core.episode import Episode
 from penstock.core.narrowing import is_dict, is_list
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
-from penstock.errors import ArgumentError, DataError, FormatError, SpecError, require
+from penstock.errors import DataError, FormatError, SpecError, require
 from penstock.files import move, open_locked, write_atomic
+from penstock.formats.base.account import LeftOut
 from penstock.formats.base.writer import PartStart, Writer
 from penstock.formats.lerobot.creation import DATA_LIMIT, DATA_MB, VIDEO_LIMIT, VIDEO_MB, WriteOptions, create_empty
+from penstock.formats.lerobot.depth import Depth
 from penstock.formats.lerobot.encoders import EncoderSettings, encode_cameras
 from penstock.formats.lerobot.encoding import (
     TASK,
@@ -47,7 +49,7 @@ from penstock.formats.lerobot.episodes import (
     read_statistics,
     read_tasks,
 )
-from penstock.formats.lerobot.info import INFO, INTERNAL, STATS, STRUCTURE, Info, read_info, read_json
+from penstock.formats.lerobot.info import CAMERAS, INFO, INTERNAL, STATS, STRUCTURE, Info, read_info, read_json
 from penstock.formats.lerobot.joining import (
     JOURNAL,
     MIB,
@@ -55,6 +57,7 @@ from penstock.formats.lerobot.joining import (
     Place,
     begin_journal,
     data_groups,
+    lacks_video_info,
     numbers,
     place_after,
     undo_journal,
@@ -65,6 +68,7 @@ from penstock.formats.lerobot.joining import (
 )
 from penstock.formats.lerobot.pending import (
     FOLDER,
+    LOCK,
     PendingEpisode,
     piece_path,
     read_pending,
@@ -74,7 +78,6 @@ from penstock.formats.lerobot.pending import (
 from penstock.formats.lerobot.stats import Figures, add_figures, column_figures, picture_figures, plain_figures
 from penstock.formats.lerobot.written_files import json_bytes, write_tables, write_tasks
 
-LOCK = ".penstock/lock"
 FILE_MB = {DATA_LIMIT: DATA_MB, VIDEO_LIMIT: VIDEO_MB}
 
 
@@ -84,41 +87,22 @@ def create(path: Path, spec: Spec, metadata: Mapping[str, Any], options: WriteOp
     return LeRobotWriter(path, spec)
 
 
-def change_sizes(root: Path, sizes: Mapping[str, int]) -> None:
-    """Change the sizes of files and folders for episodes that are saved from now on.
-
-    Args:
-        root: Folder of the dataset.
-        sizes: MiB or files by name: `data_files_size_in_mb`, `video_files_size_in_mb` or `chunks_size`.
-
-    Raises:
-        ArgumentError: A size is below 1.
-        LockedError: A writer is open.
-    """
-    if wrong := {name: size for name, size in sizes.items() if size < 1}:
-        raise ArgumentError(f"expected sizes of at least 1, got {wrong}")
-    (root / FOLDER).mkdir(exist_ok=True)
-    lock = open_locked(root / LOCK, os.O_RDWR | os.O_CREAT)
-    try:
-        write_atomic(root / INFO, json_bytes({**read_info(root).entries, **sizes}), durable="folder")
-    finally:
-        os.close(lock)
-
-
 class LeRobotWriter(Writer):
     """Appends episodes to a LeRobot dataset of version 3.0. One writer at a time.
 
     Args:
         root: Folder of the dataset.
         spec: Columns of the episodes.
+        exact_depth: Whether depth that the codes of a video would change is refused. The default is True.
 
     Raises:
         FormatError: The dataset is damaged, or has an older version.
         LockedError: Another writer is open.
     """
 
-    def __init__(self, root: Path, spec: Spec) -> None:
+    def __init__(self, root: Path, spec: Spec, *, exact_depth: bool = True) -> None:
         self._root = Path(root)
+        self._exact_depth = exact_depth
         (self._root / FOLDER).mkdir(exist_ok=True)
         self._lock = open_locked(self._root / LOCK, os.O_RDWR | os.O_CREAT)
         try:
@@ -128,14 +112,14 @@ class LeRobotWriter(Writer):
                 message = f"expected version v3.0 to append to, got {self._info.version}; convert the dataset"
                 raise FormatError(message, path=self._root)
             self._stored = _stored(self._info, spec)
-            damage: list[str] = []
+            damage: list[LeftOut] = []
             self._take_entries(read_entries(self._info, damage))
-            if damage:
-                raise FormatError(f"expected undamaged metadata to append to, got {damage[0]}", path=self._root)
             tasks = read_tasks(self._info) or {}
             self._tasks = [tasks[i] for i in range(len(tasks))]
             self._statistics = _read_statistics(self._info)
             self._pending = read_pending(self._info, {entry.index for entry in self._entries}, damage)
+            if damage:
+                raise FormatError(f"expected undamaged metadata to append to, got {damage[0].message}", path=self._root)
             self._pending_steps = sum(each.entry.length for each in self._pending)
             self._pending_bytes = sum(os.path.getsize(each.path) for each in self._pending)
             self._first = (0, 0)
@@ -291,8 +275,9 @@ class LeRobotWriter(Writer):
                 arrays.append(
                     stored.encoded(column if isinstance(column, Ragged) else column.astype(stored.field.dtype))
                 )
-            if stored.feature.dtype in ("image", "video"):
-                figures[stored.feature.name] = picture_figures(np.asarray(column))
+            if stored.feature.dtype in CAMERAS:
+                scale = 255.0 if stored.feature.depth is None else 1.0
+                figures[stored.feature.name] = picture_figures(np.asarray(column), scale)
             elif not isinstance(column, Ragged):
                 figures[stored.feature.name] = column_figures(column)
         pa = arrow()
@@ -316,13 +301,20 @@ class LeRobotWriter(Writer):
 
     def _save_videos(self, index: int, episode: Episode, encoded: Mapping[str, Path]) -> None:
         """Make the video of each camera of a pending episode."""
-        frames: dict[Path, AnyArray] = {}
+        frames: dict[Path, tuple[Depth | None, AnyArray]] = {}
         for column in self._cameras():
-            path = video_path(self._root, index, self._stored[column].feature.name)
+            feature = self._stored[column].feature
+            path = video_path(self._root, index, feature.name)
             if column in encoded:
                 move(encoded[column], path, overwrite=True)
-            else:
-                frames[path] = np.asarray(episode.columns[column])
+                continue
+            rows, depth = np.asarray(episode.columns[column]), feature.depth
+            if depth is not None and self._exact_depth and not np.array_equal(depth.values[depth.codes(rows)], rows):
+                message = (
+                    f"expected depth in {column} that codes from {depth.depth_min:g} to {depth.depth_max:g} m hold"
+                )
+                raise DataError(f"{message}, got other values; store images: cameras='image'")
+            frames[path] = depth, rows
         encode_cameras(frames, self._info.fps, EncoderSettings.of(self._internal()))
 
     def _add_tasks(self, tasks: Sequence[str]) -> None:
@@ -394,9 +386,11 @@ class LeRobotWriter(Writer):
         """Return the features with what LeRobot notes about the encoding of cameras, where it is not noted yet."""
         features = self._info.entries["features"]
         lacking = [name for name, each in self._info.features.items() if each.dtype == "video"]
-        lacking = [name for name in lacking if not features[name].get("info")] if self._entries else []
-        files = {name: self._entries[0].videos[name].file for name in lacking}
-        noted = {name: {**features[name], "info": video_info(file, self._info.fps)} for name, file in files.items()}
+        lacking = [name for name in lacking if lacks_video_info(features[name])] if self._entries else []
+        noted: dict[str, Any] = {}
+        for name in lacking:
+            file, depth = self._entries[0].videos[name].file, self._info.features[name].depth
+            noted[name] = {**features[name], "info": video_info(file, self._info.fps, depth)}
         return {"features": {**features, **noted}} if noted else {}
 
     def _write_info(self, changed: Mapping[str, Any]) -> None:

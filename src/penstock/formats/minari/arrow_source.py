@@ -29,7 +29,6 @@ from typing_extensions import override
 from penstock.containers.cache import Cache
 from penstock.containers.images import decode_rows
 from penstock.core.arrays import AnyArray, IntArray
-from penstock.core.damage import warn_damage
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.space_columns import leaf_columns
@@ -39,6 +38,7 @@ from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, StateError
 from penstock.files.remote import Wanted, file_state, is_mirrored
 from penstock.flow import map_on_threads
+from penstock.formats.base.account import Account, LeftOut, unused_files
 from penstock.formats.base.pieces import RowPieces, cut, spread
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.minari import arrow_table, columns, index_cache, metadata
@@ -80,6 +80,7 @@ class _FolderState(SourceState):
     leaves: tuple[dict[str, ArrowColumn], ...]
     which: IntArray
     columns: Mapping[str, SpecColumn]
+    stated: Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +123,7 @@ class ArrowSource(StateSource[_FolderState]):
 
     Columns of an episode are loaded when one of its rows is asked for, and the last episodes used stay loaded (256, or
     256 MB). Large Arrow files are memory-mapped. Episodes at the end whose file is not whole, as a killed writer leaves
-    them, are left out with a warning. Cost of opening: the footer of each file the first time, a stat afterwards.
+    them, are left out, as the account says. Cost of opening: the footer of each file the first time, a stat afterwards.
 
     Raises `FormatError` for damaged files, `MissingExtraError` without PyArrow.
     """
@@ -232,11 +233,20 @@ class ArrowSource(StateSource[_FolderState]):
             self._held.grow(array.nbytes)
         return array
 
+    @property
+    def stated(self) -> Mapping[str, Any]:
+        """The totals that the metadata states."""
+        return self.state.stated
+
+    def stored_entries(self, e: int) -> dict[str, Any]:
+        """Metadata of an episode as stored, where its number and length may be wrong."""
+        return metadata.read_json(self.folder / str(self.numbers[e]) / metadata.FILE) or {}
+
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         """Contents of the `metadata.json` next to each episode's file. Raises `FormatError` for bad JSON."""
         view = self.state
         lengths = np.diff(view.offsets)
-        entries = [metadata.read_json(self.folder / str(view.numbers[e]) / metadata.FILE) or {} for e in episodes]
+        entries = [self.stored_entries(int(e)) for e in episodes]
         return [metadata.episode_entries(f, int(e), int(lengths[e])) for f, e in zip(entries, episodes, strict=True)]
 
     def refresh(self) -> bool:
@@ -251,24 +261,19 @@ class ArrowSource(StateSource[_FolderState]):
 
     def _load(self) -> _FolderState:
         entries = metadata.read_json(self.folder / metadata.FILE)
-        if entries is None:
-            warn_damage(
-                f"{self.folder / metadata.FILE} is empty or missing: spaces and other entries are lost; write them "
-                "anew with penstock.formats.minari.recover.rebuild_metadata",
-                stacklevel=4,
-            )
-            entries = {}
+        left_out = [metadata.lost()] if entries is None else []
+        entries = entries or {}
         both = {
             "observations": metadata.space(entries, "observation_space", self.folder),
             "actions": metadata.space(entries, "action_space", self.folder),
         }
-        numbers, parts, rows, which, schemas, states = self._index()
+        numbers, parts, rows, which, schemas, states, torn = self._index()
         known = leaf_columns("observations", both["observations"]) | leaf_columns("actions", both["actions"])
         unreadable: dict[str, str] = {}
         leaves = tuple(arrow_table.leaves(schema, known, self.folder, unreadable) for schema in schemas)
-        columns.refuse_unreadable(unreadable, self._infos, self.folder)
+        left_out += [*torn, *columns.unread(unreadable, self._infos, self.folder)]
         offsets = offsets_of(rows - 1)
-        resolved = self._resolve(leaves, which, offsets, known)
+        resolved, skipped = self._resolve(leaves, which, offsets, known)
         fields = (
             {c.path: c.field for c in resolved}
             if resolved
@@ -283,6 +288,8 @@ class ArrowSource(StateSource[_FolderState]):
             offsets=offsets,
             digest=digest,
             metadata={**entries, **totals},
+            account=Account((*left_out, *skipped, *self._other_files())),
+            stated={name: entries[name] for name in totals if name in entries},
             numbers=numbers,
             parts=parts,
             states=states,
@@ -297,9 +304,9 @@ class ArrowSource(StateSource[_FolderState]):
         which: IntArray,
         offsets: IntArray,
         known: Mapping[str, Space],
-    ) -> list[SpecColumn]:
+    ) -> tuple[list[SpecColumn], list[LeftOut]]:
         if len(which) == 0:
-            return []
+            return [], []
         lengths = np.diff(offsets)
         stored: dict[str, list[ColumnStorage]] = {}
         for number, columns_of in enumerate(leaves):
@@ -315,9 +322,18 @@ class ArrowSource(StateSource[_FolderState]):
         ranked = {path: stored[path] for path in columns.in_order(stored, known)}
         return columns.resolve(ranked, lengths, self._infos, self.folder)
 
-    def _index(self) -> tuple[IntArray, tuple[Path, ...], IntArray, IntArray, list[Any], list[list[Any]]]:
-        """Episodes, their files, rows and schemas; from the cache if nothing changed."""
-        numbers, parts, states, inodes = self._listed()
+    def _other_files(self) -> list[LeftOut]:
+        """Files and folders next to the episodes."""
+        with os.scandir(self.folder) as entries:
+            names = {entry.name for entry in entries if not (entry.is_dir() and entry.name.isdigit())}
+        return unused_files(names - {metadata.FILE}, "a folder for each episode")
+
+    def _index(
+        self,
+    ) -> tuple[IntArray, tuple[Path, ...], IntArray, IntArray, list[Any], list[list[Any]], list[LeftOut]]:
+        """Episodes, their files, rows and schemas, and episodes that were left out; from the cache if nothing
+        changed."""
+        numbers, parts, states, inodes, left_out = self._listed()
         place, key = index_cache.place(self.folder, self._cache), json.dumps([str(self.folder), states, inodes])
         cached = None if place is None or self._cache == "refresh" else index_cache.load(place, key)
         if cached is not None:
@@ -327,16 +343,19 @@ class ArrowSource(StateSource[_FolderState]):
                 for s in header["schemas"]
             ]
             kept = len(arrays["rows"])
-            return numbers[:kept], parts[:kept], arrays["rows"], arrays["which"], schemas, states[:kept]
-        rows, which, schemas = self._scan(parts)
+            torn = [*left_out, *map(LeftOut.from_json, header["left_out"])]
+            return numbers[:kept], parts[:kept], arrays["rows"], arrays["which"], schemas, states[:kept], torn
+        rows, which, schemas, torn = self._scan(parts)
         kept = len(rows)
         if place is not None and kept >= WORTH:
             packed = [base64.b64encode(s.serialize().to_pybytes()).decode() for s in schemas]
-            index_cache.save(place, key, {"schemas": packed}, {"rows": rows, "which": which})
-        return numbers[:kept], parts[:kept], rows, which, schemas, states[:kept]
+            header = {"schemas": packed, "left_out": [entry.to_json() for entry in torn]}
+            index_cache.save(place, key, header, {"rows": rows, "which": which})
+        return numbers[:kept], parts[:kept], rows, which, schemas, states[:kept], [*left_out, *torn]
 
-    def _listed(self) -> tuple[IntArray, tuple[Path, ...], list[list[Any]], list[int]]:
+    def _listed(self) -> tuple[IntArray, tuple[Path, ...], list[list[Any]], list[int], list[LeftOut]]:
         parts: list[Path] = []
+        left_out: list[LeftOut] = []
         numbers = episode_directories(self.folder)
         for i, number in enumerate(numbers):
             try:
@@ -344,22 +363,23 @@ class ArrowSource(StateSource[_FolderState]):
             except FormatError as error:
                 if i + 1 < len(numbers):
                     raise
-                warn_damage(f"left out the last episode, which is not whole: {error}", stacklevel=6)
+                left_out.append(_torn(self.folder / str(number), error))
         stats = [file_state(p) for p in parts]
         states = [[s.size, s.mtime_ns] for s in stats]
-        return np.array(numbers[: len(parts)], np.int64), tuple(parts), states, [s.inode for s in stats]
+        return np.array(numbers[: len(parts)], np.int64), tuple(parts), states, [s.inode for s in stats], left_out
 
-    def _scan(self, parts: Sequence[Path]) -> tuple[IntArray, IntArray, list[Any]]:
+    def _scan(self, parts: Sequence[Path]) -> tuple[IntArray, IntArray, list[Any], list[LeftOut]]:
         rows: list[int] = []
         which: list[int] = []
         schemas: list[Any] = []
+        left_out: list[LeftOut] = []
         for i, path in enumerate(parts):
             try:
                 schema, count = arrow_table.read_schema(path)
             except FormatError as error:
                 if i + 1 < len(parts):
                     raise
-                warn_damage(f"left out the last episode, which is not whole: {error}", stacklevel=7)
+                left_out.append(_torn(path, error))
                 break
             if count < 1:
                 raise FormatError("expected at least the first observation, got no rows", path=path)
@@ -369,4 +389,11 @@ class ArrowSource(StateSource[_FolderState]):
             if which[-1] == len(schemas):
                 schemas.append(schema)
             rows.append(count)
-        return np.array(rows, np.int64), np.array(which, np.int64), schemas
+        return np.array(rows, np.int64), np.array(which, np.int64), schemas, left_out
+
+
+def _torn(path: Path, error: FormatError) -> LeftOut:
+    """The entry of the last episode, which a killed writer leaves not whole."""
+    place = path.name if path.name.isdigit() else f"{path.parent.name}/{path.name}"
+    message = f"expected a whole episode, got the last one not whole: {str(error).partition(' - at ')[0]}"
+    return LeftOut("file", place, "bad-file", message)

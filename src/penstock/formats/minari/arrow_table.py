@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.containers.arrow import RangedArrowFile, chunks_of
+from penstock.containers.arrow import RangedArrowFile, chunks_of, plain_array, plain_type
 from penstock.containers.cache import Cache
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.boundary import is_of_data
@@ -194,7 +194,7 @@ def _fields(name: str, field: Any, path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _leaf(name: str, field: Any, space: Space | None, align: Align, path: Path) -> ArrowColumn:
-    types, kind = arrow().types, field.type
+    types, kind = arrow().types, plain_type(field.type)
     if types.is_fixed_size_list(kind):
         return ArrowColumn("array", _dtype(kind.value_type, name, path), _shape(name, field, space, path), align)
     if types.is_string(kind) or types.is_large_string(kind):
@@ -243,7 +243,7 @@ def values(column: Any, name: str, leaf: ArrowColumn, rows: int, path: Path) -> 
     """
     for key in name.split("/")[1:]:
         column = column.field(key)
-    column = column.slice(0, rows)
+    column = plain_array(column).slice(0, rows)
     _no_nulls(column.null_count, name, path)
     try:
         if leaf.images or leaf.kind != "array":

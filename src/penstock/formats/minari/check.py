@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.core.damage import collected_damage
+from penstock.core.narrowing import is_integer
 from penstock.errors import FormatError
 from penstock.formats.base.checks import each_metadata
 from penstock.formats.base.findings import Finding
@@ -28,35 +28,38 @@ def findings(path: Path, open_source: Callable[..., Source], infos: str) -> Iter
         for e, entries in each_metadata(source):
             if isinstance(entries, FormatError):
                 yield Finding("unreadable", f"episode {e}", str(entries), None, (e,), (0,))
-            elif entries.get("id", e) != e:
-                message = f"expected the id {e}, got {entries['id']}"
-                yield Finding("numbering", f"episode {e}", message, None, (e,), (0,))
+            elif isinstance(source, (Hdf5Source, ArrowSource)):
+                yield from _stated_length(source, e)
 
 
 def _opened(path: Path, open_source: Callable[..., Source], infos: str) -> tuple[Source | None, list[Finding]]:
-    """The source, with all columns that can be read; and what is wrong with the others, and left out."""
-    source: Source | None = None
+    """The source, with all columns that can be read; and what is wrong with the others."""
     problems: list[Finding] = []
-    with collected_damage() as messages:
-        for policy in dict.fromkeys((infos, "skip")):
-            try:
-                source = open_source(path, infos=policy, cache="refresh")
-                break
-            except FormatError as error:
-                problems += [Finding("unreadable", str(path), str(error))] if policy == infos else []
-    return source, problems + [Finding("damaged-part", str(path), message) for message in dict.fromkeys(messages)]
+    for policy in dict.fromkeys((infos, "skip")):
+        try:
+            return open_source(path, infos=policy, cache="refresh"), problems
+        except FormatError as error:
+            problems += [Finding("unreadable", str(path), str(error))] if policy == infos else []
+    return None, problems
+
+
+def _stated_length(source: Hdf5Source | ArrowSource, e: int) -> Iterator[Finding]:
+    """The number of steps that the metadata of an episode states, where it is another."""
+    steps, stated = int(source.offsets[e + 1] - source.offsets[e]), source.stored_entries(e).get("total_steps")
+    if stated is not None and (not is_integer(stated) or int(stated) != steps):
+        message = f"expected total_steps {steps} as in the episode, got {stated}"
+        yield Finding("totals", f"episode {e}", message, None, (e,), (0,))
 
 
 def _metadata(source: Source) -> Iterator[Finding]:
     if not isinstance(source, (Hdf5Source, ArrowSource)):
         return
-    where = str(source.folder / metadata.FILE)
-    stored = metadata.read_json(source.folder / metadata.FILE) or {}
-    for name in ("total_episodes", "total_steps"):
-        if name in stored and stored[name] != source.metadata[name]:
-            yield Finding(
-                "totals", where, f"expected {name} {source.metadata[name]} as in the files, got {stored[name]}"
-            )
+    legacy = source.main if isinstance(source, Hdf5Source) and source.layout == "0.4" else None
+    where = str(source.folder / (legacy or metadata.FILE))
+    for name, stated in source.stated.items():
+        if stated != source.metadata[name]:
+            message = f"expected {name} {source.metadata[name]} as in the files, got {stated}"
+            yield Finding("totals", where, message)
     for name in ("observation_space", "action_space"):
         if name not in source.metadata:
             yield Finding("missing-part", where, f"expected {name}, got none")

@@ -22,6 +22,7 @@ from penstock.core.space_columns import space_fields
 from penstock.core.spaces import Space
 from penstock.core.spec import Align, Field, Kind
 from penstock.errors import FormatError
+from penstock.formats.base.account import LeftOut
 from penstock.formats.minari.spaces import FLAGS, ROOTS, required
 
 Infos = Literal["strict", "union", "skip"]
@@ -67,8 +68,8 @@ def steps(stored: Mapping[str, Sequence[ColumnStorage]], episodes: int, path: ob
 
 def resolve(
     stored: Mapping[str, Sequence[ColumnStorage]], lengths: IntArray, infos: Infos, path: object
-) -> list[SpecColumn]:  # fmt: skip
-    """The columns of a dataset whose episodes have `lengths` `[E]` steps.
+) -> tuple[list[SpecColumn], list[LeftOut]]:  # fmt: skip
+    """The columns of a dataset whose episodes have `lengths` `[E]` steps, and the columns that `infos` leaves out.
 
     Raises `FormatError` naming the first column and episode that do not fit.
     """
@@ -76,6 +77,7 @@ def resolve(
     if missing and len(lengths):
         raise FormatError(f"expected the columns {[*ROOTS, *FLAGS]}, got no {missing}", path=path)
     resolved: list[SpecColumn] = []
+    left_out: list[LeftOut] = []
     for column, parts in stored.items():
         try:
             below = next((other for other in stored if other != column and under(column, other)), None)
@@ -84,10 +86,11 @@ def resolve(
                 hint = "" if required(column) else "; open with infos='skip' to leave it out"
                 raise FormatError(message + hint, path=path, where=column)
             resolved.append(_column(column, parts, lengths, infos, path))
-        except FormatError:
+        except FormatError as error:
             if required(column) or infos != "skip":
                 raise
-    return resolved
+            left_out.append(skipped(column, str(error)))
+    return resolved, left_out
 
 
 def _column(column: str, parts: Sequence[ColumnStorage], lengths: IntArray, infos: Infos, path: object) -> SpecColumn:
@@ -109,13 +112,19 @@ def _column(column: str, parts: Sequence[ColumnStorage], lengths: IntArray, info
     return SpecColumn(column, field, absent, _shapes(parts, len(lengths)) if shape is not None else None)
 
 
-def refuse_unreadable(unreadable: Mapping[str, str], infos: Infos, path: object) -> None:
-    """Raise `FormatError` for the first optional column of a kind that is not read, unless such are left out."""
+def unread(unreadable: Mapping[str, str], infos: Infos, path: object) -> list[LeftOut]:
+    """The entries of optional columns of kinds that are not read. Raises `FormatError` unless such are left out."""
     for column, message in unreadable.items():
         if infos != "skip":
             error = FormatError(f"{message}; open with infos='skip' to leave {column} out")  # the place is in it
             error.path, error.where = path, column
             raise error
+    return [skipped(column, message) for column, message in unreadable.items()]
+
+
+def skipped(column: str, message: str) -> LeftOut:
+    """The entry of a column that `infos="skip"` leaves out."""
+    return LeftOut("column", column, "skipped", message.partition(" - at ")[0].partition("; open with")[0])
 
 
 def _largest(parts: Sequence[ColumnStorage]) -> tuple[int, ...] | None:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from penstock.containers.hdf5 import has_signature
+from penstock.core.damage import warn_damage
 from penstock.core.spec import Spec
 from penstock.errors import (
     ArgumentError,
@@ -36,7 +37,7 @@ from penstock.formats.minari import (
     spaces,
     writing,
 )
-from penstock.formats.minari.arrow_source import ArrowSource
+from penstock.formats.minari.arrow_source import ArrowSource, episode_directories
 from penstock.formats.minari.columns import MODES, Infos
 from penstock.formats.minari.hdf5_index import MAIN
 from penstock.formats.minari.hdf5_joining import join_files
@@ -68,7 +69,9 @@ class MinariFormat(Format):
             if main is not None:
                 return _holds_episodes(folder / main)
             entries = metadata.read_json(folder / metadata.FILE)
-            return entries is not None and bool(MARKS & entries.keys())
+            if entries is None:  # an empty file, as a killed writer leaves it
+                return (folder / metadata.FILE).is_file() and bool(episode_directories(folder))
+            return bool(MARKS & entries.keys())
         except (PenstockError, OSError):
             return False
 
@@ -156,6 +159,8 @@ class MinariFormat(Format):
         folder, main = place(path)
         source = _look(folder, main)
         with source:
+            if (left_out := source.account.warning()) is not None:
+                warn_damage(f"{path}: {left_out}", stacklevel=2)
             spec, stored = source.spec, source.metadata
             layout = source.layout if isinstance(source, Hdf5Source) else "0.5"
             encoded = stored.get("jpeg_encoding", bool(source.frames))
@@ -204,7 +209,8 @@ class MinariFormat(Format):
 
     @override
     def repairs(self, path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:
-        if any(finding.name in ("totals", "missing-part") for finding in findings):
+        mended = ("totals", "missing-part")
+        if any(finding.name in mended and finding.where.endswith(metadata.FILE) for finding in findings):
             yield from metadata_repairs(path, findings)
 
     @override

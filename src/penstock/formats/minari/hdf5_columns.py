@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from penstock.core.space_columns import leaf_columns
 from penstock.core.spaces import Box, Space
 from penstock.core.spec import Align, Spec
 from penstock.errors import FormatError
+from penstock.formats.base.account import LeftOut
 from penstock.formats.base.pieces import RowReader
 from penstock.formats.minari import columns
 from penstock.formats.minari.columns import ColumnStorage, Infos, SpecColumn
@@ -40,13 +41,14 @@ from penstock.kernels.rows import RowMap
 
 @dataclass(frozen=True, eq=False)
 class HDF5Columns:
-    """A dataset's spec, step offsets, and one reader a column."""
+    """A dataset's spec, step offsets, one reader a column, and the columns that were left out."""
 
     spec: Spec
     offsets: IntArray
     rows: Mapping[str, RowReader]
     ragged: Mapping[str, RaggedRows]
     frames: frozenset[str] = frozenset()
+    left_out: tuple[LeftOut, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,18 +64,18 @@ def readable(
     index: HDF5Index, files: Sequence[File], spaces: Mapping[str, Space | None], infos: Infos, path: str
 ) -> HDF5Columns:
     """Build the readers. Raises `FormatError` for columns that do not fit together or are outside their files."""
-    columns.refuse_unreadable(dict(index.unreadable), infos, path)
+    left_out = columns.unread(dict(index.unreadable), infos, path)
     assembly = _Assembly(index, files, spaces)
     stored = {column: [piece.stored for piece in pieces] for column, pieces in assembly.pieces.items()}
     episodes = len(index.number)
     if episodes == 0:
         return _empty(spaces)
     lengths = columns.steps(stored, episodes, path)
-    resolved = columns.resolve(stored, lengths, infos, path)
+    resolved, skipped = columns.resolve(stored, lengths, infos, path)
     for space_path in assembly.leaves:
         if space_path not in stored:
             raise FormatError(f"expected the column {space_path} that the space names, got {list(stored)}", path=path)
-    return assembly.join(resolved, lengths)
+    return replace(assembly.join(resolved, lengths), left_out=(*left_out, *skipped))
 
 
 def _empty(spaces: Mapping[str, Space | None]) -> HDF5Columns:

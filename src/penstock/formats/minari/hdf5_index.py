@@ -31,6 +31,7 @@ from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.core.spaces import Space
 from penstock.errors import FormatError, UnsafeDataError
+from penstock.formats.base.account import LeftOut
 from penstock.formats.minari.spaces import FLAGS, ROOTS, column_path, required
 
 MAIN = "main_data.hdf5"
@@ -79,7 +80,7 @@ class HDF5Index:
 
     `files` are names in the data folder, the main one first; `inline` holds the values of compact datasets and
     counts as one more file, the last. `unreadable` are optional columns of a kind that is not read, each with what is
-    wrong with it. `empty` are the numbers of groups without any dataset, which count as no episodes.
+    wrong with it. `left_out` are groups without any dataset, which count as no episodes, and what else the files hold.
     """
 
     files: tuple[str, ...]
@@ -89,7 +90,7 @@ class HDF5Index:
     inline: ByteArray
     parts: tuple[ColumnRuns, ...]
     unreadable: tuple[tuple[str, str], ...] = ()
-    empty: tuple[int, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def runs(self) -> int:
@@ -109,15 +110,18 @@ def build(
     root = files[main].root
     groups = sorted((int(m[1]), name) for name in root.links if (m := EPISODE.fullmatch(name)))
     numbers: list[int] = []
-    empty: list[int] = []
+    expected = "expected groups called episode_<number>"
+    others = [name for name in root.links if EPISODE.fullmatch(name) is None]
+    left_out = [LeftOut("array", name, "unused-array", f"{expected}, got {name}") for name in others]
     for number, name in groups if last is None else groups[-last:]:
         file, group = _follow(files, folder, main, name, root.links[name])
         builder.size = sum(len(f.buffer) for f in files.values())
         if builder.episode(list(files).index(file), group):
             numbers.append(number)
         else:
-            empty.append(number)
-    return builder.finish(tuple(files), numbers, tuple(empty))
+            message = "expected datasets, got a group without any, as a killed writer leaves it"
+            left_out.append(LeftOut("episode", name, "no-steps", message))
+    return builder.finish(tuple(files), numbers, tuple(left_out))
 
 
 def _follow(files: dict[str, File], folder: Path, main: str, name: str, link: Link) -> tuple[str, Group]:
@@ -264,7 +268,7 @@ class _Builder:
             runs.table.append(grid)
         runs.file.append(file)
 
-    def finish(self, files: tuple[str, ...], numbers: list[int], empty: tuple[int, ...]) -> HDF5Index:
+    def finish(self, files: tuple[str, ...], numbers: list[int], left_out: tuple[LeftOut, ...]) -> HDF5Index:
         for runs, run in self._inline_runs:
             runs.file[run] = len(files)
         return HDF5Index(
@@ -275,7 +279,7 @@ class _Builder:
             np.frombuffer(bytes(self._inline), np.uint8),
             tuple(_part(key, runs) for key, runs in self._parts.items()),
             tuple(self._unreadable.items()),
-            empty,
+            left_out,
         )
 
 

@@ -27,13 +27,13 @@ from typing_extensions import override
 from penstock.containers.hdf5 import Dataset, File, Group
 from penstock.containers.hdf5.filters import FLETCHER32
 from penstock.core.arrays import IntArray
-from penstock.core.damage import warn_damage
 from penstock.core.narrowing import is_dict
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spaces import Space
 from penstock.errors import FormatError, StateError
 from penstock.files.remote import file_state
+from penstock.formats.base.account import Account, LeftOut, unused_files
 from penstock.formats.base.pieces import spread
 from penstock.formats.base.state import GatheredColumn, SourceState, StateSource
 from penstock.formats.minari import index_cache, metadata
@@ -57,6 +57,7 @@ class _FilesState(SourceState):
     files: tuple[File, ...]
     index: HDF5Index
     data: HDF5Columns
+    stated: Mapping[str, Any]
     entries: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
 
 
@@ -106,6 +107,11 @@ class Hdf5Source(StateSource[_FilesState]):
         return any(each.number == FLETCHER32 for part in self.state.index.parts for each in part.filters)
 
     @property
+    def stated(self) -> Mapping[str, Any]:
+        """The totals that the metadata states."""
+        return self.state.stated
+
+    @property
     def numbers(self) -> IntArray:
         """`[E]` int64 the numbers in the groups' names; `0 .. E - 1` in a sound file."""
         return self.state.index.number
@@ -128,7 +134,15 @@ class Hdf5Source(StateSource[_FilesState]):
             entries = view.entries[e] = self._decoded(view, e)
         return entries
 
+    def stored_entries(self, e: int) -> dict[str, Any]:
+        """Metadata of an episode as stored, where its number and length may be wrong."""
+        return self._stored(self.state, e)
+
     def _decoded(self, view: _FilesState, e: int) -> dict[str, Any]:
+        steps = int(view.data.offsets[e + 1] - view.data.offsets[e])
+        return metadata.episode_entries(self._stored(view, e), e, steps)
+
+    def _stored(self, view: _FilesState, e: int) -> dict[str, Any]:
         name = f"episode_{view.index.number[e]}"
         file = view.files[int(view.index.group_file[e])]
         group = file.open_object(int(view.index.group[e]), name)
@@ -137,8 +151,7 @@ class Hdf5Source(StateSource[_FilesState]):
         stored = dict(group.attrs)
         if view.layout == "0.4" and isinstance(rewards := group["rewards"], Dataset):
             stored = {**statistics_of(rewards), **stored}
-        steps = int(view.data.offsets[e + 1] - view.data.offsets[e])
-        return metadata.episode_entries(stored, e, steps)
+        return stored
 
     def refresh(self) -> bool:
         """Index again if the file changed. Raises `StateError` if episodes that were there are not what they were."""
@@ -167,10 +180,6 @@ class Hdf5Source(StateSource[_FilesState]):
             "actions": metadata.space(entries, "action_space", path),
         }
         files, index = self._index(path, main, spaces)
-        if index.empty:
-            listed = ", ".join(f"episode_{number}" for number in index.empty[:8])
-            message = f"left out {len(index.empty)} groups without any data, as a killed writer leaves them: {listed}"
-            warn_damage(f"{message} - in {path}", stacklevel=4)
         data = readable(index, files, spaces, self._infos, str(path))
         totals = {"total_episodes": len(data.offsets) - 1, "total_steps": int(data.offsets[-1])}
         states = [_state(self.folder / name, file) for name, file in zip(index.files, files, strict=True)]
@@ -181,6 +190,8 @@ class Hdf5Source(StateSource[_FilesState]):
             offsets=data.offsets,
             digest=digest,
             metadata={**entries, **totals},
+            account=Account((*index.left_out, *data.left_out, *self._other_files(index, layout, entries))),
+            stated={name: entries[name] for name in totals if name in entries},
             arrays={column: GatheredColumn(rows, repair_bools=True) for column, rows in data.rows.items()},
             layout=layout,
             states=states,
@@ -193,13 +204,17 @@ class Hdf5Source(StateSource[_FilesState]):
         attributes = read_attributes(main)
         if any(name in attributes for name in ROOT_MARKS):
             return "0.4", attributes
-        if (self.folder / metadata.FILE).exists():
-            warn_damage(
-                f"{self.folder / metadata.FILE} is empty, as a killed writer leaves it: spaces and other entries are "
-                "lost; write them anew with penstock.formats.minari.recover.rebuild_metadata",
-                stacklevel=4,
-            )
         return "0.5", {}
+
+    def _other_files(self, index: HDF5Index, layout: Layout, entries: Mapping[str, Any]) -> list[LeftOut]:
+        """Files of a dataset's folder that hold no episodes, and metadata that were lost."""
+        if self.main != MAIN:
+            return []  # one file among others
+        names = {entry.name for entry in self.folder.iterdir() if entry.is_file()}
+        lost = metadata.FILE in names and not entries
+        known = {*index.files, f".{self.main}.lock", *((metadata.FILE,) if layout == "0.5" else ())}
+        others = unused_files(names - known, f"{self.main} and the files that its links lead to")
+        return [*([metadata.lost()] if lost else []), *others]
 
     def _index(self, path: Path, main: File, spaces: dict[str, Space | None]) -> tuple[tuple[File, ...], HDF5Index]:
         place = index_cache.place(path, self._cache) if self._last is None else None

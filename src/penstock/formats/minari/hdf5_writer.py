@@ -15,7 +15,6 @@ import numpy as np
 
 from penstock.containers.hdf5 import Appender, File, Storage, VlenBytes
 from penstock.core.arrays import AnyArray
-from penstock.core.damage import collected_damage
 from penstock.core.episode import Episode
 from penstock.core.narrowing import is_listed, is_mapping
 from penstock.core.ragged import Array, Ragged
@@ -119,9 +118,7 @@ class Hdf5Writer(writing.DatasetWriter):
             before = number == self._begin or f"episode_{number - 1}" in file
             if before and f"episode_{number}" not in file:
                 return number, steps
-        with collected_damage():  # opening the dataset has warned already
-            source = Hdf5Source(self._folder, self._path.name, infos="skip", cache="off")
-        with source:
+        with Hdf5Source(self._folder, self._path.name, infos="skip", cache="off") as source:
             return int(source.numbers.max(initial=self._begin - 1)) + 1, source.steps
 
     def _write_entries(self, entries: Mapping[str, Any]) -> None:

@@ -20,12 +20,13 @@ from penstock.containers.hdf5.messages import Filter
 from penstock.core.arrays import AnyArray
 from penstock.files.arrays import Arrays, read_arrays, write_arrays
 from penstock.files.user_cache import make_room, user_cache
+from penstock.formats.base.account import LeftOut
 from penstock.formats.minari.hdf5_index import ColumnRuns, HDF5Index
 
 Where = Literal["user", "refresh", "off"]
 WHERE: tuple[Where, ...] = get_args(Where)
 
-MAGIC = b"penstock index 3\n"
+MAGIC = b"penstock index 4\n"
 WORTH = 512  # datasets from which keeping an index is worth a file
 BYTES = 8 << 30  # that all indexes together may have
 
@@ -67,7 +68,8 @@ def pack(index: HDF5Index) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         plain = {"column": part.column, "kind": part.kind, "dtype": part.dtype.str, "shape": list(part.shape)}
         heads.append({**plain, "scalar": part.scalar, "filters": filters, "item": part.item})
         arrays.update({f"{i}/{name}": getattr(part, name) for name in _PART_ARRAYS})
-    left_out = {"unreadable": [list(each) for each in index.unreadable], "empty": list(index.empty)}
+    left_out: dict[str, Any] = {"unreadable": [list(each) for each in index.unreadable]}
+    left_out["left_out"] = [entry.to_json() for entry in index.left_out]
     return {"files": list(index.files), "parts": heads, **left_out}, arrays
 
 
@@ -88,5 +90,5 @@ def unpack(header: Mapping[str, Any], arrays: Arrays) -> HDF5Index:
         parts.append(ColumnRuns(*described, *(arrays[f"{i}/{name}"] for name in _PART_ARRAYS)))
     number, group, group_file, inline = (arrays[name] for name in ("number", "group", "group_file", "inline"))
     unreadable = tuple((column, message) for column, message in header["unreadable"])
-    left_out = (unreadable, tuple(header["empty"]))
+    left_out = (unreadable, tuple(map(LeftOut.from_json, header["left_out"])))
     return HDF5Index(tuple(header["files"]), number, group, group_file, inline, tuple(parts), *left_out)

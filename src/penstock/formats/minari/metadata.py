@@ -18,6 +18,7 @@ from penstock.core.spaces import Space
 from penstock.errors import DataError, FormatError, SpecError
 from penstock.files import write_atomic
 from penstock.files.remote import open_file
+from penstock.formats.base.account import LeftOut
 
 FILE = "metadata.json"
 LIMIT = 64 << 20  # bytes; bounds of a (480, 640, 3) image take 9 MB
@@ -45,6 +46,13 @@ def read_json(path: Path) -> dict[str, Any] | None:
     if not raw.strip(b" \t\r\n\0"):
         return None
     return json_object(raw, path)
+
+
+def lost() -> LeftOut:
+    """The entry of a file of metadata that is missing or empty."""
+    message = "expected metadata, got an empty or no file, as a killed writer leaves it: spaces and other entries are "
+    message += "lost; write them anew with penstock.formats.minari.recover.rebuild_metadata"
+    return LeftOut("file", FILE, "bad-file", message)
 
 
 def write_json(path: Path, data: Mapping[str, Any], *, durable: bool = True) -> None:

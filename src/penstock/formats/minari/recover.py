@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from penstock.core.damage import collected_damage
 from penstock.core.spaces import Space
 from penstock.core.spec import Spec
 from penstock.errors import FormatError, SpecError
@@ -67,9 +66,7 @@ def rebuilt_entries(
 ) -> dict[str, Any]:
     """Return the metadata that `rebuild_metadata` writes, with its arguments and errors."""
     folder, main = place(Path(path))
-    with collected_damage():  # of the very loss that is being repaired
-        source = ArrowSource(folder, "skip", "off") if main is None else Hdf5Source(folder, main, "skip", "off")
-    with source:
+    with ArrowSource(folder, "skip", "off") if main is None else Hdf5Source(folder, main, "skip", "off") as source:
         stored = metadata.read_json(folder / metadata.FILE) or {}
         spec = check_columns(Spec(source.spec.fields, observation_space, action_space))
         if spec.observation_space is None or spec.action_space is None:

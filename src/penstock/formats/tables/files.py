@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 from penstock.core.boundary import json_object
 from penstock.core.narrowing import is_dict, is_list
-from penstock.core.order import natural
+from penstock.core.order import in_natural_order, natural
 from penstock.errors import FormatError
-from penstock.files.listing import list_files
+from penstock.files.listing import list_files, spread
 from penstock.files.remote import open_file, read_bytes
+from penstock.formats.base.account import LeftOut, unused_files
 
 Kind = Literal["parquet", "arrow", "arrow stream", "json lines"]
 
 SUFFIXES = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson")
 JSON_SUFFIXES = (".jsonl", ".ndjson")
+MARK = b"\xef\xbb\xbf"  # by which some editors say that a file is UTF-8
 STATE = "state.json"  # lists the shards of a saved Hugging Face dataset
 INFO = "dataset_info.json"
 SPLITS = "dataset_dict.json"  # lists the splits of a saved Hugging Face dataset
 _BESIDE = (".json", ".md", ".txt", ".lock", ".crc")  # files of a folder of shards that describe the shards
+_HIDDEN = (".", "_", "cache-", "tmp")  # of Spark, and caches of Hugging Face
 _HEAD = 64 << 10  # bytes of a file that are inspected
 
 
@@ -44,9 +48,37 @@ def kind_by(head: bytes, suffix: str) -> Kind | None:
         return "parquet"
     if head[:6] == b"ARROW1":
         return "arrow"
-    if suffix == ".arrow" and head[:4] == b"\xff\xff\xff\xff" and int.from_bytes(head[4:8], "little", signed=True) > 0:
+    if suffix == ".arrow" and begins_stream(head):
         return "arrow stream"
-    return "json lines" if suffix in JSON_SUFFIXES and head.lstrip()[:1] == b"{" else None
+    return "json lines" if suffix in JSON_SUFFIXES and head.removeprefix(MARK).lstrip()[:1] == b"{" else None
+
+
+def begins_stream(head: bytes) -> bool:
+    """Return whether an Arrow stream begins with these bytes: a marker, and the size of its schema."""
+    return head[:4] == b"\xff\xff\xff\xff" and int.from_bytes(head[4:8], "little", signed=True) > 0
+
+
+def instead_of_table(path: Path) -> str:
+    """Return what was expected of a file that is no table, and what it is."""
+    with open_file(path) as file:
+        begins = file.read(16)
+    other = f"a file that begins {begins!r}" if begins else "no bytes"
+    return f"expected a file of a Parquet, Arrow or JSON-lines table, got {other}"
+
+
+def unused_beside(path: Path | Sequence[Path], files: Sequence[Path]) -> list[LeftOut]:
+    """Return everything in a folder that is not a file of its table, nor describes the table.
+
+    Args:
+        path: The folder, or what else the table was opened with.
+        files: The files of the table.
+    """
+    if not isinstance(path, Path) or not path.is_dir():
+        return []
+    used = {*(file.name for file in files), STATE, INFO}
+    with os.scandir(path) as entries:
+        names = [f"{entry.name}{'/' * entry.is_dir()}" for entry in entries if entry.name not in used]
+    return unused_files(names, f"files of the table, which end with {', '.join(SUFFIXES)}", hidden=_HIDDEN)
 
 
 def files_at(path: Path | Sequence[Path]) -> Sequence[Path]:
@@ -92,7 +124,9 @@ def has_table(path: Path) -> bool:
         shards = [entry for entry in entries if _suffix(entry.name) not in _BESIDE and entry.name[0] not in "._"]
         if not shards or not all(_is_shard(entry.name) and entry.is_file() for entry in shards):
             return False
-    return kind_of(path / min((entry.name for entry in shards), key=natural)) is not None
+    names = [entry.name for entry in shards]
+    first = [min(names, key=natural)]  # without sorting all, if it tells
+    return any(kind_of(path / name) is not None for name in chain(first, spread(in_natural_order(names))))
 
 
 def _is_shard(name: str) -> bool:

@@ -8,7 +8,7 @@ block (`containers/arrow`). JSON lines are parsed once, when the table is opened
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -18,13 +18,14 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.containers.arrow import FileEnds, ParquetFile, RangedArrowFile, arrow, one_array
+from penstock.containers.arrow.joined_files import ARROW, arrow_footer, arrow_room, check_one_file
 from penstock.containers.cache import Cache
 from penstock.core.arrays import ByteArray
 from penstock.core.boundary import json_object, parsing
 from penstock.errors import FormatError
 from penstock.files.mapping import check_mapped, map_file
 from penstock.files.remote import Wanted, read_in_order, remote_file
-from penstock.formats.tables.files import Kind, kind_of
+from penstock.formats.tables.files import MARK, Kind, begins_stream, instead_of_table, kind_of
 
 LINES = 4096  # lines of JSON that become Arrow arrays at a time
 
@@ -34,6 +35,7 @@ class TableShard(ABC):
 
     schema: Any
     rows: list[int]
+    behind: int | None = None  # first byte of what follows the end of the content and is no table
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -82,22 +84,43 @@ class ParquetShard(TableShard):
 
 
 class ArrowShard(TableShard):
-    """An Arrow file or stream, mapped. Only compressed record batches are copied, when a column is read."""
+    """An Arrow file, or streams of one schema, one behind the other, mapped.
+
+    Only compressed record batches are copied, when a column is read.
+    """
 
     def __init__(self, path: Path, *, stream: bool) -> None:
         super().__init__(path)
         pa = arrow()
         self._raw: ByteArray = map_file(path)
         if stream:
-            reader = pa.ipc.open_stream(pa.py_buffer(self._raw))
-            self._batches = list(reader)
+            self.schema, self._batches = self._streams()
         else:
             reader = pa.ipc.open_file(pa.py_buffer(self._raw))
+            check_one_file(path, arrow_room(arrow_footer(self._raw), len(self._raw)), ARROW)
             self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+            self.schema = reader.schema
         for batch in self._batches:
             batch.validate()  # sizes and buffers, so that no memory is allocated for a false size
-        self.schema = reader.schema
         self.rows = [batch.num_rows for batch in self._batches]
+
+    def _streams(self) -> tuple[Any, list[Any]]:
+        """The schema and the record batches of all streams in the file."""
+        pa = arrow()
+        file = pa.BufferReader(pa.py_buffer(self._raw))
+        schema: Any = None
+        batches: list[Any] = []
+        while schema is None or begins_stream(self._raw[file.tell() :][:8].tobytes()):
+            begin = file.tell()
+            reader = pa.ipc.open_stream(file)
+            schema = schema or reader.schema
+            if not reader.schema.equals(schema):
+                message = f"expected streams of the columns {schema.names}, got {reader.schema.names} from byte {begin}"
+                raise FormatError(f"{message}; write them to two files", path=self.path)
+            batches += list(reader)
+        if self._raw[file.tell() :].any():
+            self.behind = file.tell()
+        return schema, batches
 
     def check(self) -> None:
         """Raise `FormatError` if the file was truncated."""
@@ -167,7 +190,7 @@ def _json_tables(path: Path) -> list[Any]:
     pa = arrow()
     tables: list[Any] = []
     with read_in_order(path) as file:
-        lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+        lines = ((number, line) for number, line in enumerate(_unmarked(file), 1) if line.strip())
         while block := list(islice(lines, LINES)):
             rows = [json_object(line, f"{path}:{number}") for number, line in block]
             names = dict.fromkeys(name for row in rows for name in row)
@@ -176,6 +199,13 @@ def _json_tables(path: Path) -> list[Any]:
     if not tables:
         raise FormatError("expected at least one line, got none", path=path)
     return tables
+
+
+def _unmarked(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines without the mark of UTF-8 at their start."""
+    rest = iter(lines)
+    yield from (line.removeprefix(MARK) for line in islice(rest, 1))
+    yield from rest
 
 
 def _regular(array: Any) -> Any:
@@ -195,12 +225,19 @@ def _regular(array: Any) -> Any:
     return pa.ListArray.from_arrays(pa.array(np.cumsum([0, *lengths]), pa.int32()), values)
 
 
-def open_shards(paths: Sequence[Path], footers: Cache) -> list[TableShard]:
-    """Open the files of a table. Raises `FormatError` if a file is damaged or no table, `MissingExtraError`."""
+def open_shards(paths: Sequence[Path], footers: Cache) -> tuple[list[TableShard], list[Path]]:
+    """Open the files of a table. Return them, and the files that are no tables, if others are.
+
+    Raises `FormatError` if a file is damaged, or if none is a table, `MissingExtraError`."""
     kinds: list[Kind | None] = [kind_of(path) for path in paths]
-    if paths and set(kinds) == {"json lines"}:
-        return [JsonShard(paths)]
-    return [open_shard(path, kind, footers) for path, kind in zip(paths, kinds, strict=True)]
+    tables = [path for path, kind in zip(paths, kinds, strict=True) if kind is not None]
+    others = [path for path, kind in zip(paths, kinds, strict=True) if kind is None]
+    if not tables and paths:
+        raise FormatError(instead_of_table(paths[0]), path=paths[0])
+    if tables and set(kinds) <= {"json lines", None}:
+        return [JsonShard(tables)], others
+    opened = (open_shard(path, kind, footers) for path, kind in zip(paths, kinds, strict=True) if kind is not None)
+    return list(opened), others
 
 
 def open_shard(path: Path, kind: Kind | None, footers: Cache) -> TableShard:
@@ -212,5 +249,6 @@ def open_shard(path: Path, kind: Kind | None, footers: Cache) -> TableShard:
             return RangedArrowShard(path)
         if kind in ("arrow", "arrow stream"):
             return ArrowShard(path, stream=kind == "arrow stream")
-        other = "JSON lines next to other files" if kind else "another or an empty one"
-        raise FormatError(f"expected a file of a Parquet, Arrow or JSON-lines table, got {other}")
+        raise FormatError(
+            "expected JSON lines alone, got other tables next to them" if kind else instead_of_table(path)
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from penstock.formats.base.format import folder_of
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.base.step_runs import Values, plain
 from penstock.formats.tables.episodes import EndColumns, end_leaves, episode_names
-from penstock.formats.tables.files import INFO, SUFFIXES, files_at, read_object
+from penstock.formats.tables.files import INFO, SUFFIXES, files_at, read_object, unused_beside
 from penstock.formats.tables.shards import TableShard
 from penstock.formats.tables.survey import SurveyedShards, open_table
 
@@ -95,7 +95,7 @@ class TableSource(StateSource[_TableState]):
         end_columns = EndColumns.of(marks, episode, meanings, folder)
         column = end_columns.episode
         found = table.runs(marks, end_columns).episodes(folder, column)
-        offsets = found.offsets
+        offsets, account = found.offsets, end_columns.account(found)
         spec = Spec({name: leaf.field for name, leaf in leaves.items()})
         info = folder / INFO
         self._column = column
@@ -111,7 +111,7 @@ class TableSource(StateSource[_TableState]):
             number=table.number,
             rows=BlockRows.whole(offsets_of(table.rows)),
             episodes=found.values,
-            account=end_columns.account(found),
+            account=replace(account, left_out=(*table.left_out, *unused_beside(given, files), *account.left_out)),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,11 +18,12 @@ from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
 from penstock.files.listing import read_unchanged
+from penstock.formats.base.account import LeftOut
 from penstock.formats.base.end_names import Meaning
 from penstock.formats.base.file_facts import MANY_FILES, FileFacts, FileSurvey, FileTable
 from penstock.formats.base.step_runs import StepRuns
 from penstock.formats.tables.episodes import EndColumns, end_leaves, runs_of
-from penstock.formats.tables.files import JSON_SUFFIXES, kind_by
+from penstock.formats.tables.files import JSON_SUFFIXES, instead_of_table, kind_by
 from penstock.formats.tables.shards import TableShard, open_shard, open_shards
 
 FOOTER_BYTES = 64 << 20  # footers of Parquet files that stay in memory
@@ -47,24 +49,27 @@ def survey_of(
     """
     ends: dict[str, Meaning] = dict(meanings or {})
     return FileSurvey(
-        f"tables 3 {episode!r} {sorted(ends.items())}", files, partial(_facts, episode=episode, ends=ends)
+        f"tables 4 {episode!r} {sorted(ends.items())}", files, partial(_facts, episode=episode, ends=ends)
     )
 
 
 def _facts(path: Path, episode: str | None, ends: Mapping[str, Meaning]) -> FileFacts:
     """What opening needs to know of a file: its schema, the rows of its blocks, its episodes, a digest of its ends."""
     file_ends = FileEnds.of(path)
-    kind = kind_by(file_ends.head, path.suffix)
+    digest = np.frombuffer(bytes.fromhex(str(file_ends.identity[2])), np.uint8)
+    if (kind := kind_by(file_ends.head, path.suffix)) is None:
+        none = np.zeros(0, np.int64)
+        return FileFacts({"kind": None}, {"rows": none, "digest": digest, "start": none})
     shard = open_shard(path, kind, Cache(FOOTER_BYTES))
     schema = shard.schema.remove_metadata()
     leaves = end_leaves(schema, episode, ends, path)
     columns = EndColumns.of(leaves, episode, ends, path)
     runs = runs_of([(shard, number) for number in range(len(shard.rows))], leaves, columns)
     return FileFacts(
-        {"kind": kind, "schema": base64.b64encode(schema.serialize()).decode()},
+        {"kind": kind, "schema": base64.b64encode(schema.serialize()).decode(), "behind": shard.behind},
         {
             "rows": np.array(shard.rows, np.int64),
-            "digest": np.frombuffer(bytes.fromhex(str(file_ends.identity[2])), np.uint8),
+            "digest": digest,
             "start": runs.start,
             **runs.stored(),
         },
@@ -124,9 +129,24 @@ class SurveyedShards(Sequence[TableShard]):
         schemas: list[tuple[Path, Any]] = []
         numbers: list[int] = np.sort(first).tolist()
         for number in numbers:
-            raw = base64.b64decode(self.table[number].values["schema"])
+            if (stored := self.table[number].values.get("schema")) is None:
+                continue  # no table
+            raw = base64.b64decode(stored)
             schemas.append((self.files[number], pa.ipc.read_schema(pa.py_buffer(raw))))
         return schemas
+
+    def left_out(self) -> list[LeftOut]:
+        """Return the entries of files that are no tables, or have other bytes behind their end."""
+        odd = [
+            number
+            for number, text in enumerate(map(json.loads, self.table.texts))
+            if text["kind"] is None or text["behind"] is not None
+        ]
+        entries: list[LeftOut] = []
+        for number in np.flatnonzero(np.isin(self.table.text, odd)).tolist():
+            path, values = self.files[number], self.table[number].values
+            entries.append(no_table(path) if values["kind"] is None else left_behind(path, values["behind"]))
+        return entries
 
     def identities(self) -> Iterator[list[int | str]]:
         """Yield size, time and digest of the ends of each file, as `TableShard.identity` has them."""
@@ -153,6 +173,7 @@ class OpenedTable:
         identities: Identity of each file, to be read once.
         counts: `[F]` int64 number of blocks of each file.
         rows: `[B]` int64 number of rows of each block.
+        left_out: Files that are no tables, and bytes behind the end of others.
     """
 
     shards: Sequence[TableShard]
@@ -160,6 +181,7 @@ class OpenedTable:
     identities: Iterable[list[int | str]]
     counts: IntArray
     rows: IntArray
+    left_out: Sequence[LeftOut] = ()
 
     @property
     def shard(self) -> IntArray:
@@ -193,10 +215,25 @@ def open_table(files: Sequence[Path], episode: str | None, meanings: Mapping[str
     if is_surveyed(files):
         table = survey_of(files, episode, meanings).table()
         shards = SurveyedShards(files, table, footers)
+        if not (schemas := shards.schemas()):
+            raise FormatError(instead_of_table(files[0]), path=files[0])
         rows = table.arrays["rows"]
-        return OpenedTable(shards, shards.schemas(), shards.identities(), table.counts["rows"], rows)
-    opened = open_shards(files, footers)
+        return OpenedTable(shards, schemas, shards.identities(), table.counts["rows"], rows, shards.left_out())
+    opened, others = open_shards(files, footers)
     counts = np.array([len(shard.rows) for shard in opened], np.int64)
     rows = np.array([n for shard in opened for n in shard.rows], np.int64)
     schemas = [(shard.path, shard.schema) for shard in opened]
-    return OpenedTable(opened, schemas, [shard.identity for shard in opened], counts, rows)
+    left_out = [no_table(path) for path in others]
+    left_out += [left_behind(shard.path, shard.behind) for shard in opened if shard.behind is not None]
+    return OpenedTable(opened, schemas, [shard.identity for shard in opened], counts, rows, left_out)
+
+
+def no_table(path: Path) -> LeftOut:
+    """Return the entry of a file that is no table, next to others that are."""
+    return LeftOut("file", path.name, "bad-file", instead_of_table(path))
+
+
+def left_behind(path: Path, byte: int) -> LeftOut:
+    """Return the entry of bytes behind the end of a file's content."""
+    message = f"expected the end of the file or another stream, got {path.stat().st_size - byte} other bytes"
+    return LeftOut("bytes", f"{path.name}: byte {byte}", "behind-the-end", message)

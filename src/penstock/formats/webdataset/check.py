@@ -11,7 +11,6 @@ from penstock.containers.tar import TornError
 from penstock.core.damage import collected_damage
 from penstock.core.selection import Selection
 from penstock.errors import PenstockError
-from penstock.files.mapping import map_file
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import folder_of
 from penstock.formats.webdataset.samples import META
@@ -19,8 +18,9 @@ from penstock.formats.webdataset.source import ShardSource
 
 
 def findings(path: Path | Sequence[Path]) -> Iterator[Finding]:
-    """Damage of the dataset at `path`, or of several archives: an `error` where it cannot be read or was cut off, a
-    `warning` where keys are used twice, `next_obs` is not the next observation, or values are left out."""
+    """Damage of the dataset at `path`, or of several archives: an `error` where it cannot be read or was cut off within
+    a member, a `warning` where keys are used twice, a killed writer left an append, or `next_obs` is not the next
+    observation."""
     try:
         with collected_damage():  # they are findings here
             torn: TornError | None = None
@@ -30,22 +30,21 @@ def findings(path: Path | Sequence[Path]) -> Iterator[Finding]:
                 torn = error
                 source = ShardSource(path, index="refresh", salvage=True)
         with source:
-            if torn is not None and not source.torn:  # a compressed stream without its end, behind the last sample
-                yield Finding("truncated", str(torn.path or path), str(torn))
+            if torn is not None:  # opening refuses it, so that its account is not listed
+                left_out = source.account.left_out
+                if not any(entry.reason == "truncated" for entry in left_out):
+                    # a compressed stream without its end, behind the last sample
+                    yield Finding("truncated", Path(str(torn.path or folder_of(path))).name, str(torn))
+                yield from (entry.finding() for entry in left_out)
             yield from _listed(source)
     except (PenstockError, OSError) as error:
         yield Finding("unreadable", str(folder_of(path)), str(error))
 
 
 def _listed(source: ShardSource) -> Iterator[Finding]:
-    for shard, message in source.torn.items():
-        yield Finding("truncated", shard, f"cut off: {message}")
-    for shard in source.shards:
-        if shard.suffix == ".tar" and str(shard) not in source.torn:
-            rest = map_file(shard)[source.state.content.ends[str(shard)] :]
-            if rest.any():
-                message = f"the last {len(rest)} bytes belong to no member; the next writer removes them"
-                yield Finding("torn-tail", str(shard), message)
+    for shard, byte in source.torn_tails.items():
+        message = f"an append that was not finished follows byte {byte}; the next writer removes it"
+        yield Finding("torn-tail", shard, message)
     keys = source.samples.keys
     different, first, count = np.unique(keys, return_index=True, return_counts=True)
     for i in np.flatnonzero((count > 1) & (different != META.encode())).tolist():
@@ -53,10 +52,6 @@ def _listed(source: ShardSource) -> Iterator[Finding]:
         yield Finding("duplicate-key", where, f"the key {source.samples.key(int(first[i]))!r} is used {count[i]} times")
     if (steps := source.metadata.get("discontinuous_steps")) and source.layout == "seed":
         yield Finding("next-observation", str(source.path), f"in {steps} steps next_obs is not the next observation")
-    for name in source.metadata.get("left_out", ()) if source.layout != "npy" else ():
-        yield Finding(
-            "damaged-part", str(source.path), f"{name} is no column: not every sample has values that fit together"
-        )
     if source.layout == "seed" and "dones" in source.spec:
         yield from _ends(source)
 

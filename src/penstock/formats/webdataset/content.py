@@ -11,12 +11,13 @@ from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.narrowing import is_array, is_scalar
 from penstock.core.spec import Field, Spec
 from penstock.errors import DataError
+from penstock.formats.base.account import Account
 from penstock.formats.webdataset.places import Places
 from penstock.formats.webdataset.samples import Samples
 
 Arrays = dict[str, AnyArray]
 _PLACES = ("rows", "buffer", "offset", "held", "cuts")
-_SAMPLES = ("keys", "shard", "payload", "size")
+_SAMPLES = ("keys", "shard", "archive", "payload", "size")
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +33,8 @@ class Content:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     episodes: tuple[Mapping[str, Any], ...] = ()  # metadata of each; () where there is none
     described: int = 0  # how often our own layout was described again
-    torn: Mapping[str, str] = field(default_factory=dict[str, str])  # by archive: the part that is cut off at its end
-    ends: Mapping[str, int] = field(default_factory=dict[str, int])  # by archive: behind its members; not in an index
+    account: Account = field(default_factory=Account)
+    torn_tails: Mapping[str, int] = field(default_factory=dict[str, int])  # by archive: byte where an append stopped
 
     def packed(self) -> tuple[dict[str, Any], Arrays]:
         """As a header that JSON can hold once its arrays are lists, and arrays; `unpacked` is the inverse."""
@@ -49,7 +50,8 @@ class Content:
             "metadata": self.metadata,
             "episodes": self.episodes,
             "described": self.described,
-            "torn": self.torn,
+            "account": self.account.to_json(),
+            "torn_tails": self.torn_tails,
         }
         return header, arrays
 
@@ -59,10 +61,11 @@ class Content:
         columns: dict[str, Places] = {}
         for i, (path, described) in enumerate(header["columns"].items()):
             columns[path] = Places(Field.from_json(described), *(arrays.get(f"{i}/{name}") for name in _PLACES))  # pyright: ignore[reportArgumentType]
-        keys, shard, payload, size = (arrays[f"samples/{name}"] for name in _SAMPLES)
-        samples = Samples(keys, shard, tuple(header["extensions"]), payload, size)
+        keys, shard, archive, payload, size = (arrays[f"samples/{name}"] for name in _SAMPLES)
+        samples = Samples(keys, shard, archive, tuple(header["extensions"]), payload, size)
         spec, episodes = Spec.from_json(header["spec"]), tuple(header["episodes"])
-        entries = (header["metadata"], episodes, header["described"], header["torn"])
+        account = Account.from_json(header["account"])
+        entries = (header["metadata"], episodes, header["described"], account, header["torn_tails"])
         return cls(header["layout"], spec, arrays["offsets"], columns, samples, *entries)
 
 

@@ -17,17 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from penstock.containers.tar import Members, TarAppender, member, walk
+from penstock.containers.tar import Members, TarAppender, member
 from penstock.containers.tar.compress import Compression, pack
 from penstock.containers.tar.header import padded
 from penstock.containers.tar.writer import Piece, head
 from penstock.core.arrays import ByteArray, IntArray
+from penstock.core.damage import warn_damage
 from penstock.errors import FormatError
 from penstock.files import move, scratch_folder
 from penstock.formats.webdataset import own, seed
 from penstock.formats.webdataset.cache import plain
-from penstock.formats.webdataset.samples import META, grouped
-from penstock.formats.webdataset.source import ShardSource
+from penstock.formats.webdataset.reading import Options
+from penstock.formats.webdataset.samples import META, Samples, grouped
+from penstock.formats.webdataset.source import ShardSource, read_members
 from penstock.formats.webdataset.writer import PACKED_END, packing, shard_name
 
 APPENDED = 16 << 20  # bytes of members that are put into an archive with one append
@@ -64,8 +66,10 @@ class ArchivePlan:
         Raises:
             FormatError: Archives have different descriptions.
         """
+        if (left_out := source.account.warning()) is not None:
+            warn_damage(f"{source.path}: {left_out}", stacklevel=2)
         buffers = mapped(source.shards)
-        members = [walk(data, path) for data, path in zip(buffers, source.shards, strict=True)]
+        members = [read_members(data, path, Options()) for data, path in zip(buffers, source.shards, strict=True)]
         begin, described = _first_member(source, buffers, members)
         pieces = _Pieces(len(begin), limits)
         for group in _groups(source, members, described):
@@ -290,17 +294,21 @@ def _groups(
     """Yield the members of every episode in stored order; a member without episode goes with the one before."""
     seen: dict[bytes, int] = {}
     lengths = iter(np.diff(source.offsets).tolist() if source.layout == seed.NAME else ())
+    before = 0  # archives of the files before
     for shard, shard_members in enumerate(members):
-        keep = [i for i in range(len(shard_members)) if not described(shard_members.name(i))]
-        key = _keys(shard_members, shard, source.shards[shard])
-        ends = np.append(shard_members.header[1:], shard_members.end)
-        for run in _runs(key, keep, lengths, steps=source.layout == seed.NAME):
-            yield [_copied(shard_members, i, int(ends[i]), key[i], shard, seen) for i in run]
+        samples = grouped(shard_members, shard, source.shards[shard])
+        key = _keys(shard_members, samples)
+        number = np.searchsorted(shard_members.archives, np.arange(len(shard_members)), side="right") - 1 + before
+        for archive in range(before, before + len(shard_members.archives)):
+            mine = np.flatnonzero(number == archive).tolist()
+            keep = [i for i in mine if not described(shard_members.name(i))]
+            for run in _runs(key, keep, lengths, steps=source.layout == seed.NAME):
+                yield [_copied(shard_members, i, key[i], (shard, archive), seen) for i in run]
+        before += len(shard_members.archives)
 
 
-def _keys(members: Members, shard: int, path: Path) -> list[bytes]:
+def _keys(members: Members, samples: Samples) -> list[bytes]:
     """Return the key of every member; members without a sample have an empty key."""
-    samples = grouped(members, shard, path)
     sample_numbers = np.full(len(members), -1)
     order = np.argsort(members.payload, kind="stable")
     for row, sizes in zip(samples.payload, samples.size, strict=True):
@@ -327,12 +335,13 @@ def _runs(key: Sequence[bytes], keep: Sequence[int], lengths: Iterator[int], *, 
         yield run
 
 
-def _copied(members: Members, i: int, end: int, key: bytes, shard: int, seen: dict[bytes, int]) -> _CopiedMember:
-    """Return member `i` unchanged, or with a numbered key if a sample of another archive has its key."""
-    first = seen.setdefault(key, shard)
-    if not key or first == shard:
-        return _CopiedMember(shard, int(members.header[i]), end)
+def _copied(members: Members, i: int, key: bytes, place: tuple[int, int], seen: dict[bytes, int]) -> _CopiedMember:
+    """Return member `i` of a file and archive unchanged, or with a numbered key if another archive has its key."""
+    shard, archive = place
+    first = seen.setdefault(key, archive)
+    if not key or first == archive:
+        return _CopiedMember(shard, int(members.header[i]), int(members.ends[i]))
     begin = int(members.payload[i])
     text = key.decode("utf-8", "backslashreplace")
-    name = f"{text}_{shard:06d}{members.name(i)[len(text) :]}"
+    name = f"{text}_{archive:06d}{members.name(i)[len(text) :]}"
     return _CopiedMember(shard, begin, begin + int(members.size[i]), name)

@@ -46,7 +46,7 @@ class WebDatasetFormat(Format):
     extras: ClassVar[tuple[str, ...]] = ("zstd", "images", "msgpack", "cbor")
 
     def recognises(self, path: Path) -> bool:
-        """Whether an archive begins at `path`, or in the first file of the folder that is named like one."""
+        """Whether an archive of samples is at `path`, or in the folder there."""
         return has_shards(path)
 
     def locate(self, name: str) -> Path | None:
@@ -115,8 +115,9 @@ class WebDatasetFormat(Format):
 
     @override
     def repairs(self, path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:
-        if any(finding.name in ("truncated", "torn-tail") for finding in findings):
-            yield from torn_archives(path)
+        names = {finding.where for finding in findings if finding.name in ("truncated", "torn-tail")}
+        if names:
+            yield from torn_archives(path, names)
 
     @override
     def writing_lock(self, path: Path) -> AbstractContextManager[object]:

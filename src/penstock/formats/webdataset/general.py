@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from penstock.core.arrays import BoolArray
 from penstock.core.narrowing import is_array
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Field, Spec
+from penstock.core.text import counted
 from penstock.errors import FormatError
+from penstock.formats.base.account import Account, LeftOut
 from penstock.formats.webdataset.content import Content
 from penstock.formats.webdataset.decoders import decoder, is_image, is_pickle
 from penstock.formats.webdataset.places import Places
 from penstock.formats.webdataset.reading import Archives, columns_of
 
 NAME = "samples"
+ENDS = "each sample is an episode of one step"
 
 
 def read(archives: Archives) -> Content:
     """The dataset: arrays and numbers are columns of steps, text and bytes and ragged ones belong to episodes.
 
-    Objects that only a trusted pickle makes are no columns; `metadata["left_out"]` names their extension.
+    What fits no column is in the account: keys that some samples lack, values of several types, and objects that only a
+    trusted pickle makes.
     A member `left.json` of dicts gives a column `left.json/<key>` for every key that all samples have. With
     `missing="fill"`, the column `missing/<extension>` says which samples lack the member.
 
     Raises `FormatError` for bad members, and for samples that lack one or have another kind of it.
     """
     columns: dict[str, Places] = {}
-    left_out: list[str] = []
+    left_out: list[LeftOut] = []
     options = archives.options
     metadata: dict[str, Any] = {}
     present = archives.samples.size >= 0
+    if not present.all():
+        _check_adjacent(archives, present)
     if options.missing != "error":
         counts = {e: int(n) for e, n in zip(archives.samples.extensions, (~present).sum(1), strict=True) if n}
         metadata["missing"] = {"samples": int((~present).any(0).sum()), "members": counts}
@@ -51,15 +59,46 @@ def read(archives: Archives) -> Content:
             columns |= read_columns
         left_out += left
     if not columns:
+        raise _without_columns(archives, left_out, metadata)
+    spec = Spec({path: places.field for path, places in columns.items()})
+    account = Account(tuple(left_out), ends=ENDS)
+    return Content(NAME, spec, np.arange(len(samples) + 1), columns, samples, metadata, account=account)
+
+
+def _check_adjacent(archives: Archives, present: BoolArray) -> None:
+    """Raise `FormatError` if samples that lack members are parts of one, which stand apart in their archive."""
+    samples = archives.samples
+    rows = np.flatnonzero(~present.all(axis=0))
+    key = np.unique(samples.keys[rows], return_inverse=True)[1].reshape(-1)
+    order = np.lexsort((rows, samples.archive[rows], samples.shard[rows], key))
+    rows, key = rows[order], key[order]
+    one, other = rows[:-1], rows[1:]
+    parts = (key[1:] == key[:-1]) & (samples.shard[one] == samples.shard[other])
+    parts &= (samples.archive[one] == samples.archive[other]) & ~(present[:, one] & present[:, other]).any(axis=0)
+    if parts.any():
+        pair = (int(one[parts][0]), int(other[parts][0]))
+        names = [
+            " and ".join(e for e, is_there in zip(samples.extensions, present[:, i].tolist(), strict=True) if is_there)
+            for i in pair
+        ]
+        message = f"expected the members of a sample next to each other, got {names[0]} apart from {names[1]}"
+        advice = "sort the archive by name, as tar --sort=name does"
+        where = f"sample {samples.key(pair[0])!r}"
+        raise FormatError(f"{message}; {advice}", path=archives.paths[int(samples.shard[pair[0]])], where=where)
+
+
+def _without_columns(archives: Archives, left_out: Sequence[LeftOut], metadata: dict[str, Any]) -> FormatError:
+    """The error of archives without any column."""
+    if left_out:
+        reasons = "; ".join(f"{entry.where}: {entry.message}" for entry in left_out)
+        message = f"expected a value in every sample for at least one column, got none: {reasons}"
+    else:
         why = "" if not metadata else f"; {metadata['missing']['samples']} samples lack a member"
         message = f"expected samples with names such as '0001.npy', found none{why}"
-        raise FormatError(message, path=archives.paths[0])
-    spec = Spec({path: places.field for path, places in columns.items()})
-    metadata |= {"left_out": left_out} if left_out else {}
-    return Content(NAME, spec, np.arange(len(samples) + 1), columns, samples, metadata)
+    return FormatError(message, path=archives.paths[0])
 
 
-def _columns(archives: Archives, extension: str) -> tuple[dict[str, Places], list[str]]:
+def _columns(archives: Archives, extension: str) -> tuple[dict[str, Places], list[LeftOut]]:
     """The columns of the members of one extension, which all samples have, and what cannot be one."""
     how = archives.options.how
     if decoder(extension, how) is None:
@@ -78,7 +117,21 @@ def _columns(archives: Archives, extension: str) -> tuple[dict[str, Places], lis
         hint = "give resize=, crop= or ragged=True, or leave them" if is_image(extension) else "leave them"
         raise archives.member(odd, extension).error(f"{message}; {hint} out with `extensions`")
     columns = {f"{extension}/{path}" if path else extension: places for path, places in read_columns.items()}
-    return columns, [f"{extension}/{path}" if path else extension for path in left]
+    return columns, [
+        _left_out(archives, f"{extension}/{path}" if path else extension, values) for path, values in left.items()
+    ]
+
+
+def _left_out(archives: Archives, column: str, values: Sequence[Any]) -> LeftOut:
+    """Why values, None where there is none, are no column."""
+    absent = [i for i, value in enumerate(values) if value is None]
+    if absent:
+        first = archives.samples.key(absent[0])
+        message = f"expected a value in every sample, got none or null in {counted(len(absent), 'sample')} of "
+        return LeftOut("column", column, "other-length", f"{message}{len(values)}, first in {first!r}")
+    kinds = list(dict.fromkeys(type(value).__name__ for value in values))
+    message = "expected numbers, text, or arrays of one shape or one dimension in all samples"
+    return LeftOut("column", column, "unsupported-dtype", f"{message}, got {' and '.join(kinds)}")
 
 
 def _kind(value: object) -> object:

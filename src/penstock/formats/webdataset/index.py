@@ -22,7 +22,7 @@ from penstock.files.remote import file_state, remote_file
 from penstock.files.user_cache import make_room, user_cache
 from penstock.formats.webdataset.content import Content
 
-MAGIC = b"penstock shards 2\n"
+MAGIC = b"penstock shards 3\n"
 BYTES = 8 << 30  # that all indexes together may have
 _SUFFIX = ".penstock-index"
 _SAMPLE = 512  # bytes of a block, of which three an archive are looked at

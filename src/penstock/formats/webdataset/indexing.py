@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.tar import Members
+from penstock.containers.tar import ArchiveEnd, Members
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.formats.base.file_facts import FileFacts, FileSurvey
 from penstock.formats.webdataset import index
@@ -67,7 +67,8 @@ def members_of(path: Path) -> FileFacts:
     members = read_members(plain(path, None), path, Options())
     arrays = {name: getattr(members, name) for name in _FIELDS}
     names = members.matrix
-    values = {"width": names.shape[1], "torn": members.torn}
+    values = {"width": names.shape[1], "torn": members.torn, "behind": members.tail.behind}
+    values["archives"] = members.archives
     return FileFacts(values, {"names": names.reshape(-1), "end": np.array([members.end]), **arrays})
 
 
@@ -76,7 +77,8 @@ def members_from(facts: FileFacts) -> Members:
     width, names = facts.values["width"], facts.arrays["names"]
     texts = np.ascontiguousarray(names).view(f"S{width}") if width else names.reshape(0).view("S1")
     arrays = {name: facts.arrays[name] for name in _FIELDS}
-    return Members(texts, **arrays, end=int(facts.arrays["end"][0]), torn=facts.values["torn"])
+    tail = ArchiveEnd(int(facts.arrays["end"][0]), facts.values["torn"], facts.values["behind"])
+    return Members(texts, **arrays, tail=tail, archives=tuple(facts.values["archives"]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +96,7 @@ class ArchiveSurvey(FileSurvey):
         """Return the survey of a folder, or of archives."""
         one = len(paths) == 1
         files = shards_of(paths[0]) if one else [shard for path in paths for shard in shards_of(path)]
-        return cls("webdataset 1", files, members_of, paths)
+        return cls("webdataset 2", files, members_of, paths)
 
     @override
     def unknown(self, *, force: bool = False) -> IntArray:

@@ -62,11 +62,12 @@ class Description:
 
 
 def described(paths: Sequence[Path], buffers: Sequence[ByteArray], members: Sequence[Members]) -> Description | None:
-    """The newest description in any of the archives; None if the first archive has none.
+    """The newest description in any of the archives; None if the first archive with members has none.
 
     Raises `FormatError` for one that is damaged, or of a later version.
     """
-    if not members or not len(members[0]) or not members[0].name(0).startswith(FOLDER):
+    first = next((each for each in members if len(each)), None)
+    if first is None or not first.name(0).startswith(FOLDER):
         return None
     newest: tuple[str, int, int] | None = None
     for shard, shard_members in enumerate(members):

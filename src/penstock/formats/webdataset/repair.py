@@ -6,7 +6,7 @@ archives, and compressed again: the end of a stream cannot be mended alone. Memo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -23,13 +23,14 @@ from penstock.formats.webdataset.samples import grouped, without_cut_sample
 from penstock.formats.webdataset.shards import shards_of
 
 
-def torn_archives(path: Path) -> Iterator[Repair]:
-    """Yield a repair for each archive that is torn.
+def torn_archives(path: Path, names: Collection[str]) -> Iterator[Repair]:
+    """Yield a repair for each archive that is torn. Bytes that may be data stay where they are.
 
     Args:
         path: One archive, or a folder of them.
+        names: Names of the archives that findings say are torn.
     """
-    for shard in shards_of(path):
+    for shard in (shard for shard in shards_of(path) if shard.name in names):
         with open_file(shard) as file:
             kind = compression_of(file.read(4))
         try:
@@ -44,7 +45,7 @@ def _cut(shard: Path) -> Repair | None:
     members, size, torn = torn_end(shard)
     if not torn or not len(members):
         return None
-    repair = cut_repair(shard, _whole_samples(members, shard), size, where=str(shard), then=END)
+    repair = cut_repair(shard, _whole_samples(members, shard), size, where=shard.name, then=END)
     return repair if members.torn is None else replace(repair, finding="truncated")
 
 
@@ -64,7 +65,7 @@ def _packed_again(shard: Path, kind: Literal["gzip", "zstd"]) -> Repair | None:
         return pack_bytes([unpacked[:end].data, END], kind)
 
     message = f"keep {end:,} bytes of whole samples, compressed again"
-    return Repair("truncated", shard, message, content, None, str(shard))
+    return Repair("truncated", shard, message, content, None, shard.name)
 
 
 def _whole_samples(members: Members, shard: Path) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,8 @@ PASSED = re.compile(rb"__[^/]*__($|/)")  # names that the webdataset library pas
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """`n` samples in order: `keys` `[n]` bytes, `shard` `[n]`, and the members of each, by extension.
+    """`n` samples in order: `keys` `[n]` bytes, `shard` `[n]`, `archive` `[n]` in the shard, which may have several,
+    and the members of each, by extension.
 
     The member with the extension `extensions[x]` of sample `i` has `size[x, i]` bytes from `payload[x, i]` on; a size
     of -1 says that the sample has none.
@@ -29,6 +30,7 @@ class Samples:
 
     keys: npt.NDArray[np.bytes_]
     shard: IntArray
+    archive: IntArray
     extensions: tuple[str, ...]
     payload: IntArray
     size: IntArray
@@ -50,7 +52,7 @@ class Samples:
         used = np.asarray((self.size[:, kept] >= 0).any(axis=1))
         extensions = tuple(e for e, is_used in zip(self.extensions, used.tolist(), strict=True) if is_used)
         payload, size = self.payload[used][:, kept], self.size[used][:, kept]
-        return Samples(self.keys[kept], self.shard[kept], extensions, payload, size)
+        return Samples(self.keys[kept], self.shard[kept], self.archive[kept], extensions, payload, size)
 
     @staticmethod
     def concatenate(parts: Sequence[Samples]) -> Samples:
@@ -66,21 +68,25 @@ class Samples:
             payload[rows, first : first + len(part)], size[rows, first : first + len(part)] = part.payload, part.size
             first += len(part)
         keys = np.concatenate([part.keys for part in parts]) if parts else np.zeros(0, "S1")
-        shard = np.concatenate([part.shard for part in parts]) if parts else np.zeros(0, np.int64)
-        return Samples(keys, shard, extensions, payload, size)
+        none = np.zeros(0, np.int64)
+        shard = np.concatenate([none, *(part.shard for part in parts)])
+        archive = np.concatenate([none, *(part.archive for part in parts)])
+        return Samples(keys, shard, archive, extensions, payload, size)
 
 
 def grouped(members: Members, shard: int, path: Path) -> Samples:
-    """The samples of one archive. The key is the name up to the first dot of its last part, the extension the rest, in
-    lower case. Names without a dot, and what the library keeps for itself (`__x__`), are passed over.
+    """The samples of one shard. The key is the name up to the first dot of its last part, the extension the rest, in
+    lower case. Names without a dot, hidden ones (`.x`), and what the library keeps for itself (`__x__`), are passed
+    over.
 
     Raises `FormatError` if a sample has an extension twice. Cost: 1 µs a member.
     """
     keys, extension, names = _split(members)
     named = np.flatnonzero(extension >= 0)
     keys, extension = keys[named], extension[named]
+    archive = np.searchsorted(members.archives, named, side="right") - 1
     begins = np.ones(len(named), np.bool_)
-    begins[1:] = keys[1:] != keys[:-1]
+    begins[1:] = (keys[1:] != keys[:-1]) | (archive[1:] != archive[:-1])
     sample = np.cumsum(begins) - 1
     n = int(begins.sum())
     place = extension * n + sample
@@ -91,7 +97,15 @@ def grouped(members: Members, shard: int, path: Path) -> Samples:
     payload, size = np.zeros(len(names) * n, np.int64), np.full(len(names) * n, -1)
     payload[place], size[place] = members.payload[named], members.size[named]
     shape = (len(names), n)
-    return Samples(keys[begins], np.full(n, shard), names, payload.reshape(shape), size.reshape(shape))
+    places = (payload.reshape(shape), size.reshape(shape))
+    return Samples(keys[begins], np.full(n, shard), archive[begins], names, *places)
+
+
+def is_of_sample(members: Members) -> BoolArray:
+    """`[n]` whether a member is one of a sample, or one that the library keeps for itself."""
+    named = _dots(members) >= 0
+    named[_passed(members)] = True
+    return named
 
 
 def without_cut_sample(samples: Samples) -> Samples:
@@ -113,17 +127,27 @@ def chosen(samples: Samples, extensions: Sequence[str] | None, path: Path) -> Sa
     if missing:
         raise FormatError(f"expected the extensions {missing}, found {list(samples.extensions)}", path=path)
     rows = np.array([samples.extensions.index(e) for e in extensions], np.int64)
-    picked = Samples(samples.keys, samples.shard, tuple(extensions), samples.payload[rows], samples.size[rows])
+    places = (samples.payload[rows], samples.size[rows])
+    picked = replace(samples, extensions=tuple(extensions), payload=places[0], size=places[1])
     return picked.take(np.asarray((picked.size >= 0).any(axis=0)))
+
+
+def _dots(members: Members) -> IntArray:
+    """`[n]` place of the first dot in the last part of each name; -1 where there is none, or nothing before it."""
+    names = members.matrix
+    width = names.shape[1]
+    slash = np.where((names == ord("/")).any(axis=1), width - 1 - np.argmax(names[:, ::-1] == ord("/"), axis=1), -1)
+    dots = (names == ord(".")) & (np.arange(width, dtype=np.int64) > slash[:, None])
+    dot = np.where(dots.any(axis=1), np.argmax(dots, axis=1), -1)
+    dot[dot == slash + 1] = -1
+    return dot
 
 
 def _split(members: Members) -> tuple[npt.NDArray[np.bytes_], IntArray, tuple[str, ...]]:
     """`[n]` keys, and `[n]` extensions as numbers of the names in the third: -1 for what is passed over."""
     names = members.matrix
     n, width = names.shape
-    slash = np.where((names == ord("/")).any(axis=1), width - 1 - np.argmax(names[:, ::-1] == ord("/"), axis=1), -1)
-    dots = (names == ord(".")) & (np.arange(width, dtype=np.int64) > slash[:, None])
-    dot = np.where(dots.any(axis=1), np.argmax(dots, axis=1), -1)
+    dot = _dots(members)
     dot[_passed(members)] = -1
     extensions: dict[bytes, int] = {}
     extension = np.full(n, -1)

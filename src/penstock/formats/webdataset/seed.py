@@ -34,6 +34,7 @@ from penstock.core.space_columns import leaf_columns
 from penstock.core.spaces import Space
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import FormatError, SpecError
+from penstock.formats.base.account import Account, LeftOut
 from penstock.formats.base.infos import TRUNCATED, Infos, plain, read_infos
 from penstock.formats.webdataset.content import Content
 from penstock.formats.webdataset.places import PlacedColumn, Places
@@ -41,6 +42,7 @@ from penstock.formats.webdataset.reading import Archives, columns_of
 from penstock.formats.webdataset.samples import META, Samples
 
 NAME = "seed"
+ENDS = "episodes end where dones is true, and with their archive"
 SUFFIX = ".pickle"
 META_EXTENSION = "meta.pickle"
 NAMES: Mapping[str, str] = {"obs": "observations", "acts": "actions", "rews": "rewards", "infos": "infos"}
@@ -127,10 +129,10 @@ class _StepColumns:
         self._archives, self._samples = archives, archives.samples
         self._names = [e.removesuffix(SUFFIX) for e in self._samples.extensions if e.endswith(SUFFIX)]
         self._dones = self._flags("dones")
-        shard = self._samples.shard
+        shard, archive = self._samples.shard, self._samples.archive
         self._ends = self._dones.copy()
         self._ends[-1:] = True
-        self._ends[:-1] |= shard[1:] != shard[:-1]
+        self._ends[:-1] |= (shard[1:] != shard[:-1]) | (archive[1:] != archive[:-1])
         if archives.options.join:
             self._join(np.flatnonzero(self._ends[:-1] & ~self._dones[:-1]))
         self.offsets = offsets_of(np.diff(np.flatnonzero(self._ends), prepend=-1))
@@ -150,7 +152,6 @@ class _StepColumns:
                 columns |= self._named(name)
         metadata = _plain_metadata(meta)
         metadata |= {"discontinuous_steps": breaks} if breaks else {}
-        metadata |= {"left_out": infos.left_out} if infos.left_out else {}
         n = len(self.offsets) - 1
         written_metadata = {
             path: _as_written(columns[path], f, n) for path, f in (written or {}).items() if path in columns
@@ -159,7 +160,10 @@ class _StepColumns:
             columns = written_metadata
         spec = _spec({path: places.field for path, places in columns.items()}, meta)
         episodes = tuple(infos.episodes) if any(infos.episodes) else ()
-        return Content(NAME, spec, self.offsets, columns, self._samples, metadata, episodes)
+        message = "expected numbers or text that fit together, in every step or in the last step of episodes"
+        left_out = tuple(LeftOut("column", path, "unsupported-dtype", message) for path in infos.left_out)
+        account = Account(left_out, ends=ENDS)
+        return Content(NAME, spec, self.offsets, columns, self._samples, metadata, episodes, account=account)
 
     def _read(self, name: str, align: Align) -> dict[str, Places]:
         """The columns of one kind of member, by path below its name."""

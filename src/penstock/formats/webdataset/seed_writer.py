@@ -14,7 +14,7 @@ from typing_extensions import override
 from penstock.containers.pickle import ColorSpace
 from penstock.containers.tar import TarAppender, member, walk
 from penstock.containers.tar.header import BLOCK
-from penstock.containers.tar.writer import Heads, Piece, replace
+from penstock.containers.tar.writer import Heads, Piece, appendable, replace
 from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.columns import nest, under
 from penstock.core.episode import Episode
@@ -81,7 +81,7 @@ class SeedWriter(ShardWriter):
             message = f"expected archives of the layout {seed.NAME!r} to append to, got {source.layout!r}"
             raise FormatError(message, path=self.path)
         self._spec, self._frames = source.spec, len(source.samples)
-        self._metadata = {k: v for k, v in source.metadata.items() if k not in ("left_out", "discontinuous_steps")}
+        self._metadata = {k: v for k, v in source.metadata.items() if k != "discontinuous_steps"}
         check_spec(self._spec)
 
     @property
@@ -98,6 +98,9 @@ class SeedWriter(ShardWriter):
         head, shards = _head(self._spec, merged), shards_of(self.path)
         if packed := [shard.name for shard in shards if shard.suffix != ".tar"]:
             raise DataError(f"expected archives that are not compressed, got {packed[0]}; change metadata before")
+        if several := [shard.name for shard in shards if len(appendable(map_file(shard), shard).archives) > 1]:
+            message = f"expected one archive in each file, got several in {several[0]}"
+            raise DataError(f"{message}; change metadata after `penstock reshard`")
         if self._archive is not None:
             self._archive.close()
         for shard in shards:

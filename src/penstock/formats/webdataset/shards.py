@@ -6,18 +6,23 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-from penstock.containers.tar import glance
+from penstock.containers.tar import NoArchiveError, glance
 from penstock.core.order import in_natural_order, natural
 from penstock.errors import FormatError, UnsafeDataError
-from penstock.files.listing import FilePaths, list_files
+from penstock.files.listing import FilePaths, list_files, spread
+from penstock.formats.base.account import LeftOut, unused_files
 
+LOCK = ".lock"
+"""The file in a folder of archives that a writer locks."""
 SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst", ".tzst")
 PACKED: Mapping[Literal["gzip", "zstd"], tuple[str, ...]] = {"gzip": (".tgz", ".tar.gz"), "zstd": (".tar.zst", ".tzst")}
 
 _OURS = re.compile(r"shard-\d{6,}")
+_Kind = Literal["samples", "games", "empty", "other"]
 _CHUNK = re.compile(rb"training\.\d+\.gz")  # a member of the chunk archives of a chess engine, and no sample
 
 
@@ -65,20 +70,35 @@ def current(packed: Path, plain: Path) -> Path:
     return packed
 
 
+def unused_beside(files: Path | Sequence[Path]) -> list[LeftOut]:
+    """Everything in a folder of archives that is no archive: files, and folders, whose names end with a slash."""
+    if not isinstance(files, Path) or not files.is_dir():
+        return []
+    with os.scandir(files) as entries:
+        others = (entry for entry in entries if not _is_shard(entry.name) and entry.name != LOCK)
+        names = [f"{entry.name}{'/' * entry.is_dir()}" for entry in others]
+    return unused_files(names, f"files that end with {', '.join(SUFFIXES)}")
+
+
 def has_shards(path: Path) -> bool:
     """Whether there is an archive of samples at `path`, or in the folder there; never raises. Cost: a read of the
-    first archive's first headers."""
+    first headers of an archive, and of others where these do not tell."""
     try:
         if path.is_dir():
             with os.scandir(path) as entries:
                 names = [entry.name for entry in entries if _is_shard(entry.name) and entry.is_file()]
-            first = path / min(names, key=natural) if names else None
         else:
-            first = current(path, recording(path))
-            first = first if first.is_file() else None
+            file = current(path, recording(path))
+            return file.is_file() and _kind_of(file) in ("samples", "empty")
     except OSError:
         return False
-    return first is not None and _of_samples(first)
+    kinds: set[_Kind] = set()
+    first = [min(names, key=natural)] if names else []  # without sorting all, if it tells
+    for name in chain(first, spread(in_natural_order(names))):
+        kinds.add(kind := _kind_of(path / name))
+        if kind in ("samples", "games"):
+            return kind == "samples"
+    return kinds == {"empty"}  # archives that may have samples yet
 
 
 def stem_of(path: Path) -> str:
@@ -94,23 +114,26 @@ def _stem(name: str) -> str:
     return next(name[: -len(end)] for end in SUFFIXES if name.endswith(end))
 
 
-def _of_samples(path: Path) -> bool:
-    """Whether the first member that has an extension is named like a sample's; an empty archive may have some yet.
+def _kind_of(path: Path) -> _Kind:
+    """What an archive holds, by its first member that has an extension.
 
-    A zstd archive is believed by its name where the library is missing. What must not be read is claimed as well, so
-    that opening it says why.
+    A zstd archive is believed by its name where the library is missing. What must not be read, and damaged compression,
+    is claimed as well, so that opening it says why.
     """
     seen = False
     try:
         for name in glance(path):
             seen, last = True, name.rpartition(b"/")[2]
-            if b"." in last:
-                return _CHUNK.fullmatch(last) is None
+            if b"." in last[1:]:
+                return "games" if _CHUNK.fullmatch(last) else "samples"
     except ImportError:
-        return path.name.endswith(PACKED["zstd"])
+        return "samples" if path.name.endswith(PACKED["zstd"]) else "other"
+    except NoArchiveError:
+        return "other"
     except FormatError as error:
-        return seen or isinstance(error, UnsafeDataError)
-    return not seen
+        is_packed = path.name.endswith((*PACKED["gzip"], *PACKED["zstd"]))
+        return "samples" if seen or is_packed or isinstance(error, UnsafeDataError) else "other"
+    return "other" if seen else "empty"
 
 
 def _once(shards: FilePaths) -> FilePaths:

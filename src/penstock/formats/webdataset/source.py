@@ -12,28 +12,30 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from typing_extensions import override
 
 from penstock.containers.on_demand import MANY, FilesOnDemand
-from penstock.containers.tar import Members, TornError, walk
+from penstock.containers.tar import ArchiveEnd, Members, NoArchiveError, TornError, walk
 from penstock.containers.tar.walk import with_advice
 from penstock.core.arrays import ByteArray
-from penstock.core.damage import warn_damage
 from penstock.errors import FormatError
 from penstock.files.listing import FileStates, file_states
 from penstock.files.mapping import is_lazy, map_file
 from penstock.files.remote import remote_file
 from penstock.flow import map_on_threads
+from penstock.formats.base.account import LeftOut
 from penstock.formats.base.format import folder_of
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.webdataset import cache as unpacked
 from penstock.formats.webdataset import general, index, own, seed
 from penstock.formats.webdataset.content import Content
 from penstock.formats.webdataset.decoders import How, Trust
+from penstock.formats.webdataset.leftovers import is_none, leftovers, unused_members
 from penstock.formats.webdataset.places import PlacedColumn, PlacedRagged
 from penstock.formats.webdataset.reading import Archives, Missing, Options
 from penstock.formats.webdataset.samples import Samples, chosen, grouped, without_cut_sample
-from penstock.formats.webdataset.shards import shards_of
+from penstock.formats.webdataset.shards import shards_of, unused_beside
 from penstock.formats.webdataset.stored import ArchiveSamples
 from penstock.locations.location import Location
 
@@ -48,8 +50,9 @@ class OpenedArchives(SourceState):
     archives: Archives
 
     @classmethod
-    def of(cls, content: Content, archives: Archives, key: str) -> OpenedArchives:
-        """Build the readers. `key` is a digest of the archives' names, sizes and times, and of the options.
+    def of(cls, content: Content, archives: Archives, key: str, beside: Sequence[LeftOut] = ()) -> OpenedArchives:
+        """Build the readers. `key` is a digest of the archives' names, sizes and times, and of the options. `beside`
+        are other files of the folder.
 
         Raises `IndexError` if a place is outside of the archives.
         """
@@ -61,6 +64,7 @@ class OpenedArchives(SourceState):
             metadata=content.metadata,
             arrays={path: column for path, column in columns.items() if isinstance(column, PlacedColumn)},
             ragged={path: column for path, column in columns.items() if isinstance(column, PlacedRagged)},
+            account=replace(content.account, left_out=(*content.account.left_out, *beside)),
             content=content,
             archives=archives,
         )
@@ -79,9 +83,10 @@ class ShardSource(StateSource[OpenedArchives]):
     `cache_bytes` how much it may hold; `index=False` neither reads nor writes an index, and `"refresh"` only writes
     one. `extensions`, `images` and `decoded_bytes` are as in `Options`.
 
-    An archive that ends without the end-of-archive marker was cut off, perhaps between two members: it is read, with
-    a `DamageWarning`, and `torn` names it. One that ends within a member is refused; `salvage=True` reads every archive
-    up to its last whole sample.
+    An archive that ends without the end-of-archive marker was cut off, perhaps between two members: it is read, and the
+    account names it. One that ends within a member is refused; `salvage=True` reads every archive up to its last whole
+    sample. A file that has several archives, one behind the other, is read to its end. Other bytes behind the end, and
+    files that are no archives next to others, are left out; the account names them.
 
     An episode of il-representations' layout ends with its archive. With `join`, one whose last step is not done goes on
     in the next archive, if its stored next observation equals the first observation there.
@@ -94,7 +99,7 @@ class ShardSource(StateSource[OpenedArchives]):
     `resize` (a size, or the length of the shorter side), `crop` (the centre), or `ragged=True` for the columns
     `<extension>/pixels` and `<extension>/shape`.
 
-    The metadata names values that fit no column under `left_out`; `sample` has them.
+    Values that fit no column are in the account; `sample` has them.
 
     Raises `FormatError` for damaged data, with archive, member and byte. Cost: one pass over the headers the first
     time, 2 µs a member, and over the observations of the seed's layout; afterwards the index is read.
@@ -139,8 +144,6 @@ class ShardSource(StateSource[OpenedArchives]):
         self._key = _key(self._shards, states, self._options)
         buffers = _mapped(self._shards, states, cache, cache_bytes, "drop" if salvage else "refuse")
         self._state = self._open(buffers)
-        for shard, message in self.torn.items():
-            warn_damage(f"{shard} was cut off: {message}", stacklevel=3)
 
     def __reduce__(self) -> tuple[Callable[..., ShardSource], tuple[Any, ...]]:
         how = self._options.how
@@ -162,7 +165,8 @@ class ShardSource(StateSource[OpenedArchives]):
         return opened
 
     def _on(self, content: Content, buffers: Sequence[ByteArray]) -> OpenedArchives:
-        return OpenedArchives.of(content, Archives(self._shards, buffers, content.samples, self._options), self._key)
+        archives = Archives(self._shards, buffers, content.samples, self._options)
+        return OpenedArchives.of(content, archives, self._key, unused_beside(self._files))
 
     def _indexed(self, buffers: Sequence[ByteArray]) -> Content | None:
         try:
@@ -192,9 +196,9 @@ class ShardSource(StateSource[OpenedArchives]):
         return self.state.content.layout
 
     @property
-    def torn(self) -> Mapping[str, str]:
-        """The archives that were cut off, by path, and what is missing there."""
-        return self.state.content.torn
+    def torn_tails(self) -> Mapping[str, int]:
+        """The archives in which a killed writer left an append, by name, and the byte where it begins."""
+        return self.state.content.torn_tails
 
     @property
     def described(self) -> int:
@@ -242,15 +246,15 @@ def read(
     `members` lists the members of each archive. The default None reads them from the headers."""
     if members is None:
         members = [read_members(data, path, options) for path, data in zip(paths, buffers, strict=True)]
+    if paths and all(map(is_none, members)):
+        walk(buffers[0], paths[0])  # says what it is
     groups = [grouped(listed, shard, paths[shard]) for shard, listed in enumerate(members)]
-    torn = {str(path): listed.torn for path, listed in zip(paths, members, strict=True) if listed.torn is not None}
-    if torn and not any(map(len, members)):
-        raise TornError(
-            f"expected samples, got an archive that was cut off: {next(iter(torn.values()))}", path=paths[0]
-        )
+    unused = unused_members(paths, members, groups)
+    if not any(map(len, members)) and (torn := next((each.torn for each in members if each.torn is not None), None)):
+        raise TornError(f"expected samples, got an archive that was cut off: {torn}", path=paths[0])
     if options.salvage:
-        for shard in [shard for shard, listed in enumerate(members) if listed.torn is not None]:
-            groups[shard], torn[str(paths[shard])] = _salvaged(groups[shard], torn[str(paths[shard])])
+        whole = [_salvaged(listed, samples) for listed, samples in zip(members, groups, strict=True)]
+        members, groups = [listed for listed, _ in whole], [samples for _, samples in whole]
     archives = Archives(paths, buffers, chosen(Samples.concatenate(groups), options.extensions, paths[0]), options)
     if (description := own.described(paths, buffers, members)) is not None:
         content = own.read(archives, description)
@@ -262,23 +266,30 @@ def read(
     if options.join and content.layout != seed.NAME:
         message = f"expected join=False for the layout {content.layout!r}: its episodes never go on in another archive"
         raise FormatError(message, path=paths[0])
-    ends = {str(path): listed.end for path, listed in zip(paths, members, strict=True)}
-    return replace(content, torn=torn, ends=ends)
+    left_out, torn_tails = leftovers(paths, buffers, members, appended=content.layout != general.NAME)
+    account = replace(content.account, left_out=(*content.account.left_out, *unused, *left_out))
+    return replace(content, account=account, torn_tails=torn_tails)
 
 
 def read_members(data: ByteArray, path: Path, options: Options) -> Members:
-    """The members of an archive. Raises `FormatError`."""
+    """The members of a file: none of one that is no archive. Raises `FormatError` for a damaged archive."""
     try:
         return walk(data, path, torn="drop" if options.salvage else "refuse")
+    except NoArchiveError:
+        none = np.zeros(0, np.int64)
+        return Members(np.zeros(0, "S1"), none, none, none, ArchiveEnd(0, behind=0))
     except TornError as error:
         raise with_advice(error, "; open it with salvage=True to read up to the last whole sample") from error
 
 
-def _salvaged(samples: Samples, message: str) -> tuple[Samples, str]:
-    """The whole samples of an archive that was cut off, and what to say about it."""
+def _salvaged(members: Members, samples: Samples) -> tuple[Members, Samples]:
+    """The whole samples of a file, and its members, whose tail says what was cut off."""
+    if (torn := members.torn) is None:
+        return members, samples
     whole = without_cut_sample(samples)
     left_out = "" if len(whole) == len(samples) else f", the last sample {samples.key(len(whole))!r} is left out"
-    return whole, f"{message}; {len(whole)} samples are whole{left_out}"
+    message = f"{torn}; {len(whole)} samples are whole{left_out}"
+    return replace(members, tail=replace(members.tail, torn=message)), whole
 
 
 def _mapped(

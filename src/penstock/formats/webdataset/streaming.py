@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.tar import Members, stream
+from penstock.containers.tar import ArchiveEnd, Members, NoArchiveError, stream
 from penstock.containers.tar.ahead import Ahead
 from penstock.containers.tar.walk import TarMember
 from penstock.core.arrays import ByteArray
@@ -199,9 +199,14 @@ class ShardIterator(BlockIterator):
         try:
             for archive_number, source in enumerate(sources, archive):
                 samples = samples_of(running[0], source.name, origin.buffer_bytes, origin.options.salvage)
-                for i, one in enumerate(samples):
-                    if archive_number > archive or i >= sample:
-                        yield archive_number, i, one
+                try:
+                    for i, one in enumerate(samples):
+                        if archive_number > archive or i >= sample:
+                            yield archive_number, i, one
+                except NoArchiveError as error:
+                    if len(self._order) == 1:
+                        raise
+                    warn_damage(f"left out 1 file: {error}", stacklevel=2)
                 running.popleft().close()
                 running.extend(islice(files, 1))
         finally:
@@ -251,25 +256,26 @@ class ShardIterator(BlockIterator):
 
 
 def samples_of(file: Ahead, name: str, limit: int, salvage: bool = False) -> Iterator[Sample]:
-    """The samples of one archive, each a list of members with their payloads: adjacent members with one key.
+    """The samples of one file, each a list of members with their payloads: adjacent members of an archive with one key.
 
-    An archive that was cut off is a `DamageWarning` at its end; with `salvage`, the last sample is left out if it lacks
-    a member that all others have. Raises `FormatError`, `UnsafeDataError` for a sample of more than `limit` bytes.
+    An archive that was cut off is a `DamageWarning` at its end, as are bytes behind the end that are no archive; with
+    `salvage`, the last sample is left out if it lacks a member that all others have. Raises `FormatError`,
+    `UnsafeDataError` for a sample of more than `limit` bytes.
     """
     members = stream(file, name, limit=limit, torn="drop" if salvage else "refuse")
     waiting: Sample = []
-    key, torn = b"", None
+    key, end = b"", ArchiveEnd(0)
     required: set[bytes] | None = None  # the extensions that all samples have
     while True:
         try:
             member, payload = next(members)
-        except StopIteration as end:
-            torn = end.value
+        except StopIteration as stop:
+            end = stop.value
             break
         mine, dot = key_of(member.name)
         if not dot or mine == META.encode() or PASSED.match(member.name):
             continue
-        if waiting and mine != key:
+        if waiting and (mine != key or member.archive != waiting[0][0].archive):
             extensions = _extensions(waiting)
             required = extensions if required is None else required & extensions
             yield waiting
@@ -279,19 +285,22 @@ def samples_of(file: Ahead, name: str, limit: int, salvage: bool = False) -> Ite
         if member.payload + member.size - waiting[0][0].header > limit:
             message = f"expected samples of at most {limit} bytes, got more; raise buffer_bytes"
             raise UnsafeDataError(message, path=name, where=f"member {member.name.decode(errors='replace')!r}")
-    cut = waiting and salvage and torn is not None and required is not None and not required <= _extensions(waiting)
+    cut = waiting and salvage and end.torn is not None and required is not None and not required <= _extensions(waiting)
     if waiting and not cut:
         yield waiting
-    if torn is not None:
+    if end.torn is not None:
         left_out = f"; the last sample {key.decode(errors='replace')!r} is left out" if cut else ""
-        warn_damage(f"{name} was cut off: {torn}{left_out}", stacklevel=2)
+        warn_damage(f"{name} was cut off: {end.torn}{left_out}", stacklevel=2)
+    if end.behind is not None:
+        warn_damage(f"{name}: left out what follows the end of the archive at byte {end.behind}", stacklevel=2)
 
 
 def key_of(name: bytes) -> tuple[bytes, bytes]:
-    """The key of a member: its name up to the first dot of its last part, and that dot; none in a name without one."""
+    """The key of a member: its name up to the first dot of its last part, and that dot; none in a name without one, and
+    in a hidden one."""
     folder, slash, last = name.rpartition(b"/")
     before, dot, _ = last.partition(b".")
-    return folder + slash + before, dot
+    return folder + slash + before, dot if before else b""
 
 
 def _extensions(sample: Sample) -> set[bytes]:
@@ -330,4 +339,7 @@ class _BufferedArchive:
         names = np.array([member.name for member in self._found])
         numbers = np.array([(m.header, m.payload, m.size) for m in self._found], np.int64)
         header, payload, size = numbers.T.copy()
-        return Members(names, header - self._begin, payload - self._begin, size, len(self._data))
+        archive = np.array([member.archive for member in self._found])
+        first = (0, *(np.flatnonzero(np.diff(archive)) + 1).tolist())
+        end = ArchiveEnd(len(self._data))
+        return Members(names, header - self._begin, payload - self._begin, size, end, first)

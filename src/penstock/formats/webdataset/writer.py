@@ -26,7 +26,7 @@ from penstock.formats.webdataset import own
 from penstock.formats.webdataset.cache import unpacked_beside
 from penstock.formats.webdataset.content import is_json
 from penstock.formats.webdataset.packed_parts import pack_part
-from penstock.formats.webdataset.shards import PACKED, SUFFIXES, recording, shards_of, stem_of
+from penstock.formats.webdataset.shards import LOCK, PACKED, SUFFIXES, recording, shards_of, stem_of
 from penstock.formats.webdataset.source import ShardSource
 
 SHARD_BYTES = 1 << 30
@@ -285,4 +285,4 @@ def lock_path(path: Path) -> Path:
     >>> lock_path(Path("data/a.tar")).as_posix()
     'data/.a.tar.lock'
     """
-    return path / ".lock" if path.is_dir() else path.with_name(f".{path.name}.lock")
+    return path / LOCK if path.is_dir() else path.with_name(f".{path.name}.lock")

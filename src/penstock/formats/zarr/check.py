@@ -8,7 +8,6 @@ from pathlib import Path
 from penstock.errors import FormatError
 from penstock.formats.base.checks import each_metadata
 from penstock.formats.base.format import Finding
-from penstock.formats.zarr.layout import DATA
 from penstock.formats.zarr.source import ZarrSource
 
 _MOST = 10  # chunks of an array that are reported as damaged
@@ -16,10 +15,9 @@ _MOST_MISSING = 1 << 16  # chunks that are not stored, after which an array of a
 
 
 def findings(path: Path, *, deep: bool) -> Iterator[Finding]:
-    """A finding for the chunks of an array that are not stored, and for rows that no episode has; with `deep`, for each
-    chunk and each episode's metadata that cannot be read."""
+    """A finding for the chunks of an array that are not stored; with `deep`, for each chunk and each episode's metadata
+    that cannot be read."""
     with ZarrSource(path, cache_bytes=0, missing="fill") as source:
-        yield from (Finding("damaged-part", "left out", what) for what in source.layout.left_out)
         for stored in source.layout.columns.values():
             for name in stored.names():
                 yield from _array(source, name, deep=deep)
@@ -49,5 +47,3 @@ def _array(source: ZarrSource, name: str, *, deep: bool) -> Iterator[Finding]:
     if missing:
         least = "at least " if missing == _MOST_MISSING else ""
         yield Finding("not-stored", name, f"{least}{missing:,} chunks are not stored, and read as the fill value")
-    if name.startswith(f"{DATA}/") and len(array) > source.steps:
-        yield Finding("unused-rows", name, f"{len(array) - source.steps} rows at the end are in no episode")

@@ -52,7 +52,7 @@ def join_buffers(parts: Sequence[Path], out: Path) -> None:
 
 
 def _changes(ends: Sequence[int], firsts: Sequence[int]) -> list[Callable[[AnyArray], AnyArray] | None]:
-    """For each part, what adds to ends of values as many values as there are more before the part than it counted."""
+    """For each part, the function that adds the number of values before the part that it did not count to its ends."""
     changes: list[Callable[[AnyArray], AnyArray] | None] = []
     before = 0
     for end, first in zip(ends, firsts, strict=True):

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -26,9 +26,10 @@ import numpy as np
 
 from penstock.containers.zarr import ZarrArray, ZarrGroup
 from penstock.core.arrays import IntArray
-from penstock.core.narrowing import is_dict
+from penstock.core.narrowing import is_dict, is_list
 from penstock.core.spec import Field, Spec
 from penstock.errors import ArgumentError, FormatError, SpecError, suggestion
+from penstock.formats.base.account import LeftOut, unused_files
 
 DATA, META = "data", "meta"
 ENDS = f"{META}/episode_ends"
@@ -75,42 +76,43 @@ class ColumnArrays:
 
 @dataclass(frozen=True, eq=False)
 class BufferLayout:
-    """The columns of a buffer. `left_out` says which ones cannot be read, and why."""
+    """The columns of a buffer. `left_out` names arrays and rows that are of no column, and files."""
 
     spec: Spec
     columns: Mapping[str, ColumnArrays]
-    left_out: list[str] = field(default_factory=list[str])
+    left_out: tuple[LeftOut, ...] = ()
 
     @classmethod
     def of(cls, group: ZarrGroup, ends: IntArray, names: Mapping[str, str] | None = None) -> BufferLayout:
         """The layout of a stored buffer. Raises `FormatError`, `ArgumentError` for `names` that do not fit."""
-        arrays = {name: group.array(name) for name in (*group.arrays(DATA), *group.arrays(META)) if name != ENDS}
+        arrays, left_out = _arrays_in(group)
         stated, keys = _mark(group)
         columns: dict[str, ColumnArrays] = {}
-        left_out: list[str] = []
         named: Mapping[str, Field] = {} if stated is None else stated.fields
         for path, given in named.items():
             column = stored_column(given, keys[path])
-            problem = _problem(column, arrays, len(ends))
+            problem = _problem(path, column, arrays, left_out, len(ends))
             if problem and column.final is not None:
                 column = stored_column(Field(given.dtype, given.shape), keys[path])
-                problem = _problem(column, arrays, len(ends))
+                problem = _problem(path, column, arrays, left_out, len(ends))
             if problem and column.field.align == "step" and not column.field.ragged:
-                raise FormatError(problem, path=group.store.name, where=column.rows)
+                raise FormatError(problem.message, path=group.store.name, where=column.rows)
             if problem:
-                left_out.append(f"{path}: {problem}")
+                left_out |= dict.fromkeys(column.names(), problem)
             else:
                 columns[path] = column
+        steps = int(ends[-1]) if len(ends) else 0
+        columns |= _unnamed(group, arrays, left_out, columns, steps, names)
         used = {name for column in columns.values() for name in column.names()}
-        others = [name for name in arrays if name.startswith(f"{DATA}/") and name not in used]
-        for name, path in paths_of([name[len(DATA) + 1 :] for name in others], names).items():
-            if path in columns:
-                message = f"expected one array for the column {path!r}, got {name!r} and {columns[path].rows!r}"
-                raise FormatError(f"{message}; give them other names with `names`", path=group.store.name)
-            array = arrays[f"{DATA}/{name}"]
-            columns[path] = ColumnArrays(Field(native(array.dtype), array.shape[1:]), f"{DATA}/{name}")
+        if len(arrays.get(f"{EPISODES}.ends", ())) >= len(ends):
+            used |= {f"{EPISODES}.values", f"{EPISODES}.ends"}
+        for name, array in arrays.items():
+            if name not in left_out and (entry := _unused(name, array, steps, len(ends), is_used=name in used)):
+                left_out[name] = entry
         spaces = (None, None) if stated is None else (stated.observation_space, stated.action_space)
-        return cls(Spec({path: column.field for path, column in columns.items()}, *spaces), columns, left_out)
+        spec = Spec({path: column.field for path, column in columns.items()}, *spaces)
+        files = unused_files(set(group.other_files(["", DATA, META])) - {PART}, "arrays of a Zarr group")
+        return cls(spec, columns, (*dict.fromkeys(left_out.values()), *files))
 
     @classmethod
     def new(cls, spec: Spec) -> BufferLayout:
@@ -120,6 +122,11 @@ class BufferLayout:
                 raise SpecError(f"expected ragged rows of one dimension, got {given.shape} - at {path}")
         keys = keys_of(spec)
         return cls(spec, {path: stored_column(given, keys[path]) for path, given in spec.fields.items()})
+
+    @property
+    def used(self) -> dict[str, str]:
+        """The column of each array whose name says another."""
+        return {stored.rows: path for path, stored in self.columns.items() if stored.rows != f"{DATA}/{path}"}
 
     def rows_of(self, steps: int, episodes: int) -> dict[str, int]:
         """How many rows each array has for so many steps and episodes, but for values of ragged columns."""
@@ -165,7 +172,7 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def paths_of(keys: Iterable[str], names: Mapping[str, str] | None = None) -> dict[str, str]:
     """The column of each key below `data`, by `names` or the table `NAMES`; others are observations.
 
-    Raises `ArgumentError` for `names` of keys that are not there.
+    Raises `ArgumentError` for `names` of missing keys.
 
     >>> paths_of(["img", "action", "obs/arm"])
     {'img': 'observations/img', 'action': 'actions', 'obs/arm': 'observations/arm'}
@@ -217,6 +224,73 @@ def _safe(key: str) -> str:
         raise SpecError(f"expected a column name of valid Unicode, got {key!r}") from error
 
 
+def _arrays_in(group: ZarrGroup) -> tuple[dict[str, ZarrArray], dict[str, LeftOut]]:
+    """The arrays of a group but the ends of episodes, and the unreadable arrays, by name."""
+    arrays: dict[str, ZarrArray] = {}
+    left_out: dict[str, LeftOut] = {}
+    for name in (name for name in group.arrays("") if name != ENDS):
+        try:
+            arrays[name] = group.array(name)
+        except FormatError as error:
+            left_out[name] = _unread(group, name, error)
+    return arrays, left_out
+
+
+def _unread(group: ZarrGroup, name: str, error: FormatError) -> LeftOut:
+    """The entry of an array that is not read: it has no rows, or values of another type, or is damaged."""
+    try:
+        shape: Any = group.description(name).get("shape")
+    except FormatError:
+        return LeftOut.of_error("array", name, error)
+    if not is_list(shape) or (shape and 0 not in shape[1:]):
+        return LeftOut.of_error("array", name, error)
+    message = f"expected a row of values for each step, got the shape {shape}"
+    return LeftOut("array", name, "other-length", message)
+
+
+def _unnamed(
+    group: ZarrGroup,
+    arrays: Mapping[str, ZarrArray],
+    left_out: dict[str, LeftOut],
+    columns: Mapping[str, ColumnArrays],
+    steps: int,
+    names: Mapping[str, str] | None,
+) -> dict[str, ColumnArrays]:
+    """The columns of arrays that no attribute names. Those with fewer rows than steps go to `left_out`."""
+    used = {name for column in columns.values() for name in column.names()}
+    others = {name[len(DATA) + 1 :]: name for name in arrays if name.startswith(f"{DATA}/") and name not in used}
+    short = {name for name in others.values() if len(arrays[name]) < steps}
+    left_out |= {name: _of_rows(name, arrays[name], f"{steps} steps, as {ENDS} says") for name in short}
+    if short and len(short) == len(others) and not columns:
+        raise FormatError(left_out[min(short)].message, path=group.store.name, where=min(short))
+    unnamed: dict[str, ColumnArrays] = {}
+    for key, path in paths_of([key for key, name in others.items() if name not in short], names).items():
+        if path in columns or path in unnamed:
+            other = {**columns, **unnamed}[path].rows
+            message = f"expected one array for the column {path!r}, got {key!r} and {other!r}"
+            raise FormatError(f"{message}; give them other names with `names`", path=group.store.name)
+        array = arrays[others[key]]
+        unnamed[path] = ColumnArrays(Field(native(array.dtype), array.shape[1:]), others[key])
+    return unnamed
+
+
+def _of_rows(name: str, array: ZarrArray, rows: str) -> LeftOut:
+    return LeftOut("array", name, "other-length", f"expected a row for each of {rows}, got {len(array)}")
+
+
+def _unused(name: str, array: ZarrArray, steps: int, episodes: int, *, is_used: bool) -> LeftOut | None:
+    """The entry of an array that no column uses, or whose last rows are of no episode."""
+    if is_used and name.startswith(f"{DATA}/") and len(array) > steps:
+        message = f"expected {steps} rows, as {ENDS} says, got {len(array)}: the last are in no episode"
+        return LeftOut("rows", name, "unused-rows", message)
+    if is_used:
+        return None
+    if name.startswith(f"{META}/") and len(array) < episodes:
+        return _of_rows(name, array, f"{episodes} episodes")
+    message = f"expected arrays in {DATA}, and in {META} those that the attribute {MARK!r} of the group names"
+    return LeftOut("array", name, "unused-array", message)
+
+
 def _mark(group: ZarrGroup) -> tuple[Spec | None, Mapping[str, str]]:
     """The columns that the attribute of the group names, and their keys. Raises `FormatError`."""
     mark: Any = group.attributes.get(MARK)
@@ -234,17 +308,27 @@ def _mark(group: ZarrGroup) -> tuple[Spec | None, Mapping[str, str]]:
     return spec, keys
 
 
-def _problem(column: ColumnArrays, arrays: Mapping[str, ZarrArray], episodes: int) -> str:
+def _problem(
+    path: str,
+    column: ColumnArrays,
+    arrays: Mapping[str, ZarrArray],
+    left_out: Mapping[str, LeftOut],
+    episodes: int,
+) -> LeftOut | None:
     """What keeps a column that the attribute names from being read."""
     per_episode = {column.final, (column.ends or column.rows) if column.field.align == "episode" else None}
     for name in column.names():
         array = arrays.get(name)
         if array is None:
-            return f"expected an array {name!r}, got none"
+            reason, message = "damaged-part", f"expected an array {name!r}, got none"
+            if name in left_out:
+                reason, message = left_out[name].reason, left_out[name].message
+            return LeftOut("column", path, reason, message)
         shape = () if column.field.ragged else column.field.shape
         dtype = np.dtype(np.int64) if name == column.ends else column.field.dtype
         if array.shape[1:] != shape or native(array.dtype) != native(dtype):
-            return f"expected rows of {dtype}{list(shape)}, got {array.dtype}{list(array.shape[1:])}"
+            message = f"expected rows of {dtype}{list(shape)}, got {array.dtype}{list(array.shape[1:])}"
+            return LeftOut("column", path, "damaged-part", message)
         if name in per_episode and len(array) < episodes:
-            return f"expected a row for each of {episodes} episodes, got {len(array)}"
-    return ""
+            return LeftOut("column", path, "other-length", _of_rows(name, array, f"{episodes} episodes").message)
+    return None

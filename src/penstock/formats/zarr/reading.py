@@ -129,7 +129,5 @@ def ends_in(rows: ZarrArray, count: int, most: int, where: str, path: object) ->
             f"expected ends that rise, got {offsets[i]} and then {ends[i]}", path=path, where=f"{where}[{i}]"
         )
     if len(ends) and ends[-1] > most:
-        raise FormatError(
-            f"expected ends up to {most}, the rows that there are, got {ends[-1]}", path=path, where=where
-        )
+        raise FormatError(f"expected ends up to {most}, the number of rows, got {ends[-1]}", path=path, where=where)
     return offsets

@@ -17,6 +17,7 @@ from penstock.containers.zarr import CACHE_BYTES, ZarrArray, ZarrGroup
 from penstock.core.arrays import IntArray
 from penstock.core.narrowing import is_dict
 from penstock.errors import ArgumentError, FormatError
+from penstock.formats.base.account import Account
 from penstock.formats.base.state import ArrayReader, SourceState, StateSource
 from penstock.formats.zarr.layout import ENDS, EPISODES, KEYS, MARK, BufferLayout, ColumnArrays
 from penstock.formats.zarr.reading import BoundaryColumn, EmptyColumn, RaggedArrays, RowsColumn, ends_in
@@ -86,6 +87,7 @@ class ZarrSource(StateSource[SourceState]):
             offsets=offsets,
             digest=self._digest,
             metadata=self._about(),
+            account=Account(self.layout.left_out, self.layout.used),
             arrays=arrays,
             ragged=ragged,
         )
@@ -144,11 +146,11 @@ class ZarrSource(StateSource[SourceState]):
         return self._ended(values, ends, episodes)
 
     def _about(self) -> dict[str, Any]:
-        """The attributes of the group, and what cannot be read."""
+        """The attributes of the group."""
         entries = {name: value for name, value in self.group.attributes.items() if name != MARK}
         if MARK not in self.group.attributes:
             entries[KEYS] = {path: stored.rows for path, stored in self.layout.columns.items()}
-        return {**entries, "left_out": self.layout.left_out} if self.layout.left_out else entries
+        return entries
 
     def _digest(self) -> str:
         """Digest of names, lengths and types, and of name, size and time (in an archive: checksum) of every chunk."""

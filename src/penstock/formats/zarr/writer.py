@@ -85,6 +85,7 @@ class ZarrWriter(Writer):
         """A writer for each array, behind the rows of complete episodes. Longer arrays are cut to these."""
         with ZarrSource(self.path, cache_bytes=0) as source:
             self._layout = source.layout
+            _check_all_extended(source)
             self._steps = steps = source.steps
             episodes = len(source)
             self._attributes = dict(source.group.attributes)
@@ -313,6 +314,14 @@ def _chunk_rows(given: int | Mapping[str, int] | None, spec: Spec) -> dict[str, 
     if wrong:
         raise ArgumentError(f"expected positive numbers of rows for columns among {list(spec)}, got {wrong}")
     return by_column
+
+
+def _check_all_extended(source: ZarrSource) -> None:
+    """Raise `FormatError` for arrays of steps that would not grow with the others."""
+    for entry in source.account.left_out:
+        if entry.thing == "array" and entry.where.startswith(f"{DATA}/"):
+            message = f"{entry.message}; convert the buffer to append to it, or move the array out of {DATA}"
+            raise FormatError(message, path=source.group.store.name, where=entry.where)
 
 
 def _attributes(metadata: Mapping[str, Any], layout: BufferLayout) -> dict[str, Any]:

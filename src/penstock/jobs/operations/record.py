@@ -25,6 +25,7 @@ from penstock.core.spec import Spec
 from penstock.errors import DataError, PenstockError, StateError
 from penstock.files import move
 from penstock.formats.base.format import recognise
+from penstock.formats.base.unfinished import UnfinishedWork, remove_mark
 from penstock.formats.columns.joining import join_stores, publish_segment, segments_of
 from penstock.formats.columns.writer import ColumnsWriter, create_store
 from penstock.jobs.operation import Operation
@@ -93,8 +94,9 @@ class RecordOperation(Operation):
 
         summary = self._staging.write_part(name, write)
         if self.arguments["grow"]:
+            unfinished = UnfinishedWork("recording", len(self._numbers))
             with suppress(FileExistsError):
-                create_store(self._out, self._columns, self._metadata, **self._writer)
+                create_store(self._out, self._columns, self._metadata, unfinished=unfinished, **self._writer)
             publish_segment(self._staging.path / name / DATA, self._out, block)
         return unpack(summary)
 
@@ -133,6 +135,7 @@ class RecordOperation(Operation):
                 raise StateError(
                     f"expected all jobs in {self._out}, got {len(missing)} less: it was replaced meanwhile"
                 )
+            remove_mark(self._out)
         else:
             self._join([self._staging.path / summary["part"] / DATA for summary in summaries])
 

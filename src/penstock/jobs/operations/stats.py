@@ -24,13 +24,14 @@ class StatisticsOperation(Operation):
     """`penstock.statistics` of a dataset. A block is about 1 MiB of rows, also a part of a long episode.
 
     Args:
-        arguments: Fields of `ChosenDataset`; `columns` and `by` as of `penstock.statistics`.
+        arguments: Fields of `ChosenDataset`; `columns`, `by` and `final_observations` as of `penstock.statistics`.
     """
 
     def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
         super().__init__(arguments, survey)
         self._data = ChosenDataset.of(arguments).open()
-        self._blocks = episode_blocks(self._data, arguments.get("columns"), arguments.get("by"))
+        final = arguments.get("final_observations", True)
+        self._blocks = episode_blocks(self._data, arguments.get("columns"), arguments.get("by"), final)
 
     @property
     @override

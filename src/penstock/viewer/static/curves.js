@@ -97,9 +97,15 @@ export function drawTimeline(canvas, steps, row, spans, findings) {
   context.fillRect(place(row) - 0.5, 0, 1.5, height);
 }
 
-export function drawHistogram(canvas, { edges, counts }) {
+export function drawHistogram(canvas, { edges, counts, words }) {
   const { context, width, height } = prepared(canvas);
   const style = getComputedStyle(canvas);
+  context.font = "11px system-ui, sans-serif";
+  if (words) {
+    context.fillStyle = style.getPropertyValue("--dim");
+    context.fillText(words, 2, height / 2 + 4);
+    return;
+  }
   const most = Math.max(1, ...counts);
   context.fillStyle = style.getPropertyValue("--accent");
   const step = width / Math.max(1, counts.length);
@@ -108,7 +114,6 @@ export function drawHistogram(canvas, { edges, counts }) {
     context.fillRect(i * step + 0.5, height - 14 - tall, Math.max(1, step - 1), tall);
   });
   context.fillStyle = style.getPropertyValue("--dim");
-  context.font = "11px system-ui, sans-serif";
   if (edges.length) {
     context.fillText(edges[0].toPrecision(4), 2, height - 2);
     const last = edges[edges.length - 1].toPrecision(4);

@@ -15,6 +15,7 @@ import numpy as np
 
 from penstock.compat.il_representations.data.metadata import TRAJECTORY, Meta, metadata_of
 from penstock.compat.il_representations.data.samples import BLOCK, Frames, Planned, Resumable, begins, walk
+from penstock.core.damage import warn_damage
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.function_digest import FunctionDigest
 from penstock.data.map_dataset import MapDataset
@@ -68,6 +69,8 @@ class ILRDataset(Resumable):
         super().__init__()
         location = _location(urls)
         source = ShardSource(location, cache=cache, join=join)
+        if (left_out := source.account.warning()) is not None:
+            warn_damage(f"{source.location}: {left_out}", stacklevel=2)
         if source.layout != "seed":
             raise FormatError("expected archives of frames with their obs, acts and dones", path=location)
         self.paths = list(source.shards)

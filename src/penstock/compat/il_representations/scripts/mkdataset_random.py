@@ -58,7 +58,7 @@ def _collector(path: Path, venv: Any, meta: Meta) -> penstock.VectorCollector:
         return TaskWriter(path, spec, meta)
 
     return penstock.VectorCollector(
-        venv, writer, record_infos=True, episode_metadata=None, autoseed=False, unfinished="drop"
+        venv, writer, record_infos="error", episode_metadata=None, autoseed=False, unfinished="drop"
     )
 
 

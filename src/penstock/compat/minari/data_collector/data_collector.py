@@ -95,7 +95,7 @@ class DataCollector(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._recorder.use(schema, "any")
 
     def _make_schema(self) -> RecordingSchema:
-        infos = make_infos(self._record_infos, None)
+        infos = make_infos("error" if self._record_infos is True else self._record_infos, None)  # as Minari has it
         return RecordingSchema(*self._spaces, infos, extras=self._callback is not None, reserved=_TAKEN)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

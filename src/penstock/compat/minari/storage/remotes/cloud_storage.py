@@ -8,7 +8,6 @@ Names that come from a hub are hostile until `ids.inside` has passed them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from penstock.files import atomic_path, move, scratch_folder
 from penstock.formats.minari import ids, metadata, root
 from penstock.locations.fsspec_store import FsspecStore
 from penstock.locations.objects import ObjectInfo, ObjectStore, joined
+from penstock.locations.proven import ProvenStore
 from penstock.locations.retry import Retry
 from penstock.locations.stores import object_store
 
@@ -41,11 +41,10 @@ class CloudStorage:
         self.scheme, separator, self.name = name.partition("://")
         self.token = token
         self.store = self._store(name if separator else Path(name).absolute().as_uri())
-        self._retry = Retry()
 
     def _store(self, url: str) -> ObjectStore:
         if url.startswith("file://"):
-            return FsspecStore(url)
+            return ProvenStore(FsspecStore(url), Retry())
         if self.scheme not in SINGLE_ROOT:
             return object_store(url)
         options = {} if self.token is None else {"token": self.token}
@@ -87,7 +86,7 @@ class CloudStorage:
                 move(staging, new_folder)
 
     def _copy(self, dataset_id: str, staging: Path) -> None:
-        for info in self._retry(partial(self.store.list, dataset_id)):
+        for info in self.store.list(dataset_id):
             if not info.name.startswith(f"{dataset_id}/"):
                 raise UnsafeDataError(f"expected files of {dataset_id}, got {info.name!r}")
             name = info.name.removeprefix(f"{dataset_id}/")
@@ -99,7 +98,7 @@ class CloudStorage:
                     file.write(self._read(info, begin, min(begin + _PIECE, info.size)))
 
     def _read(self, info: ObjectInfo, begin: int, end: int) -> bytes:
-        (raw,) = self._retry(partial(self.store.read, info.name, [(begin, end)], info.version))
+        (raw,) = self.store.read(info.name, [(begin, end)], info.version)
         return raw
 
     def upload_dataset(self, dataset_id: str) -> None:
@@ -132,19 +131,19 @@ class CloudStorage:
         metadata.write_json(target / root.NAMESPACE_FILE, entries)
 
     def _json(self, name: str) -> dict[str, Any]:
-        info = self._retry(partial(self.store.stat, name))
+        info = self.store.stat(name)
         place = joined(self.store.url, name)
         if info.size > metadata.LIMIT:
             raise FormatError(f"expected metadata of at most {metadata.LIMIT} bytes, got {info.size}", path=place)
         return json_object(self._read(info, 0, info.size), place)
 
     def _put(self, file: Path, name: str) -> None:
-        self._retry(partial(self.store.put, name, file))
+        self.store.put(name, file)
 
     def _listed(self, ending: str, prefix: str) -> list[str]:
         """Return the directories of the hub that have a file of this name."""
         try:
-            infos = self._retry(partial(self.store.list, prefix.rpartition("/")[0]))
+            infos = self.store.list(prefix.rpartition("/")[0])
         except FileNotFoundError:
             return []
         return [info.name.removesuffix(ending) for info in infos if info.name.endswith(ending)]
