@@ -64,7 +64,8 @@ class TableSource(StateSource[_TableState]):
         ArgumentError: A column of the options does not exist.
         MissingExtraError: PyArrow is not installed.
 
-    Cost of opening: the footers, and one pass over the episode column; JSON lines are read as a whole.
+    Cost of opening: the footers, and one pass over the columns of episodes, step numbers and ends; JSON lines are read
+    as a whole.
     """
 
     def __init__(
