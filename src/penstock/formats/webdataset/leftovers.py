@@ -24,11 +24,7 @@ def is_none(members: Members) -> bool:
 def leftovers(
     paths: Sequence[Path], buffers: Sequence[ByteArray], members: Sequence[Members], *, appended: bool
 ) -> tuple[list[LeftOut], Mapping[str, int]]:
-<<<<<<< HEAD
-    """The entries of bytes and files, and the first byte of the torn tail of a killed writer, by name of the file.
-=======
     """The entries of files and bytes; and by name of a file, the byte at which an append begins that was not finished.
->>>>>>> h/a
 
     `appended` says whether our writer may have appended to the archives.
     """
@@ -65,7 +61,7 @@ def unused_members(paths: Sequence[Path], members: Sequence[Members], samples: S
 
 
 def _unused(members: Members, shard: str) -> Iterator[LeftOut]:
-    """Members of one file that belong to no sample: hidden ones, and those whose names have no extension."""
+    """Members of one file that belong to no sample: hidden ones, and names without an extension."""
     names = [members.name(i) for i in np.flatnonzero(~is_of_sample(members)).tolist()]
     for entry in unused_files(names, "names such as 'key.extension'"):
         yield replace(entry, thing="member", where=f"{shard}: {entry.where}")
