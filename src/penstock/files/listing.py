@@ -31,7 +31,7 @@ class FilePaths(Sequence[Path]):
 
     Args:
         folder: The folder.
-        names: Paths of the files in the folder, encoded by `os.fsencode`, one after the other.
+        names: Paths of the files in the folder, encoded by `os.fsencode`.
         ends: `[F + 1]` int64 first byte of each name in `names`, and the end.
 
     Example:
@@ -144,7 +144,7 @@ def list_files(folder: Path, is_wanted: Callable[[str], bool]) -> FilePaths:
 
 
 def spread(files: Sequence[T], most: int = SPREAD) -> Iterator[T]:
-    """Yield files from all of a list: the first, the last, then others between them.
+    """Yield files that tell about all: the first, the last, then files between them.
 
     Args:
         files: Files, or their names.

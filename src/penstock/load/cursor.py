@@ -137,7 +137,8 @@ class Cursor:
             if place.turn != self.turn:
                 return False
             if place.state is self._begin:
-                self._begin, self._loaded, self.epoch_set = None, False, None
+                self._begin, self.epoch_set = None, None
+                self._loaded = False
             if place.source is not self.source:  # it began after the epoch over the earlier data
                 self.source, self._last = place.source, None
             self.state = state

@@ -63,11 +63,11 @@ class TorchDataset(torch.utils.data.Dataset[Tensors]):
             raise PlanError(f"expected epoch >= 0, got {epoch}")
         self._source = torch_source(dataset, batch_size, drop_last, rank, world)
         if rank is None and self._source.ranks.world > 1:
-            found = self._source.ranks
+            ranks = self._source.ranks
             raise PlanError(
-                f"expected rank and world for a TorchDataset in a program of {found.world} processes (found in "
-                f"{found.origin}), got none; give rank=0, world=1 if a sampler splits the batches, as Lightning and "
-                f"DistributedSampler do, or rank={found.rank}, world={found.world} if every process reads all items"
+                f"expected rank and world for a TorchDataset in a program of {ranks.world} processes (found in "
+                f"{ranks.origin}), got none; give rank=0, world=1 if a sampler splits the batches, as Lightning and "
+                f"DistributedSampler do, or rank={ranks.rank}, world={ranks.world} if every process reads all items"
             )
         if not allow_empty:
             check_batches(dataset.plan, batch_size, drop_last=drop_last)

@@ -265,16 +265,16 @@ class _Marks:
         values = self._arrays[ids[0]].values if ids else None
         numbers = self._arrays[steps[0]].values if steps else None
         name = ids[0] if ids else "episode"
-        found = StepRuns.of(values, numbers, ended, self._rows).episodes(self._path, name)
-        if len(found.falls_within):
-            self._unordered[steps[0]] = int(found.falls_within[0])
+        episodes = StepRuns.of(values, numbers, ended, self._rows).episodes(self._path, name)
+        if len(episodes.falls_within):
+            self._unordered[steps[0]] = int(episodes.falls_within[0])
         words += [f"where `{name}` changes" for name in ids]
-        words += [f"where `{name}` starts again" for name in steps if found.uses_steps]
-        flags, steps = (flags if found.uses_ends else []), (steps if found.uses_steps else [])
+        words += [f"where `{name}` starts again" for name in steps if episodes.uses_steps]
+        flags, steps = (flags if episodes.uses_ends else []), (steps if episodes.uses_steps else [])
         if flags:
             verb = "is 0" if set(flags) <= set(self._by_meaning["not done"]) else "is true"
             words.insert(0, f"where {_listed([f'`{name}`' for name in flags])} {verb}")
-        return found.offsets, [*flags, *ids, *steps], [_listed(words)] if words else []
+        return episodes.offsets, [*flags, *ids, *steps], [_listed(words)] if words else []
 
     def terminations(self, offsets: IntArray) -> tuple[BoolArray, list[str]]:
         """Return whether each step terminated its episode, and the arrays that say so.

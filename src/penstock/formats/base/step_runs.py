@@ -126,14 +126,14 @@ class StepRuns:
         if uses_ends:
             begins[1:] |= self.ended[:-1]
         fallen = self._restarts(begins) if uses_steps else np.zeros(0, np.int64)
-        at = np.flatnonzero(begins)
+        first_rows = np.flatnonzero(begins)
         if values is not None:
-            self._check_order(values, at, uses_steps, uses_ends, path, name)
-        ids: Values = [] if values is None else values[at]
+            self._check_order(values, first_rows, uses_steps, uses_ends, path, name)
+        ids: Values = [] if values is None else values[first_rows]
         ids = ids if self.values is None or isinstance(self.values, np.ndarray) else list(ids)
         within = np.flatnonzero(self.ended[:-1] & ~begins[1:])
         ends = self.start[within + 1] - 1
-        return RunEpisodes(self.start[at], self.rows, ids, uses_steps, uses_ends, ends, self.start[fallen])
+        return RunEpisodes(self.start[first_rows], self.rows, ids, uses_steps, uses_ends, ends, self.start[fallen])
 
     def _counts_within(self, change: BoolArray) -> bool:
         """Whether step numbers count the steps of each episode: they rise in most rows, and start again somewhere, and
@@ -168,26 +168,26 @@ class StepRuns:
         return np.array(fallen, np.int64)
 
     def _check_order(
-        self, values: AnyArray, at: IntArray, uses_steps: bool, uses_ends: bool, path: object, name: str
+        self, values: AnyArray, first_rows: IntArray, uses_steps: bool, uses_ends: bool, path: object, name: str
     ) -> None:
         """Raise `FormatError` if an id comes back later, and neither an end nor a step number says that it is new."""
-        ids = values[at]
+        ids = values[first_rows]
         order = np.argsort(ids, kind="stable")
         again = ids[order][1:] == ids[order][:-1]
         earlier, later = order[:-1][again], order[1:][again]
         new = later == earlier + 1
         if uses_ends:
-            new |= self.ended[np.append(at[1:], len(values))[earlier] - 1]
+            new |= self.ended[np.append(first_rows[1:], len(values))[earlier] - 1]
         if uses_steps and self.first is not None:
-            new |= self.first[at[later]] <= self.first[at[earlier]]
+            new |= self.first[first_rows[later]] <= self.first[first_rows[earlier]]
         if not new.all():
             late = int(later[~new].min())
             value = plain(ids[late])
-            first = int(self.start[at[np.flatnonzero(ids == ids[late])[0]]])
+            first = int(self.start[first_rows[np.flatnonzero(ids == ids[late])[0]]])
             raise FormatError(
                 f"expected the rows of an episode next to each other, got {name} {value!r} at row {first} and "
-                f"again at row {self.start[at[late]]}; sort the table by {name} and step, or name another column with "
-                f"`episode`; recordings that number their episodes alike need a column of step numbers",
+                f"again at row {self.start[first_rows[late]]}; sort the table by {name} and step, or name another "
+                f"column with `episode`; recordings that number their episodes alike need a column of step numbers",
                 path=path,
                 where=name,
             )
@@ -204,7 +204,7 @@ class RunEpisodes:
         uses_steps: Whether step numbers that start again begin episodes.
         uses_ends: Whether marks end them.
         ends_within: Rows that are marked as ends and end no episode.
-        falls_within: Rows at which the step number falls within an episode.
+        falls_within: Rows first_rows which the step number falls within an episode.
     """
 
     start: IntArray

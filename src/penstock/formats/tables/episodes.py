@@ -64,24 +64,24 @@ class EndColumns:
         flags = (name for name in numbers if meaning_of(name, meanings) in FLAGS)
         return cls(column, steps[0] if steps else None, tuple(flags))
 
-    def account(self, found: RunEpisodes) -> Account:
+    def account(self, episodes: RunEpisodes) -> Account:
         """Return where episodes end, and which of the columns may mark further ends and are not used.
 
         Args:
-            found: The episodes.
+            episodes: The episodes.
         """
         words = [f"where `{self.episode}` changes"]
         flags = " or ".join(f"`{name}`" for name in self.flags)
-        if self.flags and found.uses_ends:
+        if self.flags and episodes.uses_ends:
             words.append(f"where {flags} is true")
-        if self.step is not None and found.uses_steps:
+        if self.step is not None and episodes.uses_steps:
             words.append(f"where `{self.step}` starts again")
         left_out: list[LeftOut] = []
-        if len(found.ends_within):
-            message = f"{flags} is true at row {found.ends_within[0]} and the episode goes on"
+        if len(episodes.ends_within):
+            message = f"{flags} is true at row {episodes.ends_within[0]} and the episode goes on"
             left_out.append(unused_end(self.flags[0], message, "column"))
-        if self.step is not None and len(found.falls_within):
-            left_out.append(unordered_steps(self.step, int(found.falls_within[0]), "column"))
+        if self.step is not None and len(episodes.falls_within):
+            left_out.append(unordered_steps(self.step, int(episodes.falls_within[0]), "column"))
         return Account(tuple(left_out), ends=f"episodes end {' or '.join(words)}")
 
     def names(self) -> list[str]:

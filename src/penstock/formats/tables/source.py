@@ -95,8 +95,8 @@ class TableSource(StateSource[_TableState]):
         check_meanings(meanings, marks)
         end_columns = EndColumns.of(marks, episode, meanings, folder)
         column = end_columns.episode
-        found = table.runs(marks, end_columns).episodes(folder, column)
-        offsets, account = found.offsets, end_columns.account(found)
+        runs = table.runs(marks, end_columns).episodes(folder, column)
+        offsets, account = runs.offsets, end_columns.account(runs)
         spec = Spec({name: leaf.field for name, leaf in leaves.items()})
         info = folder / INFO
         self._column = column
@@ -111,7 +111,7 @@ class TableSource(StateSource[_TableState]):
             shard=table.shard,
             number=table.number,
             rows=BlockRows.whole(offsets_of(table.rows)),
-            episodes=found.values,
+            episodes=runs.values,
             account=replace(account, left_out=(*table.left_out, *unused_beside(given, files), *account.left_out)),
         )
 
