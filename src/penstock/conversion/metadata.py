@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from penstock.conversion.report import Note
-from penstock.conversion.targets import READERS, STORED_BY_MINARI, Target
+from penstock.conversion.targets import DISCONTINUOUS, STORED_BY_MINARI, Target
 from penstock.core.narrowing import is_array, is_list, is_listed, is_mapping, is_path, is_scalar
 from penstock.formats.base.unfinished import CONVERSION as MARK
 
@@ -20,12 +20,8 @@ _COUNTED = frozenset(("id", "total_steps"))  # entries of an episode that the ta
 def of_dataset(metadata: Mapping[str, Any], target: Target) -> tuple[dict[str, Any], list[Note]]:
     """The entries of the target, and what is to be said about the others."""
     entries, notes = json_of(metadata, "metadata")
-    for name in READERS:
-        if (removed := entries.pop(name, None)) is not None and name == "left_out":
-            notes += [
-                Note("left out", str(value), "the reader of the source found no column in it") for value in removed
-            ]
-    entries.pop(MARK, None)
+    for name in (DISCONTINUOUS, MARK):
+        entries.pop(name, None)
     for name in STORED_BY_MINARI & entries.keys():
         del entries[name]
     if target.minari:

@@ -22,7 +22,7 @@ STORED_BY_MINARI = frozenset(
         "action_space",
     )
 )
-READERS = ("left_out", "discontinuous_steps")  # entries that the reader of shards makes
+DISCONTINUOUS = "discontinuous_steps"  # entry that the reader of shards makes
 
 
 @dataclass(frozen=True)
