@@ -51,6 +51,14 @@ def source_of(rewards: list[float], offsets: list[int], shape: tuple[int, ...] =
     return penstock.MemorySource(spec, {"rewards": values}, np.array(offsets))
 
 
+@pytest.mark.parametrize("format", ["columns", "minari", "webdataset", "zarr", "rlds"])
+def test_the_layout_is_short(call: Call, recording: Path, tmp_path: Path, format: str) -> None:
+    """A word or two, and no object of the reader, as it was for buffers in Zarr."""
+    report = penstock.convert(recording, tmp_path / "copy", format=format, fill_missing=True)
+    layout = call("info", report.out, "--json").json["layout"]
+    assert layout is None or len(layout) < 20
+
+
 def test_returns_are_summed_over_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.cli.info.BLOCK", 3)
     returns = episode_returns(source_of([1, 2, 3, 4, 5, 6, 7], [0, 2, 2, 6, 7]))

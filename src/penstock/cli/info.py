@@ -122,7 +122,7 @@ def layout(located: LocatedData, source: Source) -> str | None:
         return kind_at(located.paths[0]).name
     source_layout = getattr(source, "layout", None)
     backend = source.metadata.get("data_format") if located.format == "minari" else None
-    return " ".join(str(part) for part in (backend, source_layout) if part is not None) or None
+    return " ".join(part for part in (backend, source_layout) if isinstance(part, str)) or None
 
 
 def episode_returns(source: Source) -> FloatArray | None:
