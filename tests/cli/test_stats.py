@@ -83,7 +83,7 @@ def test_histograms_that_cannot_be_drawn_are_words(call: Call, tmp_path: Path) -
 def test_final_observations_can_be_left_out(call: Call, recording: Path) -> None:
     data = penstock.open(recording)
     for options in ([], ["--jobs", "1"]):
-        answer = call("stats", recording, "--no-final-observations", "--json", *options)
+        answer = call("stats", recording, "--no-final", "--json", *options)
         assert Statistics.from_json(answer.json) == penstock.statistics(data, final_observations=False)
 
 

@@ -349,6 +349,7 @@ def test_batches_of_a_loader_and_a_state_that_resumes(small_ranges: None) -> Non
     loader = penstock.Loader(windows, batch_size=8, threads=2)
     batches = [batch["double"].copy() for _, batch in zip(range(4), loader, strict=False)]
     state = loader.state_dict()
+    loader.load_state_dict(state)  # a loop that was left early is not continued otherwise
     rest = [batch["double"].copy() for batch in loader]
     again = penstock.Loader(
         dataset([9] * 20).with_column("double", double, memory=0).windows(4).shuffle(0), batch_size=8, threads=0

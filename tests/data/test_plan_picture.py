@@ -74,6 +74,7 @@ def test_a_loader_shows_what_comes_next_without_skipped_samples():
     loader = penstock.Loader(episodes().samples(), batch_size=8)
     next(iter(loader))
     loader.skip((10, 20))
+    loader.load_state_dict(loader.state_dict())
     batch = next(iter(loader))
     assert loader.show(2).positions[0] == 26
     loader.load_state_dict({**loader.state_dict(), "position": 8})

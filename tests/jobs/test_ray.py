@@ -338,8 +338,10 @@ def test_a_node_whose_disk_is_full_loses_and_doubles_nothing(
     assert f"({full}): " in lost["error"]
     assert f"began {lost['job']}" in began[1]
     assert began == {1: {mark.name for mark in marks.glob("began *")}}
-    assert penstock.check(tmp_path / "out", deep=True).sound
+    findings = penstock.check(tmp_path / "out", deep=True).findings
+    assert {finding.name for finding in findings if finding.level == "error"} == {"unfinished"}  # until it is finished
     finish_work(work, results)
+    assert penstock.check(tmp_path / "out", deep=True).sound
     assert values_of(tmp_path / "out", "number") == expected
 
 

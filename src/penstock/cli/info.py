@@ -20,6 +20,7 @@ from penstock.cli.fitted import Fitted
 from penstock.cli.options import From, In, Opening, Storage, opened, pairs
 from penstock.cli.show import Json, plain, print_json, size, sparkline, spread
 from penstock.core.arrays import FloatArray, IntArray
+from penstock.core.damage import collected_damage
 from penstock.core.selection import Selection
 from penstock.core.text import counted
 from penstock.data.located import LocatedData, locate
@@ -54,7 +55,8 @@ def info(
             Console().print(render_catalogue(rows))
         return
     stores = pairs(storage, "--storage")
-    located, dataset = opened(location, opening, source, stores, allow_unfinished=True)  # which the account says
+    with collected_damage():  # the account has a table, which also says what is unfinished
+        located, dataset = opened(location, opening, source, stores, allow_unfinished=True)
     with dataset:
         lengths, returns = np.diff(dataset.offsets), episode_returns(dataset)
         summary = summarise(located, dataset, lengths, returns)

@@ -39,7 +39,7 @@ def stats(
         typer.Option(help="Group by a column with one value an episode, or by an entry of the episodes' metadata."),
     ] = None,
     final_observations: Annotated[
-        bool, typer.Option(help="Count the observation after the last step of each episode too.")
+        bool, typer.Option("--final/--no-final", help="Count the observation after the last step of each episode too.")
     ] = True,
     episodes: Episodes = None,
     where: Where = None,

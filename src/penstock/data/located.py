@@ -68,7 +68,8 @@ class DatasetFiles:
         source = self._open(options)
         chooses = bool(options) or not self.paths[0].is_dir()  # options and files may choose episodes, but not none
         if unfinished is None and not (chooses and len(source)):
-            unfinished = UnfinishedWork.of_metadata(source.metadata, len(source))
+            with suppress(FormatError):  # damaged metadata are an error where they are read
+                unfinished = UnfinishedWork.of_metadata(source.metadata, len(source))
             if unfinished is not None and not len(source) and not allow_unfinished:
                 source.close()
                 raise self._refusal(unfinished, options)
