@@ -6,7 +6,7 @@ files are joined in order, so an episode may go on in the next file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -235,14 +235,20 @@ def run_starts(rows: int, values: AnyArray | None, steps: AnyArray | None, ended
     starts = [np.arange(min(rows, 1))]
     for a in range(1, rows, _BLOCK):
         before, here = slice(a - 1, min(a + _BLOCK, rows) - 1), slice(a, a + _BLOCK)
-        begins = [] if ended is None else [ended[before]]
+        begins: list[AnyArray] = [] if ended is None else [ended[before]]
         if values is not None:
             begins.append(values[here] != values[before])
         if steps is not None:
             begins.append(steps[here] <= steps[before])
-        if begins:
-            starts.append(np.flatnonzero(reduce(np.logical_or, begins)) + a)
+        if (begin := either(begins)) is not None:
+            starts.append(np.flatnonzero(begin) + a)
     return np.concatenate(starts).astype(np.int64, copy=False)
+
+
+def either(flags: Iterable[BoolArray | None]) -> BoolArray | None:
+    """Return whether any flag is true in each row; None without flags, and a single flag itself, not a copy."""
+    arrays = [flag for flag in flags if flag is not None]
+    return reduce(np.logical_or, arrays) if arrays else None
 
 
 def plain(value: Any) -> Any:

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from penstock.containers.arrow import TableColumn, array_of, leaves_of, numbers_of
-from penstock.core.arrays import AnyArray, BoolArray
+from penstock.core.arrays import AnyArray
 from penstock.core.boundary import parsing
 from penstock.core.ragged import offsets_of
 from penstock.errors import ArgumentError, FormatError, require, suggestion
 from penstock.formats.base.account import Account, LeftOut
 from penstock.formats.base.end_names import IDS, STEPS, Meaning, meaning_of
 from penstock.formats.base.ends import unordered_steps, unused_end
-from penstock.formats.base.step_runs import RunEpisodes, StepRuns, Values, run_starts
+from penstock.formats.base.step_runs import RunEpisodes, StepRuns, Values, either, run_starts
 from penstock.formats.tables.shards import TableShard
 
 FLAGS = ("termination", "truncation", "done", "end")
@@ -146,7 +145,8 @@ def _runs_in(
     rows = int(offsets[-1])
     steps = None if columns.step is None else _numbers(shard, blocks, columns.step, leaves[columns.step])
     flags = [name for name in columns.flags if any(shard.constant(block, name) != 0 for block in blocks)]
-    ended = _marked([_numbers(shard, blocks, name, leaves[name]) for name in flags])
+    values = (_numbers(shard, blocks, name, leaves[name]) for name in flags)
+    ended = either(flag if flag.dtype.kind == "b" else flag == 1 for flag in values)
     constants = [shard.constant(block, columns.episode) for block in blocks] if leaf.field.dtype.kind == "i" else [None]
     if None not in constants:
         start = np.union1d(run_starts(rows, None, steps, ended), offsets[:-1])
@@ -161,11 +161,6 @@ def _runs_in(
         change = require("pyarrow.compute", "arrow").not_equal(column.slice(1), column.slice(0, rows - 1))
         start = np.union1d(run_starts(rows, None, steps, ended), np.flatnonzero(numbers_of(change)) + 1)
         return StepRuns.at(start, column.take(start).to_pylist(), steps, ended, rows)
-
-
-def _marked(flags: Sequence[AnyArray]) -> BoolArray | None:
-    """Whether each row is marked by any flag; None without flags."""
-    return reduce(np.logical_or, [flag if flag.dtype.kind == "b" else flag == 1 for flag in flags]) if flags else None
 
 
 def _numbers(shard: TableShard, blocks: Sequence[int], name: str, leaf: TableColumn) -> AnyArray:
