@@ -143,7 +143,9 @@ class StepRuns:
         if self.first is None or self.last is None or not len(self.first):
             return False
         falls = np.asarray(self.first[1:] <= self.last[:-1])
-        if not falls.any() or 2 * int(falls.sum()) > self.rows or not (self.last > self.first).any():
+        goes_on = ~(change | self.ended[:-1])  # in the next block, which may have one row, as may the one before
+        rises = (self.last > self.first).any() or ((self.first[1:] > self.last[:-1]) & goes_on).any()
+        if not falls.any() or 2 * int(falls.sum()) > self.rows or not rises:
             return False
         return 2 * int(falls[change].sum()) >= int(change.sum())
 

@@ -149,9 +149,10 @@ def _runs_in(
     ended = either(flag if flag.dtype.kind == "b" else flag == 1 for flag in values)
     constants = [shard.constant(block, columns.episode) for block in blocks] if leaf.field.dtype.kind == "i" else [None]
     if None not in constants:
-        start = np.union1d(run_starts(rows, None, steps, ended), offsets[:-1])
-        ids = np.array(constants, leaf.field.dtype)[np.searchsorted(offsets, start, "right") - 1]
-        return StepRuns.at(start, ids, steps, ended, rows)
+        ids = np.array(constants, leaf.field.dtype)
+        begins = offsets[:-1][np.append(True, ids[1:] != ids[:-1])]
+        start = np.union1d(run_starts(rows, None, steps, ended), begins)
+        return StepRuns.at(start, ids[np.searchsorted(offsets, start, "right") - 1], steps, ended, rows)
     with parsing(shard.path, columns.episode):
         column = array_of(shard.columns(blocks, leaf.names[0]), leaf)
         if column.null_count:
