@@ -411,7 +411,7 @@ def unordered_steps(name: str, row: int, thing: Thing = "array") -> LeftOut:
 
 def _cuts_more(last: BoolArray, offsets: IntArray) -> bool:
     """Whether flags of last steps are within episodes."""
-    return np.count_nonzero(last) > np.count_nonzero(last[_last_rows(offsets)])
+    return bool(np.count_nonzero(last) > np.count_nonzero(last[_last_rows(offsets)]))
 
 
 def _last_rows(offsets: IntArray) -> IntArray:

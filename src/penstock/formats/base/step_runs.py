@@ -70,7 +70,8 @@ class StepRuns:
         """Return the runs with known first rows. `values` has the id of each run, the others have all rows."""
         stop = np.append(start[1:], rows)[: len(start)] - 1
         first, last = (None, None) if steps is None else (steps[start], steps[stop])
-        marks = [np.zeros(len(start), np.bool_) if ended is None else ended[edge] for edge in (stop, start)]
+        none = np.zeros(len(start), np.bool_)
+        marks = (none, none) if ended is None else (ended[stop], ended[start])
         return cls(start, rows, *marks, values, first, last)
 
     @classmethod
@@ -143,7 +144,7 @@ class StepRuns:
         if self.first is None or self.last is None or not len(self.first):
             return False
         falls = np.asarray(self.first[1:] <= self.last[:-1])
-        goes_on = ~(change | self.ended[:-1])  # in the next block, which may have one row, as may the one before
+        goes_on = ~(change | self.ended[:-1])  # in the next block: blocks may have one row each
         rises = (self.last > self.first).any() or ((self.first[1:] > self.last[:-1]) & goes_on).any()
         if not falls.any() or 2 * int(falls.sum()) > self.rows or not rises:
             return False
