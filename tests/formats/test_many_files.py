@@ -256,7 +256,7 @@ def test_files_on_slow_storage_are_read_by_threads(
     assert names == {threading.current_thread().name}
 
 
-def test_statistics_of_a_footer_are_used_for_one_integer_alone(tmp_path: Path) -> None:
+def test_statistics_of_a_footer_are_used_for_one_integer_or_boolean_alone(tmp_path: Path) -> None:
     nested = pa.array([{"id": 3}, {"id": 3}])
     columns = {
         "same": [7, 7],
@@ -267,11 +267,13 @@ def test_statistics_of_a_footer_are_used_for_one_integer_alone(tmp_path: Path) -
         "info": nested,
         "info.id": [5, 5],
         "lists": [[1], [1]],
+        "never": [False, False],
+        "once": [False, True],
     }
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     pq.write_table(pa.table(columns), tmp_path / "b.parquet", write_statistics=False)
     file, without = (ParquetFile(tmp_path / f"{name}.parquet", Cache(1 << 20)) for name in "ab")
-    assert {name: value for name in columns if (value := file.constant(0, name)) is not None} == {"same": 7}
+    assert {name: value for name in columns if (value := file.constant(0, name)) is not None} == {"same": 7, "never": 0}
     assert [without.constant(0, name) for name in columns] == [None] * len(columns)
 
 

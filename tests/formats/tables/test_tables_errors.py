@@ -15,12 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
+from penstock.containers.arrow import ParquetFile
 from penstock.core.selection import Selection
 from penstock.errors import ArgumentError, DamageWarning, FormatError, UnknownFormatError
 from penstock.files import mapping
+from penstock.formats.base.account import Account
 from penstock.formats.base.format import recognise
 from penstock.formats.base.source import Source
 from penstock.formats.tables import FORMAT
+from penstock.formats.tables.shards import ParquetShard
 from penstock.formats.tables.source import TableSource
 
 OPTIONS = {"data_format": "parquet"}
@@ -129,6 +132,42 @@ def test_recordings_that_number_alike_stay_apart(
         assert np.diff(data.source.offsets).tolist() == lengths
     with penstock.open(tmp_path / "one", columns=["x"]) as data:
         assert np.diff(data.source.offsets).tolist() == lengths
+
+
+@pytest.mark.parametrize("ids", ["numbers", "texts", "dictionary"])
+def test_episodes_are_the_same_for_all_sizes_of_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ids: str
+) -> None:
+    rng = np.random.default_rng(3)
+    lengths = rng.integers(1, 9, 12)
+    numbers = np.repeat([0, 0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9], lengths)
+    texts = pa.array([f"e{number}" for number in numbers])
+    names = {"numbers": numbers, "texts": texts, "dictionary": texts.dictionary_encode()}[ids]
+    steps = np.concatenate([np.arange(length) for length in lengths])
+    done = np.zeros(len(numbers), bool)
+    done[[3, -1]] = True
+    columns = {"episode_id": names, "frame_index": steps, "done": done, "truncated": np.zeros_like(done)}
+    columns["observation"] = np.zeros(len(done))
+    read: set[str] = set()
+    decode = ParquetFile._read
+
+    def counted(self: ParquetFile, groups: Any, name: str) -> Any:
+        read.add(name)
+        return decode(self, groups, name)
+
+    monkeypatch.setattr(ParquetFile, "_read", counted)
+    accounts: list[Account] = []
+    for size, together in ((len(done), 0), (7, 0), (7, 20), (1, 1 << 20), (1, 0)):
+        monkeypatch.setattr(ParquetShard, "together", together)
+        source = TableSource(parquet(tmp_path, columns, row_group_size=size))
+        assert np.diff(source.offsets).tolist() == lengths.tolist()
+        accounts.append(source.account)
+    assert accounts == accounts[:1] * len(accounts)
+    assert read == {"episode_id", "frame_index", "done"}  # the footer says that nothing is truncated
+    read.clear()
+    episode = {name: values[:3] for name, values in columns.items() if name != "done"} | {"episode_id": [7, 7, 7]}
+    assert TableSource(parquet(tmp_path, episode)).offsets.tolist() == [0, 3]
+    assert read == {"frame_index"}
 
 
 def test_an_episode_goes_on_in_the_next_file(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ class ParquetFile:
     def __init__(self, path: Path, footers: Cache) -> None:
         self.path = path
         self._footers = footers
+        self._leaves: dict[str, int | None] = {}  # number by path, of columns that have one leaf
         self._state = file_state(path)
         with parsing(path):
             footer, _ = self._footer()
@@ -140,7 +141,7 @@ class ParquetFile:
             return one_array(read_unchanged(self.path, self._state, read), 1)
 
     def constant(self, group: int, name: str) -> int | None:
-        """Return the value that all rows of a row group have in a column of integers, if the footer says so.
+        """Return the value that all rows of a row group have in a column of whole numbers or booleans, or None.
 
         Args:
             group: Number of the row group.
@@ -149,11 +150,14 @@ class ParquetFile:
         Returns:
             The value. None if the footer has no statistics of the column, and for different or missing values.
         """
-        row_group = self._footer()[0].row_group(group)
-        leaves = [leaf for leaf in map(row_group.column, range(row_group.num_columns)) if leaf.path_in_schema == name]
-        if len(leaves) != 1 or leaves[0].physical_type not in ("INT32", "INT64"):
+        footer = self._footer()[0]
+        if name not in self._leaves:
+            paths = [footer.schema.column(i).path for i in range(footer.num_columns)]
+            self._leaves[name] = paths.index(name) if paths.count(name) == 1 else None
+        if (number := self._leaves[name]) is None:
             return None
-        known = leaves[0].statistics
+        leaf = footer.row_group(group).column(number)
+        known = leaf.statistics if leaf.physical_type in ("INT32", "INT64", "BOOLEAN") else None
         if known is None or not known.has_min_max or not known.has_null_count or known.null_count:
             return None
         return int(known.min) if known.min == known.max else None
@@ -225,9 +229,9 @@ def one_array(column: Any, rows: int) -> Any:
     """Return the chunks of a column as one valid array. Raises `FormatError` for another number of rows."""
     pa = arrow()
     if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()  # which copies
         if isinstance(column, pa.ChunkedArray):
-            column = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+            column = pa.concat_arrays(column.chunks)
     column.validate(full=True)
     if len(column) != rows:
         raise FormatError(f"expected {rows} rows, got {len(column)}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from penstock.errors import FormatError, UnsafeDataError
 
 BLOCK = 512
+_ASCII = bytes(range(128))
 ZERO = bytes(BLOCK)
 REGULAR = b"0\0007"
 FOLDER = b"5"
@@ -56,9 +57,8 @@ def parse(block: bytes, path: object, position: int) -> TarHeader:
     """
     stored_checksum = octal(block[148:156], "checksum", path, position)
     total = sum(block) - sum(block[148:156]) + 8 * 32  # the checksum's own field counts as blanks
-    if stored_checksum != total and stored_checksum != total - 256 * sum(
-        byte > 127 for byte in block
-    ):  # some old writers sum signed bytes
+    # Some old writers sum signed bytes.
+    if stored_checksum != total and stored_checksum != total - 256 * len(block.translate(None, _ASCII)):
         raise FormatError(
             f"expected a tar header with the checksum {total}, got {stored_checksum}: the archive is damaged here",
             path=path,

@@ -21,7 +21,7 @@ from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
 from penstock.formats.base.account import LeftOut, Thing
 from penstock.formats.base.end_names import MEANINGS, MarkArray, Meaning, meaning_of
-from penstock.formats.base.step_runs import StepRuns
+from penstock.formats.base.step_runs import StepRuns, either
 
 FLAGS: tuple[Meaning, ...] = ("termination", "truncation", "done", "not done", "end", "start")
 STRICT = (  # names that no other arrays have
@@ -96,9 +96,10 @@ def find_ends(
     else:
         offsets, deciding, sentence = marks.joint(limit, breaks)
     terminations, sources = marks.terminations(offsets)
-    last = np.zeros(rows, np.bool_)
-    last[(offsets[1:] - 1)[np.diff(offsets) > 0]] = True
-    truncations = (last & ~terminations) | marks.any("truncation") | marks.limited
+    truncated = either((marks.either("truncation"), marks.limited))
+    truncations = np.zeros(rows, np.bool_) if truncated is None else truncated.copy()
+    last = _last_rows(offsets)
+    truncations[last[~terminations[last]]] = True
     unused = marks.unused(offsets, {*deciding, *sources}) if lengths is None else ()
     if sentence and unused:
         names = " and ".join(f"`{entry.where}`" for entry in unused)
@@ -121,7 +122,7 @@ class _Marks:
         self._flags: dict[str, BoolArray] = {}
         self._stated: dict[str, IntArray] = {}
         self._unordered: dict[str, int] = {}
-        self.limited = np.zeros(rows, np.bool_)
+        self.limited: BoolArray | None = None
         for name in arrays:
             meaning = meaning_of(name, meanings)
             strict = name in meanings or name in STRICT
@@ -219,12 +220,9 @@ class _Marks:
             self._flags[name] = np.asarray(marked)
         return self._flags[name]
 
-    def any(self, *meanings: Meaning) -> BoolArray:
-        """Return whether each step is marked by any array of the meanings."""
-        marked = np.zeros(self._rows, np.bool_)
-        for name in self._names(*meanings):
-            marked |= self.flag(name)
-        return marked
+    def either(self, *meanings: Meaning) -> BoolArray | None:
+        """Return whether each step is marked by any array of the meanings; None without one."""
+        return either(self.flag(name) for name in self._names(*meanings))
 
     def _names(self, *meanings: Meaning) -> list[str]:
         """Names of arrays of the meanings that state no rows."""
@@ -238,8 +236,7 @@ class _Marks:
         if offsets is None or len(values) != len(offsets) - 1:
             self._misfit(name, f"{self._rows} rows of one number, one for each action")
         else:
-            real = np.diff(offsets) > 0
-            flags[(offsets[1:] - 1)[real]] = values[real] != 0
+            flags[_last_rows(offsets)] = values[np.diff(offsets) > 0] != 0
         return flags
 
     def joint(
@@ -253,14 +250,14 @@ class _Marks:
             names = self._names("truncation", "end", "start", "id", "step")
             message = f"expected no max_episode_steps for a file with {' and '.join(names)}, got {limit}"
             raise FormatError(message, path=self._path, where=names[0])
-        ended = self.any(*FLAGS)
+        ended = self.either(*FLAGS)
         words: list[str] = []
         if limit is not None:
-            self.limited = _limited(ended, limit)
-            ended |= self.limited
+            self.limited = _limited(np.zeros(self._rows, np.bool_) if ended is None else ended, limit)
+            ended = either((ended, self.limited))
             words.append(f"after {limit} steps")
         elif not marks_limits and breaks is not None and (broken := breaks()) is not None:
-            ended[:-1] |= broken
+            ended = either((ended, np.append(broken, False)))
             words.append("where the next observation is not the observation of the next row")
         values = self._arrays[ids[0]].values if ids else None
         numbers = self._arrays[steps[0]].values if steps else None
@@ -282,26 +279,31 @@ class _Marks:
         Without an array of terminations, `dones` say it. If each truncation is also a done, they are ends of either
         kind, as in Gym before 0.26, and each done without a truncation terminated.
         """
-        if names := self._names("termination"):
-            return self.any("termination"), names
-        last = np.zeros(self._rows + 1, np.bool_)
-        last[offsets[1:] - 1] = True
+        if (marked := self.either("termination")) is not None:
+            return marked, self._names("termination")
         for name in self._names("mask"):
-            if (self._names("done", "end") or self._stated) and not (self.flag(name) & ~last[:-1]).any():
+            if (self._names("done", "end") or self._stated) and not _cuts_more(self.flag(name), offsets):
                 return self.flag(name), [name]
-        done, truncated = self.any("done", "not done"), self.any("truncation")
-        either = not (truncated & ~done).any()
-        return done & ~truncated if either else done, self._names("done", "not done")
+        done, truncated = self.either("done", "not done"), self.either("truncation")
+        if done is None:
+            return np.zeros(self._rows, np.bool_), []
+        if truncated is not None and done[truncated].all():
+            done = done & ~truncated
+        return done, self._names("done", "not done")
 
-    def consumed(self, last: BoolArray, terminations: BoolArray, truncations: BoolArray) -> frozenset[str]:
+    def consumed(self, last: IntArray, terminations: BoolArray, truncations: BoolArray) -> frozenset[str]:
         """Return the arrays whose values offsets, terminations and truncations have."""
         names = {*self._stated, *self._names("termination", "truncation")}
-        wholes = [last, terminations, truncations, terminations | truncations]
         for name in self._names("done", "not done", "end", "start"):
-            flag = self.flag(name).copy()
+            flag = self.flag(name)
             if name in self._by_meaning["start"]:
-                flag[-1:] = True
-            if any(np.array_equal(flag, each) for each in wholes):
+                flag = np.append(flag[:-1], True)
+            if (
+                (np.count_nonzero(flag) == len(last) and flag[last].all())
+                or np.array_equal(flag, terminations)
+                or np.array_equal(flag, truncations)
+                or np.array_equal(flag, terminations | truncations)
+            ):
                 names.add(name)
         return frozenset(names)
 
@@ -409,9 +411,12 @@ def unordered_steps(name: str, row: int, thing: Thing = "array") -> LeftOut:
 
 def _cuts_more(last: BoolArray, offsets: IntArray) -> bool:
     """Whether flags of last steps are within episodes."""
-    inside = last.copy()
-    inside[offsets[1:][np.diff(offsets) > 0] - 1] = False
-    return bool(inside.any())
+    return bool(np.count_nonzero(last) > np.count_nonzero(last[_last_rows(offsets)]))
+
+
+def _last_rows(offsets: IntArray) -> IntArray:
+    """The last row of each episode that has rows."""
+    return offsets[1:][np.diff(offsets) > 0] - 1
 
 
 def _is_binary(values: AnyArray) -> bool:

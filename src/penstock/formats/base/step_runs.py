@@ -6,8 +6,9 @@ files are joined in order, so an episode may go on in the next file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +20,7 @@ from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
 
 Values = AnyArray | Sequence[str]
+_BLOCK = 1 << 16  # rows that are compared at a time, which stay in the cache of the processor
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,27 +51,28 @@ class StepRuns:
     last: AnyArray | None = None
 
     @classmethod
-    def of(cls, values: AnyArray | None, steps: AnyArray | None, ended: BoolArray, rows: int) -> StepRuns:
+    def of(cls, values: AnyArray | None, steps: AnyArray | None, ended: BoolArray | None, rows: int) -> StepRuns:
         """Return the runs of rows.
 
         Args:
             values: `[rows]` id of each row, or None.
             steps: `[rows]` step number of each row, or None.
-            ended: `[rows]` whether each row is marked as the end of an episode.
+            ended: `[rows]` whether each row is marked as the end of an episode, or None: no row is.
             rows: Number of rows.
         """
-        change = None if values is None else values[1:] != values[:-1]
-        start = run_starts(rows, change, steps, ended)
+        start = run_starts(rows, values, steps, ended)
         return cls.at(start, None if values is None else values[start], steps, ended, rows)
 
     @classmethod
     def at(
-        cls, start: IntArray, values: Values | None, steps: AnyArray | None, ended: BoolArray, rows: int
+        cls, start: IntArray, values: Values | None, steps: AnyArray | None, ended: BoolArray | None, rows: int
     ) -> StepRuns:
         """Return the runs with known first rows. `values` has the id of each run, the others have all rows."""
         stop = np.append(start[1:], rows)[: len(start)] - 1
         first, last = (None, None) if steps is None else (steps[start], steps[stop])
-        return cls(start, rows, ended[stop], ended[start], values, first, last)
+        none = np.zeros(len(start), np.bool_)
+        marks = (none, none) if ended is None else (ended[stop], ended[start])
+        return cls(start, rows, *marks, values, first, last)
 
     @classmethod
     def joined(cls, parts: Sequence[StepRuns]) -> StepRuns:
@@ -141,7 +144,9 @@ class StepRuns:
         if self.first is None or self.last is None or not len(self.first):
             return False
         falls = np.asarray(self.first[1:] <= self.last[:-1])
-        if not falls.any() or 2 * int(falls.sum()) > self.rows or not (self.last > self.first).any():
+        goes_on = ~(change | self.ended[:-1])  # in the next block: blocks may have one row each
+        rises = (self.last > self.first).any() or ((self.first[1:] > self.last[:-1]) & goes_on).any()
+        if not falls.any() or 2 * int(falls.sum()) > self.rows or not rises:
             return False
         return 2 * int(falls[change].sum()) >= int(change.sum())
 
@@ -221,23 +226,32 @@ class RunEpisodes:
         return np.append(self.start, self.rows).astype(np.int64)
 
 
-def run_starts(rows: int, change: AnyArray | None, steps: AnyArray | None, ended: BoolArray) -> IntArray:
+def run_starts(rows: int, values: AnyArray | None, steps: AnyArray | None, ended: BoolArray | None) -> IntArray:
     """Return the first row of each run.
 
     Args:
         rows: Number of rows.
-        change: `[rows - 1]` whether the id of each next row is another; None: there are no ids.
+        values: `[rows]` id of each row, or None.
         steps: `[rows]` step number of each row, or None.
-        ended: `[rows]` whether each row is marked as the end of an episode.
+        ended: `[rows]` whether each row is marked as the end of an episode, or None: no row is.
     """
-    begins = np.zeros(rows, np.bool_)
-    begins[:1] = True
-    begins[1:] = ended[:-1]
-    if change is not None:
-        begins[1:] |= change
-    if steps is not None:
-        begins[1:] |= steps[1:] <= steps[:-1]
-    return np.flatnonzero(begins).astype(np.int64)
+    starts = [np.arange(min(rows, 1))]
+    for a in range(1, rows, _BLOCK):
+        before, here = slice(a - 1, min(a + _BLOCK, rows) - 1), slice(a, a + _BLOCK)
+        begins: list[AnyArray] = [] if ended is None else [ended[before]]
+        if values is not None:
+            begins.append(values[here] != values[before])
+        if steps is not None:
+            begins.append(steps[here] <= steps[before])
+        if (begin := either(begins)) is not None:
+            starts.append(np.flatnonzero(begin) + a)
+    return np.concatenate(starts).astype(np.int64, copy=False)
+
+
+def either(flags: Iterable[BoolArray | None]) -> BoolArray | None:
+    """Return whether any flag is true in each row; None without flags, and a single flag itself, not a copy."""
+    arrays = [flag for flag in flags if flag is not None]
+    return reduce(np.logical_or, arrays) if arrays else None
 
 
 def plain(value: Any) -> Any:

@@ -26,12 +26,21 @@ def write_at(fd: int, data: Any, position: int) -> None:
             done += os.pwrite(fd, left[done:], position + done)
 
 
+def read_at(fd: int, start: int, stop: int) -> bytes:
+    """Return the bytes from `start` to `stop`, fewer if the file is shorter."""
+    parts: list[bytes] = []
+    while start < stop and (part := os.pread(fd, stop - start, start)):
+        parts.append(part)
+        start += len(part)
+    return b"".join(parts)
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file. Raises `FormatError` for anything else."""
-    with opened(path) as fd, open(fd, "rb", closefd=False) as file:
+    with opened(path) as fd:
         if (size := os.fstat(fd).st_size) > _LARGEST_JSON:
             raise UnsafeDataError(f"expected at most {_LARGEST_JSON} bytes of JSON, got {size}", path=path)
-        text = file.read(size)
+        text = read_at(fd, 0, size)
     return json_object(text, path)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from urllib.parse import quote
 
@@ -47,36 +47,40 @@ class StoreLayout:
         """The episode table."""
         return self.root / TABLE
 
+    @cached_property
+    def _segments(self) -> str:
+        return os.fspath(self.root / SEGMENTS)
+
     def segment(self, number: int) -> Path:
         """The folder of one segment."""
-        return self.root / SEGMENTS / str(number)
+        return Path(f"{self._segments}/{number}")
 
     def values(self, number: int, column: str) -> Path:
         """The values of one column in one segment."""
-        return self.segment(number) / f"{quote(column, safe='')}.values"
+        return Path(f"{self._segments}/{number}/{_file_name(column)}.values")
 
     def offsets(self, number: int, column: str) -> Path:
         """Where the rows of a ragged column begin among its values, in one segment."""
-        return self.segment(number) / f"{quote(column, safe='')}.offsets"
+        return Path(f"{self._segments}/{number}/{_file_name(column)}.offsets")
 
     def metadata(self, number: int) -> Path:
         """The metadata of the episodes of one segment, a line of JSON each."""
-        return self.segment(number) / EPISODE_METADATA
+        return Path(f"{self._segments}/{number}/{EPISODE_METADATA}")
 
     def blocks(self, number: int) -> Path:
         """Where the compressed blocks of one segment end."""
-        return self.segment(number) / BLOCKS
+        return Path(f"{self._segments}/{number}/{BLOCKS}")
 
     @cached_property
     def file_names(self) -> frozenset[str]:
         """Names of the files that a segment may have."""
-        columns = [quote(column, safe="") for column in self.spec]
+        columns = [_file_name(column) for column in self.spec]
         files = [f"{column}.{ending}" for column in columns for ending in ("values", "offsets")]
         return frozenset((*files, EPISODE_METADATA, BLOCKS))
 
     def numbers(self) -> list[int]:
         """The segments there are, in order."""
-        names = (entry.name for entry in os.scandir(self.root / SEGMENTS))
+        names = (entry.name for entry in os.scandir(self._segments))
         return sorted(int(name) for name in names if is_segment(name))
 
     def write(self) -> None:
@@ -111,6 +115,11 @@ class StoreLayout:
         except (SpecError, TypeError, AttributeError, OverflowError) as error:
             raise FormatError(f"expected the columns of a store, got {error}", path=path, where="spec") from error
         return cls(root, spec, packing)
+
+
+@lru_cache(4096)
+def _file_name(column: str) -> str:
+    return quote(column, safe="")
 
 
 def is_segment(name: str) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 from penstock.core.arrays import BoolArray, StructArray
 from penstock.errors import ChecksumError, FormatError
 from penstock.files.descriptors import opened
+from penstock.formats.columns.files import read_at
 from penstock.formats.columns.packing import Packing
 
 ENTRY = np.dtype(
@@ -74,12 +75,7 @@ def read(path: Path, known: int = 0) -> StructArray:
 def read_bytes(path: Path, start: int = 0) -> bytes:
     """The bytes of the table from `start` on."""
     with opened(path) as fd:
-        size = os.fstat(fd).st_size
-        parts: list[bytes] = []
-        while start < size and (part := os.pread(fd, size - start, start)):
-            parts.append(part)
-            start += len(part)
-    return b"".join(parts)
+        return read_at(fd, start, os.fstat(fd).st_size)
 
 
 def sound_entries(entries: StructArray) -> BoolArray:

@@ -64,10 +64,10 @@ def episode_directories(folder: Path) -> list[int]:
 def part(folder: Path, number: int) -> Path:
     """The file of an episode. Raises `FormatError` if there is none, or more than one."""
     directory = folder / str(number)
-    files = sorted(p for p in directory.iterdir() if p.suffix in SUFFIXES and p.name.startswith("part-"))
-    if len(files) != 1:
-        raise FormatError(f"expected one part-0.arrow or part-0.parquet, got {len(files)} parts", path=directory)
-    return files[0]
+    names = [name for name in os.listdir(directory) if name.startswith("part-") and name.endswith(SUFFIXES)]
+    if len(names) != 1:
+        raise FormatError(f"expected one part-0.arrow or part-0.parquet, got {len(names)} parts", path=directory)
+    return directory / names[0]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -325,7 +325,7 @@ class ArrowSource(StateSource[_FolderState]):
     def _other_files(self) -> list[LeftOut]:
         """Files and folders next to the episodes."""
         with os.scandir(self.folder) as entries:
-            names = {entry.name for entry in entries if not (entry.is_dir() and entry.name.isdigit())}
+            names = {entry.name for entry in entries if not (entry.name.isdigit() and entry.is_dir())}
         return unused_files(names - {metadata.FILE}, "a folder for each episode")
 
     def _index(

@@ -7,21 +7,22 @@ the next file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from penstock.containers.arrow import TableColumn, array_of, leaves_of
+from penstock.containers.arrow import TableColumn, array_of, leaves_of, numbers_of
 from penstock.core.arrays import AnyArray
 from penstock.core.boundary import parsing
+from penstock.core.ragged import offsets_of
 from penstock.errors import ArgumentError, FormatError, require, suggestion
 from penstock.formats.base.account import Account, LeftOut
 from penstock.formats.base.end_names import IDS, STEPS, Meaning, meaning_of
 from penstock.formats.base.ends import unordered_steps, unused_end
-from penstock.formats.base.step_runs import RunEpisodes, StepRuns, Values, run_starts
+from penstock.formats.base.step_runs import RunEpisodes, StepRuns, Values, either, run_starts
 from penstock.formats.tables.shards import TableShard
 
 FLAGS = ("termination", "truncation", "done", "end")
@@ -98,21 +99,34 @@ def _is_number(leaf: TableColumn) -> bool:
     return leaf.field.kind == "array" and not leaf.field.shape and leaf.field.dtype.kind in "biuf"
 
 
-def runs_of(
-    blocks: Sequence[tuple[TableShard, int]], leaves: Mapping[str, TableColumn], columns: EndColumns
-) -> StepRuns:
-    """Return the runs of rows in blocks of files.
+def runs_of(shards: Sequence[TableShard], leaves: Mapping[str, TableColumn], columns: EndColumns) -> StepRuns:
+    """Return the runs of rows in files.
 
     Args:
-        blocks: File and number of each block, in order.
+        shards: The files, in order.
         leaves: All columns by path.
         columns: Which of them tell episodes apart.
 
     Raises:
         FormatError: A row has no episode.
     """
-    parts = [_block_runs(shard, number, leaves, columns) for shard, number in blocks]
+    parts = [_runs_in(shard, blocks, leaves, columns) for shard in shards for blocks in _spans(shard)]
     return StepRuns.joined(parts or [_no_runs(leaves, columns)])
+
+
+def _spans(shard: TableShard) -> Iterator[list[int]]:
+    """Yield the blocks that have rows, those together that are decoded at once."""
+    blocks: list[int] = []
+    total = 0
+    for block, rows in enumerate(shard.rows):
+        if blocks and total + rows > shard.together:
+            yield blocks
+            blocks, total = [], 0
+        if rows:
+            blocks.append(block)
+            total += rows
+    if blocks:
+        yield blocks
 
 
 def _no_runs(leaves: Mapping[str, TableColumn], columns: EndColumns) -> StepRuns:
@@ -123,40 +137,40 @@ def _no_runs(leaves: Mapping[str, TableColumn], columns: EndColumns) -> StepRuns
     return StepRuns.at(np.zeros(0, np.int64), values, steps, np.zeros(0, np.bool_), 0)
 
 
-def _block_runs(shard: TableShard, number: int, leaves: Mapping[str, TableColumn], columns: EndColumns) -> StepRuns:
-    """The runs of one block."""
-    pc = require("pyarrow.compute", "arrow")
-    rows, leaf = shard.rows[number], leaves[columns.episode]
-    if not rows:
-        return _no_runs(leaves, columns)
-    steps = None if columns.step is None else _numbers(shard, number, columns.step, leaves[columns.step])
-    ended = np.zeros(rows, np.bool_)
-    for name in columns.flags:
-        ended |= _numbers(shard, number, name, leaves[name]) == 1
-    if leaf.field.dtype.kind == "i" and (value := shard.constant(number, columns.episode)) is not None:
-        start = run_starts(rows, None, steps, ended)
-        return StepRuns.at(start, np.full(len(start), value, leaf.field.dtype), steps, ended, rows)
+def _runs_in(
+    shard: TableShard, blocks: Sequence[int], leaves: Mapping[str, TableColumn], columns: EndColumns
+) -> StepRuns:
+    """The runs of blocks. Flags that are 0 in all their rows, and ids that are constant in each, are not decoded."""
+    offsets, leaf = offsets_of([shard.rows[block] for block in blocks]), leaves[columns.episode]
+    rows = int(offsets[-1])
+    steps = None if columns.step is None else _numbers(shard, blocks, columns.step, leaves[columns.step])
+    flags = [name for name in columns.flags if any(shard.constant(block, name) != 0 for block in blocks)]
+    values = (_numbers(shard, blocks, name, leaves[name]) for name in flags)
+    ended = either(flag if flag.dtype.kind == "b" else flag == 1 for flag in values)
+    constants = [shard.constant(block, columns.episode) for block in blocks] if leaf.field.dtype.kind == "i" else [None]
+    if None not in constants:
+        ids = np.array(constants, leaf.field.dtype)
+        begins = offsets[:-1][np.append(True, ids[1:] != ids[:-1])]
+        start = np.union1d(run_starts(rows, None, steps, ended), begins)
+        return StepRuns.at(start, ids[np.searchsorted(offsets, start, "right") - 1], steps, ended, rows)
     with parsing(shard.path, columns.episode):
-        column = array_of(shard.column(number, leaf.names[0]), leaf)
+        column = array_of(shard.columns(blocks, leaf.names[0]), leaf)
         if column.null_count:
             raise FormatError(f"expected the episode of every row, got {column.null_count} missing; fill them")
-        change = pc.not_equal(column.slice(1), column.slice(0, rows - 1))
-        start = run_starts(rows, change.to_numpy(zero_copy_only=False), steps, ended)
-        begun = column.take(start)
-        if leaf.field.kind == "text":
-            values: Values = begun.to_pylist()
-        else:
-            values = begun.to_numpy(zero_copy_only=False).astype(leaf.field.dtype, copy=False)
-    return StepRuns.at(start, values, steps, ended, rows)
+        if leaf.field.kind != "text":
+            return StepRuns.of(numbers_of(column).astype(leaf.field.dtype, copy=False), steps, ended, rows)
+        change = require("pyarrow.compute", "arrow").not_equal(column.slice(1), column.slice(0, rows - 1))
+        start = np.union1d(run_starts(rows, None, steps, ended), np.flatnonzero(numbers_of(change)) + 1)
+        return StepRuns.at(start, column.take(start).to_pylist(), steps, ended, rows)
 
 
-def _numbers(shard: TableShard, number: int, name: str, leaf: TableColumn) -> AnyArray:
-    """A column of numbers in a block. Missing values are NaN, which is no mark, and neither rises nor falls."""
+def _numbers(shard: TableShard, blocks: Sequence[int], name: str, leaf: TableColumn) -> AnyArray:
+    """A column of numbers in blocks. Missing values are NaN, which is no mark, and neither rises nor falls."""
     with parsing(shard.path, name):
-        column = array_of(shard.column(number, leaf.names[0]), leaf)
+        column = array_of(shard.columns(blocks, leaf.names[0]), leaf)
         if column.null_count and leaf.field.dtype.kind == "b":
             column = column.fill_null(False)
-        return np.asarray(column.to_numpy(zero_copy_only=False))
+        return numbers_of(column)
 
 
 def episode_names(schema: Any, name: str | None) -> set[str]:

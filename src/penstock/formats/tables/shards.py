@@ -35,6 +35,7 @@ class TableShard(ABC):
 
     schema: Any
     rows: list[int]
+    together: int = 0  # rows up to which blocks are decoded at once where columns of all blocks are read
     behind: int | None = None  # first byte of what follows the end of the content and is no table
 
     def __init__(self, path: Path) -> None:
@@ -49,8 +50,13 @@ class TableShard(ABC):
     def column(self, block: int, name: str) -> Any:
         """Return a column of a block as one Arrow array."""
 
+    def columns(self, blocks: Sequence[int], name: str) -> Any:
+        """Return a column of several blocks, at least one, as one Arrow array."""
+        parts = [self.column(block, name) for block in blocks]
+        return parts[0] if len(parts) == 1 else arrow().concat_arrays(parts)
+
     def constant(self, block: int, name: str) -> int | None:
-        """Return the integer that all rows of a block have in a column, if that is known. The default is None."""
+        """Return the integer or boolean that all rows of a block have in a column, or None if that is not known."""
         return None
 
     def remote_ranges(self, block: int, name: str) -> list[Wanted]:
@@ -64,6 +70,8 @@ class TableShard(ABC):
 class ParquetShard(TableShard):
     """A Parquet file. Cost of opening: its footer."""
 
+    together = 1 << 20
+
     def __init__(self, path: Path, footers: Cache) -> None:
         self._file = ParquetFile(path, footers)
         super().__init__(path)
@@ -73,6 +81,10 @@ class ParquetShard(TableShard):
     def column(self, block: int, name: str) -> Any:
         """Decode a column of a row group."""
         return self._file.column(block, name)
+
+    @override
+    def columns(self, blocks: Sequence[int], name: str) -> Any:
+        return self._file.columns(blocks, name)
 
     @override
     def constant(self, block: int, name: str) -> int | None:

@@ -64,7 +64,7 @@ def _facts(path: Path, episode: str | None, ends: Mapping[str, Meaning]) -> File
     schema = shard.schema.remove_metadata()
     leaves = end_leaves(schema, episode, ends, path)
     columns = EndColumns.of(leaves, episode, ends, path)
-    runs = runs_of([(shard, number) for number in range(len(shard.rows))], leaves, columns)
+    runs = runs_of([shard], leaves, columns)
     return FileFacts(
         {"kind": kind, "schema": base64.b64encode(schema.serialize()).decode(), "behind": shard.behind},
         {
@@ -197,7 +197,7 @@ class OpenedTable:
         """Return the runs of all rows, from the survey if there is one; otherwise read the columns."""
         if isinstance(self.shards, SurveyedShards):
             return self.shards.runs()
-        return runs_of([(shard, i) for shard in self.shards for i in range(len(shard.rows))], leaves, columns)
+        return runs_of(self.shards, leaves, columns)
 
 
 def open_table(files: Sequence[Path], episode: str | None, meanings: Mapping[str, Meaning]) -> OpenedTable:
