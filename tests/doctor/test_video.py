@@ -67,7 +67,9 @@ def test_pictures_of_lossy_video(tmp_path: Path, codec: str, crf: int, g: int) -
     frozen[20:] = frozen[20]
     found = names(frozen, tmp_path / "frozen.mp4", codec, crf, g)
     assert found.keys() == {"frozen-picture"}
-    assert 20 < found["frozen-picture"][0] <= 30  # an encoder takes some pictures to get to rest
+    assert (
+        20 < found["frozen-picture"][0] <= 40
+    )  # libx264 took 6 to 13 pictures to get to rest, by its threads and the process
     black[40:50] = np.random.default_rng(1).integers(0, 6, black[40:50].shape)
     found = names(black, tmp_path / "black.mp4", codec, crf, g)
     assert found.keys() == {"blank-picture"}
