@@ -122,7 +122,6 @@ def test_statistics_and_last_rows_of_every_mode(mode: AutoresetMode) -> None:
 @report("Farama-Foundation/Minari#192", "infos of MuJoCo's resets and steps differ, and both are recorded")
 @report("Farama-Foundation/Minari#246", "the same for Hopper")
 def test_infos_of_mujoco() -> None:
-    pytest.importorskip("mujoco")
     with penstock.Collector(gymnasium.make("Hopper-v5"), writer := MemoryWriter(), record_infos=True, seed=0) as env:
         _, first = env.reset()
         *_, later = env.step(np.zeros(3, np.float32))

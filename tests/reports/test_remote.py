@@ -125,7 +125,6 @@ def test_outages_are_outlasted_as_long_as_the_option_says(site: Site, clock: Clo
 
 @report("fsspec/s3fs#99", "the time that a read waits for bytes is an option")
 def test_timeouts_are_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("s3fs")
     monkeypatch.setenv("PENSTOCK_TIMEOUT", "1800")
     config = object_store("s3://bucket/a", {"anon": True}).transport._given()["config_kwargs"]
     assert (config["read_timeout"], config["connect_timeout"]) == (1800, 1800)
