@@ -136,26 +136,14 @@ class WorkerError(PenstockError, RuntimeError):
 
 
 class DamageWarning(UserWarning):
-    """The data that was read is complete, but the file is damaged at its end or has skipped parts.
-
-    Args:
-        message: The damage, and what was left out.
-
-    Example:
-        >>> print(DamageWarning("a.tar was cut off"))
-        a.tar was cut off
-    """
+    """The data that was read is complete, but the file is damaged at its end or has skipped parts."""
 
     def __init__(self, message: str) -> None:
         super().__init__(_named(message))
 
 
 class RemoteWarning(UserWarning):
-    """An object store fails for now: requests are repeated, so reading takes longer.
-
-    Args:
-        message: The store, and the last error.
-    """
+    """An object store fails for now: requests are repeated, so reading takes longer."""
 
 
 class FingerprintWarning(UserWarning):
@@ -191,17 +179,7 @@ def require(module: str, extra: str) -> ModuleType:
 
 
 def closest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the most similar known name, or None. Upper and lower case are equal.
-
-    Args:
-        name: The unknown name.
-        known: Names to compare with. Of a path such as `"observations/image"`, the last part is compared too.
-        cutoff: Least similarity, 0 to 1, as `difflib` measures it. The default is 0.6.
-
-    Example:
-        >>> closest("imgae", ["observations/image", "observations/state"])
-        'observations/image'
-    """
+    """Return the most similar known name, or None. Upper and lower case are equal."""
     names = list(known)
     folded = {each.rsplit("/", 1)[-1].lower(): each for each in reversed(names)}
     folded |= {each.lower(): each for each in names}
@@ -213,16 +191,6 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """Return `"; did you mean 'x'?"` with the most similar known name, or an empty string.
 
     Without a similar name, it is the only name that begins with the unknown one, of three letters or more.
-
-    Args:
-        name: The unknown name.
-        known: Names to compare with, as for `closest`.
-
-    Example:
-        >>> suggestion("task", ["benchmark_name", "task_name"])
-        "; did you mean 'task_name'?"
-        >>> suggestion("obs", ["observations", "actions"])
-        "; did you mean 'observations'?"
     """
     names = list(known)
     similar = closest(name, names)
@@ -236,18 +204,7 @@ _names: list[Callable[[str], str]] = []
 
 
 def set_place_names(function: Callable[[str], str]) -> None:
-    """Let a function replace the paths in messages by the names that people gave, such as URLs.
-
-    Args:
-        function: Takes a message and returns it with other names.
-
-    Example:
-        >>> before = list(_names)
-        >>> set_place_names(lambda message: message.replace("/cache/1/", "s3://bucket/"))
-        >>> print(FormatError("expected a table", path="/cache/1/a.parquet"))
-        expected a table - in s3://bucket/a.parquet
-        >>> _names[:] = before
-    """
+    """Let a function replace the paths in messages by the names that people gave, such as URLs."""
     _names[:] = [function]
 
 

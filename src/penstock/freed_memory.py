@@ -21,13 +21,6 @@ def keep_freed_memory() -> bool:
 
     Only for processes that are penstock's own: commands and workers. Limits that the user gave glibc in the environment
     (`MALLOC_..._`, `GLIBC_TUNABLES`) stay. Other C libraries are left as they are.
-
-    Returns:
-        Whether the process does so now.
-
-    Example:
-        >>> keep_freed_memory() in (True, False)
-        True
     """
     if any(name.startswith("MALLOC_") for name in os.environ) or "malloc" in os.environ.get("GLIBC_TUNABLES", ""):
         return False

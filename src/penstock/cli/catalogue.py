@@ -19,13 +19,7 @@ SECONDS = 30.0  # after which datasets are listed, and not opened; and of a sear
 
 
 def catalogue(folder: Path, seconds: float = SECONDS, fruitless: float = SECONDS) -> list[dict[str, Any]]:
-    """Return a row for each dataset in a folder: path, format, episodes, steps, bytes and columns.
-
-    Args:
-        folder: The folder.
-        seconds: Time after which datasets are no longer opened; their numbers are None then. The default is 30.
-        fruitless: Time without a dataset after which the search ends, and the last row says so. The default is 30.
-    """
+    """Return a row for each dataset in a folder: path, format, episodes, steps, bytes and columns."""
     end = time.monotonic() + seconds
     rows: list[dict[str, Any]] = []
     for path, entry in datasets_in(folder, seconds=fruitless):
@@ -53,11 +47,7 @@ def catalogue(folder: Path, seconds: float = SECONDS, fruitless: float = SECONDS
 
 
 def render(rows: list[dict[str, Any]]) -> Fitted:
-    """Return the catalogue as a table for people.
-
-    Args:
-        rows: Result of `catalogue`.
-    """
+    """Return the catalogue as a table for people."""
     table = Table(Column("dataset", overflow="fold"), "format", box=None, header_style="bold", pad_edge=False)
     for name in ("episodes", "steps", "size"):
         table.add_column(name, justify="right")

@@ -20,13 +20,7 @@ PLACE = re.compile(r" - (?:at|in) ")
 
 @contextlib.contextmanager
 def reported(*, as_json: bool, debug: bool) -> Generator[None]:
-    """Report what penstock, the file system or the command line refuses, and exit with code 2.
-
-    Args:
-        as_json: Whether to print the error as JSON on standard output. Otherwise it is a line on standard error, and
-            typer reports errors of usage.
-        debug: Whether errors keep their traceback.
-    """
+    """Report what penstock, the file system or the command line refuses, and exit with code 2."""
     try:
         yield
     except BrokenPipeError:
@@ -47,19 +41,7 @@ def reported(*, as_json: bool, debug: bool) -> Generator[None]:
 
 
 def described(error: Any) -> dict[str, str | None]:
-    """Return an error as plain data: its type, the problem, where it is, and a hint.
-
-    Args:
-        error: An error of penstock, of the file system, or of usage.
-
-    Returns:
-        `error`, `what`, `where` and `hint`. The last two are None where the message has no such part.
-
-    Example:
-        >>> from penstock.errors import FormatError
-        >>> described(FormatError("expected 3 rows, got 2; copy the file again", path="a.tar"))
-        {'error': 'FormatError', 'what': 'expected 3 rows, got 2', 'where': 'a.tar', 'hint': 'copy the file again'}
-    """
+    """Return an error as plain data: its type, the problem, where it is, and a hint."""
     usage = isinstance(error, USAGE_ERROR)
     message = error.format_message() if usage else str(error)
     place = PLACE.search(message)

@@ -21,18 +21,6 @@ class Fitted:
 
     On a wide terminal, this is the table. On a terminal that would cut words off, each row becomes a block: the first
     cell is its heading, and the other cells are `header: value` in the lines below. No text is lost.
-
-    Args:
-        table: The table. Its columns with `overflow="fold"` may break words.
-
-    Example:
-        >>> table = Table("name", "description", box=None)
-        >>> table.add_row("columns", "raw values")
-        >>> Console(width=10, color_system=None).print(Fitted(table))  # doctest: +NORMALIZE_WHITESPACE
-        columns
-          descript
-          ion: raw
-          values
     """
 
     table: Table

@@ -202,11 +202,7 @@ def _spread_text(stats: Mapping[str, float], values: npt.ArrayLike) -> Text:
 
 
 def space_text(space: Mapping[str, Any] | None) -> str:
-    """Return one line for the JSON of a space.
-
-    >>> space_text({"type": "Dict", "subspaces": {"arm": {"type": "Discrete", "dtype": "int64", "start": 0, "n": 3}}})
-    'Dict(arm: Discrete(3))'
-    """
+    """Return one line for the JSON of a space."""
     if space is None:
         return "not stored"
     kind = space["type"]

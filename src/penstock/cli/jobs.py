@@ -132,11 +132,7 @@ def works_in_parts(command: Command) -> Command:
 
 
 def results_of(plan: Path) -> Path:
-    """Return the folder of the results of a work plan, next to its file.
-
-    >>> results_of(Path("work/stats.json")).as_posix()
-    'work/stats.json.results'
-    """
+    """Return the folder of the results of a work plan, next to its file."""
     return plan.with_name(plan.name + RESULTS)
 
 
@@ -154,13 +150,6 @@ def run_in_parts(
 
     Called again after an interruption, it goes on with the parts that are missing. The results of the parts are removed
     when the block has ended, so that a command that is killed before it has shown the result can show it again.
-
-    Args:
-        operation: Name of the operation.
-        arguments: Its arguments.
-        options: Options of the command.
-        quiet: Whether to show no progress.
-        folder: Folder of the results. The default is None: in the user's cache.
     """
     work = options.make_plan(operation, arguments)
     place = folder or user_cache("work") / work.digest[:32]
@@ -189,11 +178,7 @@ def run_in_parts(
 
 @contextmanager
 def removed_afterwards(results: ResultFolder) -> Generator[None]:
-    """Remove results when the block has shown them. If it could not, because of a full disk for example, they stay.
-
-    Args:
-        results: The results.
-    """
+    """Remove results when the block has shown them. If it could not, because of a full disk for example, they stay."""
     try:
         yield
     except typer.Exit:  # the result was shown

@@ -184,10 +184,6 @@ def root(
 
 
 def main(name: str | None = None) -> None:
-    """Run the command line on the arguments of the process, which is the command's own.
-
-    Args:
-        name: Name of the program in messages. The default is None: the name of the script.
-    """
+    """Run the command line on the arguments of the process, which is the command's own."""
     keep_freed_memory()
     app(prog_name=name)

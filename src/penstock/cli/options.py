@@ -62,11 +62,7 @@ Episodes = Annotated[
 
 
 def pairs(given: list[str] | None, name: str) -> dict[str, Any]:
-    """Parse `key=value` texts to a dict; values are parsed as JSON if possible, else text. Raises `DataError`.
-
-    >>> pairs(["a=1", "b=x", "c=true"], "--option")
-    {'a': 1, 'b': 'x', 'c': True}
-    """
+    """Parse `key=value` texts to a dict; values are parsed as JSON if possible, else text. Raises `DataError`."""
     parsed: dict[str, Any] = {}
     for text in given or []:
         key, equals, value = text.partition("=")
@@ -85,11 +81,7 @@ def value_of(text: str) -> Any:
 
 
 def nbytes(text: str) -> int:
-    """Parse a size, in bytes. Raises `DataError`.
-
-    >>> nbytes("64MB"), nbytes("1GiB"), nbytes("512")
-    (64000000, 1073741824, 512)
-    """
+    """Parse a size, in bytes. Raises `DataError`."""
     digits = text.strip().rstrip("".join(set("".join(UNITS)) | set("".join(UNITS).upper())))
     unit = text.strip()[len(digits) :].lower()
     try:
@@ -116,10 +108,8 @@ def opened(
 
 
 def stores(given: list[str] | None, *locations: str) -> list[dict[str, Any]]:
-    """Return the options of the store of each location that is read; none for paths. Raises `DataError` without a URL.
-
-    >>> stores(["anon=true"], "s3://bucket/a", "b")
-    [{'anon': True}, {}]
+    """Return the options of the store of each location that is read; none for paths. Raises `DataError`
+    without a URL.
     """
     options = pairs(given, "--storage")
     remote = [has_url(location) for location in locations]

@@ -18,20 +18,7 @@ OWN_OPTIONS = ("length", "keep", "cache")
 
 @dataclass(frozen=True)
 class PlannedSamples:
-    """Windows, steps or packs of one dataset, or of several to mix.
-
-    Args:
-        locations: The datasets.
-        windows: Steps of a window. The default is None: no windows.
-        pack: Arguments of `MapDataset.pack`. The default is None: no packs.
-        shares: Shares of several datasets. The default is None: equal ones.
-        opening: Options of the reader.
-        storage: Options of the stores of URLs.
-        where: Condition for episodes. The default is None: all.
-
-    Raises:
-        ArgumentError: Options contradict each other.
-    """
+    """Windows, steps or packs of one dataset, or of several to mix."""
 
     locations: list[str]
     windows: int | None = None
@@ -59,11 +46,7 @@ class PlannedSamples:
         return parts[0] if len(parts) == 1 else mix(parts, self.shares, union=True)
 
     def work_arguments(self) -> dict[str, Any]:
-        """Return the arguments of the operation `pack`, without the folder of the plan.
-
-        Raises:
-            ArgumentError: The samples are not the packs of one dataset.
-        """
+        """Return the arguments of the operation `pack`, without the folder of the plan."""
         if self.pack is None or len(self.locations) != 1:
             raise ArgumentError(f"expected one dataset with --pack and --cache to plan in parts, got {self.locations}")
         data = chosen_dataset(self.locations[0], self.opening, storage=self.storage, where=self.where)
@@ -71,22 +54,7 @@ class PlannedSamples:
 
 
 def pack_arguments(length: str | None, options: list[str] | None) -> dict[str, Any] | None:
-    """Return the arguments of `MapDataset.pack` that options give, or None without a length.
-
-    Args:
-        length: Places of a row, or by column, or a ramp of positions and places.
-        options: Other arguments, as `name=value`.
-
-    Raises:
-        ArgumentError: There are options without a length, or `pack` has no such argument.
-        DataError: The length is something else.
-
-    Example:
-        >>> pack_arguments("tokens=64,images=8", ["max_sequences=4"])
-        {'length': {'tokens': 64, 'images': 8}, 'overlong': 'split', 'max_sequences': 4}
-        >>> pack_arguments("0:512,10000:2048", ["overlong=drop"])
-        {'length': [(0, 512), (10000, 2048)], 'overlong': 'drop'}
-    """
+    """Return the arguments of `MapDataset.pack` that options give, or None without a length."""
     given = pairs(options, "--pack-option")
     if length is None:
         if given:

@@ -225,11 +225,7 @@ class Pen:
 
 
 def mixed(color: Color, share: float, other: Color = PAPER) -> Color:
-    """`share` of a colour, the rest of another.
-
-    >>> mixed((0, 0, 0), 0.5, (100, 200, 50))
-    (50, 100, 25)
-    """
+    """`share` of a colour, the rest of another."""
     red, green, blue = (round(a * share + b * (1 - share)) for a, b in zip(color, other, strict=True))
     return red, green, blue
 

@@ -25,11 +25,7 @@ def print_json(data: object) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Convert `value` to JSON types: NumPy to Python, infinity and NaN to null, unknown objects to text.
-
-    >>> plain({"mean": np.float64(2.0), "low": -np.inf, "shape": (np.int64(3),)})
-    {'mean': 2.0, 'low': None, 'shape': [3]}
-    """
+    """Convert `value` to JSON types: NumPy to Python, infinity and NaN to null, unknown objects to text."""
     if is_array(value) or is_scalar(value):
         value = value.tolist()
     if isinstance(value, float):
@@ -44,11 +40,7 @@ def plain(value: Any) -> Any:
 
 
 def sparkline(values: npt.ArrayLike, width: int = 40) -> str:
-    """Draw `values` in order as at most `width` bars, each the mean of its share; NaN and infinity are left out.
-
-    >>> sparkline([0, 1, 2, 3, 4, 5, 6, 7])
-    '▁▂▃▄▅▆▇█'
-    """
+    """Draw `values` in order as at most `width` bars, each the mean of its share; NaN and infinity are left out."""
     numbers = np.asarray(values, np.float64)
     numbers = numbers[np.isfinite(numbers)]
     if len(numbers) == 0:
@@ -60,11 +52,7 @@ def sparkline(values: npt.ArrayLike, width: int = 40) -> str:
 
 
 def size(n: float) -> str:
-    """Format bytes with a unit that leaves at most four digits.
-
-    >>> size(512), size(2_500_000)
-    ('512 B', '2.5 MB')
-    """
+    """Format bytes with a unit that leaves at most four digits."""
     for unit in ("B", "kB", "MB", "GB"):
         if n < 1000:
             return f"{n:.0f} B" if unit == "B" else f"{n:.1f} {unit}"
@@ -73,11 +61,7 @@ def size(n: float) -> str:
 
 
 def spread(values: npt.ArrayLike) -> dict[str, float] | None:
-    """Return the least, mean and greatest of numbers, infinite where the sum overflows; None if there are none.
-
-    >>> spread([1, 2, 6])
-    {'min': 1.0, 'mean': 3.0, 'max': 6.0}
-    """
+    """Return the least, mean and greatest of numbers, infinite where the sum overflows; None if there are none."""
     numbers = np.asarray(values, np.float64)
     if len(numbers) == 0:
         return None

@@ -16,14 +16,7 @@ BAR = 10
 
 
 def rows(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return a row of text for each stage, in the order of `COLUMNS`.
-
-    >>> queue = {"fill": 2, "capacity": 4, "drops": 0}
-    >>> stage = {"threads": 2, "counts": {"frames": 0}, "busy": 0.0, "queue": queue, "gauges": {}}
-    >>> after = {**stage, "busy": 1.0, "counts": {"frames": 3000, "failed.gone": 1}}
-    >>> rows({"time": 0.0, "stages": {"unpacker": stage}}, {"time": 1.0, "stages": {"unpacker": after}})
-    [('unpacker', '2', '50 %', '█████·····', '3,000 frames', '2 of 4', '1 failed: gone')]
-    """
+    """Return a row of text for each stage, in the order of `COLUMNS`."""
     return [_row(stage) for stage in figures(before, after)]
 
 
@@ -45,11 +38,7 @@ def _number(value: float | str) -> str:
 
 
 def table(before: Mapping[str, Any], after: Mapping[str, Any], title: str = "") -> Table:
-    """Return the rows as a table; the caption names the bottleneck and counts the chunks by outcome.
-
-    >>> table({"time": 0.0, "stages": {}}, {"time": 1.0, "stages": {}}).row_count
-    0
-    """
+    """Return the rows as a table; the caption names the bottleneck and counts the chunks by outcome."""
     grid = Table(*COLUMNS, title=title or None, caption=sentences(before, after) or None)
     for row in rows(before, after):
         grid.add_row(*row)
@@ -57,11 +46,7 @@ def table(before: Mapping[str, Any], after: Mapping[str, Any], title: str = "") 
 
 
 def sentences(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Return a line that names the bottleneck, and one that counts the chunks by outcome.
-
-    >>> sentences({"time": 0.0, "stages": {}}, {"time": 1.0, "stages": {}})
-    ''
-    """
+    """Return a line that names the bottleneck, and one that counts the chunks by outcome."""
     limiting = bottleneck(before, after)
     return "\n".join(text for text in ("" if limiting is None else limiting.sentence, chunks_in_words(after)) if text)
 
@@ -69,9 +54,6 @@ def sentences(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 def as_json(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """Return plain values: seconds, batches and frames a second, chunks by outcome, figures of each stage, and the
     bottleneck.
-
-    >>> as_json({"time": 0.0, "stages": {}}, {"time": 2.0, "stages": {}})
-    {'seconds': 2.0, 'batches_per_s': 0.0, 'frames_per_s': 0.0, 'account': {}, 'bottleneck': None, 'stages': {}}
     """
     limiting = bottleneck(before, after)
     stages = {stage.name: stage for stage in figures(before, after)}

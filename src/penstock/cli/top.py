@@ -44,11 +44,7 @@ def top(
 
 
 def make_app(look: Look, interval: float, name: str) -> Any:
-    """Return a Textual application that shows the figures of `look`. Needs the extra `top`, or `MissingExtraError`.
-
-    >>> make_app(lambda: {"time": 0.0, "stages": {}}, 1.0, "here").title
-    'penstock top here'
-    """
+    """Return a Textual application that shows the figures of `look`. Needs the extra `top`, or `MissingExtraError`."""
     app_module, widgets = require("textual.app", "top"), require("textual.widgets", "top")
     require("textual", "top")
 

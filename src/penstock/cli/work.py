@@ -79,17 +79,6 @@ def place_in_array(variables: Mapping[str, str]) -> int:
 
     The numbers of an array may begin anywhere and have a step, such as `--array=1-64` or `0-126:2`. For others, such
     as `3,7`, Slurm does not say which place a task has.
-
-    Args:
-        variables: The environment.
-
-    Raises:
-        DataError: The numbers have no constant step.
-
-    Example:
-        >>> names = [f"SLURM_ARRAY_TASK_{name}" for name in ("ID", "COUNT", "MIN", "MAX", "STEP")]
-        >>> place_in_array(dict(zip(names, "64 64 1 64 1".split())))
-        63
     """
     number, count = int(variables[SLURM_TASK]), int(variables[SLURM_COUNT])
     first, last, step = (

@@ -49,11 +49,7 @@ def is_riegeli(data: ByteArray) -> bool:
 
 
 def read_span(data: ByteArray, position: int, size: int) -> tuple[ByteArray, int]:
-    """Return bytes without the block headers in between, read-only, and the position behind them.
-
-    Raises:
-        FormatError: The file ends before.
-    """
+    """Return bytes without the block headers in between, read-only, and the position behind them."""
     parts: list[ByteArray] = []
     while size:
         if position % BLOCK == 0:
@@ -83,21 +79,7 @@ def chunk_at(data: ByteArray, position: int) -> RiegeliChunk:
 
 
 def decode_chunk(data: ByteArray, chunk: RiegeliChunk, *, verify: bool = True) -> tuple[ByteArray, IntArray]:
-    """Return the records of a chunk.
-
-    Args:
-        data: `[n]` uint8, read-only, the whole file.
-        chunk: Header of the chunk.
-        verify: Whether the hash of the data is compared. The default is True.
-
-    Returns:
-        The records end to end, read-only, and `[records + 1]` int64 offsets.
-
-    Raises:
-        ChecksumError: The data differ from their hash.
-        FormatError: The chunk is damaged, or of a kind that is not supported.
-        MissingExtraError: The chunk is compressed and `zstandard` is not installed.
-    """
+    """Return the records of a chunk."""
     check_mapped(data)
     where = f"byte {chunk.position}"
     raw, _ = read_span(data, chunk.position, HEADER + chunk.size)
@@ -122,17 +104,7 @@ def decode_chunk(data: ByteArray, chunk: RiegeliChunk, *, verify: bool = True) -
 
 
 def record_chunks(data: ByteArray) -> tuple[list[RiegeliChunk], str | None]:
-    """List the chunks of records, up to the first one with a damaged header.
-
-    Args:
-        data: `[n]` uint8, read-only, the whole file.
-
-    Returns:
-        The chunks, and what is damaged, or None.
-
-    Raises:
-        FormatError: Several files were put one behind the other. The postscript describes the last one alone.
-    """
+    """List the chunks of records, up to the first one with a damaged header."""
     check_mapped(data)
     damaged = None
     try:

@@ -13,14 +13,8 @@ from penstock.core.arrays import AnyArray
 
 
 class Cache:
-    """Values by key, the ones used last, at most `limit` bytes of them. Shared by threads: a value that several want
-    at once is made by one of them. Whoever makes a value says its size. A pickled cache is an empty one.
-
-    >>> cache = Cache(10)
-    >>> cache.get("a", lambda: ("value", 6)), cache.get("b", lambda: ("other", 6)), cache.nbytes
-    ('value', 'other', 6)
-    >>> cache.peek("a") is None
-    True
+    """Values by key, the ones used last, at most `limit` bytes of them. Shared by threads: a value that several want at
+    once is made by one of them. Whoever makes a value says its size. A pickled cache is an empty one.
     """
 
     def __init__(self, limit: int) -> None:
@@ -68,12 +62,7 @@ class Cache:
         return value
 
     def array(self, key: Hashable, make: Callable[[], AnyArray]) -> AnyArray:
-        """`get` of an array, whose size is the size of its values.
-
-        >>> import numpy as np
-        >>> Cache(10).array("a", lambda: np.arange(3)).tolist()
-        [0, 1, 2]
-        """
+        """`get` of an array, whose size is the size of its values."""
 
         def sized() -> tuple[AnyArray, int]:
             array = make()

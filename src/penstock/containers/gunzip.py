@@ -35,10 +35,6 @@ def gunzip(data: bytes, limit: int) -> bytes:
     of the checksum alone, `crc` for bytes that differ from their checksum or length, `damaged` for what is no deflate
     stream, `too_large` for more than `limit` bytes or 65 536 members. Cost: one member, the common case, is one call
     of the quickest installed library, which lets other threads run; several are read by zlib.
-
-    >>> import gzip
-    >>> gunzip(gzip.compress(b"ab") + gzip.compress(b"c"), limit=3)
-    b'abc'
     """
     if single(data) and (unpacked := one_member(data, limit)) is not None:
         return unpacked
@@ -46,22 +42,13 @@ def gunzip(data: bytes, limit: int) -> bytes:
 
 
 def bytes_behind(data: bytes, limit: int) -> int:
-    """How many bytes are behind the last member of sound `data`, which `gunzip` passes over; zeros are padding.
-
-    >>> import gzip
-    >>> bytes_behind(gzip.compress(b"abc") + b"signed", 3), bytes_behind(gzip.compress(b"abc") + bytes(5), 3)
-    (6, 0)
-    """
+    """How many bytes are behind the last member of sound `data`, which `gunzip` passes over; zeros are padding."""
     return len(data[_by_members(data, limit)[1] :].rstrip(b"\0"))
 
 
 def one_member(data: bytes, limit: int) -> bytes | None:
-    """As `gunzip` of data that are `single`. None where something is wrong with it: `gunzip` says what, in the words
-    of one library.
-
-    >>> import gzip
-    >>> one_member(gzip.compress(b"abc"), 3), one_member(gzip.compress(b"abc")[:-1], 3)
-    (b'abc', None)
+    """As `gunzip` of data that are `single`. None where something is wrong with it: `gunzip` says what, in the words of
+    one library.
     """
     module = inflating()
     try:
@@ -82,22 +69,12 @@ def single(data: bytes) -> bool:
 
 
 def told_size(data: bytes) -> int:
-    """The size of a member, modulo 2**32, as its end says. A hint: nothing has checked it.
-
-    >>> import gzip
-    >>> told_size(gzip.compress(b"abc"))
-    3
-    """
+    """The size of a member, modulo 2**32, as its end says. A hint: nothing has checked it."""
     return int.from_bytes(data[-4:], "little")
 
 
 def begins(data: bytes, n: int) -> bytes:
-    """The first unpacked bytes, at most `n`, fewer where they cannot be had. Never raises.
-
-    >>> import gzip
-    >>> begins(gzip.compress(b"abcdef")[:-2], 3), begins(b"no gzip", 3)
-    (b'abc', b'')
-    """
+    """The first unpacked bytes, at most `n`, fewer where they cannot be had. Never raises."""
     try:
         return zlib.decompressobj(31).decompress(data[:PIECE], n)
     except zlib.error:
@@ -109,11 +86,6 @@ def gunzip_start(data: bytes, n: int) -> bytes | None:
     checksum is compared. None where the member has fewer, or is damaged before: `gunzip` says what is wrong.
 
     Cost: one call of the quickest installed library, which lets other threads run.
-
-    >>> import gzip
-    >>> packed = gzip.compress(b"abcdef")
-    >>> gunzip_start(packed[:-8], 3), gunzip_start(packed, 7)
-    (b'abc', None)
     """
     module = inflating()
     try:

@@ -57,13 +57,7 @@ _NATIVE = {"1": "L", "I;16B": "I;16", "PA": "RGBA", "CMYK": "RGB", "La": "LA", "
 
 @dataclass(frozen=True)
 class ImageHeader:
-    """What the header of an encoded image says.
-
-    Args:
-        encoding: Name of the encoding in lower case, such as `"png"`.
-        shape: `(height, width, channels)`.
-        dtype: uint8, uint16 or float32.
-    """
+    """What the header of an encoded image says."""
 
     encoding: str
     shape: tuple[int, int, int]
@@ -81,36 +75,13 @@ def is_png(blob: bytes) -> bool:
 
 
 def read_header(blob: bytes) -> ImageHeader:
-    """Return what the header of an encoded image says. No pixel is decoded.
-
-    Args:
-        blob: A whole file of one image.
-
-    Raises:
-        FormatError: The bytes are no image of a known encoding.
-        UnsafeDataError: The header claims more than `MOST_PIXELS` pixels.
-        MissingExtraError: Pillow is not installed.
-    """
+    """Return what the header of an encoded image says. No pixel is decoded."""
     image, mode = _opened(blob, MOST_PIXELS)
     return ImageHeader(image.format.lower(), (image.height, image.width, _CHANNELS[mode]), _dtype(mode))
 
 
 def decode(blob: bytes, mode: str | None = None, *, most_pixels: int = MOST_PIXELS) -> AnyArray:
-    """Decode one image into new memory.
-
-    Args:
-        blob: A whole file of one image.
-        mode: Pillow's name of the colours to convert to, such as `"RGB"`. The default is None: as stored.
-        most_pixels: Most pixels that the header may claim.
-
-    Returns:
-        `[h, w]` if there is one channel, otherwise `[h, w, channels]`; uint8, uint16 or float32.
-
-    Raises:
-        FormatError: The bytes are no image, or a damaged one.
-        UnsafeDataError: The header claims more pixels than `most_pixels`.
-        MissingExtraError: Pillow is not installed.
-    """
+    """Decode one image into new memory."""
     if (quick := _quickly(blob, mode, most_pixels)) is not None:
         return quick
     image, native = _opened(blob, most_pixels)
@@ -118,20 +89,7 @@ def decode(blob: bytes, mode: str | None = None, *, most_pixels: int = MOST_PIXE
 
 
 def decode_into(blob: bytes, out: AnyArray, *, convert: bool = False, fast_jpeg: bool = False) -> None:
-    """Decode one image into an array.
-
-    Args:
-        blob: A whole file of one image.
-        out: `[h, w]` or `[h, w, channels]`, uint8, uint16 or float32.
-        convert: Whether an image with other channels is converted, such as grey to RGB. The default is False: it is an
-            error.
-        fast_jpeg: Whether JPEG is decoded with the fast, inexact transform, as TensorFlow does by default. The default
-            is False. Images that simplejpeg does not read are decoded with the accurate one.
-
-    Raises:
-        FormatError: The bytes are no image, a damaged one, or an image of another shape or dtype.
-        MissingExtraError: Pillow is not installed, or simplejpeg with `fast_jpeg`.
-    """
+    """Decode one image into an array."""
     if fast_jpeg:
         require("simplejpeg", "jpeg")
     shape = out.shape if out.ndim == 3 else (*out.shape, 1)
@@ -159,23 +117,7 @@ def decode_rows(
     where: str = "",
     first: int = 0,
 ) -> None:
-    """Decode an image into each row of an array.
-
-    Args:
-        blobs: n encoded images.
-        out: `[n, h, w]` or `[n, h, w, channels]`, uint8, uint16 or float32.
-        convert: Whether images with other channels are converted, such as grey to RGB. The default is False: they are
-            an error.
-        threads: Threads that decode. The default 0 decodes in the caller, as the threads of a `Loader` want it. None
-            uses all cores if the images have at least a MiB.
-        fast_jpeg: As for `decode_into`.
-        where: Name of the column, for messages.
-        first: Number of the first row, for messages.
-
-    Raises:
-        FormatError: An image is damaged, or has another shape or dtype; the message names the row.
-        MissingExtraError: Pillow is not installed.
-    """
+    """Decode an image into each row of an array."""
 
     def decode_part(rows: range) -> None:
         for i in rows:
@@ -194,22 +136,7 @@ def decode_rows(
 
 
 def encode(pixels: AnyArray, encoding: Encoding, *, quality: int = 75, compression: int = 6) -> bytes:
-    """Encode one image.
-
-    Args:
-        pixels: `[h, w]` or `[h, w, channels]`, uint8; PNG may be grey of uint16, and TIFF of uint16 or float32.
-        encoding: `"png"` is lossless. `"jpeg"` loses detail, and has 1 or 3 channels. `"tiff"` is lossless and not
-            compressed.
-        quality: Quality of JPEG, 1 to 95. The default is 75.
-        compression: Level of PNG, 0 (fast) to 9 (small). The default is 6.
-
-    Returns:
-        The bytes of the file.
-
-    Raises:
-        DataError: The encoding has no such images.
-        MissingExtraError: Pillow is not installed.
-    """
+    """Encode one image."""
     grey = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
     channels = 1 if grey.ndim == 2 else grey.shape[-1]
     known = (1, 3) if encoding == "jpeg" else (1,) if grey.dtype != np.uint8 else (1, 2, 3, 4)
@@ -224,13 +151,7 @@ def encode(pixels: AnyArray, encoding: Encoding, *, quality: int = 75, compressi
 
 @dataclass(frozen=True, eq=False)
 class ImageRows:
-    """Rows of a column that are encoded images. Each row is decoded alone.
-
-    Args:
-        blobs: Yields the encoded images of rows `start` to `stop`.
-        shape: Shape of a row, `(h, w)` or `(h, w, channels)`; uint8.
-        where: Name of the column, for messages.
-    """
+    """Rows of a column that are encoded images. Each row is decoded alone."""
 
     blobs: Callable[[int, int], Iterator[bytes]]
     shape: tuple[int, ...]

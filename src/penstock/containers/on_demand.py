@@ -21,28 +21,7 @@ KEPT = 1 << 11
 
 
 class FilesOnDemand(Sequence[ByteArray]):
-    """The bytes of files, mapped when they are wanted. Shared by threads.
-
-    Args:
-        paths: The files.
-        states: State of each file now. A file in another state is not read.
-        read: Maps a file.
-        kept: Maps that stay for the next read. The default is 2,048.
-
-    Example:
-        >>> import tempfile
-        >>> from penstock.files.listing import file_states
-        >>> from penstock.files.mapping import map_file
-        >>> file = Path(tempfile.mkdtemp()) / "bytes"
-        >>> _ = file.write_bytes(b"abc")
-        >>> files = FilesOnDemand([file], file_states([file]), map_file)
-        >>> files[0].tolist(), len(files)
-        ([97, 98, 99], 1)
-        >>> _ = file.write_bytes(b"changed")
-        >>> FilesOnDemand([file], files.states, map_file)[0]
-        Traceback (most recent call last):
-        penstock.errors.FormatError: expected the file that was opened, got a changed one; open the dataset again ...
-    """
+    """The bytes of files, mapped when they are wanted. Shared by threads."""
 
     def __init__(
         self,
@@ -64,11 +43,7 @@ class FilesOnDemand(Sequence[ByteArray]):
     @overload
     def __getitem__(self, number: slice) -> list[ByteArray]: ...
     def __getitem__(self, number: int | slice) -> ByteArray | list[ByteArray]:
-        """Return the bytes of a file, mapped.
-
-        Raises:
-            FormatError: The file changed since its state was noted, or is gone.
-        """
+        """Return the bytes of a file, mapped."""
         if isinstance(number, slice):
             return [self[i] for i in range(*number.indices(len(self)))]
         return self._maps.get(number, lambda: (self._mapped(number), 1))

@@ -26,14 +26,7 @@ AT_ONCE = 4096  # records that are listed in one call
 
 @dataclass(frozen=True, eq=False)
 class TFRecordIndex:
-    """The records of a file.
-
-    Args:
-        begin: `[R]` int64, the byte at which the data of each record begin.
-        size: `[R]` int64, the bytes of each record's data.
-        checksum: `[R]` uint32, the stored checksum of each record's data.
-        end: The byte behind the last whole record. It is the size of the file, unless the file is damaged.
-    """
+    """The records of a file."""
 
     begin: IntArray
     size: IntArray
@@ -42,17 +35,7 @@ class TFRecordIndex:
 
 
 def map_records(path: Path, *, lazy: bool = False) -> ByteArray:
-    """Return the bytes of a file as a read-only map, `[n]` uint8.
-
-    Args:
-        path: The file.
-        lazy: Whether nothing of a remote file is fetched. The default is False: all of it.
-
-    Raises:
-        FormatError: There is no such file.
-        OSError: It cannot be opened.
-        RemoteError: It cannot be fetched.
-    """
+    """Return the bytes of a file as a read-only map, `[n]` uint8."""
     return read_only(map_file(path, lazy=lazy))
 
 
@@ -60,9 +43,6 @@ def index_records(data: ByteArray) -> TFRecordIndex:
     """List the records of a file, up to the first one that is damaged or cut off.
 
     The checksums of the sizes are compared. `first_damaged` compares the checksums of the data.
-
-    Args:
-        data: `[n]` uint8, read-only, the whole file. If it is mapped lazily, only the ends of records are fetched.
     """
     check_mapped(data)
     begins: list[IntArray] = []

@@ -190,12 +190,7 @@ class Certificate:
 
 
 def path_of(target: Path) -> Path:
-    """Return the path of the certificate of a dataset.
-
-    Example:
-        >>> path_of(Path("data/cartpole")).as_posix()
-        'data/cartpole.certificate.json'
-    """
+    """Return the path of the certificate of a dataset."""
     return target.with_name(target.name + SUFFIX)
 
 
@@ -278,18 +273,7 @@ def certify(
     notes: Sequence[Note],
     on_episode: Callable[[int], object] | None = None,
 ) -> Certificate:
-    """Compare a target with its source.
-
-    Args:
-        data: The chosen episodes of the source.
-        target: The reopened target.
-        draft: How columns of the source become columns of the target.
-        notes: Differences that the conversion reported.
-        on_episode: Called with the number of compared episodes after each. The default is None.
-
-    Raises:
-        FormatError: The target has other episodes than the source.
-    """
+    """Compare a target with its source."""
     if len(target) != len(data) or target.steps != data.steps:
         raise FormatError(
             f"expected {counted(len(data), 'episode')} of {counted(data.steps, 'step')} in the target, got "
@@ -302,14 +286,7 @@ def certify(
 
 
 class Comparison:
-    """Comparison of the columns of a target with its source, also of one part of the episodes at a time.
-
-    Args:
-        data: The chosen episodes of the source.
-        target: The reopened target, or a part of it.
-        draft: How columns of the source become columns of the target.
-        notes: Differences of columns that the conversion reported.
-    """
+    """Comparison of the columns of a target with its source, also of one part of the episodes at a time."""
 
     def __init__(self, data: EpisodeDataset, target: Source, draft: Draft, notes: Sequence[Note]) -> None:
         self._data = data
@@ -320,14 +297,7 @@ class Comparison:
     def compare(
         self, written: Iterable[Episode], first: int, last: int, on_episode: Callable[[int], object] | None = None
     ) -> None:
-        """Compare chosen episodes with what was written of them.
-
-        Args:
-            written: The episodes of the target.
-            first: Number of the first chosen episode.
-            last: The number after the last one.
-            on_episode: Called with the number of compared episodes after each. The default is None.
-        """
+        """Compare chosen episodes with what was written of them."""
         data, draft = self._data, self._draft
         pairs = zip(data.episodes_at(range(first, last)), written, strict=True)
         for number, (before, after) in enumerate(pairs, first):
@@ -343,21 +313,12 @@ class Comparison:
         return {path: column.state() for path, column in self._columns.items()}
 
     def add(self, state: Mapping[str, Any]) -> None:
-        """Add what another comparison compared, of the episodes that follow.
-
-        Args:
-            state: Result of `state`.
-        """
+        """Add what another comparison compared, of the episodes that follow."""
         for path, column in self._columns.items():
             column.extend(state[path])
 
     def certificate(self, target: Source, notes: Sequence[Note]) -> Certificate:
-        """Return the certificate of the episodes that were compared.
-
-        Args:
-            target: The whole target.
-            notes: Differences that the conversion reported.
-        """
+        """Return the certificate of the episodes that were compared."""
         data = self._data
         lost = [ColumnCertificate(path, path, "different", "it is not in the target") for path in self._missing]
         left_out = [

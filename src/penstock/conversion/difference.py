@@ -34,18 +34,7 @@ SHOWN = 256  # episodes that a difference names
 
 @dataclass(frozen=True)
 class Difference:
-    """One difference between two datasets.
-
-    Args:
-        kind: `"column"`: a column is in one of them only, or has another dtype, shape or alignment. `"episodes"`:
-            episodes are in one of them only. `"length"`: an episode has other steps. `"values"`: rows of a column
-            differ.
-        what: Path of the column, or `"first"` or `"second"` for episodes that are in that dataset only.
-        message: Explanation with numbers.
-        episodes: Numbers of the episodes, at most 256. The default is none.
-        rows: The first row that differs in each of these episodes. The default is none.
-        largest: Largest absolute difference of values, None where there is none.
-    """
+    """One difference between two datasets."""
 
     kind: Literal["column", "episodes", "length", "values"]
     what: str
@@ -68,33 +57,7 @@ def difference(
     threads: int | None = None,
     progress: bool | None = None,
 ) -> tuple[Difference, ...]:
-    """Compare two datasets.
-
-    Args:
-        first: A dataset.
-        second: Another dataset.
-        match: `"number"` compares episodes of the same number. `"content"` compares sets of episodes, by digests of
-            the columns that both have: an episode equals another one anywhere. The default is `"number"`.
-        tolerance: Largest absolute difference of numbers that counts as equal, for `match="number"`. The default is 0.
-        threads: Threads that read and compare. 0 works in the caller. The default is None: the number of cores.
-        progress: Whether to show a progress bar. The default is None: on a terminal.
-
-    Returns:
-        All differences; none if the datasets have the same columns and values. NaN equals NaN.
-
-    Raises:
-        ArgumentError: `match` is unknown, or a tolerance is given for `"content"`.
-
-    Example:
-        >>> import penstock
-        >>> one = penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[1, 2])
-        >>> other = penstock.from_arrays({"rewards": [0.0, 1.0, 2.5]}, lengths=[1, 2])
-        >>> for each in difference(one, other):
-        ...     print(each.kind, each.what, each.message, each.largest)
-        values rewards 1 row of 1 episode differs, the first in episode 1 at row 1 0.5
-        >>> difference(one, other.take([0, 1]), match="content")[0].message
-        '1 episode is in the first only: 1'
-    """
+    """Compare two datasets."""
     if match not in ("number", "content"):
         raise ArgumentError(f"expected match to be 'number' or 'content', got {match!r}")
     if match == "content" and tolerance:

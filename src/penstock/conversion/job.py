@@ -118,13 +118,7 @@ def _note_of_parts(data: EpisodeDataset) -> Iterator[Note]:
 
 
 def column_bytes(spec: Spec, episodes: int, steps: int) -> int:
-    """Return the size of the columns of some episodes, without ragged ones.
-
-    Args:
-        spec: The columns.
-        episodes: Number of episodes.
-        steps: Number of steps.
-    """
+    """Return the size of the columns of some episodes, without ragged ones."""
     rows = {"step": steps, "boundary": steps + episodes, "episode": episodes}
     return sum(field.row_bytes * rows[field.align] for field in spec.values())
 
@@ -132,15 +126,7 @@ def column_bytes(spec: Spec, episodes: int, steps: int) -> int:
 def write_episodes(
     job: ConversionJob, writer: Writer, tally: ConversionProgress, last: int, on_episode: OnEpisode | None = None
 ) -> None:
-    """Write the episodes from number `tally.episodes` to `last - 1`. Errors name the episode of the source.
-
-    Args:
-        job: The conversion.
-        writer: Writer of the target.
-        tally: Totals, which are updated.
-        last: The number after the last episode.
-        on_episode: Called with the totals after each episode. The default is None.
-    """
+    """Write the episodes from number `tally.episodes` to `last - 1`. Errors name the episode of the source."""
     left = range(tally.episodes, last)
 
     def made() -> Iterator[Episode]:

@@ -49,11 +49,7 @@ class ConversionMark:
 
     @classmethod
     def decode(cls, text: object) -> ConversionMark | None:
-        """The mark that `encode` wrote; None for anything else.
-
-        >>> ConversionMark.decode(ConversionMark("a", "b", "c", 3).encode()), ConversionMark.decode("{}")
-        (ConversionMark(source='a', episodes='b', how='c', total=3), None)
-        """
+        """The mark that `encode` wrote; None for anything else."""
         try:
             entries = json.loads(text) if isinstance(text, str) else None
             return cls(**entries) if is_dict(entries) else None

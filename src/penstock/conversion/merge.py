@@ -99,14 +99,7 @@ def merge(
 
 
 def union_of(specs: Mapping[str, Spec]) -> tuple[Spec, dict[str, list[str]]]:
-    """Return the columns of all datasets, and the columns that each lacks.
-
-    Args:
-        specs: Columns of each dataset by its name.
-
-    Raises:
-        SpecError: A column is not the same field in all datasets that have it.
-    """
+    """Return the columns of all datasets, and the columns that each lacks."""
     fields: dict[str, Field] = {}
     owner: dict[str, str] = {}
     for name, spec in specs.items():
@@ -125,18 +118,7 @@ def union_of(specs: Mapping[str, Spec]) -> tuple[Spec, dict[str, list[str]]]:
 
 
 def merged_statistics(parts: Sequence[Any]) -> dict[str, dict[str, Any]]:
-    """Return the statistics of several datasets together: count, extremes, mean and standard deviation.
-
-    Args:
-        parts: Statistics by column, of each dataset. A column without one number `count` in one of them is left out,
-            and so are other figures, such as quantiles, which cannot be merged exactly.
-
-    Example:
-        >>> one = {"x": {"count": [1], "mean": [0.0], "std": [0.0], "min": [0.0], "max": [0.0]}}
-        >>> two = {"x": {"count": [1], "mean": [2.0], "std": [0.0], "min": [2.0], "max": [2.0]}}
-        >>> merged_statistics([one, two])["x"]["mean"], merged_statistics([one, two])["x"]["std"]
-        ([1.0], [1.0])
-    """
+    """Return the statistics of several datasets together: count, extremes, mean and standard deviation."""
     if not parts or not all(is_mapping(part) for part in parts):
         return {}
     statistics: dict[str, dict[str, Any]] = {}

@@ -59,12 +59,7 @@ def of_episode(metadata: Mapping[str, Any], target: Target) -> tuple[dict[str, A
 
 
 def json_of(metadata: Mapping[Any, Any], where: str) -> tuple[dict[str, Any], list[Note]]:
-    """What JSON can hold, with NumPy as numbers and lists, and a note for everything else.
-
-    >>> import numpy as np
-    >>> json_of({"seed": np.int64(3), "code": b"x"}, "metadata")[0]
-    {'seed': 3}
-    """
+    """What JSON can hold, with NumPy as numbers and lists, and a note for everything else."""
     entries: dict[str, Any] = {}
     notes: list[Note] = []
     for key, value in metadata.items():

@@ -14,18 +14,7 @@ Level = Literal["adapted", "inferred", "filled", "left out"]
 
 @dataclass(frozen=True)
 class Note:
-    """One difference between source and target.
-
-    Args:
-        level: `"adapted"`: all values are stored, in another form. `"inferred"`: a space that the source lacks.
-            `"filled"`: values that the source lacks. `"left out"`: data that the target cannot store.
-        what: Column or metadata entry.
-        message: Explanation.
-
-    Example:
-        >>> Note("left out", "infos", "the format stores no infos").level
-        'left out'
-    """
+    """One difference between source and target."""
 
     level: Level
     what: str
@@ -34,23 +23,7 @@ class Note:
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """Result of a conversion. Totals count the whole target.
-
-    Args:
-        out: Path of the target, or its URL without credentials.
-        format: Format of the target.
-        status: `"converted"`, `"resumed"` (from episode `resumed_at`), or `"complete"` (nothing was left to do).
-        episodes: Number of episodes.
-        steps: Number of steps.
-        bytes: Size of the columns, not of the files.
-        resumed_at: Number of episodes that an earlier call wrote.
-        notes: Differences between source and target.
-        certificate: What both datasets have, read again. The default is None: none was made.
-
-    Example:
-        >>> ConversionReport(Path("out"), "columns", "converted", 1, 10, 80, 0, ()).to_json()["status"]
-        'converted'
-    """
+    """Result of a conversion. Totals count the whole target."""
 
     out: Path | str
     format: str

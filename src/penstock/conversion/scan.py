@@ -112,10 +112,6 @@ class Scan:
 
 
 def equal(one: AnyArray, other: AnyArray) -> BoolArray:
-    """Whether values are equal, element by element; NaN is equal to NaN.
-
-    >>> equal(np.array([1, np.nan]), np.array([2, np.nan])).tolist()
-    [False, True]
-    """
+    """Whether values are equal, element by element; NaN is equal to NaN."""
     same = np.asarray(one == other)
     return same | np.isnan(one) & np.isnan(other) if one.dtype.kind in "fc" else same

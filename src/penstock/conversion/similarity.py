@@ -12,28 +12,13 @@ WINDOW = 8  # pixels of a side of the squares that the structural similarity com
 
 
 def psnr(one: ByteArray, other: ByteArray) -> float:
-    """Return the peak signal-to-noise ratio of pictures in dB; infinite for equal ones.
-
-    Example:
-        >>> round(psnr(np.zeros((2, 8, 8), np.uint8), np.ones((2, 8, 8), np.uint8)), 2)
-        48.13
-    """
+    """Return the peak signal-to-noise ratio of pictures in dB; infinite for equal ones."""
     error = float(np.mean(np.square(one.astype(np.float64) - other.astype(np.float64)))) if one.size else 0.0
     return math.inf if error == 0 else 10 * math.log10(255**2 / error)
 
 
 def ssim(one: ByteArray, other: ByteArray) -> float:
-    """Return the mean structural similarity of pictures (Wang et al., 2004), over squares of 8 x 8 pixels.
-
-    Args:
-        one: `[n, height, width]` or `[n, height, width, channels]` uint8.
-        other: The same shape.
-
-    Example:
-        >>> frames = np.arange(256, dtype=np.uint8).reshape(1, 16, 16)
-        >>> ssim(frames, frames), ssim(frames, 255 - frames) < 0
-        (1.0, True)
-    """
+    """Return the mean structural similarity of pictures (Wang et al., 2004), over squares of 8 x 8 pixels."""
     n, height, width = one.shape[:3]
     rows, cols = height // WINDOW, width // WINDOW
 

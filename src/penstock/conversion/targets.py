@@ -155,11 +155,7 @@ HDF5 = replace(ARROW, name="minari, hdf5", ragged="bytes", flat=False)
 
 
 def target_of(format: str, options: Mapping[str, Any]) -> Target:
-    """The rules of a format with options; a format of another package has none, and refuses what it has to itself.
-
-    >>> target_of("minari", {"data_format": "parquet"}).name, target_of("tapes", {}).needs
-    ('minari, arrow', ())
-    """
+    """The rules of a format with options; a format of another package has none, and refuses what it has to itself."""
     if format == "minari":
         return HDF5 if options.get("data_format", "hdf5") == "hdf5" else ARROW
     if format == "webdataset":

@@ -57,14 +57,7 @@ def certified_columns(certificate: Certificate, side: Side) -> dict[str, ColumnD
 
 
 def digests_of(certificate: Certificate, side: Side, opened: EpisodeDataset, episodes: range) -> dict[str, bytearray]:
-    """Return the digests of some episodes, one behind the other, by column, of the columns that the certificate has.
-
-    Args:
-        certificate: The certificate.
-        side: What `opened` is in the certificate.
-        opened: The dataset.
-        episodes: Numbers of episodes.
-    """
+    """Return the digests of some episodes, one behind the other, by column, of the columns that the certificate has."""
     paths = sorted(certified_columns(certificate, side).keys() & opened.spec.keys())
     digests = {path: bytearray() for path in paths}
     for episode in opened.episodes_at(episodes):
@@ -83,14 +76,7 @@ def check_episodes(certificate: Certificate, side: Side, opened: EpisodeDataset)
 def compare_digests(
     certificate: Certificate, side: Side, opened: EpisodeDataset, digests: Mapping[str, bytearray]
 ) -> Iterator[str]:
-    """Yield what is no longer as the certificate says.
-
-    Args:
-        certificate: The certificate.
-        side: What `opened` is in the certificate.
-        opened: The dataset.
-        digests: Digests of all its episodes by column, as `digests_of` returns them.
-    """
+    """Yield what is no longer as the certificate says."""
     columns = certified_columns(certificate, side)
     if missing := sorted(columns.keys() - opened.spec.keys()):
         yield f"{side}: expected the columns {missing}, got none"

@@ -27,12 +27,10 @@ FloatingArray: TypeAlias = npt.NDArray[np.floating[Any]]  # float32 or float64
 
 
 def read_only(array: AnyArray) -> AnyArray:
-    """Return a contiguous array that cannot be written to: the array itself, a view, or a copy if it is not contiguous.
+    """Return a contiguous array that cannot be written to: the array itself, a view, or a copy if it is not
+    contiguous.
 
     A kernel compiles for each kind of array that it gets, so all arrays that it only reads come as this kind.
-
-    Args:
-        array: Any array.
     """
     flags = array.flags
     if flags.c_contiguous and not flags.writeable:

@@ -44,14 +44,7 @@ class BlockIterator(ABC):
 
     @abstractmethod
     def load_state_dict(self, state: IteratorState) -> None:
-        """Continue from a saved state.
-
-        Args:
-            state: Output of `state_dict`.
-
-        Raises:
-            StateError: The state belongs to another kind of iterator.
-        """
+        """Continue from a saved state."""
 
 
 def _in_turn(advance: Callable[[Any], Columns]) -> Callable[[Any], Columns]:
@@ -79,15 +72,7 @@ class BlockOrigin(Protocol):
 
 
 def concatenated(parts: list[Columns]) -> Columns:
-    """Concatenate the rows of columns. A single part is not copied.
-
-    Args:
-        parts: Columns with equal paths.
-
-    Example:
-        >>> concatenated([Columns({"a": np.zeros(2)}), Columns({"a": np.ones(1)})])["a"].tolist()
-        [0.0, 0.0, 1.0]
-    """
+    """Concatenate the rows of columns. A single part is not copied."""
     if len(parts) == 1:
         return parts[0]
     return Columns({path: _joined([part.flat[path] for part in parts]) for path in parts[0]})

@@ -36,20 +36,7 @@ _OF_DATA = {errno.EINVAL, errno.ENAMETOOLONG, errno.ELOOP, errno.EOVERFLOW, errn
 
 
 def json_object(raw: bytes | str, path: object = None, where: str | None = None) -> dict[str, Any]:
-    """Return the JSON object that is all of a text.
-
-    Args:
-        raw: The text.
-        path: Its file, for messages. The default is None: unknown.
-        where: Its place in the file. The default is None: the whole file.
-
-    Raises:
-        FormatError: The text is no JSON, or no object.
-
-    Example:
-        >>> json_object('{"version": 1}')
-        {'version': 1}
-    """
+    """Return the JSON object that is all of a text."""
     try:
         value: Any = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -60,17 +47,9 @@ def json_object(raw: bytes | str, path: object = None, where: str | None = None)
 
 
 def is_of_data(error: Exception) -> bool:
-    """Return whether an error is about parsed data, and not about the system or this program.
-
-    Args:
-        error: The error.
-
-    Example:
-        >>> is_of_data(KeyError("shape")), is_of_data(FileNotFoundError(2, "gone")), is_of_data(OSError("bad magic"))
-        (True, False, True)
-    """
+    """Return whether an error is about parsed data, and not about the system or this program."""
     if isinstance(error, OSError) and not isinstance(error, PenstockError):
-        # Libraries (Arrow, gzip, Pillow) raise OSErrors without a number, or of their own classes, for damaged data.
+        # Libraries (Arrow, gzip, Pillow) raise OSErrors without a number, or of private classes, for damaged data.
         foreign = type(error) is OSError or type(error).__module__ != "builtins"
         return error.errno in _OF_DATA or (error.errno is None and foreign)
     return not isinstance(error, PenstockError | ImportError | Warning)
@@ -80,18 +59,6 @@ def refusal(error: Exception, path: object = None, where: str | None = None) -> 
     """Return the `FormatError` to raise instead of an error, or None to keep the error.
 
     A `FormatError` without a path gets the path.
-
-    Args:
-        error: The error.
-        path: The file. The default is None: unknown.
-        where: Place in the file. The default is None: unknown.
-
-    Raises:
-        RemoteError: An object store caused the error.
-
-    Example:
-        >>> refusal(KeyError("shape"), "meta.json").path
-        'meta.json'
     """
     if not isinstance(error, RemoteError) and (cause := _remote_cause(error)) is not None:
         raise cause from None
@@ -121,10 +88,6 @@ def is_of_call(error: Exception, options: Iterable[str] = ()) -> bool:
     """Return whether an error is about the call of a guarded function.
 
     Such an error is about arguments that do not fit the parameters, or is a `TypeError` that names one of the options.
-
-    Args:
-        error: The error that a guard caught.
-        options: Options of the caller. The default is none.
     """
     raised = error.__traceback__
     if raised is not None and raised.tb_next is None:  # the call itself: nothing of the function ran
@@ -134,21 +97,7 @@ def is_of_call(error: Exception, options: Iterable[str] = ()) -> bool:
 
 @contextmanager
 def parsing(path: object = None, where: str | None = None) -> Generator[None]:
-    """Guard a block, or as a decorator a function, that parses data.
-
-    Args:
-        path: The file. The default is None: unknown.
-        where: Place in the file. The default is None: unknown.
-
-    Raises:
-        FormatError: The block raises an error about the data.
-
-    Example:
-        >>> with parsing("meta.json"):
-        ...     {}["shape"]
-        Traceback (most recent call last):
-        penstock.errors.FormatError: expected data that can be read, got KeyError: 'shape'; ... - in meta.json
-    """
+    """Guard a block, or as a decorator a function, that parses data."""
     try:
         yield
     except Exception as error:
@@ -159,20 +108,7 @@ def parsing(path: object = None, where: str | None = None) -> Generator[None]:
 
 @contextmanager
 def parsing_state(what: str) -> Generator[None]:
-    """Guard a block that parses a saved state.
-
-    Args:
-        what: Name of the object, for the message.
-
-    Raises:
-        StateError: The block raises an error about the state.
-
-    Example:
-        >>> with parsing_state("counter"):
-        ...     int({"count": []}["count"])
-        Traceback (most recent call last):
-        penstock.errors.StateError: expected the state of a counter, got one that raises TypeError: int() ...
-    """
+    """Guard a block that parses a saved state."""
     try:
         yield
     except Exception as error:
@@ -182,11 +118,7 @@ def parsing_state(what: str) -> Generator[None]:
 
 
 def loading_state(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Guard a method that loads a saved state, like `parsing_state`. Wrong arguments stay a `TypeError`.
-
-    Args:
-        method: The method.
-    """
+    """Guard a method that loads a saved state, like `parsing_state`. Wrong arguments stay a `TypeError`."""
 
     @wraps(method)
     def guarded(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -202,15 +202,7 @@ class Columns(Mapping[str, AnyArray]):
 
 
 def flatten(tree: Mapping[str, Any]) -> dict[str, Array]:
-    """Turn a nested dict into a dict of paths.
-
-    Args:
-        tree: Nested dict of arrays. A tuple counts as a dict with the keys `"0"`, `"1"`, and so on.
-
-    Example:
-        >>> list(flatten({"a": (np.zeros(1), {"b": np.zeros(1)})}))
-        ['a/0', 'a/1/b']
-    """
+    """Turn a nested dict into a dict of paths."""
     flat: dict[str, Array] = {}
     for key, value in tree.items():
         if is_tuple(value):
@@ -225,15 +217,7 @@ def flatten(tree: Mapping[str, Any]) -> dict[str, Array]:
 
 
 def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn a dict of paths into nested dicts, the inverse of `flatten`.
-
-    Args:
-        flat: Values by path.
-
-    Example:
-        >>> nest({"a/b": 1, "c": 2})
-        {'a': {'b': 1}, 'c': 2}
-    """
+    """Turn a dict of paths into nested dicts, the inverse of `flatten`."""
     tree: dict[str, Any] = {}
     for path, value in flat.items():
         *parents, leaf = path.split(SEPARATOR)
@@ -245,14 +229,5 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def under(prefix: str, path: str) -> bool:
-    """Return whether a path is `prefix` or below it.
-
-    Args:
-        prefix: Path of a column or of a group of columns.
-        path: Path to test.
-
-    Example:
-        >>> under("observations", "observations/image"), under("obs", "observations")
-        (True, False)
-    """
+    """Return whether a path is `prefix` or below it."""
     return path == prefix or path.startswith(prefix + SEPARATOR)

@@ -172,23 +172,7 @@ class Episode:
 
 
 def steps_of(spec: Spec, columns: Mapping[str, Array]) -> int:
-    """Return the number of steps of an episode, from its first step or boundary column.
-
-    Args:
-        spec: Columns of the dataset.
-        columns: Arrays of the episode by path.
-
-    Returns:
-        The number of steps, or 1 if all columns are aligned with episodes.
-
-    Raises:
-        SpecError: There are no columns.
-
-    Example:
-        >>> from penstock.core.spec import Field
-        >>> steps_of(Spec({"rewards": Field(np.dtype("f8"))}), {"rewards": np.zeros(3)})
-        3
-    """
+    """Return the number of steps of an episode, from its first step or boundary column."""
     for path, column in spec.fields.items():
         if path in columns and column.align != "episode":
             return len(columns[path]) - (column.align == "boundary")

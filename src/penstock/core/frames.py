@@ -15,11 +15,7 @@ CHANNELS = 16  # more are no channels
 
 
 def is_picture(shape: tuple[int, ...]) -> bool:
-    """Whether rows of that shape can be shown: `[H, W]`, `[H, W, C]`, `[C, H, W]`, or one of them a stack.
-
-    >>> is_picture((3, 84, 84)), is_picture((84, 84, 12)), is_picture((17,))
-    (True, True, False)
-    """
+    """Whether rows of that shape can be shown: `[H, W]`, `[H, W, C]`, `[C, H, W]`, or one of them a stack."""
     if len(shape) == 2:
         return min(shape) >= SIDE
     if len(shape) == 4:
@@ -32,9 +28,6 @@ def pictures(rows: AnyArray, color: Color = None) -> ByteArray:
 
     `color` tells three channels of gray from RGB, and a stack of gray from one of RGB. Four channels without it are
     gray, as Atari's stacks are. Values of floats up to 1 become 0 to 255.
-
-    >>> pictures(np.zeros((2, 9, 84, 84), np.uint8)).shape, pictures(np.zeros((2, 84, 84, 4), np.uint8)).shape
-    ((2, 3, 84, 84, 3), (2, 4, 84, 84, 3))
     """
     shape = rows.shape[1:]
     if len(shape) == 2:

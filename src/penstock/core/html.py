@@ -35,39 +35,20 @@ FAINT = "opacity:.65"
 
 @dataclass(frozen=True)
 class Markup:
-    """HTML that is safe to insert, made by this module.
-
-    Args:
-        html: The text of the element.
-    """
+    """HTML that is safe to insert, made by this module."""
 
     html: str
 
 
 def page(title: str, subtitle: str, *parts: Markup) -> str:
-    """Return a block with a title, a line below it, and parts.
-
-    Args:
-        title: Text of the heading.
-        subtitle: Text of the line below.
-        parts: Tables and lists.
-
-    Example:
-        >>> "&lt;b&gt;" in page("<b>", "")
-        True
-    """
+    """Return a block with a title, a line below it, and parts."""
     inner = "".join(part.html for part in parts)
     head = f'<div><b>{_escaped(title)}</b> <span style="{FAINT}">{_escaped(subtitle)}</span></div>'
     return f'<div style="{BOX}">{head}{inner}</div>'
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
-    """Return a table. A cell is text, or markup of this module.
-
-    Args:
-        headers: Heading of each column.
-        rows: Cells of each row.
-    """
+    """Return a table. A cell is text, or markup of this module."""
     head = "".join(f'<th style="{CELL};{FAINT};font-weight:normal">{_escaped(name)}</th>' for name in headers)
     lines = ("".join(f'<td style="{CELL};{CODE}">{_cell(cell)}</td>' for cell in row) for row in rows)
     body = "".join(f'<tr style="background:none">{line}</tr>' for line in lines)
@@ -77,21 +58,12 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
 
 
 def steps(texts: Iterable[str]) -> Markup:
-    """Return texts with arrows between them.
-
-    Args:
-        texts: The texts, in order.
-    """
+    """Return texts with arrows between them."""
     return Markup(f'<div style="{CODE};margin:4px 0">{" &rarr; ".join(map(_escaped, texts))}</div>')
 
 
 def columns_table(columns: Mapping[str, Array], texts: Iterable[str] = ()) -> Markup:
-    """Return a table of columns in memory, with their dtypes, shapes and first rows.
-
-    Args:
-        columns: Arrays by path.
-        texts: Paths of columns that are UTF-8 text. Ragged bytes that look like text are shown as text too.
-    """
+    """Return a table of columns in memory, with their dtypes, shapes and first rows."""
     known = set(texts)
     rows = [
         (path, str(array.dtype), _shape(array), preview(array, text=path in known)) for path, array in columns.items()
@@ -100,12 +72,7 @@ def columns_table(columns: Mapping[str, Array], texts: Iterable[str] = ()) -> Ma
 
 
 def preview(array: Array, *, text: bool = False) -> object:
-    """Return the first rows of a column: pictures if they are images and Pillow is installed, otherwise text.
-
-    Args:
-        array: The column.
-        text: Whether it is known to be UTF-8 text. The default is False.
-    """
+    """Return the first rows of a column: pictures if they are images and Pillow is installed, otherwise text."""
     if isinstance(array, Ragged):
         return _shortened(array.preview(ROWS, text=text))
     shown = array[:ROWS]
@@ -117,21 +84,12 @@ def preview(array: Array, *, text: bool = False) -> object:
 
 
 def caption(text: str) -> Markup:
-    """Return a faint line of text.
-
-    Args:
-        text: The text.
-    """
+    """Return a faint line of text."""
     return Markup(f'<div style="{FAINT};margin:6px 0 2px">{_escaped(text)}</div>')
 
 
 def image(frame: AnyArray, side: int) -> str:
-    """Return a picture as a PNG in the page itself. Needs Pillow.
-
-    Args:
-        frame: `[H, W, 3]` uint8.
-        side: Most pixels of a side.
-    """
+    """Return a picture as a PNG in the page itself. Needs Pillow."""
     pillow: Any = importlib.import_module("PIL.Image")
     small = pillow.fromarray(frame)
     small.thumbnail((side, side))

@@ -12,19 +12,7 @@ from penstock.errors import suggestion
 
 
 class LazyColumns(Columns):
-    """Columns of which only those are read that are used. Another use of one does not read it again.
-
-    Args:
-        names: Paths of all columns.
-        n: Number of rows.
-        read: Called with paths; returns the columns by path.
-
-    Example:
-        >>> import numpy as np
-        >>> columns = LazyColumns(["a", "b"], 2, lambda names: {name: np.zeros(2) for name in names})
-        >>> columns["a"].tolist(), columns.columns_read
-        ([0.0, 0.0], ('a',))
-    """
+    """Columns of which only those are read that are used. Another use of one does not read it again."""
 
     __slots__ = ("_names", "_read", "_values")
 

@@ -15,9 +15,6 @@ def natural(name: str) -> str:
 
     A number is its count of digits and its digits, behind a zero character, which no name has. So a number comes before
     all characters, as the end of a name does. Names with equal keys, such as `a2` and `a02`, are sorted as text.
-
-    >>> sorted(["demo_10", "demo_2", "demo_02", "a"], key=natural)
-    ['a', 'demo_02', 'demo_2', 'demo_10']
     """
     return f"{_DIGITS.sub(_number, name)}{_END}{name}"
 
@@ -28,11 +25,7 @@ def _number(match: re.Match[str]) -> str:
 
 
 def in_natural_order(names: Iterable[str]) -> list[str]:
-    """Return names sorted by `natural`. Names that differ in their digits alone are sorted as text, which is faster.
-
-    >>> in_natural_order(["b10", "b9"]), in_natural_order(["b10", "b09"])
-    (['b9', 'b10'], ['b09', 'b10'])
-    """
+    """Return names sorted by `natural`. Names that differ in their digits alone are sorted as text, which is faster."""
     listed = list(names)
     alike = len({name.translate(_ZEROS) for name in listed}) == 1
     return sorted(listed) if alike else sorted(listed, key=natural)

@@ -217,15 +217,7 @@ Array = AnyArray | Ragged
 
 
 def offsets_of(lengths: npt.ArrayLike) -> IntArray:
-    """Return the running sum of lengths, starting at 0, `[n + 1]` int64.
-
-    Args:
-        lengths: `[n]` integers.
-
-    Example:
-        >>> offsets_of([2, 0, 3]).tolist()
-        [0, 2, 2, 5]
-    """
+    """Return the running sum of lengths, starting at 0, `[n + 1]` int64."""
     sizes = np.asarray(lengths, np.int64)
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])

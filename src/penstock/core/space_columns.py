@@ -18,47 +18,18 @@ from penstock.errors import SpecError
 
 
 def leaf_columns(root: str, space: Space | None) -> dict[str, Space]:
-    """Return the leaf spaces by the path of their column.
-
-    Args:
-        root: Path above all leaves.
-        space: Any space. None has no leaves.
-
-    Example:
-        >>> leaf_columns("actions", Dict({"jump": Discrete(2)}))
-        {'actions/jump': Discrete(n=2, start=0)}
-    """
+    """Return the leaf spaces by the path of their column."""
     leaves = () if space is None else space.leaves()
     return {f"{root}/{path}" if path else root: leaf for path, leaf in leaves}
 
 
 def spec_leaves(spec: Spec) -> dict[str, Space]:
-    """Return the leaf spaces of observations and actions by the path of their column.
-
-    Args:
-        spec: Spec of a dataset. A missing space has no leaves.
-
-    Example:
-        >>> spec_leaves(Spec({}, None, Discrete(2)))
-        {'actions': Discrete(n=2, start=0)}
-    """
+    """Return the leaf spaces of observations and actions by the path of their column."""
     return leaf_columns("observations", spec.observation_space) | leaf_columns("actions", spec.action_space)
 
 
 def leaf_field(space: Space, align: Align) -> Field:
-    """Return the field of a leaf space's column.
-
-    Args:
-        space: Leaf space.
-        align: Alignment of the column.
-
-    Raises:
-        SpecError: The space is composite.
-
-    Example:
-        >>> leaf_field(MultiBinary((2, 3)), "step").shape
-        (2, 3)
-    """
+    """Return the field of a leaf space's column."""
     match space:
         case Discrete():
             return Field(space.dtype, (), align)
@@ -73,34 +44,12 @@ def leaf_field(space: Space, align: Align) -> Field:
 
 
 def space_fields(space: Space, root: str, align: Align) -> dict[str, Field]:
-    """Return the fields of all leaves of a space, by path.
-
-    Args:
-        space: Any space.
-        root: Path above all leaves.
-        align: Alignment of the columns.
-
-    Example:
-        >>> list(space_fields(Dict({"x": Discrete(2)}), "observations", "boundary"))
-        ['observations/x']
-    """
+    """Return the fields of all leaves of a space, by path."""
     return {path: leaf_field(leaf, align) for path, leaf in leaf_columns(root, space).items()}
 
 
 def widest_box(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Box:
-    """Return the box of all values of a dtype; of floats also the infinite ones.
-
-    Args:
-        shape: Shape of a value.
-        dtype: Bool, integer or float.
-
-    Raises:
-        SpecError: The dtype is another one.
-
-    Example:
-        >>> widest_box((2,), np.dtype("int8"))
-        Box(-128, 127, (2,), int8)
-    """
+    """Return the box of all values of a dtype; of floats also the infinite ones."""
     bounds: tuple[Any, Any]
     match dtype.kind:
         case "f":
@@ -116,19 +65,7 @@ def widest_box(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Box:
 
 
 def widest_space(root: str, fields: Mapping[str, Field]) -> Space:
-    """Return the widest space that columns can come from: boxes as wide as their dtypes, in dicts.
-
-    Args:
-        root: Path above all columns.
-        fields: Fields of the dataset by path. Only those at or below `root` count.
-
-    Raises:
-        SpecError: A column is text, ragged or not of real numbers.
-
-    Example:
-        >>> widest_space("actions", {"actions/jump": Field(np.dtype("bool"))}).spaces["jump"]
-        Box(False, True, (), bool)
-    """
+    """Return the widest space that columns can come from: boxes as wide as their dtypes, in dicts."""
     if (field := fields.get(root)) is not None:
         if field.ragged or field.dtype.kind not in "biuf":
             raise SpecError(
@@ -141,22 +78,7 @@ def widest_space(root: str, fields: Mapping[str, Field]) -> Space:
 
 
 def unflatten(space: Space | None, columns: Mapping[str, Any]) -> Any:
-    """Fold leaf values into the structure of a space: dicts, tuples, or the leaf itself.
-
-    Args:
-        space: The space. Without one, paths become nested dicts, and a single value at `""` stays as it is.
-        columns: Leaf values by path.
-
-    Returns:
-        The structure, with the values as they are.
-
-    Raises:
-        SpecError: A leaf is missing.
-
-    Example:
-        >>> unflatten(Tuple((Discrete(2), Discrete(3))), {"0": 1, "1": 2})
-        (1, 2)
-    """
+    """Fold leaf values into the structure of a space: dicts, tuples, or the leaf itself."""
     return _fold(space, columns, "")
 
 

@@ -19,15 +19,6 @@ def compact(space: Space, *, arrays: bool = False) -> dict[str, Any]:
 
     A bound is one number if it is the same in all cells, and otherwise lists. The JSON of the standard has a number for
     every channel of every pixel of an image space.
-
-    Args:
-        space: Any space.
-        arrays: Whether bounds that differ stay arrays, for a pickle. The default is False: they become lists.
-
-    Example:
-        >>> import numpy as np
-        >>> compact(Box(np.zeros((384, 384, 3)), np.ones((384, 384, 3)), np.dtype("uint8")))
-        {'type': 'Box', 'dtype': 'uint8', 'shape': [384, 384, 3], 'low': 0, 'high': 1}
     """
     match space:
         case Box(low, high, dtype):
@@ -45,16 +36,7 @@ def compact(space: Space, *, arrays: bool = False) -> dict[str, Any]:
 
 
 def json_text(space: Space) -> str:
-    """Return `json.dumps(space.to_json(), sort_keys=True)`, in milliseconds instead of seconds for image spaces.
-
-    Args:
-        space: Any space.
-
-    Example:
-        >>> import numpy as np
-        >>> json_text(Box(np.zeros((1, 2)), np.ones((1, 2)), np.dtype("uint8")))
-        '{"dtype": "uint8", "high": [[1, 1]], "low": [[0, 0]], "shape": [1, 2], "type": "Box"}'
-    """
+    """Return `json.dumps(space.to_json(), sort_keys=True)`, in milliseconds instead of seconds for image spaces."""
     match space:
         case Box(low, high, dtype):
             entries = {"dtype": json.dumps(str(dtype)), "shape": json.dumps(list(low.shape)), "type": '"Box"'}
@@ -69,15 +51,7 @@ def json_text(space: Space) -> str:
 
 
 def json_object(parts: Mapping[str, str]) -> str:
-    """Return the JSON of an object with sorted keys, from the JSON of its values.
-
-    Args:
-        parts: JSON text of each value.
-
-    Example:
-        >>> json_object({"b": "1", "a": "[]"})
-        '{"a": [], "b": 1}'
-    """
+    """Return the JSON of an object with sorted keys, from the JSON of its values."""
     return "{" + ", ".join(f"{json.dumps(name)}: {parts[name]}" for name in sorted(parts)) + "}"
 
 

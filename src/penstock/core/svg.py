@@ -32,14 +32,7 @@ LEGEND = 16.0  # pixels of a line of names
 
 @dataclass(frozen=True)
 class ChartLine:
-    """One line of a chart.
-
-    Args:
-        name: Name for the legend.
-        values: `[n]` float, NaN where there is none.
-        color: Colour as SVG has it.
-        dashed: Whether the line is dashed, such as a target. The default is False.
-    """
+    """One line of a chart."""
 
     name: str
     values: AnyArray
@@ -48,42 +41,19 @@ class ChartLine:
 
 
 def color(number: int) -> str:
-    """Return the colour of one of a few things, such as the sources of a mix.
-
-    Args:
-        number: Its number. The colours repeat after 12.
-
-    Example:
-        >>> color(0), color(12) == color(0)
-        ('#4287d6', True)
-    """
+    """Return the colour of one of a few things, such as the sources of a mix."""
     return COLORS[number % len(COLORS)]
 
 
 def tint(number: int) -> str:
-    """Return the colour of one of many things, such as the episodes of a dataset. Neighbours differ clearly.
-
-    Args:
-        number: Its number.
-
-    Example:
-        >>> len({tint(number) for number in range(1000)})
-        96
-    """
+    """Return the colour of one of many things, such as the episodes of a dataset. Neighbours differ clearly."""
     hue = int((number * GOLDEN % 1) * HUES) / HUES
     red, green, blue = colorsys.hls_to_rgb(hue, 0.58 if number % 2 else 0.48, 0.55)
     return f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
 
 
 def drawing(width: float, height: float, label: str, *shapes: str) -> Markup:
-    """Return a picture.
-
-    Args:
-        width: Width in pixels.
-        height: Height in pixels.
-        label: Description for people who do not see the picture.
-        shapes: Elements of SVG, made by this module.
-    """
+    """Return a picture."""
     size = f'width="{_short(width)}" height="{_short(height)}" viewBox="0 0 {_short(width)} {_short(height)}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{html.escape(label)}">'
     return Markup(f"{head}{''.join(shapes)}</svg>")
@@ -105,17 +75,7 @@ def label(text: str, x: float, y: float, anchor: str = "start") -> str:
 
 
 def heights(values: AnyArray, low: float, high: float) -> FloatArray:
-    """Return the heights at which values are drawn, 0 for `low` and 1 for `high`, also where a difference overflows.
-
-    Args:
-        values: Numbers of any size. NaN stays.
-        low: Lowest value of the axis.
-        high: Highest value of the axis. If it is not above `low`, all heights are 0.
-
-    Example:
-        >>> heights(np.array([1.0, 2.0]), 0.0, 4.0).tolist(), heights(np.array([1e308]), -1e308, 1e308).tolist()
-        ([0.25, 0.5], [1.0])
-    """
+    """Return the heights at which values are drawn, 0 for `low` and 1 for `high`, also where a difference overflows."""
     span = high / 2 - low / 2
     above = np.asarray(values, np.float64) / 2 - low / 2
     return above / span if span > 0 else above * 0
@@ -133,24 +93,7 @@ def chart(
     unit: str = "",
     missing: BoolArray | None = None,
 ) -> Markup:
-    """Return curves over a common axis, with their names below.
-
-    Args:
-        curves: The curves, each of the same `n` points, which are spread evenly. Without values, the chart says so.
-        ends: Text below the first and the last point.
-        width: Width in pixels.
-        height: Height in pixels, without the legend.
-        name: Description for people who do not see the chart.
-        low: Lowest value of the axis. The default is None: of the values.
-        high: Highest value of the axis. The default is None: of the values.
-        unit: Unit behind the numbers of the axis, or `%` for fractions. The default is none.
-        missing: `[n]` bool, points to mark. The default is None: no points.
-
-    Example:
-        >>> picture = chart([ChartLine("a", np.array([0.0, 1.0]), color(0))], ("0", "9"), 200, 60, "one curve")
-        >>> picture.html.count("<path"), "one curve" in picture.html
-        (4, True)
-    """
+    """Return curves over a common axis, with their names below."""
     values = np.concatenate([np.asarray(curve.values, np.float64) for curve in curves] or [np.zeros(0)])
     values = values[np.isfinite(values)]
     least = float(values.min(initial=np.inf)) if low is None else low

@@ -15,10 +15,6 @@ class ForkSafeLock:
 
     That thread does not exist in the child, so it would never release the lock. The protected data must stay usable in
     any state that such a thread left.
-
-    Example:
-        >>> with ForkSafeLock() as lock, lock:
-        ...     pass
     """
 
     __slots__ = ("__weakref__", "_lock")
@@ -54,15 +50,6 @@ class HomeProcess:
     """The process that made an object with threads. A forked process has a copy of the object without the threads.
 
     The copy would wait for the threads, and for locks that they had, for ever. So its methods call `check` first.
-
-    Args:
-        what: Name of the object, for the message.
-
-    Example:
-        >>> home = HomeProcess("pipeline")
-        >>> home.check()
-        >>> home.is_here
-        True
     """
 
     __slots__ = ("_pid", "_what")
@@ -90,16 +77,6 @@ class Turns:
 
     In a forked process it raises `WorkerError`. A thread of the parent may have had the lock, and waiting would then
     never end.
-
-    Args:
-        what: Name of the protected object, for the message.
-
-    Raises:
-        WorkerError: The process was forked from the one that made the lock.
-
-    Example:
-        >>> with Turns("iterator"):
-        ...     pass
     """
 
     __slots__ = ("_lock", "home")

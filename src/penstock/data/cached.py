@@ -27,15 +27,7 @@ from penstock.formats.base.source import Source
 
 
 class CachedSource(DerivedSource):
-    """Source whose column `name` is read from the user's cache. The first read fills the cache.
-
-    Args:
-        base: The source below.
-        name: Path of an array column.
-
-    Raises:
-        SpecError: There is no such column, or it is ragged.
-    """
+    """Source whose column `name` is read from the user's cache. The first read fills the cache."""
 
     def __init__(self, base: Source, name: str) -> None:
         if name not in base.spec.fields:
@@ -52,11 +44,7 @@ class CachedSource(DerivedSource):
         return type(self), (self.base, self.column.name)
 
     def fill(self) -> int:
-        """Decode the whole column into the cache, unless it is there.
-
-        Returns:
-            Bytes of the column.
-        """
+        """Decode the whole column into the cache, unless it is there."""
         if self.nbytes:
             values = self.stored_values()
             values.fill()
@@ -70,11 +58,7 @@ class CachedSource(DerivedSource):
         return int(rows[-1] - rows[0]) * self.column.field.row_bytes
 
     def stored_values(self, parent: Path | None = None) -> StoredValues:
-        """Return the cache of the column, to be filled in parts.
-
-        Args:
-            parent: Folder of all cached columns. The default is None: `derived` in the user's cache.
-        """
+        """Return the cache of the column, to be filled in parts."""
         return StoredValues(self.base, self.column, self.rows(self.column.field.align), parent)
 
     @override

@@ -35,13 +35,7 @@ class ReadBuffers:
         self._columns: dict[str, AnyArray] = {}
 
     def rows(self, path: str, field: Field, n: int) -> AnyArray:
-        """Return `[n, *shape]` for a column, undefined, valid until the next call for that column.
-
-        Args:
-            path: Path of the column.
-            field: Its dtype and the shape of a row.
-            n: Number of rows.
-        """
+        """Return `[n, *shape]` for a column, undefined, valid until the next call for that column."""
         known = self._columns.get(path)
         if known is None or len(known) < n:
             known = self._columns[path] = np.empty((n, *field.shape), field.dtype)
@@ -57,14 +51,7 @@ class Counters:
         self.first: dict[Hashable, tuple[int, int]] = {}  # where each label occurs first: block, place in it
 
     def add(self, label: Hashable, path: str, rows: Array, leaves: IntArray) -> None:
-        """Add rows of one label.
-
-        Args:
-            label: Group of the rows.
-            path: Path of the column.
-            rows: `[n, *shape]`, or ragged rows, whose values count.
-            leaves: `[m + 1]` int64 first row of each leaf, and the number of rows.
-        """
+        """Add rows of one label."""
         if isinstance(rows, Ragged):
             rows, leaves = rows.values, rows.offsets[leaves]
         counter = self._columns.get((label, path))
@@ -73,11 +60,7 @@ class Counters:
         counter.add(rows, leaves)
 
     def merge(self, other: Counters) -> None:
-        """Add what another thread counted.
-
-        Args:
-            other: Counters of that thread, which are not to be used afterwards.
-        """
+        """Add what another thread counted."""
         for key, counter in other._columns.items():
             if key in self._columns:
                 self._columns[key].merge(counter)
@@ -93,13 +76,7 @@ class Counters:
 
 
 class ColumnCounter:
-    """Counters of one column. Channels of pictures and elements of small rows are counted apart.
-
-    Args:
-        path: Path of the column, for messages.
-        shape: Shape of a row.
-        dtype: Dtype of the values.
-    """
+    """Counters of one column. Channels of pictures and elements of small rows are counted apart."""
 
     def __init__(self, path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._path = path
@@ -131,15 +108,7 @@ class ColumnCounter:
         self._values = self._leaves = 0  # that were added since tables and limbs were emptied
 
     def add(self, rows: AnyArray, leaves: IntArray) -> None:
-        """Add rows.
-
-        Args:
-            rows: `[n, *shape]`.
-            leaves: `[m + 1]` int64 first row of each leaf, and the number of rows.
-
-        Raises:
-            SpecError: The rows have another shape or dtype.
-        """
+        """Add rows."""
         if rows.shape[1:] != self._row or rows.dtype != self._dtype:
             raise SpecError(
                 f"expected {self._path} as {self._dtype}{list(self._row)} everywhere, got "
@@ -184,11 +153,7 @@ class ColumnCounter:
         return each if self._bins is None else each + self._bins
 
     def merge(self, other: ColumnCounter) -> None:
-        """Add what another thread counted.
-
-        Args:
-            other: Its counter of the same column.
-        """
+        """Add what another thread counted."""
         if self._bytes is not None and other._bytes is not None:
             self._bytes += other._bytes
             return

@@ -10,24 +10,7 @@ from penstock.errors import SpecError
 
 
 def replace_columns(columns: Any, paths: Iterable[str], fn: Callable[[str, Any], Any], purpose: str) -> Any:
-    """Return a batch with some of its columns changed. The batch and its other columns stay as they are.
-
-    Args:
-        columns: `Columns`, or a mapping, whose values may be mappings.
-        paths: Columns to change. A path such as `"observations/image"` is a key, or a key within a dict.
-        fn: Called as `fn(path, column)`; returns the new column.
-        purpose: Verb for the error message, such as `"normalize"`.
-
-    Returns:
-        `Columns`, or dicts.
-
-    Raises:
-        SpecError: A column is missing.
-
-    Example:
-        >>> replace_columns({"a": {"x": 1}, "y": 2}, ["a/x"], lambda path, x: x + 10, "change")
-        {'a': {'x': 11}, 'y': 2}
-    """
+    """Return a batch with some of its columns changed. The batch and its other columns stay as they are."""
     if isinstance(columns, Columns):
         changed: dict[str, Any] = {}
         for path in paths:

@@ -29,9 +29,6 @@ class CuratedEpisodes(EpisodeTransform):
     The table gets columns for the marks (`curation_columns`). A part has the marks of its episode.
 
     The fingerprint depends on all marks of these episodes except notes.
-
-    Args:
-        curation: The marks. They must not change afterwards.
     """
 
     curation: Curation
@@ -49,17 +46,7 @@ class CuratedEpisodes(EpisodeTransform):
 
 
 def curation_columns(curation: Curation, index: IntArray, most: int | None = None) -> dict[str, AnyArray]:
-    """Return the marks of episodes as columns of numbers.
-
-    Args:
-        curation: The marks.
-        index: `[E]` numbers of the episodes.
-        most: Most columns of tags, and of spans: the tags that most episodes have. The default is None: all.
-
-    Returns:
-        `rating` `[E]` float64, NaN without a rating; `tags/<tag>` and `spans/<tag>` `[E]` bool for each tag that some
-        episode has.
-    """
+    """Return the marks of episodes as columns of numbers."""
     marks = dict(curation.marks())
     numbers = np.array(sorted(marks), np.int64)
     rows = np.searchsorted(numbers, index)
@@ -82,22 +69,12 @@ def curation_columns(curation: Curation, index: IntArray, most: int | None = Non
 
 
 def excluded_rows(curation: Curation, index: IntArray) -> AnyArray:
-    """Return `[E]` bool: which episodes are excluded.
-
-    Args:
-        curation: The marks.
-        index: `[E]` numbers of the episodes.
-    """
+    """Return `[E]` bool: which episodes are excluded."""
     return np.isin(index, [episode for episode, marks in curation.marks() if marks.excluded])
 
 
 def excluded_steps(curation: Curation, index: IntArray) -> IntArray:
-    """Return `[E]` int64: how many steps the excluded spans of each episode have.
-
-    Args:
-        curation: The marks.
-        index: `[E]` numbers of the episodes.
-    """
+    """Return `[E]` int64: how many steps the excluded spans of each episode have."""
     counts = {e: sum(last + 1 - first for first, last in marks.excluded_spans) for e, marks in curation.marks()}
     steps = np.zeros(len(index), np.int64)
     for row in np.flatnonzero(np.isin(index, list(counts))).tolist():
@@ -126,17 +103,7 @@ def _without_spans(episodes: Episodes, curation: Curation) -> Episodes:
 
 
 def kept_ranges(spans: Sequence[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:
-    """Return the ranges of steps that no span has.
-
-    Args:
-        spans: `(first, last)` steps, both included, sorted, without common steps.
-        begin: First step.
-        end: Step after the last.
-
-    Example:
-        >>> kept_ranges([(0, 1), (4, 5)], 0, 10)
-        [(2, 4), (6, 10)]
-    """
+    """Return the ranges of steps that no span has."""
     edges = [begin, *(edge for first, last in spans for edge in (first, last + 1)), end]
     clipped = np.clip(edges, begin, end).reshape(-1, 2).tolist()
     return [(first, last) for first, last in clipped if first < last]

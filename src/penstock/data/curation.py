@@ -356,15 +356,7 @@ class Curation:
 
 
 def default_path(dataset: str | os.PathLike[str]) -> Path:
-    """Return the path of the curation next to a dataset.
-
-    Args:
-        dataset: A local file or folder.
-
-    Example:
-        >>> default_path("data/kitchen/").name
-        'kitchen.curation.json'
-    """
+    """Return the path of the curation next to a dataset."""
     path = Path(os.path.abspath(dataset))
     return path.with_name(path.name + SUFFIX)
 

@@ -30,20 +30,7 @@ from penstock.plan.base import chained
 
 
 class DerivedSource(OverlaySource):
-    """Source with the columns of another source, and one that is computed from its episodes.
-
-    Args:
-        base: The source below.
-        column: The column.
-        memory: Bytes up to which the values are kept in memory; more go to the cache. The default is None: 256 MiB.
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> base = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3]).source
-        >>> column = DerivedColumn.of(base, "double", lambda episode: episode.rewards * 2)
-        >>> DerivedSource(base, column).episode(1).columns["double"].tolist()
-        [4.0, 6.0, 8.0]
-    """
+    """Source with the columns of another source, and one that is computed from its episodes."""
 
     def __init__(self, base: Source, column: DerivedColumn, memory: int | None = None) -> None:
         fields = {**base.spec.fields, column.name: column.field}

@@ -27,16 +27,7 @@ PerEpisode = Callable[[Episode], Any]
 
 @dataclass(frozen=True, repr=False)
 class DerivedColumn:
-    """Column that a function computes from whole episodes.
-
-    Args:
-        name: Path of the column.
-        function: Called with one `Episode`, or an `EpisodeFunction`.
-        field: Dtype, shape and alignment of the column.
-        digest: Digest of the function, or of its version.
-        cast: Whether the function may return another dtype of the same kind, which is converted.
-        reads: Columns that the function is known to read. They decide how many episodes are computed together.
-    """
+    """Column that a function computes from whole episodes."""
 
     name: str
     function: PerEpisode | EpisodeFunction
@@ -87,18 +78,7 @@ class DerivedColumn:
         return _from_first(source, name, function, align or "step", digest, dtype)
 
     def compute(self, rows: EpisodeRows) -> AnyArray:
-        """Compute the values of consecutive episodes.
-
-        Args:
-            rows: The episodes.
-
-        Returns:
-            `[rows, *shape]` in the dtype of the field.
-
-        Raises:
-            SpecError: The function returns another length, shape or dtype.
-            DataError: The function raises an error.
-        """
+        """Compute the values of consecutive episodes."""
         offsets = rows.offsets(self.field.align)
         if isinstance(self.function, EpisodeFunction):
             place = f"episodes {rows.first} to {rows.last - 1}"

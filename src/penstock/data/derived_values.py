@@ -67,13 +67,7 @@ _IN_USE, _WRITING = "in-use", "writing"  # files that readers lock together, and
 
 
 class DerivedValues:
-    """Values of a derived column, for as many episodes as the source has at the time of a read.
-
-    Args:
-        base: Source of the episodes.
-        column: The column.
-        memory: Bytes up to which values are kept in memory. The default is None: 256 MiB.
-    """
+    """Values of a derived column, of the episodes that the source has at the time of a read."""
 
     def __init__(self, base: Source, column: DerivedColumn, memory: int | None = None) -> None:
         self.base = base
@@ -83,20 +77,11 @@ class DerivedValues:
         self._lock = ForkSafeLock()
 
     def read(self, selection: Selection, out: AnyArray) -> None:
-        """Gather values, and compute those that are not known.
-
-        Args:
-            selection: Rows to read, and their places.
-            out: `[n * L, *shape]`, C-contiguous.
-        """
+        """Gather values, and compute those that are not known."""
         self._current().read(selection, out)
 
     def of_episode(self, episode: Episode) -> AnyArray:
-        """Return the values of one episode. Values that are not known are computed for this episode alone.
-
-        Args:
-            episode: The episode, as the source below reads it.
-        """
+        """Return the values of one episode. Values that are not known are computed for this episode alone."""
         kept = self._kept
         e = episode.id
         field = self.column.field
@@ -132,14 +117,7 @@ class DerivedValues:
 
 
 class MemoryValues:
-    """Values in memory. Ranges are computed when they are first read.
-
-    Args:
-        base: Source of the episodes.
-        column: The column.
-        rows: `[E + 1]` int64 first row of each episode, and the end.
-        known: Values of fewer episodes of the same source. The default is None.
-    """
+    """Values in memory. Ranges are computed when they are first read."""
 
     def __init__(self, base: Source, column: DerivedColumn, rows: IntArray, known: MemoryValues | None = None) -> None:
         self.episodes = len(rows) - 1
@@ -156,11 +134,7 @@ class MemoryValues:
         self._lock = ForkSafeLock()
 
     def has(self, e: int) -> bool:
-        """Return whether the values of an episode are known.
-
-        Args:
-            e: Number of the episode.
-        """
+        """Return whether the values of an episode are known."""
         return e < self.episodes and bool(self._done[np.searchsorted(self._cuts, e, side="right") - 1])
 
     def read(self, selection: Selection, out: AnyArray) -> None:
@@ -202,14 +176,7 @@ class MemoryValues:
 
 
 class StoredValues:
-    """Values in a column store in the user's cache. The first read computes all that the store lacks.
-
-    Args:
-        base: Source of the episodes.
-        column: The column.
-        rows: `[E + 1]` int64 first row of each episode, and the end.
-        parent: Folder of all kept columns. The default is None: `derived` in the user's cache.
-    """
+    """Values in a column store in the user's cache. The first read computes all that the store lacks."""
 
     def __init__(self, base: Source, column: DerivedColumn, rows: IntArray, parent: Path | None = None) -> None:
         self.episodes = len(rows) - 1
@@ -223,11 +190,7 @@ class StoredValues:
         self._lock = ForkSafeLock()
 
     def has(self, e: int) -> bool:
-        """Return whether the values of an episode are known.
-
-        Args:
-            e: Number of the episode.
-        """
+        """Return whether the values of an episode are known."""
         return self._source is not None and e < self.episodes
 
     def read(self, selection: Selection, out: AnyArray) -> None:
@@ -252,23 +215,11 @@ class StoredValues:
         return _cuts(self._base, self._column, self.episodes, STORED_RANGE_BYTES)
 
     def range_bytes(self, cuts: IntArray) -> IntArray:
-        """Return the bytes of the values of ranges.
-
-        Args:
-            cuts: `[R + 1]` bounds of the ranges.
-        """
+        """Return the bytes of the values of ranges."""
         return np.diff(self._rows[cuts]) * self._column.field.row_bytes
 
     def write_part(self, cuts: IntArray, threads: int) -> str:
-        """Compute consecutive ranges into their own store, unless that or the store of the whole column exists.
-
-        Args:
-            cuts: `[R + 1]` bounds of the ranges.
-            threads: Threads that compute; 0 works in the caller.
-
-        Returns:
-            The name of the part.
-        """
+        """Compute consecutive ranges into their own store, unless that or the store of the whole column exists."""
         self._lock_parts()
         path = self.folder / _PARTS / f"{int(cuts[0]):012d}-{int(cuts[-1]):012d}"
         if path.exists() or self._complete() is not None:
@@ -286,23 +237,12 @@ class StoredValues:
         return path.name
 
     def has_part(self, name: str) -> bool:
-        """Return whether a part exists, or was moved to the store.
-
-        Args:
-            name: Its name.
-        """
+        """Return whether a part exists, or was moved to the store."""
         parts = self.folder / _PARTS
         return (parts / name).exists() or (parts / _STORE).exists() or self._complete() is not None
 
     def join_parts(self, names: Sequence[str]) -> None:
-        """Move parts together to the store, unless the column is complete.
-
-        Args:
-            names: Names of all parts, in order.
-
-        Raises:
-            FileNotFoundError: A part is missing.
-        """
+        """Move parts together to the store, unless the column is complete."""
         self._lock_parts()
         parts, store = self.folder / _PARTS, self.folder / _STORE
         with locked(self.folder / _WRITING, os.O_RDWR | os.O_CREAT, wait=True):

@@ -128,20 +128,12 @@ class EpisodeMarks:
 
 
 def is_count(value: object) -> bool:
-    """Return whether a value is an integer of 0 or more that JSON keeps.
-
-    Args:
-        value: Any value.
-    """
+    """Return whether a value is an integer of 0 or more that JSON keeps."""
     return bool(is_integer(value) and not isinstance(value, bool) and 0 <= value < 2**53)
 
 
 def shortened(value: object) -> str:
-    """Return the `repr` of a value, cut for messages.
-
-    Args:
-        value: Any value.
-    """
+    """Return the `repr` of a value, cut for messages."""
     text = repr(value)
     return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 3] + "..."
 

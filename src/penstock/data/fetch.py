@@ -31,16 +31,7 @@ from penstock.plan.outputs import Read, padding_value
 
 
 class Fetch:
-    """Reader of the selections of a plan. It is stateless between calls, and thread-safe.
-
-    Args:
-        sources: Opened datasets, in the order in which the plan numbers them.
-        plan: The plan.
-
-    Raises:
-        SpecError: Two sources have different fields for a column.
-        PlanError: The dtype of a column cannot represent the value of its padding.
-    """
+    """Reader of the selections of a plan. It is stateless between calls, and thread-safe."""
 
     def __init__(self, sources: Sequence[Source], plan: Plan) -> None:
         self.sources = tuple(sources)
@@ -67,19 +58,7 @@ class Fetch:
         return sum(f.row_bytes * widths[r.view] for r, f in zip(self.reads, self.fields, strict=True))
 
     def __call__(self, selections: Sequence[Selection], empty: Empty = np.empty) -> Columns:
-        """Read the columns of samples.
-
-        Args:
-            selections: One selection for each view of the plan, with `n` samples.
-            empty: Allocates each column, `empty(shape, dtype)`. The default is `numpy.empty`.
-
-        Returns:
-            Columns `[n, L, *shape]`, or `[n, *shape]` where the plan squeezes, and derived outputs.
-
-        Raises:
-            ExpiredRowError: A source has dropped a row.
-            FormatError: A file was truncated after it was mapped.
-        """
+        """Read the columns of samples."""
         parts = [self._parts(selection) for selection in selections]
         self._check(parts)
         batch: dict[str, Array] = {}
@@ -91,20 +70,14 @@ class Fetch:
         return Columns.of_flat(batch, selections[0].shape[0] if selections else 0)
 
     def remote_ranges(self, selections: Sequence[Selection]) -> list[Wanted]:
-        """Return the bytes behind URLs that reading the columns of samples would fetch.
-
-        Args:
-            selections: One selection for each view of the plan.
-        """
+        """Return the bytes behind URLs that reading the columns of samples would fetch."""
         return [wanted for _, _, ranges in self.ranges_by_column(selections) for wanted in ranges]
 
     def ranges_by_column(self, selections: Sequence[Selection]) -> Iterator[tuple[int, str, list[Wanted]]]:
-        """Yield the number of a source, a column of it, and the bytes behind URLs that reading the column would fetch.
+        """Yield the number of a source, a column of it, and the bytes behind URLs that reading the column
+        would fetch.
 
         An error, such as of a damaged index, is left to the read: then these bytes are not fetched ahead.
-
-        Args:
-            selections: One selection for each view of the plan.
         """
         if not remote_files_known():
             return

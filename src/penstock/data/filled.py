@@ -19,22 +19,7 @@ from penstock.plan.base import chained
 
 
 class FilledSource(OverlaySource):
-    """A dataset with more columns, and with its name in the metadata of every episode.
-
-    Args:
-        base: The dataset.
-        spec: All columns: the columns of the dataset, and the missing ones.
-        values: Value of each missing column. Rows of ragged columns are empty.
-        name: Name of the dataset, in the entry `source` of each episode's metadata.
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> base = penstock.from_arrays({"rewards": np.zeros(2)}, lengths=[2]).source
-        >>> wider = penstock.Spec({**base.spec.fields, "cost": penstock.Field(np.dtype("f4"))})
-        >>> episode = FilledSource(base, wider, {"cost": -1.0}, "lab").episode(0)
-        >>> episode.columns["cost"].tolist(), episode.metadata
-        ([-1.0, -1.0], {'source': 'lab'})
-    """
+    """A dataset with more columns, and with its name in the metadata of every episode."""
 
     def __init__(self, base: Source, spec: Spec, values: Mapping[str, Any], name: str) -> None:
         super().__init__(base, spec)

@@ -57,13 +57,7 @@ _warned: set[tuple[str, tuple[str, ...]]] = set()
 
 @dataclass(frozen=True)
 class FunctionDigest:
-    """Digest of one function at the time of the call, and the values that the digest does not cover.
-
-    Example:
-        >>> one, same, other = (FunctionDigest.of(lambda x, shift=shift: x + shift) for shift in (3, 3, 4))
-        >>> one.text == same.text, one.text == other.text
-        (True, False)
-    """
+    """Digest of one function at the time of the call, and the values that the digest does not cover."""
 
     name: str
     digest: str
@@ -71,15 +65,7 @@ class FunctionDigest:
 
     @classmethod
     def of(cls, fn: Callable[..., Any], version: str | int | None = None) -> FunctionDigest:
-        """Compute the digest of a function. Cost: some 0.1 ms, and 1 ns a byte of arrays.
-
-        Args:
-            fn: The function.
-            version: Text or number to use instead of the function. The default is None.
-
-        Raises:
-            PlanError: The version is neither text nor a number.
-        """
+        """Compute the digest of a function. Cost: some 0.1 ms, and 1 ns a byte of arrays."""
         if version is not None:
             if type(version) not in (str, int):
                 raise PlanError(f"expected version to be text or a whole number, got {version!r}")

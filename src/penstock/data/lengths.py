@@ -89,31 +89,13 @@ def _header(raw: bytes, path: object) -> dict[str, Any]:
 
 
 class LengthsFile:
-    """Writer of a lengths file. The file appears at `path` when `finish` is called; before, it is `path` + `.partial`.
+    """Writer of a lengths file. The file appears at `path` when `finish` is called; before, it is `path` +
+    `.partial`.
 
     A file is a line of JSON, one `<i8` a column for each sequence, and the CRC-32 of these integers. Written lengths
     survive a kill of the process: open the file again with the same `columns` and `fingerprint`, and `rows` counts the
     known sequences. Lengths may be written twice, and several passes over the same data may write at the same time.
     Lengths of other data are replaced. Other files are refused and stay unchanged.
-
-    Args:
-        path: The finished file.
-        columns: Names of the columns.
-        fingerprint: Fingerprint of the data.
-
-    Raises:
-        FormatError: One of the two files exists and has no lengths.
-        LockedError: A pass over other data is writing.
-        OSError: The file cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "tokens.lengths"
-        >>> with LengthsFile(path, ["tokens"], "data-1") as file:
-        ...     file.write(0, np.array([[3], [5]]))
-        ...     file.finish(2)
-        >>> read_lengths(path)["tokens"].tolist()
-        [3, 5]
     """
 
     def __init__(self, path: str | os.PathLike[str], columns: Sequence[str], fingerprint: str) -> None:
@@ -137,15 +119,7 @@ class LengthsFile:
         return (size - len(self._header)) // self._width
 
     def write(self, row: int, lengths: IntArray) -> None:
-        """Write lengths of consecutive sequences.
-
-        Args:
-            row: Number of the first sequence.
-            lengths: `[n, C]` int64 lengths of the sequences `row : row + n`.
-
-        Raises:
-            StateError: Lengths before `row` are unknown.
-        """
+        """Write lengths of consecutive sequences."""
         if self.finished:
             return
         if row > self.rows:
@@ -160,26 +134,14 @@ class LengthsFile:
             data, position = data[written:], position + written
 
     def read(self, first: int, last: int) -> IntArray:
-        """Read known lengths.
-
-        Args:
-            first: First sequence.
-            last: Sequence after the last.
-
-        Returns:
-            `[n, C]` int64.
-        """
+        """Read known lengths."""
         with open(self._path if self.finished else self.partial, "rb") as file:
             file.seek(len(self._header) + first * self._width)
             raw = file.read((last - first) * self._width)
         return np.frombuffer(raw, "<i8").reshape(-1, len(self._columns)).astype(np.int64)
 
     def finish(self, rows: int) -> None:
-        """Finish the pass: flush the file to the disk and move it to `path`.
-
-        Args:
-            rows: Number of sequences of the data.
-        """
+        """Finish the pass: flush the file to the disk and move it to `path`."""
         self.finished = self.finished or (not self.partial.exists() and self._is_finished())
         if self.finished:  # perhaps by another pass over the same data
             return

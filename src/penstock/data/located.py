@@ -30,13 +30,7 @@ LOOKED_AT = 100  # files and folders that are looked at for an error's hint
 
 @dataclass(frozen=True)
 class DatasetFiles:
-    """One dataset: its format, and its file or folder, or several files.
-
-    Args:
-        format: The format.
-        paths: One path, or the files in order.
-        url: URL of the first path, without credentials. The default is None: a local path.
-    """
+    """One dataset: its format, and its file or folder, or several files."""
 
     format: Format
     paths: tuple[Path, ...]
@@ -52,16 +46,7 @@ class DatasetFiles:
         )
 
     def open(self, *, allow_unfinished: bool = False, **options: Any) -> Source:
-        """Open the dataset for reading.
-
-        Args:
-            allow_unfinished: Whether the work that writes the dataset may not have ended. The account then says so. The
-                default is False.
-            options: Options of the format.
-
-        Raises:
-            FormatError: The work that writes the dataset has not ended, or data is damaged.
-        """
+        """Open the dataset for reading."""
         unfinished = UnfinishedWork.at(self.paths[0])
         if unfinished is not None and not allow_unfinished:
             raise self._refusal(unfinished, options)
@@ -99,12 +84,7 @@ class DatasetFiles:
         return source
 
     def check(self, *, deep: bool = True, **options: Any) -> Iterator[Finding]:
-        """Search for damage, unless `open` already finds all that the format's check does.
-
-        Args:
-            deep: Whether the check of the format reads all values. The default is True.
-            options: Options of the format. Its check gets those that it takes.
-        """
+        """Search for damage, unless `open` already finds all that the format's check does."""
         one = len(self.paths) == 1
         parameters = inspect.signature(self.format.check if one else self.format.check_files).parameters
         takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
@@ -119,12 +99,7 @@ class DatasetFiles:
 
 @dataclass(frozen=True)
 class LocatedData:
-    """The datasets at a location.
-
-    Args:
-        location: The location.
-        datasets: One dataset, or several that are joined.
-    """
+    """The datasets at a location."""
 
     location: Location
     datasets: tuple[DatasetFiles, ...]
@@ -148,15 +123,7 @@ class LocatedData:
         return [path for each in self.datasets for path in each.paths]
 
     def open(self, **options: Any) -> Source:
-        """Open the datasets as one. One `DamageWarning` names what may hold data and was left out.
-
-        Args:
-            options: Options of `DatasetFiles.open`. Several datasets are all opened with these.
-
-        Raises:
-            FormatError: Data is damaged, or the work that writes a dataset has not ended.
-            SpecError: Several datasets have different columns.
-        """
+        """Open the datasets as one. One `DamageWarning` names what may hold data and was left out."""
         source = self._opened(options)
         allowed = ("unfinished",) if options.get("allow_unfinished") else ()
         if (left_out := source.account.warning(without=allowed)) is not None:
@@ -186,23 +153,6 @@ def locate(
     """Return the datasets at a location, with the format of each.
 
     Files that are shards of one dataset in their format are one dataset. Otherwise each place is a dataset.
-
-    Args:
-        given: A path, an id, a URL, a pattern, or a list of them.
-        format: Name of the format of all datasets. Default: detect the formats.
-        storage_options: Options of the stores of URLs. The default is none.
-
-    Raises:
-        FileNotFoundError: Nothing exists there, and no format knows that id.
-        UnknownFormatError: No format recognises the data, or no format has the name `format`.
-        DataError: The location cannot be read.
-
-    Example:
-        >>> import penstock, tempfile
-        >>> data = penstock.from_arrays({"rewards": [0.0, 1.0]}, lengths=[2])
-        >>> report = penstock.convert(data, f"{tempfile.mkdtemp()}/demo")
-        >>> locate(report.out).format
-        'columns'
     """
     location = Location.of(given, storage_options)
     chosen = None if format is None else named(format)
@@ -233,11 +183,6 @@ def datasets_in(
 
     What cannot be looked at, such as a file without permission, comes with its error. So does the folder, if the search
     ended early.
-
-    Args:
-        folder: The folder.
-        depth: How many levels of folders to look into. The default is 4.
-        seconds: Time without a dataset after which the search ends. The default is no limit.
     """
     last = time.monotonic()
     for path, entry in _entries(folder, depth):
@@ -279,11 +224,7 @@ def _entries(
 
 
 def _format_of(files: Sequence[Path]) -> Format:
-    """The format of the first file that has one, in an order that looks at files far apart first.
-
-    Raises:
-        UnknownFormatError: No format recognises any of the files.
-    """
+    """The format of the first file that has one, in an order that looks at files far apart first."""
     for file in spread(files):
         with suppress(UnknownFormatError):
             return recognise(file)[0]
@@ -291,11 +232,7 @@ def _format_of(files: Sequence[Path]) -> Format:
 
 
 def _recognised(path: Path) -> Format:
-    """The format of a dataset. The error of a folder that has datasets in it names some of them.
-
-    Raises:
-        UnknownFormatError: No format recognises the data.
-    """
+    """The format of a dataset. The error of a folder that has datasets in it names some of them."""
     try:
         return recognise(path)[0]
     except UnknownFormatError as error:

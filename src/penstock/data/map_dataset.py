@@ -136,11 +136,7 @@ class MapDataset:
         return self.batch(numbers) if numbers.ndim else self.batch(numbers[None]).row(0)
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        """Read many records at once. PyTorch's `DataLoader` calls this method for map-style datasets.
-
-        Args:
-            indices: Integers in `-len : len`.
-        """
+        """Read many records at once. PyTorch's `DataLoader` calls this method for map-style datasets."""
         columns = self[list(indices)]
         return [columns.row(i) for i in range(columns.n)]
 
@@ -767,18 +763,7 @@ def _kept(condition: Callable[[Columns], BoolArray], columns: Columns) -> BoolAr
 
 
 def require_samples(dataset: object) -> None:
-    """Raise `ArgumentError` unless an argument is a `MapDataset`.
-
-    Args:
-        dataset: The argument.
-
-    Raises:
-        ArgumentError: It is something else. For an `EpisodeDataset`, the message says how to make samples of it.
-
-    Example:
-        >>> import penstock
-        >>> require_samples(penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples())
-    """
+    """Raise `ArgumentError` unless an argument is a `MapDataset`."""
     if isinstance(dataset, MapDataset):
         return
     name = type(dataset).__name__

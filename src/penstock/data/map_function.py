@@ -27,12 +27,7 @@ class ColumnFunction(Protocol):
         ...
 
     def __call__(self, columns: Columns, positions: IntArray) -> Columns:
-        """Return the new columns.
-
-        Args:
-            columns: Columns as read, `n` rows.
-            positions: `[n]` int64 position of each row.
-        """
+        """Return the new columns."""
         ...
 
 
@@ -50,14 +45,7 @@ class OverwritingFunction(ABC):
 
 @dataclass(frozen=True)
 class Mapped:
-    """A map function, the seed of its random keys, and a digest of its code and values.
-
-    Args:
-        fn: Called as `fn(columns)`, or as `fn(columns, keys)` if there is a seed.
-        seed: Seed of the keys. The default None passes no keys.
-        version: Text or number that replaces the digest. The default is None.
-        digest: Digest of the function, taken when it was mapped.
-    """
+    """A map function, the seed of its random keys, and a digest of its code and values."""
 
     fn: MapFn
     seed: int | None
@@ -66,16 +54,7 @@ class Mapped:
 
     @classmethod
     def of(cls, fn: MapFn, seed: int | None, version: str | int | None) -> Mapped:
-        """Take the digest of a function, as it is now.
-
-        Args:
-            fn: The function.
-            seed: Seed of the keys, or None.
-            version: Text or number that replaces the digest, or None.
-
-        Raises:
-            ArgumentError: `fn` cannot be called.
-        """
+        """Take the digest of a function, as it is now."""
         if not callable(fn):
             raise ArgumentError(f"expected a function of columns, got {fn!r}")
         return cls(fn, seed, version, digest=FunctionDigest.of(fn, version))
@@ -91,12 +70,7 @@ class Mapped:
         return self._checked(result, columns)
 
     def overwrite(self, columns: Columns, positions: IntArray) -> Columns:
-        """Apply the function to columns to which nothing else refers. `Normalize` uses their memory for its result.
-
-        Args:
-            columns: Columns as read, `n` rows.
-            positions: `[n]` int64 position of each row.
-        """
+        """Apply the function to columns to which nothing else refers. `Normalize` uses their memory for its result."""
         if self.seed is None and isinstance(self.fn, OverwritingFunction):
             return self._checked(self.fn.overwrite(columns), columns)
         return self(columns, positions)

@@ -28,25 +28,7 @@ def _no_begins(source: int) -> IntArray:
 
 
 def marked(mark: DerivedOutput, selection: Selection, empty: Empty = np.empty, begins: Begins = _no_begins) -> AnyArray:
-    """Compute a derived output, as `DerivedOutput` describes it.
-
-    Args:
-        mark: The output.
-        selection: Rows of the samples.
-        empty: Allocates the array, `empty(shape, dtype)`. The default is `numpy.empty`.
-        begins: Returns the first rows of the episodes of a source. The kind `"place"` and numbers of rows need it.
-
-    Returns:
-        The array. Cost: one pass over it, and for `"place"` a search for each sample.
-
-    Example:
-        >>> two = np.array([0, 2])
-        >>> pack = Selection(two, two, two * 0 + 2, two, (1, 5), None, np.array([1, 2]), two * 0)
-        >>> marked(DerivedOutput("ids", 0, "segment_ids"), pack).tolist()
-        [[1, 1, 2, 2, 0]]
-        >>> marked(DerivedOutput("cu", 0, "cu_seqlens", 3), pack).tolist()
-        [[0, 2, 4, 4]]
-    """
+    """Compute a derived output, as `DerivedOutput` describes it."""
     if mark.kind == "segment_ids":
         return _painted(selection, _segment(selection), 0, empty)
     if mark.kind == "positions":
@@ -87,12 +69,7 @@ def _source(mark: DerivedOutput, selection: Selection) -> AnyArray:
 
 
 def part_of(mark: DerivedOutput, origin: IntArray) -> Int32Array:
-    """Return the number of each sample's part of a mix, `[n]`.
-
-    Args:
-        mark: Output of the kind `"source"`.
-        origin: `[n]` int64 origin of each sample.
-    """
+    """Return the number of each sample's part of a mix, `[n]`."""
     return (np.searchsorted(mark.having, origin, side="right") - 1).astype(np.int32)
 
 

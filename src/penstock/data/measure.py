@@ -147,15 +147,7 @@ class _Records:
 
 
 class MeasuredSource(MadeSource):
-    """Source of `measure`: the lengths `[n]` of each ragged column are known, and values are computed when read.
-
-    Args:
-        dataset: The records.
-        fn: Makes columns from the records.
-        block: Records for each call of `fn`.
-        name: Digest of the data, the function and the columns.
-        lengths: `[n]` int64 for each ragged column.
-    """
+    """Source of `measure`: the lengths `[n]` of each ragged column are known, and values are computed when read."""
 
     def __init__(
         self, dataset: MapDataset, fn: Records, block: int, name: str, lengths: Mapping[str, IntArray]

@@ -141,17 +141,7 @@ def _assembled(named: Mapping[str, MapDataset], course: MixSchedule, origin: _Mi
 
 
 def mix_below(plan: Plan) -> MixedPlan | None:
-    """Return the outermost mix that a plan is made of, or None.
-
-    Args:
-        plan: The plan, such as a mix that was shuffled, packed or cut into batches.
-
-    Example:
-        >>> import penstock
-        >>> data = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples()
-        >>> mix_below(data.plan) is None, mix_below(mix([data, data]).shuffle().plan) is None
-        (True, False)
-    """
+    """Return the outermost mix that a plan is made of, or None."""
     below: Plan | None = plan
     while not (below is None or isinstance(below, MixedPlan)):
         below = getattr(below, "upstream", None)
@@ -159,22 +149,7 @@ def mix_below(plan: Plan) -> MixedPlan | None:
 
 
 def position_in_mix(plan: Plan, position: int) -> int | None:
-    """Return the position of the outermost mix at a position of a plan that is made of it.
-
-    Args:
-        plan: The plan.
-        position: A position of the plan.
-
-    Returns:
-        The samples before it are exactly those that the plan has given. None if there is no such position, as in the
-        middle of an epoch of a shuffle.
-
-    Example:
-        >>> import penstock
-        >>> both = mix([penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples()] * 2)
-        >>> position_in_mix(both.shard(0, 2).plan, 1), position_in_mix(both.shuffle().plan, 1)
-        (2, None)
-    """
+    """Return the position of the outermost mix at a position of a plan that is made of it."""
     below: Plan | None = plan
     place: int | None = position
     while not (below is None or place is None or isinstance(below, MixedPlan)):
@@ -188,24 +163,7 @@ def continued(
     course: MixCourse | None = None,
     change: Callable[[str, MapDataset], MapDataset] = lambda _, part: part,
 ) -> MapDataset | None:
-    """Return a mix whose parts continue after their first samples.
-
-    Args:
-        dataset: A mix, or one that was shuffled, packed or transformed otherwise.
-        begin: Samples that each part has given before, by name.
-        course: Schedule of another mix of parts with these names, in this order. The default is None: of `dataset`.
-        change: Called with the name of each part and the part; returns the part to mix. The default changes nothing.
-
-    Returns:
-        The dataset with the parts in `begin`, or None if it cannot be made again from its parts.
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> one, two = (penstock.from_arrays({"x": np.arange(4) + n}, lengths=[4]).samples() for n in (0, 10))
-        >>> later = continued(mix({"one": one, "two": two}), {"one": 3, "two": 1})
-        >>> later[:4]["x"].tolist()
-        [3, 11, 0, 12]
-    """
+    """Return a mix whose parts continue after their first samples."""
 
     plan = mix_below(dataset.plan)
     if plan is None:
@@ -230,21 +188,7 @@ def continued(
 
 @dataclass(frozen=True)
 class MixCourse:
-    """Schedule and outputs of a mix, as far as its parts do not determine them.
-
-    Args:
-        stretches: Position from which shares hold, and the share of each part.
-        stop: Where an epoch ends, as in `mix`.
-        label: Name of the column with the number of the part, or None.
-        union: Whether parts may lack outputs.
-        limits: Most samples of each part, with the samples before the mix began, or None.
-
-    Example:
-        >>> import penstock
-        >>> data = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples()
-        >>> MixCourse.of(mix([data, data], [1, 3]).plan).to_json()
-        [[[0, ['1/4', '3/4']]], 'first_exhausted', 'source', False]
-    """
+    """Schedule and outputs of a mix, as far as its parts do not determine them."""
 
     stretches: tuple[tuple[int, tuple[Fraction, ...]], ...]
     stop: Stop
@@ -254,11 +198,7 @@ class MixCourse:
 
     @classmethod
     def of(cls, plan: MixedPlan) -> MixCourse:
-        """Return the course of a plan.
-
-        Args:
-            plan: The plan of a mix.
-        """
+        """Return the course of a plan."""
         most = plan.course.limits or (None,) * len(plan.parts)
         limits = (None if n is None else n + begin for n, begin in zip(most, plan.begin.tolist(), strict=True))
         return cls(plan.course.stretches, plan.course.stop, plan.label, plan.union, tuple(limits))
@@ -271,14 +211,7 @@ class MixCourse:
 
     @classmethod
     def from_json(cls, value: Any) -> MixCourse:
-        """Make a course from the output of `to_json`.
-
-        Args:
-            value: Any value.
-
-        Raises:
-            StateError: The value is something else.
-        """
+        """Make a course from the output of `to_json`."""
         try:
             stretches, stop, label, union, *limited = value
             shares_at = tuple((int(k), tuple(Fraction(share) for share in shares)) for k, shares in stretches)

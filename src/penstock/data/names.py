@@ -14,15 +14,7 @@ LONGEST = 60  # characters of the value of an argument
 
 
 def name_of(fn: Callable[..., Any]) -> str:
-    """Return the module and qualified name of a function, or the `repr` or class of another callable.
-
-    Args:
-        fn: Any callable.
-
-    Example:
-        >>> name_of(len), name_of(partial(int, base=2))
-        ('builtins.len', "builtins.int(*(), **{'base': 2})")
-    """
+    """Return the module and qualified name of a function, or the `repr` or class of another callable."""
     if isinstance(fn, partial):
         return f"{name_of(fn.func)}(*{fn.args!r}, **{fn.keywords!r})"
     if not hasattr(fn, "__qualname__") and type(fn).__repr__ is not object.__repr__:
@@ -32,16 +24,7 @@ def name_of(fn: Callable[..., Any]) -> str:
 
 
 def step_text(step: object) -> str:
-    """Return a transform as it would be written, without arguments that have their default.
-
-    Args:
-        step: A transform, or a map function with its seed.
-
-    Example:
-        >>> from penstock.plan import Shuffle, Windows
-        >>> step_text(Windows(8, pad="zero")), step_text(Shuffle())
-        ("Windows(length=8, pad='zero')", 'Shuffle()')
-    """
+    """Return a transform as it would be written, without arguments that have their default."""
     if not is_dataclass(step) or not hasattr(type(step).__repr__, "__wrapped__"):
         return repr(step)  # a class that prints itself
     return f"{type(step).__name__}({', '.join(_arguments(step))})"
@@ -57,10 +40,6 @@ def _arguments(step: Any) -> Iterator[str]:
 
 
 def source_text(source: Source) -> str:
-    """Return the class of a source, and its path or number of episodes.
-
-    Args:
-        source: The source.
-    """
+    """Return the class of a source, and its path or number of episodes."""
     place = counted(len(source), "episode") if source.location is None else repr(str(source.location))
     return f"{type(source).__name__}({place})"

@@ -32,31 +32,17 @@ class DatasetOrigin(Protocol):
         ...
 
     def as_of(self, episodes: Sequence[int]) -> MapDataset | None:
-        """Return the dataset over earlier sources, or None if a source does not know its earlier fingerprint.
-
-        Args:
-            episodes: Number of episodes to use of each source.
-        """
+        """Return the dataset over earlier sources, or None if a source does not know its earlier fingerprint."""
         ...
 
     def remade(self, make: Callable[[object], MapDataset | None]) -> MapDataset | None:
-        """Return the dataset over another root, with the same transforms and functions, or None.
-
-        Args:
-            make: Called with the origin of the root; returns the new root, or None.
-        """
+        """Return the dataset over another root, with the same transforms and functions, or None."""
         ...
 
 
 @dataclass(frozen=True)
 class DerivedOrigin(DatasetOrigin):
-    """The dataset before, and the transform or function that was applied to it.
-
-    Args:
-        parent: The dataset before.
-        step: The transform or function.
-        repeat: Applies the step to another dataset. It can be pickled.
-    """
+    """The dataset before, and the transform or function that was applied to it."""
 
     parent: MapDataset
     step: PlanTransform | Mapped

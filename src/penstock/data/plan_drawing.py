@@ -30,35 +30,20 @@ PADDING = 'fill="currentColor" fill-opacity=".12"'
 
 @dataclass(frozen=True)
 class BatchGrid:
-    """Samples of batches that are drawn.
-
-    Args:
-        batches: Number of batches.
-        columns: Number of samples of each that there is room for.
-    """
+    """Samples of batches that are drawn."""
 
     batches: int
     columns: int
 
     @classmethod
     def of(cls, picture: PlanPicture) -> BatchGrid:
-        """Return the grid of a picture.
-
-        Args:
-            picture: The picture.
-        """
+        """Return the grid of a picture."""
         columns = min(int(np.diff(picture.edges).max()), MOST_COLUMNS)
         return cls(min(len(picture.edges) - 1, max(MOST_CELLS // columns, 1)), columns)
 
 
 def batches_drawing(picture: PlanPicture, by: By, width: float = WIDE) -> Markup:
-    """Draw batches as lines of cells, one for each sample.
-
-    Args:
-        picture: The figures.
-        by: Whether cells have the colour of their part or of their episode.
-        width: Width in pixels.
-    """
+    """Draw batches as lines of cells, one for each sample."""
     grid = BatchGrid.of(picture)
     step = width / grid.columns
     gap = 1.0 if step >= 5 else 0.0
@@ -75,13 +60,7 @@ def batches_drawing(picture: PlanPicture, by: By, width: float = WIDE) -> Markup
 
 
 def layout_drawing(picture: PlanPicture, by: By, width: float = WIDE) -> Markup:
-    """Draw places of the first samples: sequences as bars, and padding as what is empty.
-
-    Args:
-        picture: The figures.
-        by: Whether bars have the colour of their part or of their episode.
-        width: Width in pixels.
-    """
+    """Draw places of the first samples: sequences as bars, and padding as what is empty."""
     most = min(MOST_SAMPLES, len(picture.positions))
     places = int(_places(picture)[:most].max())
     step = width / max(places, 1)
@@ -100,12 +79,7 @@ def layout_drawing(picture: PlanPicture, by: By, width: float = WIDE) -> Markup:
 
 
 def mixing_drawing(picture: PlanPicture, width: float = WIDE) -> Markup | None:
-    """Draw how often samples of one episode follow each other at each distance, and chance.
-
-    Args:
-        picture: The figures.
-        width: Width in pixels.
-    """
+    """Draw how often samples of one episode follow each other at each distance, and chance."""
     mixing = picture.mixing
     if mixing is None or not mixing.chance:
         return None
@@ -118,12 +92,7 @@ def mixing_drawing(picture: PlanPicture, width: float = WIDE) -> Markup | None:
 
 
 def shares_drawing(picture: PlanPicture, width: float = WIDE) -> Markup | None:
-    """Draw the shares of the parts of a mix over the epoch, with their targets.
-
-    Args:
-        picture: The figures.
-        width: Width in pixels.
-    """
+    """Draw the shares of the parts of a mix over the epoch, with their targets."""
     shares = picture.shares
     if shares is None:
         return None
@@ -136,11 +105,7 @@ def shares_drawing(picture: PlanPicture, width: float = WIDE) -> Markup | None:
 
 
 def plan_page(picture: PlanPicture) -> str:
-    """Return all pictures as a block for notebooks.
-
-    Args:
-        picture: The figures.
-    """
+    """Return all pictures as a block for notebooks."""
     first, *others = picture.sentences
     parts = [steps(picture.chain)]
     if len(picture.parts) > 1:

@@ -242,20 +242,7 @@ class PlanPicture:
 
 
 def upcoming(plan: Plan, batch_size: int | None, batches: int, position: int) -> tuple[IntArray, IntArray]:
-    """Return the samples of the next batches of one epoch.
-
-    Args:
-        plan: The plan.
-        batch_size: Samples of a batch, or None: 64, or as the plan has batches.
-        batches: Most batches, at least 1.
-        position: First position, 0 or more.
-
-    Returns:
-        `[n]` positions, and `[b + 1]` first sample of each batch among them, and the end.
-
-    Raises:
-        PlanError: The plan is empty, or a number is out of range.
-    """
+    """Return the samples of the next batches of one epoch."""
     check_unplanned(plan, batch_size, drop_last=False)
     if batches < 1 or (batch_size is not None and batch_size < 1):
         raise PlanError(f"expected at least one batch of at least one sample, got {batches} of {batch_size}")

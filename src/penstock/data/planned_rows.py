@@ -21,21 +21,7 @@ if TYPE_CHECKING:
 
 
 def view_of(dataset: MapDataset, column: str | None = None) -> int:
-    """Return the number of the view whose rows say where samples come from.
-
-    Args:
-        dataset: The samples.
-        column: Output whose view it is. The default is None: the widest range, of steps rather than boundaries.
-
-    Raises:
-        PlanError: There is no such output.
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> data = penstock.from_arrays({"observations": np.arange(4), "rewards": np.arange(3)}, lengths=[3]).samples()
-        >>> data.plan.views[view_of(data)].align, data.plan.views[view_of(data, "observations")].align
-        ('step', 'boundary')
-    """
+    """Return the number of the view whose rows say where samples come from."""
     reads, views = dataset.plan.reads, dataset.plan.views
     if column is not None:
         numbers = [read.view for read in reads if read.name == column]
@@ -47,24 +33,8 @@ def view_of(dataset: MapDataset, column: str | None = None) -> int:
 
 
 def planned_rows(dataset: MapDataset, selection: Selection, number: int) -> dict[str, IntArray]:
-    """Return the real rows of a selection, one line for each range of consecutive rows of one sequence of one sample.
-
-    Args:
-        dataset: The samples.
-        selection: Their rows in one view.
-        number: Number of the view.
-
-    Returns:
-        `[m]` int64 by name: `sample` (number in the selection), `place` (first place in the sample), `source`,
-        `episode`, `first_row` and `rows` (in the row space of the view), `step` (first row, from the start of its
-        episode), and `segment` (number of the sequence in its pack, from 1).
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3]).sequences()
-        >>> lines = planned_rows(data, data.resolve(np.array([1]))[0], 0)
-        >>> {name: values.tolist() for name, values in lines.items() if name in ("episode", "first_row", "rows")}
-        {'episode': [1], 'first_row': [2], 'rows': [3]}
+    """Return the real rows of a selection, one line for each range of consecutive rows of one sequence of
+    one sample.
     """
     if selection.real is not None:
         selection = _real(selection)
@@ -121,15 +91,6 @@ def _first_rows(dataset: MapDataset, source: int, number: int) -> IntArray:
 
 
 def source_name(source: Source) -> str:
-    """Return the path of a source, or its type.
-
-    Args:
-        source: The source.
-
-    Example:
-        >>> import penstock
-        >>> source_name(penstock.from_arrays({"x": [1]}, lengths=[1]).source)
-        'MemorySource'
-    """
+    """Return the path of a source, or its type."""
     places = (getattr(source, name, None) for name in ("location", "path", "folder"))
     return next((str(place) for place in places if isinstance(place, str | Path)), type(source).__name__)

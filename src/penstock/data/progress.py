@@ -6,17 +6,7 @@ from collections.abc import Iterable
 
 
 def tracked(blocks: range, what: str, progress: bool | None) -> Iterable[int]:
-    """Return blocks to loop over, with a progress bar on standard error that disappears at the end.
-
-    Args:
-        blocks: Numbers of the blocks.
-        what: Text before the bar.
-        progress: Whether to show the bar. None shows it on a terminal, if there are several blocks.
-
-    Example:
-        >>> list(tracked(range(3), "counting", None))
-        [0, 1, 2]
-    """
+    """Return blocks to loop over, with a progress bar on standard error that disappears at the end."""
     from rich.console import Console  # not at the import of this module, which is part of every start
     from rich.progress import track
 

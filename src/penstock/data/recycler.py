@@ -28,20 +28,6 @@ class Recycler:
 
     The kernel zeroes new memory page by page at first use, which takes as long as copying a batch. A block is free when
     its reference count says so. An array may therefore be kept, sliced or shared with a framework for any time.
-
-    Args:
-        limit: Most bytes to keep.
-
-    Example:
-        >>> recycler = Recycler(1 << 24)
-        >>> first = recycler.empty((1 << 20,), np.dtype("u1"))
-        >>> address, part = first.ctypes.data, first[5:]
-        >>> del first
-        >>> recycler.empty((1 << 20,), np.dtype("u1")).ctypes.data == address  # `part` still refers to it
-        False
-        >>> del part
-        >>> recycler.empty((1 << 20,), np.dtype("u1")).ctypes.data == address
-        True
     """
 
     def __init__(self, limit: int) -> None:
@@ -53,23 +39,14 @@ class Recycler:
         return Recycler, (self._limit,)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
-        """Return an uninitialised array, like `np.empty`.
-
-        Args:
-            shape: Shape of the array.
-            dtype: Dtype of the array.
-        """
+        """Return an uninitialised array, like `np.empty`."""
         size = math.prod(shape) * dtype.itemsize
         if size < LEAST:
             return np.empty(shape, dtype)
         return self._block(size)[:size].view(dtype).reshape(shape)
 
     def raise_limit(self, limit: int) -> None:
-        """Raise the limit, if the new one is higher.
-
-        Args:
-            limit: Most bytes to keep.
-        """
+        """Raise the limit, if the new one is higher."""
         with self._lock:
             self._limit = max(self._limit, limit)
 

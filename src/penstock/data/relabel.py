@@ -17,16 +17,7 @@ from penstock.errors import SpecError
 
 @dataclass(frozen=True)
 class GoalChoice:
-    """Make one column of drawn and recorded goals.
-
-    Args:
-        name: Name of the goal.
-
-    Example:
-        >>> given = {"goal/drawn": [1, 0], "goal/original": [0, 2], "goal_drawn": [True, False]}
-        >>> GoalChoice("goal")(Columns(given), np.arange(2))["goal"].tolist()
-        [1, 2]
-    """
+    """Make one column of drawn and recorded goals."""
 
     name: str
 
@@ -50,11 +41,7 @@ class GoalChoice:
 
 @dataclass(frozen=True)
 class Relabelled(Mapped):
-    """A function that computes some columns again, for the samples whose goal was drawn.
-
-    Args:
-        goal: Name of the goal. The default is `"goal"`.
-    """
+    """A function that computes some columns again, for the samples whose goal was drawn."""
 
     goal: str = "goal"
 

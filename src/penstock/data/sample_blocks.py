@@ -25,22 +25,7 @@ LONGEST_SEARCH = 1000  # epochs of unequal lengths among which one with a whole 
 
 
 def check_batches(plan: Plan, batch_size: int, *, drop_last: bool) -> None:
-    """Raise `PlanError` with the reason if no epoch of a plan has a batch.
-
-    Args:
-        plan: The plan to check.
-        batch_size: Samples of a batch.
-        drop_last: Whether short batches are dropped.
-
-    Raises:
-        PlanError: No epoch has a batch.
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> check_batches(penstock.from_arrays({"x": np.arange(3)}, lengths=[3]).windows(9).plan, 1, drop_last=False)
-        Traceback (most recent call last):
-        penstock.errors.PlanError: ... no episode is as long as 9 steps; the longest has 3; ...
-    """
+    """Raise `PlanError` with the reason if no epoch of a plan has a batch."""
     samples, reason = len(plan), None
     if plan.empty:
         reason = plan.why_empty()
@@ -52,17 +37,7 @@ def check_batches(plan: Plan, batch_size: int, *, drop_last: bool) -> None:
 
 @dataclass(frozen=True)
 class SampleBlocks:
-    """Blocks of the samples of a dataset, for an `IterDataset`.
-
-    Args:
-        dataset: The dataset.
-        batch_size: Samples of a block, at least 1.
-        epochs: Number of epochs, or None for endless iteration.
-        drop_last: Whether to drop a short last block of an epoch.
-
-    Raises:
-        PlanError: `batch_size` is below 1.
-    """
+    """Blocks of the samples of a dataset, for an `IterDataset`."""
 
     dataset: MapDataset
     batch_size: int
@@ -84,11 +59,7 @@ class SampleBlocks:
 
 
 class SampleBlockIterator(BlockIterator):
-    """Iterator over the blocks of a dataset. Its state is the next position.
-
-    Args:
-        blocks: The dataset and the options.
-    """
+    """Iterator over the blocks of a dataset. Its state is the next position."""
 
     def __init__(self, blocks: SampleBlocks) -> None:
         self.blocks = blocks

@@ -31,24 +31,7 @@ WeightFn = Callable[[Any], Any]
 
 
 def scan(dataset: MapDataset, fn: Callable[[Columns], AnyArray], name: str, progress: bool | None) -> AnyArray:
-    """Return the values of a function for all samples of the first epoch, `[len(dataset)]`.
-
-    Args:
-        dataset: The dataset.
-        fn: Called with the columns of a block of `m` samples; returns `[m]` values. Only columns that it uses are read,
-            unless the dataset has functions.
-        name: Name of the operation, for the progress bar and messages.
-        progress: Whether to show a progress bar. None: on a terminal.
-
-    Raises:
-        PlanError: Epochs have different samples.
-
-    Example:
-        >>> import penstock
-        >>> data = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples()
-        >>> scan(data, lambda columns: columns["x"] * 2, "double", None).tolist()
-        [2, 4]
-    """
+    """Return the values of a function for all samples of the first epoch, `[len(dataset)]`."""
     check_takable(dataset.plan, name)
     size = max(1, min(BLOCK, BLOCK_BYTES // max(dataset.row_bytes(), 1)))
     selected: list[AnyArray] = []
@@ -74,27 +57,7 @@ def _lazy(dataset: MapDataset, positions: IntArray, narrowed: dict[tuple[str, ..
 
 
 def sample_weights(dataset: MapDataset, weights: Any, fn: WeightFn | None, by: By, progress: bool | None) -> AnyArray:
-    """Return a weight for each sample of the first epoch, `[len(dataset)]`.
-
-    Args:
-        dataset: The dataset.
-        weights: Array, name of a column, or function of the columns.
-        fn: Function of the array or of the values of the column, or None.
-        by: Whether weights belong to samples or to episodes.
-        progress: Whether to show a progress bar. None: on a terminal.
-
-    Raises:
-        PlanError: A shape or an option is wrong.
-        SpecError: There is no such column.
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> data = penstock.from_arrays({"r": [0.0, 1.0, 2.0]}, lengths=[2, 1]).samples()
-        >>> sample_weights(data, "r", np.exp2, "sample", None).tolist()
-        [1.0, 2.0, 4.0]
-        >>> sample_weights(data, "total_steps", None, "episode", None).tolist()
-        [2, 2, 1]
-    """
+    """Return a weight for each sample of the first epoch, `[len(dataset)]`."""
     if by not in ("sample", "episode"):
         raise PlanError(f"expected by to be 'sample' or 'episode', got {by!r}")
     if by == "episode":

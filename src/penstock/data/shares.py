@@ -14,12 +14,7 @@ from penstock.plan.mixed import MixedPlan
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """Part and share of every source of a mix.
-
-    Args:
-        names: Name of each source's part, `outer/inner` for mixes of mixes.
-        share: `[n, sources]` float64, the fraction of all samples that the mix takes from each part, at `n` positions.
-    """
+    """Part and share of every source of a mix."""
 
     names: tuple[str, ...]
     share: FloatArray
@@ -30,16 +25,6 @@ def shares_of(plan: Plan, positions: IntArray) -> Shares | None:
 
     Shares that change are the shares at each position. Packs and mixes of mixes hide the position; then they are the
     shares at the start.
-
-    Args:
-        plan: The plan.
-        positions: `[n]` int64 positions.
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> data = penstock.from_arrays({"x": np.zeros(4)}, lengths=[4]).samples()
-        >>> shares_of(data.plan, np.arange(2)) is None
-        True
     """
     numbers = _found(plan, positions)
     if numbers is None:
@@ -73,17 +58,7 @@ def _of_mix(mix: MixedPlan, k: IntArray | None) -> Shares:
 
 
 def plans_below(plan: Plan) -> Sequence[Plan]:
-    """Return the plans directly below a plan.
-
-    Args:
-        plan: The plan.
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> data = penstock.from_arrays({"x": np.zeros(4)}, lengths=[4]).samples()
-        >>> plans_below(data.shuffle().plan) == [data.plan]
-        True
-    """
+    """Return the plans directly below a plan."""
     if isinstance(plan, MixedPlan):
         return [part.plan for part in plan.parts]
     upstream: Plan | None = getattr(plan, "upstream", None)

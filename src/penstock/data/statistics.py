@@ -172,11 +172,7 @@ class ColumnStatistics:
             ] * self.count.size
 
     def __or__(self, other: ColumnStatistics) -> ColumnStatistics:
-        """Return the statistics of the values of both.
-
-        Raises:
-            SpecError: The shapes differ.
-        """
+        """Return the statistics of the values of both."""
         if self.shape != other.shape or len(self.buckets) != len(other.buckets):
             raise SpecError(f"expected statistics of equal shapes to merge, got {self.shape} and {other.shape}")
         return ColumnStatistics(
@@ -310,11 +306,7 @@ class Statistics(Mapping[str, ColumnStatistics]):
     __hash__ = None  # type: ignore[assignment]
 
     def __or__(self, other: Statistics) -> Statistics:
-        """Return the statistics of the rows of both, for columns that either has, and groups by label.
-
-        Raises:
-            SpecError: A column has different shapes.
-        """
+        """Return the statistics of the rows of both, for columns that either has, and groups by label."""
         if not isinstance(other, Statistics):  # pyright: ignore[reportUnnecessaryIsInstance]
             return NotImplemented
         return Statistics(
@@ -386,31 +378,14 @@ class Statistics(Mapping[str, ColumnStatistics]):
 
 @dataclass(frozen=True)
 class Element:
-    """One number of the rows of a column.
-
-    Args:
-        name: Path of the column, and the place if rows have several numbers.
-        place: Index into the figures of the column.
-    """
+    """One number of the rows of a column."""
 
     name: str
     place: tuple[int, ...]
 
 
 def elements(path: str, column: ColumnStatistics, most: int | None = None) -> list[Element]:
-    """Return the numbers of the rows of a column.
-
-    Args:
-        path: Path of the column.
-        column: Its statistics.
-        most: How many to return, the first ones. The default is None: all.
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> data = penstock.from_arrays({"x": np.zeros((2, 3, 1))}, lengths=[2])
-        >>> [each.name for each in elements("x", penstock.statistics(data)["x"], 2)]
-        ['x[0]', 'x[1]']
-    """
+    """Return the numbers of the rows of a column."""
     listed: list[Element] = []
     for i in range(min(column.count.size, column.count.size if most is None else most)):
         place = tuple(int(n) for n in np.unravel_index(i, column.shape))
@@ -422,22 +397,7 @@ def elements(path: str, column: ColumnStatistics, most: int | None = None) -> li
 def equal_bins(
     values: FloatArray, bins: int, low: float, high: float, counts: IntArray | None = None
 ) -> tuple[IntArray, FloatArray]:
-    """Count values in bins of equal width. Edges may be equal where floats between the ends are too few.
-
-    Args:
-        values: `[n]` float64 values within `low` and `high`.
-        bins: Number of bins, at least 1.
-        low: First edge.
-        high: Last edge, at least `low`.
-        counts: `[n]` int64 how often each value counts. The default is None: once.
-
-    Returns:
-        `[bins]` int64 counts, and `[bins + 1]` float64 edges. A value at an edge counts in the bin above it.
-
-    Example:
-        >>> equal_bins(np.array([0.0, 1.0, 2.0]), 2, 0.0, 2.0)
-        (array([1, 2]), array([0., 1., 2.]))
-    """
+    """Count values in bins of equal width. Edges may be equal where floats between the ends are too few."""
     share = np.arange(bins + 1) / bins
     edges = np.maximum.accumulate((low * (1 - share) + high * share).clip(low, high))  # no difference overflows
     edges[-1] = high

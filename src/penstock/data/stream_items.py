@@ -85,14 +85,7 @@ class PackOptions:
         return repr((length, *bounds, self.overlong, self.positions, fill, self.keep))
 
     def axes(self, block: Columns) -> tuple[StreamAxis, ...]:
-        """Return the axes that columns are packed along: one for all, or one for each column.
-
-        Args:
-            block: First block of the stream.
-
-        Raises:
-            SpecError: The columns do not fit the options.
-        """
+        """Return the axes that columns are packed along: one for all, or one for each column."""
         ragged = [path for path, array in block.flat.items() if isinstance(array, Ragged)]
         length = self.length
         axes = _apart(length) if isinstance(length, Mapping) else (StreamAxis("", int(length), tuple(ragged)),)
@@ -110,15 +103,7 @@ class PackOptions:
         return axes
 
     def padding(self, path: str, dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
-        """Return the value of padding in the dtype of a column.
-
-        Args:
-            path: Path of the column.
-            dtype: Dtype of the column.
-
-        Raises:
-            PlanError: The dtype cannot represent the value.
-        """
+        """Return the value of padding in the dtype of a column."""
         value = self.fill.get(path, 0) if isinstance(self.fill, Mapping) else self.fill
         return padding_value(path, value, dtype)
 
@@ -175,16 +160,7 @@ class Items:
 
 
 def row_lengths(block: Columns, axes: tuple[StreamAxis, ...], first: int) -> IntArray:
-    """Return the length of every row along each axis, `[rows, A]`.
-
-    Args:
-        block: The block.
-        axes: The axes.
-        first: Number of the block's first row in the stream, for messages.
-
-    Raises:
-        DataError: Columns that are packed together have different lengths.
-    """
+    """Return the length of every row along each axis, `[rows, A]`."""
     for axis in axes:
         lead = block.ragged(axis.columns[0]).offsets
         for path in axis.columns[1:]:
@@ -200,17 +176,7 @@ def row_lengths(block: Columns, axes: tuple[StreamAxis, ...], first: int) -> Int
 def items_of(
     lengths: IntArray, axes: tuple[StreamAxis, ...], overlong: Overlong, before: Passed
 ) -> tuple[Items, Passed]:
-    """Return the sequences of a block, and the updated counts.
-
-    Args:
-        lengths: `[rows, A]` length of every row along each axis.
-        axes: The axes.
-        overlong: What to do with a sequence that is too long.
-        before: Counts before the block.
-
-    Raises:
-        DataError: A sequence is too long, and `overlong` is `"error"`.
-    """
+    """Return the sequences of a block, and the updated counts."""
     capacity = np.array([axis.capacity for axis in axes], np.int64)
     row = np.arange(len(lengths))
     sizes, starts = lengths, np.stack([_begins(lengths[:, a]) for a in range(len(axes))], axis=1)

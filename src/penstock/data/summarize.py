@@ -98,14 +98,7 @@ def statistics(
 
 @dataclass(frozen=True, eq=False)
 class StatisticsBlocks:
-    """The blocks of a dataset, and the rows of a block by label and column.
-
-    Args:
-        weights: `[B]` int64 bytes of each block.
-        read: Returns the label, column, rows and leaves of a block.
-        labelled: Whether rows are grouped.
-        skipped: Columns without statistics, and why.
-    """
+    """The blocks of a dataset, and the rows of a block by label and column."""
 
     weights: IntArray
     read: Callable[[int, ReadBuffers], Iterable[tuple[Hashable, str, Array, IntArray]]]
@@ -119,12 +112,6 @@ def count_blocks(
     """Return the statistics of some blocks. Merged over all blocks, they are the statistics of the dataset.
 
     A thread borrows counters that no other thread uses, or makes new ones.
-
-    Args:
-        walk: All blocks of the dataset.
-        blocks: Numbers of the blocks to count.
-        threads: Threads that read and count. 0 works in the caller. The default is None: the number of cores.
-        progress: Whether to show a progress bar. None shows it on a terminal. The default is False.
     """
     idle: list[Counters] = []
     counters_of_parts: list[Counters] = []
@@ -186,14 +173,7 @@ def episode_blocks(
     by: str | Sequence[Hashable] | None,
     final_observations: bool = True,
 ) -> StatisticsBlocks:
-    """Cut the chosen episodes into leaves of at most `LEAF` steps, and these into blocks of `BLOCK_BYTES`.
-
-    Args:
-        data: The episodes.
-        columns: Paths of columns, or prefixes; None for all numeric columns.
-        by: How to group rows, as for `statistics`.
-        final_observations: Whether rows after the last step count. The default is True.
-    """
+    """Cut the chosen episodes into leaves of at most `LEAF` steps, and these into blocks of `BLOCK_BYTES`."""
     source, spec = data.source, data.spec
     why = {path: _reason(f.kind, f.dtype) for path, f in spec.items()}
     paths, skipped = _chosen(columns, why)

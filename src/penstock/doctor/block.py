@@ -40,15 +40,7 @@ NARROW = 16
 
 @dataclass(frozen=True, eq=False)
 class Hits:
-    """Rows of one column to which one kind of finding applies, in one block.
-
-    Args:
-        name: Kind of the finding.
-        column: Path of the column, or `""`.
-        episodes: `[k]` int64 numbers of the episodes, each once.
-        rows: `[k]` int64 first row in the episode.
-        counts: `[k]` int64 number of rows.
-    """
+    """Rows of one column to which one kind of finding applies, in one block."""
 
     name: str
     column: str
@@ -59,14 +51,7 @@ class Hits:
 
 @dataclass(frozen=True, eq=False)
 class EpisodeBlock:
-    """Consecutive episodes.
-
-    Args:
-        spec: Columns and spaces of the dataset.
-        first: Number of the first episode.
-        lengths: `[n]` int64 steps of the episodes.
-        columns: Rows of all episodes, end to end, by path. Columns that were not read are missing.
-    """
+    """Consecutive episodes."""
 
     spec: Spec
     first: int
@@ -174,17 +159,7 @@ class EpisodeBlock:
 
 
 def read_block(source: Source, first: int, last: int, paths: Sequence[str]) -> EpisodeBlock:
-    """Read episodes `first` to `last - 1`.
-
-    Args:
-        source: The dataset.
-        first: Number of the first episode.
-        last: Number of the episode after the last.
-        paths: Columns to read.
-
-    Raises:
-        FormatError: Values cannot be read.
-    """
+    """Read episodes `first` to `last - 1`."""
     columns: dict[str, Array] = {}
     one = np.ones(1, np.int64)
     for path in paths:
@@ -198,12 +173,7 @@ def read_block(source: Source, first: int, last: int, paths: Sequence[str]) -> E
 
 
 def has_role(role: str, path: str) -> bool:
-    """Whether a column is of a role, by the first part of its path: `observations/state`, `observation.state`.
-
-    Example:
-        >>> has_role("observations", "observation.state"), has_role("actions", "next_observations")
-        (True, False)
-    """
+    """Whether a column is of a role, by the first part of its path: `observations/state`, `observation.state`."""
     return re.split(r"[/.]", path, maxsplit=1)[0] in ROLES.get(role, (role,))
 
 
@@ -239,21 +209,7 @@ def any_value(bad: BoolArray) -> BoolArray:
 
 
 def runs(same: BoolArray, bounds: IntArray, least: int) -> tuple[IntArray, IntArray]:
-    """Return runs of at least `least` rows, the first included, that have the same values.
-
-    Args:
-        same: `[rows]` whether a row equals the one before it in its episode.
-        bounds: `[n + 1]` first row of each episode.
-        least: Fewest rows of a run.
-
-    Returns:
-        First row and number of rows of each run.
-
-    Example:
-        >>> same = np.array([False, True, True, False, True])
-        >>> [part.tolist() for part in runs(same, np.array([0, 5]), 3)]
-        [[0], [3]]
-    """
+    """Return runs of at least `least` rows, the first included, that have the same values."""
     starts = np.flatnonzero(~same)
     sizes = np.diff(np.append(starts, int(bounds[-1])))
     long = sizes >= least

@@ -82,24 +82,13 @@ def _check_located(located: LocatedData, how: dict[str, Any], options: dict[str,
 
 
 def open_damaged(located: LocatedData, options: Mapping[str, Any]) -> Source:
-    """Open a dataset without a warning about damage, which the check of the format names.
-
-    Args:
-        located: The dataset.
-        options: Options of the format.
-    """
+    """Open a dataset without a warning about damage, which the check of the format names."""
     with collected_damage():
-        return located.open(**{**options, "allow_unfinished": True})  # which is a finding of its own
+        return located.open(**{**options, "allow_unfinished": True})  # the mark is a finding
 
 
 def format_findings(dataset: DatasetFiles, deep: bool, options: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the findings of a format, also of data that cannot be opened.
-
-    Args:
-        dataset: Files of one dataset.
-        deep: Whether to read all bytes.
-        options: Options of the format.
-    """
+    """Yield the findings of a format, also of data that cannot be opened."""
     try:
         yield from dataset.check(deep=deep, **options)
     except FormatError as error:
@@ -107,13 +96,7 @@ def format_findings(dataset: DatasetFiles, deep: bool, options: Mapping[str, Any
 
 
 def merged_report(located: LocatedData, findings: list[Finding], report: Report | FormatError) -> Report:
-    """Return the report of a dataset, from the findings of its formats and of its values.
-
-    Args:
-        located: The dataset.
-        findings: Findings of the formats.
-        report: Report of the values, or why they cannot be read.
-    """
+    """Return the report of a dataset, from the findings of its formats and of its values."""
     if isinstance(report, FormatError):
         if not any(finding.level == "error" for finding in findings):
             findings = [*findings, Finding("unreadable", report.where or str(report.path or located), str(report))]

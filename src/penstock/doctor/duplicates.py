@@ -30,10 +30,6 @@ def first_of_equals(digests: ByteArray) -> IntArray:
     Equal digests begin with the same bytes. So rows are divided by these into partitions of about `PARTITION` rows, in
     order, and each partition is compared for itself. Memory: a partition at a time, some 100 MB; 32 bytes a row are in
     a scratch file.
-
-    Example:
-        >>> first_of_equals(np.array([[1], [2], [1]], np.uint8)).tolist()
-        [0, 1, 0]
     """
     if len(digests) <= PARTITION:
         return _first_of_equals(digests)
@@ -74,29 +70,14 @@ def _first_of_equals(digests: AnyArray) -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class FeatureScale:
-    """Mean and standard deviation of features over some episodes. Values that are not finite count as 0.
-
-    Args:
-        mean: `[k]` float64.
-        spread: `[k]` float64.
-
-    Example:
-        >>> features = np.array([[1.0, 7.0], [3.0, 7.0], [9.0, 0.0]])
-        >>> FeatureScale.of(features, np.array([0, 1])).apply(features).tolist()
-        [[-1.0, 0.0], [1.0, 0.0], [7.0, 0.0]]
-    """
+    """Mean and standard deviation of features over some episodes. Values that are not finite count as 0."""
 
     mean: FloatArray
     spread: FloatArray
 
     @classmethod
     def of(cls, features: FloatArray, chosen: IntArray) -> FeatureScale:
-        """Return the scale of some episodes, from two passes by blocks.
-
-        Args:
-            features: `[E, k]` float64.
-            chosen: `[n]` numbers of one episode or more.
-        """
+        """Return the scale of some episodes, from two passes by blocks."""
         origin = _finite(features[chosen[:1]])[0]  # differences to it are exact for a feature that does not vary
         total, squares = np.zeros_like(origin), np.zeros_like(origin)
         with np.errstate(invalid="ignore", over="ignore"):
@@ -108,33 +89,14 @@ class FeatureScale:
             return cls(mean, np.sqrt(squares / len(chosen)))
 
     def apply(self, features: FloatArray) -> FloatArray:
-        """Return features with mean 0 and standard deviation 1. Features that do not vary are 0.
-
-        Args:
-            features: `[n, k]` float64.
-        """
+        """Return features with mean 0 and standard deviation 1. Features that do not vary are 0."""
         with np.errstate(invalid="ignore", over="ignore"):
             varies = self.spread > 0
             return np.where(varies, (_finite(features) - self.mean) / np.where(varies, self.spread, 1), 0.0)
 
 
 def near_duplicates(features: FloatArray, chosen: IntArray, lengths: IntArray, share: float) -> BoolArray:
-    """Return which episodes are nearly the same as another one before them in the dataset.
-
-    Args:
-        features: `[E, k]` float64.
-        chosen: `[n]` numbers of the episodes to compare, ascending.
-        lengths: `[E]` int64 steps.
-        share: Largest difference of each feature, in standard deviations.
-
-    Returns:
-        `[E]` bool.
-
-    Example:
-        >>> features = np.array([[0.0], [1.0], [5.0], [1.001]])
-        >>> near_duplicates(features, np.arange(4), np.full(4, 9), 0.01).tolist()
-        [False, False, False, True]
-    """
+    """Return which episodes are nearly the same as another one before them in the dataset."""
     scale = FeatureScale.of(features, chosen)
     direction = np.asarray(np.random.default_rng(0).standard_normal(features.shape[1]), np.float64)
     projected = scratch_zeros((len(chosen),), np.float64)
@@ -156,12 +118,7 @@ def near_duplicates(features: FloatArray, chosen: IntArray, lengths: IntArray, s
 
 
 def blocks_of(chosen: IntArray, features: FloatArray) -> Iterator[IntArray]:
-    """Yield consecutive numbers of `chosen` whose features fit in memory.
-
-    Args:
-        chosen: `[n]` numbers of episodes.
-        features: `[E, k]` features of all episodes.
-    """
+    """Yield consecutive numbers of `chosen` whose features fit in memory."""
     size = _block_rows(features)
     return (chosen[begin : begin + size] for begin in range(0, len(chosen), size))
 

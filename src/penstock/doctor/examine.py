@@ -104,7 +104,7 @@ class _Total:
     worst: IntArray = field(default_factory=lambda: np.zeros((3, 0), np.int64))  # episodes, first rows, numbers of rows
 
     def add(self, hits: Hits) -> None:
-        """Add hits of one or more episodes, which follow those of the blocks before."""
+        """Add hits of one or more episodes, which follow the hits of earlier blocks."""
         if not self.episodes:
             self.first = int(hits.episodes[0]), int(hits.rows[0])
         self.rows += int(hits.counts.sum())
@@ -124,14 +124,7 @@ class _Total:
 
 @dataclass(frozen=True, eq=False)
 class CheckedBlock:
-    """Results of one block.
-
-    Args:
-        hits: Rows to which findings apply.
-        measures: Measures of the episodes that can be read.
-        unreadable: Episodes that cannot be read, and why.
-        sums: Sums of the columns whose statistics are stored.
-    """
+    """Results of one block."""
 
     hits: list[Hits]
     measures: list[BlockMeasures]
@@ -147,26 +140,7 @@ def examine(
     threads: int | None = None,
     progress: bool | None = None,
 ) -> Report:
-    """Check the values of a dataset.
-
-    Args:
-        source: The dataset.
-        deep: Whether to read everything. The default is False: at most 256 MiB, evenly spread over the episodes,
-            without pictures and ragged columns.
-        thresholds: What to report. The default is None: `CheckThresholds()`.
-        threads: Threads that read and check. 0 works in the caller. The default is None: the number of cores.
-        progress: Whether to show a progress bar. The default is None: on a terminal.
-
-    Returns:
-        The report. Cost: one pass over the columns that are read, 2 to 10 ns a value.
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> rewards = np.array([0.0, np.nan, 1.0])
-        >>> report = examine(penstock.from_arrays({"rewards": rewards}, lengths=[2, 1]).source)
-        >>> report.sound, report.findings[0].name, report.findings[0].episodes
-        (False, 'nan', (0,))
-    """
+    """Check the values of a dataset."""
     examination = Examination(source, deep=deep, thresholds=thresholds)
     blocks = range(len(examination.weights()))
     with OrderedMap(examination.check, blocks, PrefetchLimits(threads)) as done:
@@ -177,11 +151,6 @@ class Examination:
     """The checks of the episodes of a dataset, by blocks.
 
     `examine` checks all blocks in this process. Jobs check some blocks each, and `report` takes the results in order.
-
-    Args:
-        source: The dataset.
-        deep: Whether to read everything.
-        thresholds: What to report. The default is None: `CheckThresholds()`.
     """
 
     def __init__(self, source: Source, *, deep: bool = False, thresholds: CheckThresholds | None = None) -> None:
@@ -202,27 +171,15 @@ class Examination:
         return np.array(rows, np.int64) * self._width
 
     def episodes(self, block: int) -> tuple[int, int]:
-        """Return the first episode of a block, and the one after its last.
-
-        Args:
-            block: Number of the block.
-        """
+        """Return the first episode of a block, and the one after its last."""
         return self._blocks[block]
 
     def check(self, block: int) -> CheckedBlock:
-        """Read and check one block. Safe from any thread.
-
-        Args:
-            block: Number of the block.
-        """
+        """Read and check one block. Safe from any thread."""
         return _check_block(self._source, *self._blocks[block], self._paths, self._thresholds, self._stored)
 
     def report(self, blocks: Iterable[CheckedBlock]) -> Report:
-        """Return the report.
-
-        Args:
-            blocks: Results of all blocks, in order.
-        """
+        """Return the report."""
         source = self._source
         findings = [entry.finding() for entry in source.account.left_out]
         if len(source) == 0:
@@ -264,19 +221,7 @@ class Examination:
 
 
 def leaks(reports: Mapping[str, Report]) -> Iterator[tuple[str, Finding]]:
-    """Yield findings of episodes that are in several datasets, with the name of the later dataset.
-
-    Args:
-        reports: Deep reports by name of the dataset.
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> rewards = np.arange(4.0)
-        >>> train = examine(penstock.from_arrays({"rewards": rewards}, lengths=[2, 2]).source, deep=True)
-        >>> test = examine(penstock.from_arrays({"rewards": rewards[2:]}, lengths=[2]).source, deep=True)
-        >>> [(name, finding.message) for name, finding in leaks({"train": train, "test": test})]
-        [('test', '1 episode is also in train: episode 0 is its episode 1')]
-    """
+    """Yield findings of episodes that are in several datasets, with the name of the later dataset."""
     names = list(reports)
     for i, name in enumerate(names):
         mine = reports[name].digests

@@ -36,15 +36,7 @@ UNIT_SHARE = 0.02  # how near the ratio of two clocks is to a power of ten, if i
 
 @dataclass(frozen=True, eq=False)
 class BlockMeasures:
-    """Measures of the episodes of one block.
-
-    Args:
-        first: Number of the first episode.
-        lengths: `[n]` int64 steps.
-        digests: `[n, 16]` uint8 digest of all values, or None if not all columns were read.
-        values: `[n]` float64 by name of the measure, NaN where it has no value.
-        features: `[n, k]` float64 means and standard deviations.
-    """
+    """Measures of the episodes of one block."""
 
     first: int
     lengths: IntArray
@@ -55,11 +47,7 @@ class BlockMeasures:
 
 @dataclass(eq=False)
 class Measures:
-    """Measures of all episodes of a dataset, filled block by block. Large arrays are scratch files.
-
-    Args:
-        episodes: Number of episodes.
-    """
+    """Measures of all episodes of a dataset, filled block by block. Large arrays are scratch files."""
 
     episodes: int
     lengths: IntArray = field(init=False)
@@ -98,13 +86,7 @@ def _unknown(measures: int, episodes: int) -> FloatArray:
 
 
 def measured(block: EpisodeBlock, thresholds: CheckThresholds, *, complete: bool) -> BlockMeasures:
-    """Return the measures of a block.
-
-    Args:
-        block: The episodes.
-        thresholds: CheckThresholds of what counts as a change.
-        complete: Whether the block has all columns, so that digests tell episodes apart.
-    """
+    """Return the measures of a block."""
     values: dict[str, FloatArray] = {"length": block.lengths.astype(np.float64)}
     for _, field_, rewards in block.arrays("rewards"):
         if field_.align == "step" and rewards.dtype.kind in "fiub" and rewards.ndim == 1:
@@ -212,13 +194,7 @@ def novelty(measures: Measures) -> FloatArray:
 
 
 def judge(measures: Measures, rates: Mapping[str, float], thresholds: CheckThresholds) -> Iterator[Hits]:
-    """Yield the episodes whose measures differ from the usual ones.
-
-    Args:
-        measures: Measures of all episodes.
-        rates: Stated steps a second by column of timestamps. Others are compared with the usual rate.
-        thresholds: CheckThresholds.
-    """
+    """Yield the episodes whose measures differ from the usual ones."""
     seen = measures.known > 0
     lengths = measures.lengths
     if seen.any() and float(np.median(lengths[seen])) > 2:
@@ -250,7 +226,7 @@ def _clocks(measures: Measures, rates: Mapping[str, float], thresholds: CheckThr
     for one, other in zip(list(known)[:1] * (len(known) - 1), list(known)[1:], strict=True):
         ratio = measures.values[f"{PACE}{other}"] / measures.values[f"{PACE}{one}"]
         away = np.abs(ratio / _unit_ratio(ratio) - 1) * measures.lengths
-        # The other clock is named: without a stated rate, nobody knows which of both is right.
+        # The other clock is named: without a stated rate, either may be right.
         drifting[other] |= (away > thresholds.drift_steps) & ~wrong[one] & ~drifting[one]
     for path in known:
         yield from _marked("time-rate", path, wrong[path])

@@ -129,19 +129,7 @@ def repair_log(
     in_place: bool = False,
     plan: bool = False,
 ) -> RepairReport:
-    """Cut the torn tail of a file that is appended to, such as a journal, off.
-
-    Args:
-        path: The file.
-        whole_size: Returns how many bytes of a file are complete entries.
-        out: As for `repair`.
-        in_place: As for `repair`.
-        plan: As for `repair`.
-
-    Raises:
-        ArgumentError: Not exactly one of `out`, `in_place` and `plan` is given.
-        LockedError: A run writes to the file.
-    """
+    """Cut the torn tail of a file that is appended to, such as a journal, off."""
     if (out is not None) + in_place + plan != 1:
         raise ArgumentError("expected one of out, in_place and plan; take plan=True to see what would change")
     with locked(path, os.O_RDWR if in_place else os.O_RDONLY):

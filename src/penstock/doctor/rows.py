@@ -93,20 +93,7 @@ def clocks(block: EpisodeBlock, thresholds: CheckThresholds) -> Iterator[Hits]:
 
 
 def clock_changes(rows: AnyArray, bounds: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return the time since the row before, and its median for each episode.
-
-    Args:
-        rows: `[rows]` timestamps.
-        bounds: `[n + 1]` first row of each episode.
-
-    Returns:
-        `[rows]` float64, NaN for the first row of an episode; and `[n]` float64, NaN for an episode of one row.
-
-    Example:
-        >>> change, usual = clock_changes(np.array([0, 2, 4, 9, 0]), np.array([0, 4, 5]))
-        >>> change.tolist(), usual.tolist()
-        ([nan, 2.0, 2.0, 5.0, nan], [2.0, nan])
-    """
+    """Return the time since the row before, and its median for each episode."""
     change = np.full(len(rows), np.nan)
     if len(rows) > 1:
         # Integers are subtracted as integers: nanoseconds since 1970 do not fit a float64.

@@ -154,18 +154,7 @@ def _nearly_same(rows: AnyArray, same: BoolArray, bounds: IntArray, noise: float
 
 
 def tile_means(rows: AnyArray) -> FloatArray:
-    """Return the means of the square blocks of pictures, by channel.
-
-    Args:
-        rows: `[n, *shape]` uint8 pictures, as `is_picture` has them.
-
-    Returns:
-        `[n, blocks]` float32, 0 to 255.
-
-    Example:
-        >>> tile_means(np.full((2, 84, 84, 3), 7, np.uint8)).shape
-        (2, 300)
-    """
+    """Return the means of the square blocks of pictures, by channel."""
     pixels = _channels_last(rows)
     n, height, width = pixels.shape[:3]
     side = TILE if min(height, width) >= LARGE else SMALL_TILE

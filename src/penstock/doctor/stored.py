@@ -26,14 +26,7 @@ MEAN_SHARE = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class ColumnSums:
-    """Count, sum and extremes of a column, by element of a row.
-
-    Args:
-        count: Number of rows.
-        total: `[k]` float64 sum of each element.
-        low: `[k]` float64 smallest values.
-        high: `[k]` float64 largest values.
-    """
+    """Count, sum and extremes of a column, by element of a row."""
 
     count: int
     total: FloatArray
@@ -67,14 +60,7 @@ def stored_statistics(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def wrong_statistics(stored: Mapping[str, Any], sums: Mapping[str, ColumnSums]) -> Iterator[Finding]:
-    """Yield a finding for each column whose stored count, extremes or mean differ from the data.
-
-    Example:
-        >>> sums = {"rewards": ColumnSums(2, np.array([3.0]), np.array([1.0]), np.array([2.0]))}
-        >>> for finding in wrong_statistics({"rewards": {"max": [5.0], "mean": [1.5]}}, sums):
-        ...     print(finding.message)
-        rewards: the stored max is 5.0, of the data 2.0
-    """
+    """Yield a finding for each column whose stored count, extremes or mean differ from the data."""
     for path, known in sums.items():
         entry: Any = stored[path]
         if not is_mapping(entry):

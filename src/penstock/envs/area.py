@@ -15,9 +15,6 @@ def gray(picture: ImageArray) -> ImageArray:
     """`[height, width, 3]` uint8 -> `[height, width]` uint8, the weighted mean of red, green and blue.
 
     All sums are integers below 2**24, hence exact in float32 in any order. Equals OpenCV 5's `COLOR_RGB2GRAY`.
-
-    >>> gray(np.array([[[255, 255, 255], [0, 255, 0]]], np.uint8)).tolist()
-    [[255, 150]]
     """
     luma = picture.reshape(-1, 3).astype(np.float32) @ _LUMA
     luma *= np.float32(2**-15)
@@ -30,9 +27,6 @@ def shrink(picture: ImageArray, height: int, width: int) -> ImageArray:
 
     `h` and `w` are larger than `height` and `width`. Equals OpenCV's `INTER_AREA`: float32, along rows first, each sum
     from left to right.
-
-    >>> shrink(np.array([[0, 3, 9]], np.uint8), 1, 2).tolist()
-    [[1, 7]]
     """
     rows, row_weights = _taps(picture.shape[0], height)
     columns, column_weights = _taps(picture.shape[1], width)
@@ -45,9 +39,6 @@ def box_mean(picture: ImageArray, side: int) -> ImageArray:
     """`[h, w, c]` uint8 -> `[h / side, w / side, c]` uint8, the mean of squares of `side` by `side`, half to even.
 
     `side` is a power of two, at most 16, that divides both edges.
-
-    >>> box_mean(np.array([[[0], [1]], [[0], [1]]], np.uint8), 2).tolist()
-    [[[0]]]
     """
     sums = picture[::side].astype(np.uint16)
     for i in range(1, side):

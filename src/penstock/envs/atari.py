@@ -60,9 +60,6 @@ class Atari(Benchmark):
     repeated for 4 frames for any id, and the brighter of the last two frames counts in each pixel. A reset does nothing
     for 1 to 30 frames, then presses FIRE where a game waits for it. A lost life terminates an episode (the next goes on
     from there, unless a seed is given); rewards are -1, 0 or 1.
-
-    >>> Atari().spaces(EnvConfig(benchmark_name="atari", task_name="ALE/Pong-v5"))[1]
-    Discrete(n=6, start=0)
     """
 
     name: ClassVar[str] = "atari"

@@ -27,9 +27,6 @@ class AtariEnv(gymnasium.Env[ImageArray, Any]):
 
     The emulator draws only the two frames of a step that are looked at. One difference: a seed begins a new game even
     where a life was lost. Raises `MissingExtraError` without ale-py.
-
-    >>> AtariEnv("PongNoFrameskip-v4").reset(seed=0)[0].shape
-    (1, 84, 84)
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012

@@ -55,9 +55,6 @@ class DmControl(Benchmark):
     named here 4; walker, cartpole, reacher and ball-in-cup 8) and the rewards are summed. Infos: `internal_state`, the
     physics before the action, and `discount`. An episode whose time is up (1000 steps of the suite) is truncated; it
     terminates where the suite's discount is 0.
-
-    >>> DmControl().spaces(EnvConfig(task_name="walker-walk"))[1].shape
-    (6,)
     """
 
     name: ClassVar[str] = "dm_control"
@@ -80,11 +77,7 @@ class DmControl(Benchmark):
 
 
 def suite_task(name: str) -> tuple[str, str]:
-    """Domain and task of a name, as the suite writes them. Raises `DataError` for an unknown one.
-
-    >>> suite_task("ball-in-cup-catch")
-    ('ball_in_cup', 'catch')
-    """
+    """Domain and task of a name, as the suite writes them. Raises `DataError` for an unknown one."""
     if name not in _TASKS:
         known = ", ".join(_TASKS)
         raise DataError(
@@ -94,9 +87,5 @@ def suite_task(name: str) -> tuple[str, str]:
 
 
 def repeats(domain: str) -> int:
-    """How many steps of the suite an action lasts.
-
-    >>> repeats("finger"), repeats("humanoid")
-    (2, 4)
-    """
+    """How many steps of the suite an action lasts."""
     return _REPEATS.get(domain, 4)

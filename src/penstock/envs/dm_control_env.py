@@ -26,11 +26,6 @@ class DmControlEnv(gymnasium.Env[ImageArray, Action]):
     Without a display, MuJoCo draws by EGL: where the environment variable `MUJOCO_GL` is not set, it is set to `egl` in
     the process that builds. A reset with a seed loads the task again (about 0.1 s), because some tasks draw their
     bodies at random. Raises `DataError` for an unknown task, `MissingExtraError` without dm_control.
-
-    >>> env = DmControlEnv("cartpole-swingup")
-    >>> env.reset(seed=0)[0].shape, env.action_space.shape
-    ((3, 100, 100), (1,))
-    >>> env.close()
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012

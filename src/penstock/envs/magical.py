@@ -70,10 +70,6 @@ class Magical(Benchmark):
     first; before an episode's first picture stands the same again. Rewards are 0; the last info has the `eval_score`.
     An episode has a fixed number of steps and is scored at their end: it terminates there, as MAGICAL says itself (its
     infos' `TimeLimit.truncated` is False).
-
-    >>> config = EnvConfig(benchmark_name="magical", task_name="MakeLine", magical_preproc="LoRes4A")
-    >>> Magical().spaces(config)[0].shape
-    (96, 96, 12)
     """
 
     name: ClassVar[str] = "magical"
@@ -101,11 +97,7 @@ class Magical(Benchmark):
 
 
 def full_name(task: str) -> str:
-    """The name that MAGICAL knows a task by. Raises `DataError` for an unknown one.
-
-    >>> full_name("MoveToRegion")
-    'MoveToRegion-Demo-v0'
-    """
+    """The name that MAGICAL knows a task by. Raises `DataError` for an unknown one."""
     if task not in _TASKS:
         raise DataError(
             f"unknown task {task!r} of the benchmark 'magical'{suggestion(task, _TASKS)}; expected one of "
@@ -115,11 +107,7 @@ def full_name(task: str) -> str:
 
 
 def preproc(name: str | None) -> Preproc:
-    """The preprocessor of that name. Raises `DataError` for an unknown one.
-
-    >>> preproc("LoResCHW4E").views
-    {'ego': 4}
-    """
+    """The preprocessor of that name. Raises `DataError` for an unknown one."""
     if name not in PREPROCS:
         known = [known for known in PREPROCS if known is not None]
         raise DataError(

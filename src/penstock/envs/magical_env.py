@@ -25,11 +25,6 @@ class MagicalEnv(gymnasium.Env[Observation, Any]):
     Both views are drawn even where one is asked for, because drawing one changes some pixels of the next. A seed
     decides the layout of the variants that have a random one. Raises `DataError` for an unknown task or preprocessor,
     `MissingExtraError` without MAGICAL.
-
-    >>> env = MagicalEnv(EnvConfig(benchmark_name="magical", task_name="MoveToRegion"))
-    >>> env.reset(seed=0)[0].shape
-    (12, 96, 96)
-    >>> env.close()
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 8}  # noqa: RUF012

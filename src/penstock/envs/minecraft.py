@@ -31,9 +31,6 @@ class Minecraft(Benchmark):
     After `minecraft_max_env_steps` steps, if that is set, an episode is truncated. MineRL is a source distribution that
     needs gym 0.19, Java 8 and a download of the game, so here it runs where somebody has it; and each environment is a
     separate game, so better one than several (`n_envs` 1, `venv_parallel` False).
-
-    >>> Minecraft().spaces(EnvConfig(benchmark_name="minecraft", task_name="TreechopVectorObf"))[1].shape
-    (64,)
     """
 
     name: ClassVar[str] = "minecraft"
@@ -61,11 +58,7 @@ class Minecraft(Benchmark):
 
 
 def full_name(task: str) -> str:
-    """The id that MineRL knows a task by. Raises `DataError` for an unknown one.
-
-    >>> full_name("TreechopVectorObf")
-    'MineRLTreechopVectorObf-v0'
-    """
+    """The id that MineRL knows a task by. Raises `DataError` for an unknown one."""
     if task not in TASKS:
         raise DataError(
             f"unknown task {task!r} of the benchmark 'minecraft'{suggestion(task, TASKS)}; there are {', '.join(TASKS)}"

@@ -29,9 +29,6 @@ class Procgen(Benchmark):
     first frame. A game starts again without a reset when it is over, so its last picture cannot be had: an episode's
     last observation shows the picture before it again. The library's builds are for Python 3.7 to 3.10, so here it runs
     where somebody has built it.
-
-    >>> Procgen().spaces(EnvConfig(benchmark_name="procgen", task_name="maze"))[0].shape
-    (12, 64, 64)
     """
 
     name: ClassVar[str] = "procgen"

@@ -35,14 +35,7 @@ _SAFE_WRAPPERS = frozenset(
 
 
 def spec_to_json(spec: Any) -> str | None:
-    """Return the JSON of a Gymnasium spec. An entry point that is a class or function is written by its name.
-
-    Args:
-        spec: `EnvSpec`, or None.
-
-    Returns:
-        The text, or None if the spec has no JSON: the entry point is a lambda, or an argument is an object.
-    """
+    """Return the JSON of a Gymnasium spec. An entry point that is a class or function is written by its name."""
     if spec is None:
         return None
     vector = spec.vector_entry_point if isinstance(spec.vector_entry_point, str) else None
@@ -54,19 +47,7 @@ def spec_to_json(spec: Any) -> str | None:
 
 
 def spec_from_json(stored: Any, where: str = "env_spec") -> EnvSpec | None:
-    """Read a stored spec, of this or an older Gymnasium. Unknown fields are left out. Nothing is imported or made.
-
-    Args:
-        stored: JSON text, or None.
-        where: Name of the entry, for the message.
-
-    Raises:
-        FormatError: The text is not a spec.
-
-    Example:
-        >>> spec_from_json('{"id": "CartPole-v1", "autoreset": false, "additional_wrappers": []}').id
-        'CartPole-v1'
-    """
+    """Read a stored spec, of this or an older Gymnasium. Unknown fields are left out. Nothing is imported or made."""
     if stored is None:
         return None
     gymnasium: Any = require("gymnasium", "gymnasium")
@@ -190,12 +171,7 @@ def _check_registered(gymnasium: Any, spec: EnvSpec) -> None:
 
 
 def check_requirements(requirements: Iterable[str], provided: Mapping[str, str]) -> None:
-    """Warn about each pip-style requirement that is malformed, not installed, or installed in another version.
-
-    Args:
-        requirements: Lines such as `"mujoco>=3"`.
-        provided: Versions of packages that something else stands in for, by lower-case name.
-    """
+    """Warn about each pip-style requirement that is malformed, not installed, or installed in another version."""
     parsing: Any = require("packaging.requirements", "minari")
     for text in requirements:
         try:

@@ -127,9 +127,6 @@ def resolve(env_cfg: EnvConfig | Mapping[str, Any]) -> tuple[Benchmark, EnvConfi
     """The benchmark that a configuration names, and the configuration, which may be a plain mapping of its keys.
 
     Raises `DataError` for an unknown benchmark, key or option (`benchmark_options`) of the benchmark.
-
-    >>> resolve({"benchmark_name": "toy", "task_name": "reach"})[1].task_name
-    'reach'
     """
     config = env_cfg if isinstance(env_cfg, EnvConfig) else EnvConfig.from_mapping(env_cfg)
     benchmark = named(config.benchmark_name)

@@ -21,11 +21,6 @@ class ToyEnv(gymnasium.Env[ImageArray, Any]):
     """One task of the benchmark `toy`; a seed decides all of it. `render` draws the same scene larger.
 
     Raises `DataError` for an unknown task.
-
-    >>> env = ToyEnv("chase", render_mode="rgb_array")
-    >>> observation, info = env.reset(seed=3)
-    >>> env.render().shape, sorted(info)
-    ((256, 256, 3), ['agent', 'floor', 'target'])
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 (Gymnasium's type)

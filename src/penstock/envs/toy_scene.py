@@ -36,9 +36,6 @@ def draw(shapes: Sequence[Shape], floor: int, size: int) -> ByteArray:
     """`[3, size, size]` uint8: the floor of that number, and the shapes on it, the last on top.
 
     Cost: some ten microseconds a shape at 32 pixels.
-
-    >>> draw([Shape("disc", np.array([0.5, 0.5]), 0.2, WHITE)], 0, 32)[:, 16, 16].tolist()
-    [246, 246, 240]
     """
     canvas = _floor(floor, size).copy()
     for shape in shapes:
@@ -47,10 +44,8 @@ def draw(shapes: Sequence[Shape], floor: int, size: int) -> ByteArray:
 
 
 def find(images: ByteArray, color: tuple[int, int, int]) -> Point:
-    """`[..., 2]` float64: the centres of what has that colour in images `[..., 3, size, size]`; NaN where nothing has.
-
-    >>> find(draw([Shape("disc", np.array([0.25, 0.5]), 0.1, CORAL)], 0, 32), CORAL).round(2).tolist()
-    [0.25, 0.5]
+    """`[..., 2]` float64: the centres of what has that colour in images `[..., 3, size, size]`; NaN where
+    nothing has.
     """
     size = images.shape[-1]
     apart = images.astype(np.float64) - np.asarray(color, np.float64)[:, None, None]

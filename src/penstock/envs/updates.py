@@ -34,11 +34,7 @@ def update(defaults: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, 
 
 
 def plain(value: Any) -> Any:
-    """A copy in which all mappings are dicts, and all lists and tuples lists; other values are taken as they are.
-
-    >>> plain({"a": (1, {"b": 2})})
-    {'a': [1, {'b': 2}]}
-    """
+    """A copy in which all mappings are dicts, and all lists and tuples lists; other values are taken as they are."""
     if isinstance(value, Mapping):
         return {key: plain(inner) for key, inner in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, (list, tuple)):

@@ -17,10 +17,6 @@ class ChannelsFirst(gymnasium.ObservationWrapper[AnyArray, Any, AnyArray]):
     """Images `[height, width, channels]` become `[channels, height, width]`, in memory too.
 
     Raises `SpecError` for observations that are no such images.
-
-    >>> from penstock.envs.toy_env import ToyEnv
-    >>> ChannelsFirst(ToyEnv("reach")).observation_space.shape  # only to show: a toy has its channels first already
-    (32, 3, 32)
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -41,11 +37,6 @@ class FrameStack(gymnasium.Wrapper[AnyArray, Any, AnyArray, Any]):
     first frame again with `start="repeat"`, as MAGICAL and Gymnasium do. Each observation is a new array.
 
     Raises `SpecError` for observations that are no images, or `n` below 1.
-
-    >>> from penstock.envs.toy_env import ToyEnv
-    >>> frames = FrameStack(ToyEnv("reach"), 3, start="zero").reset(seed=0)[0]
-    >>> frames.shape, [bool(frame.any()) for frame in frames.reshape(3, 3, 32, 32)]
-    ((9, 32, 32), [False, False, True])
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], n: int, *, start: Start) -> None:
@@ -86,13 +77,7 @@ def _image_box(env: gymnasium.Env[Any, Any]) -> gymnasium.spaces.Box:
 
 
 class FirstSeed(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment whose first reset has a seed, if its caller gives none.
-
-    >>> from penstock.envs.toy_env import ToyEnv
-    >>> seeded, plain = FirstSeed(ToyEnv("reach"), 7), ToyEnv("reach")
-    >>> bool((seeded.reset()[0] == plain.reset(seed=7)[0]).all())
-    True
-    """
+    """An environment whose first reset has a seed, if its caller gives none."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], seed: int) -> None:
         super().__init__(env)

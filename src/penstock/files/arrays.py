@@ -45,13 +45,6 @@ def read_arrays(path: StrPath, magic: bytes, key: str) -> tuple[dict[str, Any], 
     """Read what `write_arrays` wrote under this key, arrays read-only; None where `read_checked` says so.
 
     The arrays of a large file are mapped: the processes of a machine share their memory.
-
-    Example:
-        >>> import tempfile
-        >>> path = tempfile.mkdtemp() + "/index"
-        >>> write_arrays(path, b"index 1\\n", "of this", {"n": 2}, {"offsets": np.arange(3)})
-        >>> read_arrays(path, b"index 1\\n", "of this")
-        ({'n': 2}, {'offsets': array([0, 1, 2])})
     """
     content = read_checked(path, magic, key, mapped=True)
     if content is None:
@@ -81,14 +74,6 @@ def _arrays(content: memoryview, begin: int, listed: list[Any]) -> dict[str, Any
 def scratch_zeros(shape: tuple[int, ...], dtype: Any) -> AnyArray:
     """Return zeros to write to. Large ones are in a temporary file without a name (`TMPDIR`), so the system can write
     them out when it needs the memory. Without space for the file, they are in memory.
-
-    Args:
-        shape: Shape of the array.
-        dtype: Its dtype.
-
-    Example:
-        >>> scratch_zeros((2,), np.int64).tolist()
-        [0, 0]
     """
     kind = np.dtype(dtype)
     size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize

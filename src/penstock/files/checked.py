@@ -29,10 +29,6 @@ def write_checked(path: StrPath, magic: bytes, key: str, *parts: Any) -> None:
     """Write the content of a cache file (any buffers, in order), atomically. Folders are made.
 
     Any number of processes and threads may do so at once: one of the files stays.
-
-    Raises:
-        OSError: The file cannot be written, or the disk is full.
-        RemoteError: Bytes of which the content was made could not be fetched.
     """
     require_fetched()
     head = _head(key)
@@ -54,13 +50,6 @@ def read_checked(
 
     With `mapped`, a large file is mapped, so that all processes of a machine share its memory, and `limit` does not
     count. Files are replaced and never changed, so what is mapped stays as it is.
-
-    Example:
-        >>> import tempfile
-        >>> path = tempfile.mkdtemp() + "/cached"
-        >>> write_checked(path, b"squares 1\\n", "of 3", b"9")
-        >>> bytes(read_checked(path, b"squares 1\\n", "of 3")), read_checked(path, b"squares 1\\n", "of 4")
-        (b'9', None)
     """
     try:
         fd = open_descriptor(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -89,14 +78,6 @@ def noted_files() -> Generator[set[str]]:
     """Give the set of absolute paths of the cache files that are written, or read and believed, in the block.
 
     Files that other threads read or write meanwhile are among them.
-
-    Example:
-        >>> import tempfile
-        >>> path = tempfile.mkdtemp() + "/cached"
-        >>> with noted_files() as paths:
-        ...     write_checked(path, b"squares 1\\n", "of 3", b"9")
-        >>> paths == {path}
-        True
     """
     paths = set[str]()
     _noted.append(paths)

@@ -23,9 +23,6 @@ def open_descriptor(path: StrPath, flags: int, mode: int = 0o666, *, fetch: bool
 
     A remote file that is only read is fetched whole, unless `fetch` is False: then the caller asks for ranges. Where
     the process has reached its limit of open files, idle descriptors of pooled files are closed first.
-
-    Raises:
-        OSError: It cannot be opened. Where too many files are open, the message names `ulimit -n`.
     """
     if fetch and flags & os.O_ACCMODE == os.O_RDONLY:
         whole_file(path)
@@ -40,20 +37,7 @@ def open_descriptor(path: StrPath, flags: int, mode: int = 0o666, *, fetch: bool
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False, fetch: bool = True) -> int:
-    """Open a regular file and return its descriptor, which the caller closes.
-
-    Args:
-        path: The file.
-        flags: As of `os.open`.
-        follow: Whether `path` may be a symbolic link.
-        fetch: Whether a remote file that is only read is fetched whole.
-
-    Raises:
-        FormatError: The file is missing.
-        UnsafeDataError: A folder, device, pipe, or a link that may not be followed: it might lead elsewhere or never
-            answer.
-        OSError: It cannot be opened. Where the process has too many files open, the message names `ulimit -n`.
-    """
+    """Open a regular file and return its descriptor, which the caller closes."""
     links = 0 if follow else os.O_NOFOLLOW
     try:
         fd = open_descriptor(path, flags | links | os.O_NONBLOCK, 0o644, fetch=fetch)
@@ -93,13 +77,6 @@ class PooledFile:
     those used last. Locks do not outlive a descriptor, so a file that is locked has to be opened otherwise.
 
     Raises what `open_regular` does, and `FormatError` where another file is at its path when it is opened again.
-
-    >>> import tempfile
-    >>> file = PooledFile(Path(tempfile.mkdtemp()) / "values", os.O_RDWR | os.O_CREAT)
-    >>> with file as fd:
-    ...     os.pwrite(fd, b"abc", 0)
-    3
-    >>> file.close()
     """
 
     __slots__ = ("fd", "flags", "identity", "path", "users")

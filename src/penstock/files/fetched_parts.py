@@ -14,21 +14,7 @@ from penstock.files.remote import fill
 
 
 class FetchedParts:
-    """Fetches parts of a lazy map, which stay until the end of the block. Does nothing for other bytes.
-
-    Args:
-        data: `[n]` uint8, a whole file.
-        part: Bytes of a part.
-
-    Attributes:
-        present: uint8, read-only, 1 for each part that was fetched; empty where all bytes may be read.
-
-    Example:
-        >>> with FetchedParts(np.zeros(9, np.uint8), 4) as parts:
-        ...     parts.fetch(np.array([0]), np.array([5]))
-        ...     parts.present.tolist()
-        []
-    """
+    """Fetches parts of a lazy map, which stay until the end of the block. Does nothing for other bytes."""
 
     def __init__(self, data: ByteArray, part: int) -> None:
         file = mapping_of(data)
@@ -48,15 +34,7 @@ class FetchedParts:
             self._releases.pop()()
 
     def fetch(self, begin: IntArray, end: IntArray) -> None:
-        """Fetch the parts that have bytes `begin[j] : end[j]` and were not fetched before.
-
-        Args:
-            begin: `[m]` int64.
-            end: `[m]` int64, after `begin`. What is behind the end of the file is left out.
-
-        Raises:
-            RemoteError: Bytes cannot be fetched.
-        """
+        """Fetch the parts that have bytes `begin[j] : end[j]` and were not fetched before."""
         if self._remote is None:
             return
         first = np.maximum(begin, 0) // self._part

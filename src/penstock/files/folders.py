@@ -20,9 +20,6 @@ def scratch_folder(target: StrPath) -> Generator[Path]:
 
     It is on the file system of `target`, so that its contents can be moved there. The leftovers of a killed process
     are removed by the next process that writes in the same folder.
-
-    Raises:
-        OSError: The folder of `target` is missing or cannot be written.
     """
     place = Path(target)
     sweep_once(place.parent)
@@ -41,25 +38,6 @@ def atomic_path(path: StrPath, *, durable: Durability = "none", overwrite: bool 
 
     If the block raises, nothing changes. A folder that is replaced is not lost at any moment: the two exchange their
     names where the system can do that; elsewhere they are renamed in an order that the next `sweep` ends.
-
-    Args:
-        path: Where the result goes, in an existing folder. The path that is given has the same last name.
-        durable: `"folder"` flushes the name to the disk itself, `"file"` what the caller made itself: of a folder the
-            names in it (flush its files where you write them). Each includes the one before it.
-        overwrite: Replace an existing `path`. Otherwise it is refused at once.
-
-    Raises:
-        FileExistsError: `path` exists and `overwrite` is False.
-        FileNotFoundError: The block made nothing at the path that it was given.
-        OSError: The folder of `path` is missing or cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> place = Path(tempfile.mkdtemp()) / "dataset"
-        >>> with atomic_path(place) as made:
-        ...     made.mkdir()
-        >>> place.is_dir(), [entry.name for entry in place.parent.iterdir()]
-        (True, ['dataset'])
     """
     target = Path(path)
     if not overwrite and os.path.lexists(target):
@@ -77,21 +55,10 @@ def atomic_path(path: StrPath, *, durable: Durability = "none", overwrite: bool 
 
 @contextmanager
 def replaced_path(path: StrPath) -> Generator[None]:
-    """Free a path for the block, which makes another file or folder there, and delete the old one when the block ends.
+    """Free a path for the block, which makes another file or folder there, and delete the old one when the
+    block ends.
 
     If the block raises, the old one is back. After a kill, the next writer in the folder ends the replacement.
-
-    Raises:
-        OSError: Nothing is at `path`, or its folder cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> place = Path(tempfile.mkdtemp()) / "dataset"
-        >>> _ = place.write_text("old")
-        >>> with replaced_path(place):
-        ...     _ = place.write_text("new")
-        >>> place.read_text(), [entry.name for entry in place.parent.iterdir()]
-        ('new', ['dataset'])
     """
     target = Path(path)
     with scratch_folder(target) as scratch:
@@ -106,19 +73,7 @@ def replaced_path(path: StrPath) -> Generator[None]:
 
 
 def remove_folder(path: StrPath) -> None:
-    """Delete a folder with all in it, which disappears at once. After a kill, a second call deletes what is left.
-
-    Raises:
-        OSError: It cannot be moved or deleted.
-
-    Example:
-        >>> import tempfile
-        >>> place = Path(tempfile.mkdtemp()) / "results"
-        >>> place.mkdir()
-        >>> remove_folder(place)
-        >>> list(place.parent.iterdir())
-        []
-    """
+    """Delete a folder with all in it, which disappears at once. After a kill, a second call deletes what is left."""
     target = Path(path)
     if os.path.lexists(target):
         with scratch_folder(target) as scratch, suppress(FileNotFoundError):  # another process was first

@@ -27,18 +27,7 @@ SPREAD = 64  # files of a dataset that are looked at where the first does not te
 
 @dataclass(frozen=True, eq=False)
 class FilePaths(Sequence[Path]):
-    """Paths of many files below a folder.
-
-    Args:
-        folder: The folder.
-        names: Paths of the files in the folder, encoded by `os.fsencode`.
-        ends: `[F + 1]` int64 first byte of each name in `names`, and the end.
-
-    Example:
-        >>> paths = FilePaths.within(Path("data"), ["a.tar", "b.tar"])
-        >>> paths[1].as_posix(), paths.text(0), len(paths)
-        ('data/b.tar', 'data/a.tar', 2)
-    """
+    """Paths of many files below a folder."""
 
     folder: Path
     names: bytes
@@ -46,22 +35,13 @@ class FilePaths(Sequence[Path]):
 
     @classmethod
     def within(cls, folder: Path, names: Iterable[str]) -> FilePaths:
-        """Return the paths of files in a folder.
-
-        Args:
-            folder: The folder.
-            names: Paths in the folder, in order.
-        """
+        """Return the paths of files in a folder."""
         encoded = [os.fsencode(name) for name in names]
         return cls(folder, b"".join(encoded), offsets_of(np.array([len(name) for name in encoded], np.int64)))
 
     @classmethod
     def of(cls, paths: Sequence[Path]) -> FilePaths:
-        """Return absolute paths.
-
-        Args:
-            paths: Paths of files.
-        """
+        """Return absolute paths."""
         if isinstance(paths, FilePaths):
             return paths if paths.folder.is_absolute() else cls(paths.folder.absolute(), paths.names, paths.ends)
         return cls.within(Path(os.sep), (os.fspath(path.absolute()).lstrip(os.sep) for path in paths))
@@ -92,14 +72,7 @@ class FilePaths(Sequence[Path]):
 
 @dataclass(frozen=True, eq=False)
 class FileStates(Sequence[FileState]):
-    """States of many files.
-
-    Args:
-        size: `[F]` int64 bytes of each file.
-        mtime_ns: `[F]` int64 time of each file.
-        device: `[F]` uint64, 0 for remote files.
-        inode: `[F]` uint64, 0 for remote files.
-    """
+    """States of many files."""
 
     size: IntArray
     mtime_ns: IntArray
@@ -121,39 +94,14 @@ class FileStates(Sequence[FileState]):
 
 
 def list_files(folder: Path, is_wanted: Callable[[str], bool]) -> FilePaths:
-    """Return the files of a folder in natural order of their names. Folders are left out.
-
-    Args:
-        folder: The folder.
-        is_wanted: Whether a name is wanted.
-
-    Raises:
-        OSError: The folder cannot be read.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> for name in ("b10", "b9", "c"):
-        ...     _ = (folder / name).write_bytes(b"")
-        >>> [path.name for path in list_files(folder, lambda name: name.startswith("b"))]
-        ['b9', 'b10']
-    """
+    """Return the files of a folder in natural order of their names. Folders are left out."""
     with os.scandir(folder) as entries:
         names = [entry.name for entry in entries if is_wanted(entry.name) and entry.is_file()]
     return FilePaths.within(folder, in_natural_order(names))
 
 
 def spread(files: Sequence[T], most: int = SPREAD) -> Iterator[T]:
-    """Yield files that tell about all: the first, the last, then files between them.
-
-    Args:
-        files: Files, or their names.
-        most: About how many. The default is 64.
-
-    Example:
-        >>> "".join(spread("abcdefg"))
-        'agdbcef'
-    """
+    """Yield files that tell about all: the first, the last, then files between them."""
     seen: set[int] = set()
     step = max(len(files) - 1, 1)
     while len(seen) < min(len(files), most):
@@ -164,15 +112,7 @@ def spread(files: Sequence[T], most: int = SPREAD) -> Iterator[T]:
 
 
 def file_states(paths: Sequence[Path], numbers: Iterable[int] | None = None) -> FileStates:
-    """Return the states of files now; links are followed.
-
-    Args:
-        paths: The files.
-        numbers: Numbers of the files to look at. The default is None: all.
-
-    Raises:
-        OSError: A file is missing.
-    """
+    """Return the states of files now; links are followed."""
     listed = FilePaths.of(paths)
     chosen = range(len(listed)) if numbers is None else list(numbers)
     signed, unsigned = np.empty((2, len(chosen)), np.int64), np.empty((2, len(chosen)), np.uint64)
@@ -185,12 +125,7 @@ def file_states(paths: Sequence[Path], numbers: Iterable[int] | None = None) -> 
 
 
 def digest_of_files(paths: Sequence[Path], numbers: Iterable[int] | None = None) -> str:
-    """Return a digest of the paths, sizes and times of files.
-
-    Args:
-        paths: The files.
-        numbers: Numbers of the files that count. The default is None: all.
-    """
+    """Return a digest of the paths, sizes and times of files."""
     listed = FilePaths.of(paths)
     chosen = range(len(listed)) if numbers is None else list(numbers)
     states = file_states(listed, chosen)
@@ -201,31 +136,7 @@ def digest_of_files(paths: Sequence[Path], numbers: Iterable[int] | None = None)
 
 
 def read_unchanged(path: Path, opened: FileState, read: Callable[[Path], T]) -> T:
-    """Read a file that is in the state in which a dataset was opened, before and after it is read.
-
-    Args:
-        path: The file.
-        opened: Its state when the dataset was opened. Device and inode count unless they are 0.
-        read: Reads it.
-
-    Returns:
-        What `read` returns.
-
-    Raises:
-        FormatError: The file changed, or is gone.
-
-    Example:
-        >>> import tempfile
-        >>> file = Path(tempfile.mkdtemp()) / "a"
-        >>> _ = file.write_bytes(b"abc")
-        >>> opened = file_state(file)
-        >>> read_unchanged(file, opened, Path.read_bytes)
-        b'abc'
-        >>> _ = file.write_bytes(b"changed")
-        >>> read_unchanged(file, opened, Path.read_bytes)
-        Traceback (most recent call last):
-        penstock.errors.FormatError: expected the file that was opened, got a changed one; open the dataset again ...
-    """
+    """Read a file that is in the state in which a dataset was opened, before and after it is read."""
     try:
         _require_state(path, opened)
         result = read(path)

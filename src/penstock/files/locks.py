@@ -12,15 +12,7 @@ from penstock.files.descriptors import StrPath, open_descriptor
 
 
 def try_lock(fd: int, *, shared: bool = False) -> bool:
-    """Lock an open file or folder until it is closed; False if somebody else holds a lock in the way.
-
-    Args:
-        fd: The descriptor. Two descriptors from two calls of `os.open` exclude each other, even in one process.
-        shared: Allow other shared locks.
-
-    Raises:
-        OSError: The file system has no locks.
-    """
+    """Lock an open file or folder until it is closed; False if somebody else holds a lock in the way."""
     try:
         fcntl.flock(fd, _kind(shared) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -29,19 +21,7 @@ def try_lock(fd: int, *, shared: bool = False) -> bool:
 
 
 def lock(fd: int, path: StrPath, *, shared: bool = False, wait: bool = False, holder: str = "another writer") -> None:
-    """Lock an open file or folder until it is closed.
-
-    Args:
-        fd: The descriptor.
-        path: Its name, for the message.
-        shared: Allow other shared locks.
-        wait: Wait until the other lock is released, rather than fail.
-        holder: Who that is, for the message.
-
-    Raises:
-        LockedError: Somebody else holds a lock in the way.
-        OSError: The file system has no locks.
-    """
+    """Lock an open file or folder until it is closed."""
     if wait:
         fcntl.flock(fd, _kind(shared))
     elif not try_lock(fd, shared=shared):
@@ -62,21 +42,6 @@ def open_locked(
 
     The lock is on the file that `path` names when the lock is taken: a file that was replaced or removed meanwhile is
     opened again.
-
-    Args:
-        path: A file, or a folder (with `flags=os.O_RDONLY`, for folders cannot be opened otherwise).
-        flags: As of `os.open`; with `os.O_CREAT` a missing file is made, empty. Some network file systems grant an
-            exclusive lock only on a descriptor that may write.
-        shared: Allow other shared locks.
-        wait: Wait until the other lock is released, rather than fail.
-        holder: Who that is, for the message.
-        name: Name of the locked file in the message; by default `path`.
-        follow: Whether `path` may be a symbolic link.
-
-    Raises:
-        LockedError: Somebody else holds a lock in the way.
-        FileNotFoundError: `path` does not exist.
-        OSError: It cannot be opened (a link, for one), or the file system has no locks.
     """
     while True:
         links = 0 if follow else os.O_NOFOLLOW
@@ -99,16 +64,6 @@ def locked(
     descriptor, which stays open.
 
     Arguments and errors are as for `open_locked`.
-
-    Example:
-        >>> import tempfile
-        >>> folder = tempfile.mkdtemp()
-        >>> with locked(folder):
-        ...     with locked(folder, holder="another conversion"):
-        ...         pass
-        Traceback (most recent call last):
-            ...
-        penstock.errors.LockedError: ... is in use by another conversion; try again when it has finished
     """
     if isinstance(path, int):
         lock(path, f"descriptor {path}", wait=wait, holder=holder)

@@ -20,25 +20,6 @@ class AppendLog:
     The magic is checked before anything changes: a file that begins otherwise is refused as it is. A missing file
     appears with its magic complete; an empty one gets it. A record that cannot be written completely is taken back, so
     that the next one does not follow half of it.
-
-    Args:
-        path: The file.
-        magic: The bytes that it begins with.
-        what: Description of the file for messages ("a journal of live data").
-        holder: Who else may have it open, for messages.
-
-    Raises:
-        LockedError: Another writer has it open.
-        FormatError: The file is no such log, or no regular file.
-        OSError: It cannot be opened or made.
-
-    Example:
-        >>> import tempfile
-        >>> log = AppendLog(tempfile.mkdtemp() + "/log", b"log 1\\n", "a log")
-        >>> log.append(b"one\\n")
-        >>> log.read()
-        b'log 1\\none\\n'
-        >>> log.close()
     """
 
     def __init__(self, path: StrPath, magic: bytes, what: str, holder: str = "another writer") -> None:

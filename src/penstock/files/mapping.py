@@ -115,28 +115,7 @@ class MappedFile:
 def map_file(
     path: str | os.PathLike[str], size: int | None = None, *, follow: bool = True, lazy: bool = False
 ) -> ByteArray:
-    """Map a regular file.
-
-    Args:
-        path: The file.
-        size: How many bytes from the start to map; by default all that the file has now.
-        follow: Whether `path` may be a symbolic link.
-        lazy: Fetch nothing of a remote file: every reader of the map asks for bytes before it touches them.
-
-    Returns:
-        `[size]` uint8, read-only. The map lives as long as this array or a view of it. No file descriptor stays open.
-
-    Raises:
-        FormatError: The file is missing, no regular file, or shorter than `size`.
-        OSError: It cannot be opened or mapped; the message names the limit that was reached.
-
-    Example:
-        >>> import tempfile
-        >>> file = Path(tempfile.mkdtemp()) / "bytes"
-        >>> _ = file.write_bytes(b"abc")
-        >>> map_file(file).tolist()
-        [97, 98, 99]
-    """
+    """Map a regular file."""
     path = Path(path)
     fd = open_regular(path, follow=follow, fetch=False)
     try:
@@ -164,11 +143,7 @@ def map_descriptor(fd: int, path: Path, size: int | None = None, *, lazy: bool =
 
 
 def mapping_of(buffer: Any) -> MappedFile | None:
-    """The mapped file that an array or memoryview shows, None for other memory.
-
-    >>> mapping_of(np.zeros(3)) is None
-    True
-    """
+    """The mapped file that an array or memoryview shows, None for other memory."""
     while buffer is not None and not isinstance(buffer, MappedFile):
         buffer = buffer.obj if isinstance(buffer, memoryview) else getattr(buffer, "base", None)
     return buffer
@@ -191,15 +166,7 @@ def is_lazy(buffer: Any) -> bool:
 
 
 def read_mapped(buffer: Mapped) -> Mapped:
-    """Return a part of a map, to be read now or later: the part as it is, of a lazy map a copy.
-
-    Args:
-        buffer: Contiguous array.
-
-    Raises:
-        FormatError: The file was truncated.
-        RemoteError: The bytes cannot be fetched.
-    """
+    """Return a part of a map, to be read now or later: the part as it is, of a lazy map a copy."""
     file = mapping_of(buffer)
     if file is None:
         return buffer

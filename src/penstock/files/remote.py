@@ -140,20 +140,12 @@ def set_remote_files(files: RemoteFiles) -> None:
 
 
 def is_mirrored(path: StrPath) -> bool:
-    """Return whether a file or folder is below a mirror of remote data.
-
-    >>> is_mirrored("/etc")
-    False
-    """
+    """Return whether a file or folder is below a mirror of remote data."""
     return _MARK in os.path.abspath(path)
 
 
 def remote_file(path: StrPath) -> RemoteFile | None:
-    """Return the remote file at a path, or None for any other path.
-
-    >>> remote_file("/etc/hosts") is None
-    True
-    """
+    """Return the remote file at a path, or None for any other path."""
     place = os.path.abspath(path)
     if _MARK not in place:
         return None
@@ -190,12 +182,7 @@ def _release_nothing() -> None:
 
 
 def begin_fetch(wanted: Sequence[Wanted], *, most: bool) -> None:
-    """Begin to fetch ranges that are read later, and return at once. Errors are left to the read.
-
-    Args:
-        wanted: Files and ranges, those needed first in front.
-        most: Whether most bytes of the files are needed soon, so that long requests are worth it.
-    """
+    """Begin to fetch ranges that are read later, and return at once. Errors are left to the read."""
     if wanted:
         _handlers[0].begin_fetch(wanted, most=most)
 
@@ -241,30 +228,14 @@ def path_or_file(path: StrPath, buffer: int = _BUFFER) -> StrPath | IO[bytes]:
 
 
 def open_file(path: StrPath, *, buffer: int = _BUFFER) -> IO[bytes]:
-    """Open a file for reading. Its descriptor shows the bytes that were read through the object alone.
-
-    Args:
-        path: The file.
-        buffer: Bytes of a remote file that are read at once at least. The default is 256 KiB, for reading in order; 1
-            is for single ranges.
-
-    Raises:
-        OSError: It cannot be opened.
-    """
+    """Open a file for reading. Its descriptor shows the bytes that were read through the object alone."""
     file = remote_file(path)
     return open(path, "rb") if file is None else _FillingReader(_FillingFile(path, file, buffer), buffer)
 
 
 @contextmanager
 def read_in_order(path: StrPath) -> Generator[IO[bytes]]:
-    """Open a file, all of which the block reads in order. A terminal shows a bar while a large file is fetched.
-
-    Args:
-        path: The file.
-
-    Raises:
-        OSError: It cannot be opened.
-    """
+    """Open a file, all of which the block reads in order. A terminal shows a bar while a large file is fetched."""
     file = remote_file(path)
     if file is None:
         with open(path, "rb") as local:
@@ -286,21 +257,13 @@ def read_text(path: StrPath) -> str:
 
 
 def file_state(path: StrPath) -> FileState:
-    """Return the state of a file; links are followed. The time of a remote file stands for its version.
-
-    Raises:
-        OSError: There is no such file.
-    """
+    """Return the state of a file; links are followed. The time of a remote file stands for its version."""
     file = remote_file(path)
     return local_state(path) if file is None else file.state
 
 
 def local_state(path: StrPath) -> FileState:
-    """Return the state of a file that is below no mirror.
-
-    Raises:
-        OSError: There is no such file.
-    """
+    """Return the state of a file that is below no mirror."""
     status = os.stat(path)
     return FileState(status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino)
 

@@ -22,25 +22,7 @@ _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
 
 
 def move(source: StrPath, target: StrPath, *, overwrite: bool = False) -> None:
-    """Rename a file or folder. Both names are on one file system.
-
-    Args:
-        source: The old name.
-        target: The new name.
-        overwrite: Replace an existing file at `target`.
-
-    Raises:
-        FileExistsError: `target` exists and `overwrite` is False; it is untouched.
-        OSError: As `os.rename`.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> (folder / "a").touch()
-        >>> move(folder / "a", folder / "b")
-        >>> [path.name for path in folder.iterdir()]
-        ['b']
-    """
+    """Rename a file or folder. Both names are on one file system."""
     if overwrite:
         os.replace(source, target)
         return

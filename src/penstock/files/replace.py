@@ -22,24 +22,6 @@ def atomic_file(path: StrPath, *, durable: Durability = "none", overwrite: bool 
 
     Readers have the old file or the new one, at any moment and after a kill. A link is replaced, not followed.
     The permission bits are as for a new file (0666 without the umask).
-
-    Args:
-        path: The file, in an existing folder.
-        durable: Parts flushed to the disk itself before the block is left: nothing (`"none"`), the bytes (`"file"`),
-            or the bytes and then the name (`"folder"`), so that the new file survives a loss of power.
-        overwrite: Replace an existing file. Otherwise it is refused.
-
-    Raises:
-        FileExistsError: `path` exists and `overwrite` is False.
-        OSError: The file cannot be written, or the disk is full.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "state.json"
-        >>> with atomic_file(path) as file:
-        ...     _ = file.write(b"{}")
-        >>> path.read_text(), [entry.name for entry in path.parent.iterdir()]
-        ('{}', ['state.json'])
     """
     target = Path(path)
     sweep_once(target.parent)

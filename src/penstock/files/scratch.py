@@ -77,12 +77,7 @@ def make_scratch(target: Path, make: Callable[[str], int]) -> tuple[Path, int]:
 
 
 def scratch_file(folder: Path, memory: int) -> IO[bytes]:
-    """Return a file without a name for bytes that may be thrown away: in memory up to a size, then in a folder.
-
-    Args:
-        folder: A folder on the disk that has room for the file.
-        memory: Bytes of the file that are in memory at most.
-    """
+    """Return a file without a name for bytes that may be thrown away: in memory up to a size, then in a folder."""
     return cast("IO[bytes]", tempfile.SpooledTemporaryFile(memory, dir=os.fspath(folder)))
 
 

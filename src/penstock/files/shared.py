@@ -28,21 +28,7 @@ _LOCKS = 16
 
 
 def shared_arrays(key: str, make: Callable[[], Arrays]) -> Mapping[str, AnyArray]:
-    """Return arrays from the user's cache, mapped and read-only; otherwise make them, and keep them there.
-
-    Args:
-        key: What the arrays are made of, and how: equal keys mean equal arrays.
-        make: Makes the arrays.
-
-    Example:
-        >>> import numpy as np, os, tempfile
-        >>> from unittest.mock import patch
-        >>> with patch.dict(os.environ, PENSTOCK_CACHE=tempfile.mkdtemp()):
-        ...     made = shared_arrays("the first 3", lambda: {"x": np.arange(3)})
-        ...     again = shared_arrays("the first 3", lambda: {})
-        >>> again["x"].tolist()
-        [0, 1, 2]
-    """
+    """Return arrays from the user's cache, mapped and read-only; otherwise make them, and keep them there."""
     arrays: Arrays | None = None
     with suppress(OSError):  # costs only the memory of this process
         name = hashlib.sha256(key.encode()).hexdigest()

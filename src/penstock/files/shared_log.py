@@ -13,20 +13,11 @@ from typing import Any
 
 
 class SharedLog:
-    """Records of integers in a file without a name. Processes that are forked or spawned by `multiprocessing` share it.
+    """Records of integers in a file without a name. Processes that are forked or spawned by
+    `multiprocessing` share it.
 
     All processes see the records in one order, because an append is atomic. A copy that is pickled in another way is
     empty.
-
-    Args:
-        integers: Number of int64 values of a record.
-
-    Example:
-        >>> log = SharedLog(2)
-        >>> log.append(1, 5)
-        >>> log.append(2, 7)
-        >>> log.read(1)
-        [(2, 7)]
     """
 
     def __init__(self, integers: int) -> None:
@@ -38,19 +29,11 @@ class SharedLog:
         weakref.finalize(self, os.close, fd).atexit = False
 
     def append(self, *values: int) -> None:
-        """Append a record.
-
-        Args:
-            values: The integers.
-        """
+        """Append a record."""
         os.write(self._fd, self._record.pack(*values))
 
     def read(self, start: int) -> list[tuple[int, ...]]:
-        """Return the records from a number on.
-
-        Args:
-            start: Number of the first record.
-        """
+        """Return the records from a number on."""
         size = self._record.size
         data = os.pread(self._fd, os.fstat(self._fd).st_size - start * size, start * size)
         return list(self._record.iter_unpack(data))

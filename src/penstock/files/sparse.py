@@ -23,11 +23,7 @@ def make_sparse(path: StrPath, size: int) -> None:
 
 
 def make_full(path: StrPath, size: int) -> None:
-    """Make a file of `size` bytes that has all its room, unless there is one: a write to a map of it cannot fail.
-
-    Raises:
-        OSError: The disk is full, or fails.
-    """
+    """Make a file of `size` bytes that has all its room, unless there is one: a write to a map of it cannot fail."""
     fd = open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         state = os.fstat(fd)
@@ -40,11 +36,7 @@ def make_full(path: StrPath, size: int) -> None:
 
 
 def punch_hole(fd: int, begin: int, size: int) -> bool:
-    """Give the room of a part of a file back to the disk; it reads as zeros. False where the file system cannot.
-
-    Raises:
-        OSError: The disk fails.
-    """
+    """Give the room of a part of a file back to the disk; it reads as zeros. False where the file system cannot."""
     if not hasattr(_libc, "fallocate"):
         return False
     arguments = fd, _KEEP_SIZE | _PUNCH_HOLE, ctypes.c_long(begin), ctypes.c_long(size)

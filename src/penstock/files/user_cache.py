@@ -12,11 +12,7 @@ from penstock.files.locks import locked
 
 
 def user_cache(name: str) -> Path:
-    """Return the folder `name` below `PENSTOCK_CACHE`, by default `~/.cache/penstock`. It need not exist.
-
-    Raises:
-        OSError: There is neither a home folder nor `PENSTOCK_CACHE`.
-    """
+    """Return the folder `name` below `PENSTOCK_CACHE`, by default `~/.cache/penstock`. It need not exist."""
     given = os.environ.get("PENSTOCK_CACHE")
     try:
         return (Path(given) if given else Path.home() / ".cache" / "penstock") / name
@@ -48,11 +44,6 @@ def remove_folders(parent: Path, limit: int, lock: str) -> None:
     """Remove folders in `parent`, the one that was used longest ago first, until the rest has `limit` bytes.
 
     Folders whose file `lock` is locked by anybody stay.
-
-    Args:
-        parent: Folder of the folders.
-        limit: Bytes that may stay.
-        lock: Name of the file in each folder that its users lock.
     """
     folders: list[tuple[int, int, Path]] = []
     for path in parent.iterdir():

@@ -16,20 +16,6 @@ class PrefetchLimits:
 
     If neither `threads` nor `items` is given, `width` starts at 1 and grows by one each time that the consumer waits,
     up to `most`. Otherwise `width` is `items`.
-
-    Args:
-        threads: Number of threads. 0 works in the calling thread. The default None is the number of cores.
-        items: Most items ahead, at least 1. The default None is `threads + 1`.
-        memory: Bytes, at least 1. The default None is 1 GiB, or a quarter of the free memory if that is less.
-        limit: Most threads. The default None sets no limit.
-
-    Raises:
-        PlanError: A number is out of range.
-
-    Example:
-        >>> limits = PrefetchLimits(memory=1 << 20, limit=2)
-        >>> limits.width, [limits.waited() for _ in range(5)] and limits.width
-        (1, 3)
     """
 
     __slots__ = ("memory", "most", "threads", "width")
@@ -58,33 +44,19 @@ class PrefetchLimits:
         self.width = min(self.width + 1, self.most)
 
     def has_items(self, items: int) -> bool:
-        """Return whether one more item may start.
-
-        Args:
-            items: Items that started and that the consumer did not get yet.
-        """
+        """Return whether one more item may start."""
         return items == 0 or items < self.width
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use, by its CPU affinity where the system has one.
-
-    Example:
-        >>> cores() >= 1
-        True
-    """
+    """Return the number of cores that this process may use, by its CPU affinity where the system has one."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def free_memory() -> int:
-    """Return the free memory in bytes, as the system estimates it, or all memory if it does not.
-
-    Example:
-        >>> free_memory() > 0
-        True
-    """
+    """Return the free memory in bytes, as the system estimates it, or all memory if it does not."""
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())

@@ -57,11 +57,7 @@ class Bottleneck:
 
     @property
     def sentence(self) -> str:
-        """The bottleneck in words.
-
-        >>> Bottleneck("stage", "chunk_unpacker", 0.97).sentence
-        'chunk_unpacker is the bottleneck: busy 97 % of the time'
-        """
+        """The bottleneck in words."""
         if self.kind == "consumer":
             return "the consumer is the bottleneck: batches wait to be got"
         share = f"{self.busy * 100:.0f} %"
@@ -71,11 +67,7 @@ class Bottleneck:
 
     @property
     def advice(self) -> str:
-        """Change that would mend it, in words.
-
-        >>> Bottleneck("stage", "chunk_unpacker", 0.97).advice
-        'more threads, or less work in this stage'
-        """
+        """Change that would mend it, in words."""
         if self.kind == "consumer":
             return "a faster training step, for batches are ready before they are needed"
         if self.kind == "input":
@@ -105,14 +97,7 @@ class StageFigures:
 
 
 def figures(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[StageFigures]:
-    """What each stage did between two snapshots (`penstock.flow.metrics.Metrics.snapshot`), from files to batches.
-
-    >>> stage = {"threads": 1, "counts": {"frames": 5}, "busy": 0.0, "queue": {}, "gauges": {}}
-    >>> after = {"time": 2.0, "stages": {"pool": {**stage, "busy": 0.5, "counts": {"frames": 25}}}}
-    >>> [one] = figures({"time": 0.0, "stages": {"pool": stage}}, after)
-    >>> one.busy, one.rates
-    (0.25, {'frames': 10.0})
-    """
+    """What each stage did between two snapshots (`penstock.flow.metrics.Metrics.snapshot`), from files to batches."""
     listed: list[StageFigures] = []
     places = {name: i for i, name in enumerate(ORDER)}
     every = rates(before, after)
@@ -139,14 +124,6 @@ def bottleneck(before: Mapping[str, Any], after: Mapping[str, Any]) -> Bottlenec
     Everything is judged by time that was spent between them, and nothing by how it was at one of them: a queue may be
     full by chance. The consumer is the limit where it hardly waited for batches. Else the threads are that are busiest,
     if they work at least half of the time: the stage that takes most of it is named, of those whose work they do.
-
-    >>> queue = {"capacity": 4, "waited_seconds": 0.0}
-    >>> stage = {"threads": 1, "counts": {}, "busy": 0.0, "queue": queue, "gauges": {}}
-    >>> before = {"time": 0.0, "stages": {"pool": stage, "unpacker": stage}}
-    >>> waited = {**stage, "busy": 0.9, "queue": {**queue, "waited_seconds": 0.7}}
-    >>> after = {"time": 1.0, "stages": {"pool": {**stage, "busy": 0.1}, "unpacker": waited}}
-    >>> bottleneck(before, after)
-    Bottleneck(kind='stage', stage='unpacker', busy=0.9)
     """
     stages = figures(before, after)
     if not stages:
@@ -170,12 +147,6 @@ class LookWindow:
     """The last looks at a pipeline: it is judged from the oldest of them to the newest.
 
     A loader that was started again counts from zero, so what was seen before is forgotten then.
-
-    >>> window = LookWindow(looks=2)
-    >>> [window.add({"time": time, "stages": {}})["time"] for time in (1.0, 2.0, 3.0, 0.5)]
-    [1.0, 1.0, 2.0, 0.5]
-    >>> window.since(60.0)["time"], len(window.looks)
-    (0.5, 1)
     """
 
     def __init__(self, looks: int = LOOKS) -> None:

@@ -28,24 +28,6 @@ class LossyQueue(Generic[T, R]):
     """Queue that a thread fills from a source without waiting for the consumer.
 
     `get`, `close`, `join` and `stats` work as in `OrderedMap`.
-
-    Args:
-        fn: Function of each item that the consumer receives.
-        source: Items.
-        limits: Most items and bytes that wait. An item weighs its attribute `nbytes`.
-        overflow: `"drop_new"` drops the new item if there is no room, and `"keep_newest"` the oldest ones.
-        on_drop: Called with each item that was dropped. The default None does nothing.
-        metrics: Counts and times to update. The default None makes new ones.
-
-    Raises:
-        PlanError: `overflow` is another word.
-
-    Example:
-        >>> queue = LossyQueue(str, range(5), PrefetchLimits(1, items=2), "keep_newest")
-        >>> queue.start(), queue.join()
-        (None, None)
-        >>> queue.get(), queue.get(), queue.stats()["drops"]
-        ('3', '4', 3)
     """
 
     def __init__(
@@ -73,17 +55,7 @@ class LossyQueue(Generic[T, R]):
             self._thread.start()
 
     def get(self, timeout: float | None = None) -> R:
-        """Return the result of the oldest item that waits.
-
-        Args:
-            timeout: Seconds to wait. The default None waits for ever.
-
-        Raises:
-            StopIteration: The source has ended, and no item waits.
-            TimeoutError: No item came in time.
-            QueueClosed: The queue was closed.
-            BaseException: The error of the source.
-        """
+        """Return the result of the oldest item that waits."""
         self.start()
         if self._stopped:
             raise self._queue.error or QueueClosed("nothing more comes: the queue is closed")
@@ -97,31 +69,18 @@ class LossyQueue(Generic[T, R]):
             return self._fn(item)
 
     def offer(self, item: T) -> None:
-        """Put an item in, and drop items if there is no room.
-
-        Args:
-            item: The item.
-        """
+        """Put an item in, and drop items if there is no room."""
         for dropped in self._queue.put(item):
             if self._on_drop is not None:
                 self._on_drop(dropped)
 
     def close(self, error: BaseException | None = None) -> None:
-        """Take no further items, and wake a consumer that waits.
-
-        Args:
-            error: What `get` raises from now on, unless there was an error before. The default None raises
-                `QueueClosed`.
-        """
+        """Take no further items, and wake a consumer that waits."""
         self._stopped = True
         self._queue.close(error)
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for the thread.
-
-        Args:
-            timeout: Seconds to wait. The default None waits for ever.
-        """
+        """Wait for the thread."""
         if self._thread.is_alive():
             self._thread.join(timeout)
 

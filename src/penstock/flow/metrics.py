@@ -21,12 +21,6 @@ class StageMetrics:
     `busy` is the time in seconds that all its `threads` together worked, with unfinished work; `counts` are by name,
     failures as `failed.<reason>`; `gauges` are the last values; `queue` returns the figures of the queue after the
     stage; `samples` are statistics of values.
-
-    >>> stage = StageMetrics("loader", threads=2)
-    >>> stage.add(chunks=3)
-    >>> stage.failed("checksum", "a.gz#0", "expected 1, got 2")
-    >>> stage.snapshot()["counts"]
-    {'chunks': 3, 'failed.checksum': 1}
     """
 
     def __init__(self, name: str, threads: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
@@ -61,14 +55,7 @@ class StageMetrics:
             LOG.warning("%s: %s failed (%s), the last: %s: %s", self.name, f"{before + n:,}", reason, name, message)
 
     def sample(self, name: str, value: float) -> None:
-        """Add a value to the statistics of its name: `count`, `sum`, `min`, `max` and `latest` since the start.
-
-        >>> stage = StageMetrics("pool")
-        >>> stage.sample("weight", 3.0)
-        >>> stage.sample("weight", 1.0)
-        >>> stage.snapshot()["samples"]
-        {'weight': {'count': 2, 'sum': 4.0, 'min': 1.0, 'max': 3.0, 'latest': 1.0}}
-        """
+        """Add a value to the statistics of its name: `count`, `sum`, `min`, `max` and `latest` since the start."""
         with self._lock:
             summary = self.samples.get(name, {"count": 0, "sum": 0.0, "min": value, "max": value})
             least, most = min(summary["min"], value), max(summary["max"], value)
@@ -81,14 +68,6 @@ class StageMetrics:
 
         Work of another stage within it counts for that one alone: a second of a thread is a second of one stage. So no
         stage is busy for longer than its threads ran.
-
-        >>> now = iter(range(9))
-        >>> outer, inner = (StageMetrics(name, clock=lambda: next(now)) for name in ("unpacker", "rescorer"))
-        >>> with outer.work():  # from 0 to 1, and from 4 to 5
-        ...     with inner.work():  # from 2 to 3
-        ...         pass
-        >>> outer.busy, inner.busy
-        (2.0, 1.0)
         """
         outer: StageMetrics | None = getattr(_WORKING, "stage", None)
         if outer is self:
@@ -135,14 +114,10 @@ class StageMetrics:
 
 
 class ConsumerMetrics(StageMetrics):
-    """What a consumer received: counts `batches` and `samples`, gauges `waited_seconds` and `elapsed_seconds` (sums).
+    """What a consumer received: counts `batches` and `samples`, gauges `waited_seconds` and
+    `elapsed_seconds` (sums).
 
     `received` is called for every batch, so the figures are attributes, which costs half of two calls of `add`.
-
-    >>> consumer = ConsumerMetrics("consumer")
-    >>> consumer.received(32, waited=0.5, elapsed=2.0)
-    >>> consumer.snapshot()["counts"], consumer.snapshot()["gauges"]
-    ({'batches': 1, 'samples': 32}, {'waited_seconds': 0.5, 'elapsed_seconds': 2.0})
     """
 
     batches = received_samples = 0
@@ -200,13 +175,7 @@ def snapshot(stages: Sequence[StageMetrics], clock: Callable[[], float]) -> tupl
 
 
 class Metrics:
-    """The stages of a pipeline, in its order.
-
-    >>> metrics = Metrics()
-    >>> metrics.stage("pool").add(draws=2)
-    >>> metrics.snapshot()["stages"]["pool"]["counts"]
-    {'draws': 2}
-    """
+    """The stages of a pipeline, in its order."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.stages: dict[str, StageMetrics] = {}
@@ -245,13 +214,7 @@ class Metrics:
 
 
 def rates(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """What each stage did a second between two snapshots: its counts by name, and `busy`, the share of its threads.
-
-    >>> stage = {"threads": 2, "counts": {"chunks": 10}, "busy": 1.0}
-    >>> later = {"threads": 2, "counts": {"chunks": 30}, "busy": 3.0}
-    >>> rates({"time": 0.0, "stages": {"loader": stage}}, {"time": 4.0, "stages": {"loader": later}})
-    {'loader': {'busy': 0.25, 'chunks': 5.0}}
-    """
+    """What each stage did a second between two snapshots: its counts by name, and `busy`, the share of its threads."""
     spent = max(after["time"] - before["time"], 1e-9)
     nothing: dict[str, Any] = {"busy": 0.0, "counts": {}}
     by_stage: dict[str, dict[str, float]] = {}

@@ -29,22 +29,6 @@ def map_on_threads(
     """Return `fn(item)` for each item, in order, computed by several threads.
 
     After an error, no further item begins.
-
-    Args:
-        fn: Function of one item. Runs in any thread.
-        items: The items.
-        threads: Most threads. With 1, or for one item, the caller computes. The default None is the number of cores.
-        name: Name of the threads.
-
-    Returns:
-        The results of all items.
-
-    Raises:
-        BaseException: The error of the first item, in their order, that failed.
-
-    Example:
-        >>> map_on_threads(len, ["a", "bc", ""], threads=2)
-        [1, 2, 0]
     """
     limits = PrefetchLimits(threads, max(len(items), 1), _ALL, len(items))
     if limits.threads < 2:
@@ -58,21 +42,6 @@ def for_each(fn: Callable[[T], object], items: Sequence[T], threads: int | None 
 
     The caller works too, so a call never waits for threads that are busy, and `fn` may call `for_each`. After an error,
     no further item begins, and the call ends when the items in work are done.
-
-    Args:
-        fn: Function of one item. Runs in any thread.
-        items: The items.
-        threads: Most threads, with the caller. With 0 or 1, the caller does everything. The default None is the number
-            of cores.
-
-    Raises:
-        BaseException: The error of the first item, in their order, that failed.
-
-    Example:
-        >>> squares = [0, 0, 0]
-        >>> for_each(lambda i: squares.__setitem__(i, i * i), range(3), threads=2)
-        >>> squares
-        [0, 1, 4]
     """
     helpers = min(cores() if threads is None else threads, len(items)) - 1
     if helpers < 1:

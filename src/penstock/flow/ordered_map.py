@@ -57,24 +57,6 @@ class OrderedMap(Generic[T, R]):
 
     One thread at a time advances the source, so it may be any generator. A result weighs its attribute `nbytes`.
     Several threads may call `get`; each result is returned once.
-
-    Args:
-        fn: Function of one item. Runs in any thread. If it returns a generator, the result is the list of what the
-            generator yields, and a closed map stops between two of them.
-        source: Items. A generator is closed when the map ends.
-        limits: Threads, items and bytes ahead. With `threads=0`, `get` computes the result itself.
-        weigh: Bytes that an item and its result take, known in advance. The default None expects the mean of the
-            results so far.
-        metrics: Counts and times to update. The default None makes new ones.
-        name: Name of the threads.
-
-    Raises:
-        WorkerError: When used, the process was forked from the one that made the map.
-
-    Example:
-        >>> with OrderedMap(lambda x: x * x, range(5), PrefetchLimits(threads=2)) as squares:
-        ...     print(list(squares))
-        [0, 1, 4, 9, 16]
     """
 
     def __init__(
@@ -119,19 +101,7 @@ class OrderedMap(Generic[T, R]):
                     self._add_thread()
 
     def get(self, timeout: float | None = None) -> R:
-        """Return the next result.
-
-        Args:
-            timeout: Seconds to wait. The default None waits for ever. With `threads=0` nothing is waited for: this call
-                computes the result, however long that takes.
-
-        Raises:
-            StopIteration: All results were returned.
-            TimeoutError: No result came in time.
-            QueueClosed: The map was closed.
-            WorkerError: The process was forked from the one that made the map.
-            BaseException: The error of this item, of the source, or the one that the map was closed with.
-        """
+        """Return the next result."""
         self._home.check()
         if not self.limits.threads:
             return self._computed_here()
@@ -169,11 +139,7 @@ class OrderedMap(Generic[T, R]):
         self.join()
 
     def close(self, error: BaseException | None = None) -> None:
-        """Start no further work, forget finished results, and wake everyone who waits.
-
-        Args:
-            error: What `get` raises from now on. The default None raises `QueueClosed`.
-        """
+        """Start no further work, forget finished results, and wake everyone who waits."""
         with self._lock:
             self._closed = True
             self._error = self._error or error
@@ -197,11 +163,7 @@ class OrderedMap(Generic[T, R]):
         self._closed = True
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for the threads of a closed map.
-
-        Args:
-            timeout: Seconds to wait for each thread. The default None waits for ever.
-        """
+        """Wait for the threads of a closed map."""
         for thread in list(self._threads):
             if thread is not threading.current_thread():
                 thread.join(timeout)

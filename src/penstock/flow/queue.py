@@ -29,14 +29,6 @@ class WaitingTime:
     """Seconds during which at least one thread waited for something; a context manager around each wait.
 
     Enter and leave it with the lock of the object that the thread waits for. Reading needs no lock.
-
-    >>> now = iter([10.0, 13.0, 20.0, 21.0, 25.0])
-    >>> waiting = WaitingTime(lambda: next(now))
-    >>> with waiting:
-    ...     pass
-    >>> with waiting:
-    ...     waiting.seconds
-    4.0
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -66,13 +58,6 @@ class BlockQueue(Generic[T]):
     counts them. Any number of threads may put and get.
 
     Raises `PlanError` for bounds below one or another `overflow`.
-
-    >>> queue = BlockQueue(items=2, overflow="keep_newest")
-    >>> with queue.producer() as producer:
-    ...     for word in ("a", "b", "c"):
-    ...         _ = producer.put(word)
-    >>> list(queue), queue.drops
-    (['b', 'c'], 1)
     """
 
     def __init__(self, items: int = 4, nbytes: int | None = None, overflow: Overflow = "block") -> None:

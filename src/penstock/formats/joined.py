@@ -32,20 +32,6 @@ class JoinedSource(Source):
     with `name`, `episodes`, `steps` and the other entries of each. The metadata of an episode has the entries of its
     part, and `part`, the number of the part. A space that differs between parts is None. A joined dataset does not
     grow: open it again.
-
-    Args:
-        parts: The datasets, in order. They are closed with this source.
-        names: Name of each part, for metadata and messages.
-
-    Raises:
-        SpecError: Parts have different columns.
-
-    Example:
-        >>> import penstock
-        >>> one, two = (penstock.from_arrays({"x": [n, n]}, lengths=[1, 1]).source for n in (0, 1))
-        >>> both = JoinedSource([one, two], ["one", "two"])
-        >>> len(both), both.part_of([1, 2]).tolist(), both.episode(2).metadata
-        (4, [0, 1], {'part': 1})
     """
 
     parses: ClassVar[bool] = False
@@ -103,11 +89,7 @@ class JoinedSource(Source):
         return joined_accounts([part.account for part in self.parts], self.names, self._first[:-1].tolist())
 
     def part_of(self, episodes: Sequence[int] | IntArray) -> IntArray:
-        """Return the number of the part of each episode, `[n]` int64.
-
-        Args:
-            episodes: Numbers of episodes of this source, 0 or more.
-        """
+        """Return the number of the part of each episode, `[n]` int64."""
         return np.searchsorted(self._first, np.asarray(episodes, np.int64), side="right") - 1
 
     @override

@@ -34,11 +34,7 @@ class RandomAccess(Protocol):
         ...
 
     def __getitem__(self, index: int, /) -> Any:
-        """Return one record.
-
-        Args:
-            index: Number of the record.
-        """
+        """Return one record."""
         ...
 
 
@@ -47,9 +43,6 @@ class MadeSource(Source):
 
     A subclass defines `make`. Results for the last few sets of records are cached, so that reading the columns of a
     batch one by one computes the records once.
-
-    Args:
-        records: Number of records.
     """
 
     parses: ClassVar[bool] = False  # records are made by code of the user, whose errors stay what they are
@@ -60,14 +53,7 @@ class MadeSource(Source):
 
     @abstractmethod
     def make(self, numbers: IntArray) -> Columns:
-        """Compute all columns of some records.
-
-        Args:
-            numbers: `[n]` int64 record numbers, sorted.
-
-        Returns:
-            Columns with `n` rows, in the dtypes of the spec.
-        """
+        """Compute all columns of some records."""
 
     @property
     def offsets(self) -> IntArray:
@@ -113,23 +99,6 @@ class RecordSource(MadeSource):
     Arrays whose first axes vary in length, bytes (as uint8) and text are ragged columns aligned with episodes. Their
     lengths are known after all records were read, which happens when they are first needed. The first 16 records define
     the columns.
-
-    Args:
-        source: The records. It is called from several threads.
-        columns: Names of the columns to read, or a mapping to `Field` where the first records do not show it. The
-            default is None: every column of the first records.
-        fingerprint: Text that identifies the data, and changes whenever the data changes. The default is None: made
-            from the `repr` and length of `source`.
-
-    Raises:
-        SpecError: A record does not fit, when opened or when read. The message has its number.
-
-    Example:
-        >>> source = RecordSource([{"x": 1, "words": [1, 2]}, {"x": 2, "words": [3]}])
-        >>> {path: field.kind for path, field in source.spec.items()}, source.value_offsets("words").tolist()
-        ({'x': 'array', 'words': 'ragged'}, [0, 2, 3])
-
-    Cost: a call of `source[i]` for every record that is read, or of `source.__getitems__` for many, if it exists.
     """
 
     def __init__(

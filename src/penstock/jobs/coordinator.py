@@ -72,13 +72,6 @@ class WorkJournal:
     """The journal of a coordinator: locked, appended to, never rewritten.
 
     `was_killed` says whether a run of the same plan before this one has no end.
-
-    Args:
-        path: The file. Its folder is made.
-        plan: Digest of the work plan, which is in each line.
-
-    Raises:
-        LockedError: Another coordinator works in the same folder.
     """
 
     def __init__(self, path: Path, plan: str) -> None:
@@ -99,11 +92,7 @@ class WorkJournal:
         self._begun = True
 
     def add(self, result: JobResult) -> None:
-        """Add what became of a job.
-
-        Args:
-            result: The result.
-        """
+        """Add what became of a job."""
         event = "lost" if result.lost else "failed" if result.error else "done"
         error = {"error": result.error} if result.error else {}
         self._log.append(self._line(event, job=result.number, seconds=round(result.seconds, 6), **error))
@@ -300,15 +289,7 @@ def finish_work(work: WorkPlan, folder: Path) -> Any:
 
 
 def failures_of(work: WorkPlan, failures: dict[int, str]) -> str:
-    """Return a message that lists failed jobs, with their ranges and errors.
-
-    Args:
-        work: The work plan.
-        failures: Errors by number of the job.
-
-    Returns:
-        The message.
-    """
+    """Return a message that lists failed jobs, with their ranges and errors."""
     lines = [f"{work.place(number)}: {error}" for number, error in sorted(failures.items())[:LISTED]]
     return f"expected no failures, got {counted(len(failures), 'failed job')}: " + "; ".join(lines)
 

@@ -108,11 +108,7 @@ class ChosenDataset:
 
 
 def refuse_credentials(arguments: Mapping[str, Any]) -> None:
-    """Raise `DataError` for arguments of an operation that have credentials: work plans are files.
-
-    Args:
-        arguments: Plain values. URLs in them may have no user and no query, `storage_options` no keys and headers.
-    """
+    """Raise `DataError` for arguments of an operation that have credentials: work plans are files."""
     for name, value in arguments.items():
         if name == "storage_options" and is_dict(value) and (secret := _credentials(value)):
             raise DataError(f"expected storage options without credentials, got {secret}; {_ADVICE}")
@@ -134,11 +130,7 @@ def _credentials(options: Mapping[str, Any]) -> list[str]:
 
 
 def cut(text: str, count: int) -> list[int]:
-    """Parse `A:B` or `N` to a list of episodes below `count`. Raises `DataError`.
-
-    >>> cut("1:3", 10), cut("-2:", 10), cut("4", 10)
-    ([1, 2], [8, 9], [4])
-    """
+    """Parse `A:B` or `N` to a list of episodes below `count`. Raises `DataError`."""
     try:
         numbers = [int(part) if part else None for part in text.split(":")]
     except ValueError:

@@ -22,12 +22,7 @@ class OpenedOperation:
     def get(
         self, digest: str, name: str, arguments: Mapping[str, Any], fingerprint: str, blocks: int, survey: bytes = b""
     ) -> Operation:
-        """Return the operation of a work plan, opened at its first job.
-
-        Raises:
-            StateError: The data changed since the work plan was made.
-            FormatError: The work plan is for another number of blocks.
-        """
+        """Return the operation of a work plan, opened at its first job."""
         with self._lock:
             if self._operation is not None and self._digest == digest:
                 return self._operation

@@ -128,19 +128,7 @@ class Operation(ABC):
 
 
 def open_operation(name: str, arguments: Mapping[str, Any], survey: bytes = b"") -> Operation:
-    """Open the dataset of an operation.
-
-    Args:
-        name: Name of the operation.
-        arguments: Its arguments.
-        survey: What another process learned when it opened the operation. The default is none.
-
-    Returns:
-        The operation, to be closed.
-
-    Raises:
-        DataError: No operation has that name.
-    """
+    """Open the dataset of an operation."""
     if name not in OPERATIONS:
         raise DataError(f"expected an operation among {list(OPERATIONS)}, got {name!r}{suggestion(name, OPERATIONS)}")
     return pkgutil.resolve_name(OPERATIONS[name])(arguments, survey)

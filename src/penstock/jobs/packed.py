@@ -17,16 +17,7 @@ _ARRAY = "__array__"
 
 
 def pack(value: Any) -> bytes:
-    """Return plain values with arrays in them as bytes.
-
-    Args:
-        value: Dicts with text keys, lists, tuples (which become lists), text, numbers, None, bytes and arrays of plain
-            dtypes.
-
-    Example:
-        >>> unpack(pack({"a": np.arange(3), "b": [1.5, None, b"x"]}))
-        {'a': array([0, 1, 2]), 'b': [1.5, None, b'x']}
-    """
+    """Return plain values with arrays in them as bytes."""
     arrays: list[bytes] = []
     size = 0
 
@@ -47,14 +38,7 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(data: bytes | memoryview) -> Any:
-    """Return the values of `pack`. Arrays are read-only views of `data`.
-
-    Args:
-        data: Output of `pack`.
-
-    Raises:
-        FormatError: `data` is something else.
-    """
+    """Return the values of `pack`. Arrays are read-only views of `data`."""
     raw = memoryview(data)
     end = 8 + int.from_bytes(raw[:8], "little")
 

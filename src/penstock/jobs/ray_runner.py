@@ -305,13 +305,7 @@ class _ActorPool:
 
 
 class JobActor:
-    """The actor of Ray that runs jobs of one work plan.
-
-    Args:
-        plan: Text of the work plan.
-        survey: What its making learned about the data.
-        threads: Threads that a job may use; 0 works in the caller.
-    """
+    """The actor of Ray that runs jobs of one work plan."""
 
     def __init__(self, plan: bytes, survey: bytes, threads: int) -> None:
         keep_freed_memory()
@@ -319,30 +313,13 @@ class JobActor:
         self._threads = threads
 
     def start(self, release: str) -> str:
-        """Return the identifier of the node when the actor runs.
-
-        Args:
-            release: Version of penstock of the driver.
-
-        Returns:
-            Identifier of the node.
-
-        Raises:
-            StateError: This node has another version of penstock.
-        """
+        """Return the identifier of the node when the actor runs."""
         if (installed := version("penstock")) != release:
             raise StateError(f"expected penstock {release} on every node, got {installed}; install the same version")
         return require("ray", "ray").get_runtime_context().get_node_id()
 
     def run(self, number: int) -> JobResult:
-        """Run a job.
-
-        Args:
-            number: Number of the job.
-
-        Returns:
-            The result, or the error.
-        """
+        """Run a job."""
         return run_job(self._work, number, self._threads)
 
     def close(self) -> None:

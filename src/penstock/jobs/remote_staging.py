@@ -39,14 +39,7 @@ AGAIN = "run the same command or task again, which makes it again"
 
 
 class RemoteStaging(StagingFolder):
-    """Parts of a dataset at a URL. `out` and `path` are in the user's cache of this machine.
-
-    Args:
-        url: The target.
-        options: Options of its store.
-        arguments: Arguments of the operation.
-        fingerprint: Digest of its data.
-    """
+    """Parts of a dataset at a URL. `out` and `path` are in the user's cache of this machine."""
 
     def __init__(self, url: Url, options: Mapping[str, Any], arguments: Mapping[str, Any], fingerprint: str) -> None:
         digest = staging_digest(arguments, fingerprint)
@@ -120,12 +113,7 @@ class RemoteStaging(StagingFolder):
 
     @override
     def parts(self, names: Sequence[str]) -> list[Path]:
-        """Fetch parts, and compare their checksums, unless an earlier call on this machine did.
-
-        Raises:
-            DataError: The object of a part is gone.
-            FormatError: The object of a part has other bytes. It is deleted, so that its job counts as missing.
-        """
+        """Fetch parts, and compare their checksums, unless an earlier call on this machine did."""
         self.path.mkdir(parents=True, exist_ok=True)
         return map_on_threads(self._fetched, names, AT_ONCE, name="penstock-fetch")
 
@@ -174,13 +162,7 @@ class RemoteStaging(StagingFolder):
     @override
     @contextmanager
     def merging(self) -> Generator[None]:
-        """Upload what the block puts at `out`; then delete the parts.
-
-        Raises:
-            FileExistsError: Something else is at the URL.
-            StateError: An unfinished upload of other data is at the URL.
-            LockedError: Another process of this machine merges parts for the same URL.
-        """
+        """Upload what the block puts at `out`; then delete the parts."""
         with uploading(self._url, self._options):
             yield
         self.remove()

@@ -28,10 +28,6 @@ class ResultFolder:
 
     A file has the digest of its work plan, in its name too, and a checksum. A damaged or foreign file counts as no
     result.
-
-    Args:
-        folder: The folder, which need not exist.
-        work: The work plan.
     """
 
     def __init__(self, folder: Path, work: WorkPlan) -> None:
@@ -40,37 +36,20 @@ class ResultFolder:
         self._prefix = work.digest[:DIGITS]
 
     def path(self, number: int) -> Path:
-        """Return the path of a result.
-
-        Args:
-            number: Number of the job.
-        """
+        """Return the path of a result."""
         return self.folder / f"{self._prefix}-{number:08d}{RESULT}"
 
     def publish(self, number: int, result: bytes) -> None:
-        """Write a result, atomically.
-
-        Args:
-            number: Number of the job.
-            result: The result.
-        """
+        """Write a result, atomically."""
         write_checked(self.path(number), MAGIC, self._key(number), result)
 
     def get(self, number: int) -> bytes | None:
-        """Return a result, or None if there is none.
-
-        Args:
-            number: Number of the job.
-        """
+        """Return a result, or None if there is none."""
         content = read_checked(self.path(number), MAGIC, self._key(number))
         return None if content is None else bytes(content)
 
     def missing(self, has_part: Callable[[bytes], bool] | None = None) -> list[int]:
-        """Return the numbers of jobs without a result. Cost: every file is read, to compare its checksum.
-
-        Args:
-            has_part: `Operation.has_part`. Results for which it returns False count as missing. The default is None.
-        """
+        """Return the numbers of jobs without a result. Cost: every file is read, to compare its checksum."""
         present = {path.name for path in self._results()}
         return [
             number
@@ -81,11 +60,7 @@ class ResultFolder:
         ]
 
     def in_order(self) -> Iterator[bytes]:
-        """Yield all results in the order of the jobs.
-
-        Raises:
-            DataError: One is missing.
-        """
+        """Yield all results in the order of the jobs."""
         for number in range(len(self._work)):
             result = self.get(number)
             if result is None:
@@ -109,11 +84,7 @@ class ResultFolder:
         return None if content is None else int(bytes(content))
 
     def finish(self, exit_code: int) -> None:
-        """Delete the results, and leave a file that says so: tasks that start late, or again, have nothing to do.
-
-        Args:
-            exit_code: Exit code of the command that merged and showed the results.
-        """
+        """Delete the results, and leave a file that says so: tasks that start late, or again, have nothing to do."""
         write_checked(self._finished, MAGIC, self._key(FINISHED), str(exit_code).encode())
         self._delete(self._results())
 

@@ -102,13 +102,7 @@ class JobResult:
 
 
 def run_job(work: WorkPlan, number: int, threads: int) -> JobResult:
-    """Run a job. An error of the job is part of the result.
-
-    Args:
-        work: The work plan.
-        number: Number of the job.
-        threads: Threads that the job may use; 0 works in the caller.
-    """
+    """Run a job. An error of the job is part of the result."""
     begin = time.perf_counter()
     of_machine = False
     try:

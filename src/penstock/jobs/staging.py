@@ -20,16 +20,7 @@ SUMMARY = "summary"
 
 
 class StagingFolder:
-    """The folder `<out>.parts/<digest>`. It is on the file system of the target, so parts are moved and not copied.
-
-    Args:
-        out: The target, in a folder that all jobs reach.
-        arguments: Arguments of the operation.
-        fingerprint: Digest of its data. Another operation with the same target has another folder.
-
-    Raises:
-        DataError: The target is a URL.
-    """
+    """The folder `<out>.parts/<digest>`. It is on the file system of the target, so parts are moved and not copied."""
 
     def __init__(self, out: str, arguments: Mapping[str, Any], fingerprint: str) -> None:
         self.out = local_target(out)
@@ -60,24 +51,14 @@ class StagingFolder:
             raise FileExistsError(f"expected nothing at {self.place}; remove it, or choose another place")
 
     def make(self) -> Path:
-        """Make the folder if it does not exist, and return its path.
-
-        Raises:
-            FileExistsError: The work is finished, or something else is at the target.
-        """
+        """Make the folder if it does not exist, and return its path."""
         self.refuse_other()
         self.path.mkdir(parents=True, exist_ok=True)
         return self.path
 
     def write_part(self, name: str, write: Callable[[Path], bytes]) -> bytes:
-        """Write a part, which appears when it is complete, unless another copy of the job did so. Return its summary.
-
-        Args:
-            name: Its name.
-            write: Puts files into an empty folder, and returns the summary.
-
-        Raises:
-            FileExistsError: The work is finished, or something else is at the target.
+        """Write a part, which appears when it is complete, unless another copy of the job did so. Return
+        its summary.
         """
         part = self.make() / name
         if not part.exists():
@@ -91,28 +72,16 @@ class StagingFolder:
         return (part / SUMMARY).read_bytes()
 
     def parts(self, names: Sequence[str]) -> list[Path]:
-        """Return the local folders of parts, whose contents may be moved to the target.
-
-        Args:
-            names: Their names.
-        """
+        """Return the local folders of parts, whose contents may be moved to the target."""
         return [self.path / name for name in names]
 
     def has_part(self, name: str) -> bool:
-        """Return whether a file or folder of this folder exists, or the target.
-
-        Args:
-            name: Its name. A part whose contents were moved keeps its folder.
-        """
+        """Return whether a file or folder of this folder exists, or the target."""
         return (self.path / name).exists() or self.has_target
 
     @contextmanager
     def merging(self) -> Generator[None]:
-        """Lock the folder for the block, which moves its contents to the target; then delete it.
-
-        Raises:
-            LockedError: Another process merges the same parts.
-        """
+        """Lock the folder for the block, which moves its contents to the target; then delete it."""
         self.path.mkdir(parents=True, exist_ok=True)
         with locked(self.path, holder="another process that merges the same parts"):
             yield
@@ -126,12 +95,7 @@ class StagingFolder:
 
 
 def staging_digest(arguments: Mapping[str, Any], fingerprint: str) -> str:
-    """Return the name of the staging folder of an operation.
-
-    Args:
-        arguments: Arguments of the operation.
-        fingerprint: Digest of its data.
-    """
+    """Return the name of the staging folder of an operation."""
     text = json.dumps({**arguments, "fingerprint": fingerprint}, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -22,12 +22,7 @@ MOST_BYTES = 256 << 20
 
 
 def surveyed(name: str, arguments: Mapping[str, Any]) -> tuple[Operation, bytes]:
-    """Open an operation, and return it with the survey for other processes.
-
-    Args:
-        name: Name of the operation.
-        arguments: Its arguments.
-    """
+    """Open an operation, and return it with the survey for other processes."""
     with noted_files() as paths:
         operation = open_operation(name, arguments)
     learned = operation.survey()
@@ -36,13 +31,7 @@ def surveyed(name: str, arguments: Mapping[str, Any]) -> tuple[Operation, bytes]
 
 
 def open_with(survey: bytes, name: str, arguments: Mapping[str, Any]) -> Operation:
-    """Open an operation with the survey of another process.
-
-    Args:
-        survey: The survey, or nothing.
-        name: Name of the operation.
-        arguments: Its arguments.
-    """
+    """Open an operation with the survey of another process."""
     if not survey:
         return open_operation(name, arguments)
     entries: dict[str, Any] = unpack(survey)

@@ -22,12 +22,7 @@ from penstock.jobs.work_plan import WorkPlan
 
 
 def serve(connection: Connection, threads: int) -> None:
-    """Run jobs until the connection is closed.
-
-    Args:
-        connection: Connection to the coordinator.
-        threads: Threads that a job may use.
-    """
+    """Run jobs until the connection is closed."""
     try:
         begin = time.perf_counter()
         work = replace(WorkPlan.decode(connection.recv_bytes()), survey=connection.recv_bytes())
@@ -45,11 +40,7 @@ def serve(connection: Connection, threads: int) -> None:
 
 
 def end_with_parent(connection: Connection) -> None:
-    """End this process when the other end of the connection is closed, even in the middle of a job.
-
-    Args:
-        connection: Connection to the coordinator.
-    """
+    """End this process when the other end of the connection is closed, even in the middle of a job."""
     poll = select.poll()
     poll.register(connection.fileno(), 0)  # only hang-ups
     poll.poll()

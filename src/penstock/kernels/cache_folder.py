@@ -30,9 +30,6 @@ def cache_folder() -> Generator[None]:
     """Let functions be decorated with `cache=True` within the block.
 
     Warns once where kernels are cached in a temporary folder, which may not last.
-
-    Raises:
-        PenstockError: No folder can be written.
     """
     import numba  # heavy: loaded with the first kernel, not with the package
     from numba.core import config as numba_config

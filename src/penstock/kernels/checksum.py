@@ -21,10 +21,6 @@ def lookup3(data: bytes) -> int:
 
     Cost: 0.1 µs a byte for the first 128 KiB of a process, and a hundredth of that afterwards. Opening a small file
     hashes a few KiB, so it neither imports numba nor compiles.
-
-    Example:
-        >>> hex(lookup3(b"Four score and seven years ago"))
-        '0x17770551'
     """
     _hashed[0] += len(data)
     words = np.frombuffer(data.ljust(-(-len(data) // 12) * 12, b"\0"), "<u4")

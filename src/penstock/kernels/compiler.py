@@ -277,15 +277,7 @@ _import_array_functions()
 def make_kernel(
     function: Callable[..., Any], signatures: tuple[str, ...], counted: bool, link: Link, files: str
 ) -> Any:
-    """Return the dispatcher of a kernel: without the GIL and checks of indices; division by zero gives inf.
-
-    Args:
-        function: The function to compile, at the first call with the types of a signature.
-        signatures: The accepted types of arguments, as `type_of` reads them.
-        counted: Whether numba counts references to arrays. A kernel that makes arrays needs it.
-        link: Called with the function before it compiles.
-        files: Digest of all files with code of the kernel. Machine code of other contents is not loaded.
-    """
+    """Return the dispatcher of a kernel: without the GIL and checks of indices; division by zero gives inf."""
     with cache_folder():
         decorate: Any = numba.njit  # its types do not know `_nrt`
         dispatcher = decorate(nogil=True, cache=True, _nrt=counted, pipeline_class=_KernelCompiler, **_OPTIONS)(
@@ -333,11 +325,7 @@ def types_of(signature: str) -> tuple[Any, ...]:
 
 
 def type_of(text: str) -> Any:
-    """Return numba's type for an argument or result as signatures write it.
-
-    >>> type_of("i8[2C]"), type_of("f4")
-    (Array(int64, 2, 'C', False, aligned=True), float32)
-    """
+    """Return numba's type for an argument or result as signatures write it."""
     parts = re.fullmatch(r"(\w+)(?:\[(\d)([ACF])(r?)\])?", text)
     if parts is None:
         raise ValueError(f"expected a type such as 'i8[2C]', got {text!r}")

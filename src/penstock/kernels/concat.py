@@ -27,31 +27,6 @@ def concat(
     """Put one item behind another, cut where a bin is full on one axis.
 
     Piece `j` is `size[j]` rows of item `index[j, 1]` from `begin[j]` onwards, in bin `index[j, 0]`.
-
-    Args:
-        length: `[m, A]` int64.
-        capacity: `[A]` int64, rows of a bin, at least 1.
-        align: Pieces begin at multiples of this number.
-        most: Pieces of a bin, at least 1.
-        head: Rows left free where a part continues an item, less than every capacity.
-        whole: Whether an item that reaches a limit and exceeds none gets its own bin behind the one being filled,
-            instead of being cut.
-        index: `[p, 2]` int64, receives bin and item of each piece.
-        begin: `[p, A]` int64, receives the first row of each piece in its item.
-        size: `[p, A]` int64, receives the rows of each piece.
-
-    Returns:
-        The number of pieces, of which the first `p` are written, and of bins.
-
-    Raises:
-        ValueError: The arrays do not fit together, or no rows fit into a bin.
-
-    Example:
-        >>> index, begin, size = np.zeros((3, 2), np.int64), np.zeros((3, 1), np.int64), np.zeros((3, 1), np.int64)
-        >>> concat(np.array([[3], [3]]), np.array([4]), 1, 9, 0, False, index, begin, size)
-        (3, 2)
-        >>> index.tolist(), begin.ravel().tolist(), size.ravel().tolist()
-        ([[0, 0], [0, 1], [1, 1]], [0, 0, 1], [3, 1, 2])
     """
     length, capacity = np.ascontiguousarray(length), np.ascontiguousarray(capacity)
     axes = length.shape[1]

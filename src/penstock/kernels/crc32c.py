@@ -39,26 +39,12 @@ def _tables() -> UInt32Array:
 
 
 def crc32c(data: ByteArray) -> int:
-    """Return the CRC-32C of bytes.
-
-    Args:
-        data: `[n]` uint8, read-only.
-
-    Example:
-        >>> from penstock.core.arrays import read_only
-        >>> hex(crc32c(read_only(np.frombuffer(b"123456789", np.uint8))))
-        '0xe3069283'
-    """
+    """Return the CRC-32C of bytes."""
     return int(_crc32c(data, 0, len(data), _tables()))
 
 
 def masked(crc: int) -> int:
-    """Return the masked form of a checksum, as records store it.
-
-    Example:
-        >>> hex(masked(0xE3069283))
-        '0xc78ab0e5'
-    """
+    """Return the masked form of a checksum, as records store it."""
     return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
 
 
@@ -66,18 +52,6 @@ def walk_records(data: ByteArray, position: int, begin: IntArray, size: IntArray
     """List records until the arrays are full, the data end, or a record does not end within the data.
 
     The checksum of each size is compared, the checksum of the data is not.
-
-    Args:
-        data: `[n]` uint8, read-only, a file of records.
-        position: Byte of the first record.
-        begin: `[m]` int64, receives the byte at which the data of each record begin.
-        size: `[m]` int64, receives the bytes of each record's data.
-
-    Returns:
-        The number of records, and the byte behind the last of them.
-
-    Raises:
-        ValueError: The arrays do not fit together.
     """
     if len(begin) != len(size) or position < 0:
         raise ValueError(f"expected a position and arrays of one length, got {position}, {len(begin)}, {len(size)}")
@@ -86,16 +60,7 @@ def walk_records(data: ByteArray, position: int, begin: IntArray, size: IntArray
 
 
 def first_damaged(data: ByteArray, begin: IntArray, size: IntArray) -> int:
-    """Return which of the records has data that differ from their checksum, or -1.
-
-    Args:
-        data: `[n]` uint8, read-only, a file of records.
-        begin: `[m]` int64, the byte at which the data of each record begin.
-        size: `[m]` int64, the bytes of each record's data.
-
-    Raises:
-        ValueError: A record is not within the data.
-    """
+    """Return which of the records has data that differ from their checksum, or -1."""
     inside = (begin >= HEAD) & (size >= 0) & (begin <= len(data) - TAIL - size)
     if len(begin) != len(size) or not inside.all():
         raise ValueError(f"expected records within {len(data)} bytes")

@@ -16,49 +16,14 @@ from penstock.kernels.permute import CHUNK, GOLDEN, mix, permute_in
 
 
 def draw_ranges(left: IntArray, key: np.uint64, counter: int, out: IntArray) -> int:
-    """Draw ranges: range `s` with probability `left[s]` by the sum of all, which then is one less.
-
-    Args:
-        left: `[S]` int64, how many elements each range has, counted down.
-        key: The key of the draws. `mix(key + (counter + i) * GOLDEN)` decides draw `i`.
-        counter: The number of the first draw.
-        out: `[n]` int64, receives the ranges.
-
-    Returns:
-        The number of draws, which is below `n` if all ranges are empty.
-
-    Raises:
-        ValueError: A range has a negative number of elements.
-
-    Example:
-        >>> left, out = np.array([1, 0, 2]), np.zeros(5, np.int64)
-        >>> draw_ranges(left, np.uint64(7), 0, out), sorted(out[:3].tolist()), left.tolist()
-        (3, [0, 2, 2], [0, 0, 0])
-    """
+    """Draw ranges: range `s` with probability `left[s]` by the sum of all, which then is one less."""
     if left.min(initial=0) < 0:
         raise ValueError(f"expected ranges of at least 0 elements, got {left.min()}")
     return int(_draw_ranges(left, key, counter, np.zeros(len(left) + 1, np.int64), out))
 
 
 def shuffle_places(key: np.uint64, number: int, n: int, begin: int, endless: bool, out: IntArray) -> None:
-    """Write positions of a chunk in shuffled order, from place `begin` onwards; after the last one, they repeat.
-
-    Args:
-        key: The key of all shuffles.
-        number: The number of the chunk.
-        n: How many positions the chunk has, at least 1.
-        begin: The first place to write, at least 0.
-        endless: Whether each repetition has its own order.
-        out: `[k]` int64, receives the positions.
-
-    Raises:
-        ValueError: `n` or `begin` is too small.
-
-    Example:
-        >>> out = np.zeros(6, np.int64)
-        >>> shuffle_places(np.uint64(7), 5, 3, 3, False, out), out.tolist()
-        (None, [0, 2, 1, 0, 2, 1])
-    """
+    """Write positions of a chunk in shuffled order, from place `begin` onwards; after the last one, they repeat."""
     if n < 1 or begin < 0:
         raise ValueError(f"expected at least one position and a place of at least 0, got {n} and {begin}")
     room = np.empty((3, len(out)), np.int64)

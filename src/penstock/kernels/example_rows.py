@@ -10,7 +10,7 @@ Invariant: as in `examples`, no byte outside `begin : end` of a list is read. A 
 values, or has numbers that are not packed, is marked. The caller reads it by the slower functions of `examples` and
 learns the reason.
 
-`data` may span the addresses of several maps, with memory between them that belongs to nobody (`spanning`). Only the
+`data` may span the addresses of several maps, with other memory between them (`spanning`). Only the
 bytes of lists are touched. The caller owns all arrays, and keeps the maps.
 """
 
@@ -39,16 +39,7 @@ class _Span:
 def spanning(buffers: Sequence[ByteArray]) -> tuple[ByteArray, IntArray]:
     """Return an array over the addresses of several buffers, and the place `[B]` int64 at which each begins in it.
 
-    The array keeps the buffers. What is between them must not be touched.
-
-    Args:
-        buffers: `[n]` uint8 arrays in C order.
-
-    Example:
-        >>> parts = [np.array([1, 2], np.uint8), np.array([3], np.uint8)]
-        >>> data, begin = spanning(parts)
-        >>> [int(data[at]) for at in begin.tolist()]
-        [1, 3]
+    The array keeps the buffers. The memory between them must not be touched.
     """
     address = np.array([buffer.ctypes.data for buffer in buffers if len(buffer)], np.int64)
     if not len(address):
@@ -69,24 +60,7 @@ def read_integers(
     destination: IntArray,
     out: IntArray,
 ) -> BoolArray:
-    """Read values of many lists of integers.
-
-    Args:
-        data: `[n]` uint8, read-only.
-        begin: `[P]` int64, the byte at which the list of each piece begins.
-        end: `[P]` int64, the byte behind it.
-        total: `[P]` int64, the number of its values, as `scan_examples` counted them.
-        skip: `[P]` int64, values before those wanted.
-        count: `[P]` int64, values wanted.
-        destination: `[P]` int64, place of the first of them in `out`.
-        out: `[m]` int64.
-
-    Returns:
-        `[P]` bool, the pieces that were not read.
-
-    Raises:
-        ValueError: The arrays do not fit together, or places are outside `data` or `out`.
-    """
+    """Read values of many lists of integers."""
     failed = _checked(data, begin, end, skip, count, destination, len(out))
     if len(total) != len(begin):
         raise ValueError(f"expected {len(begin)} totals, got {len(total)}")
@@ -103,23 +77,7 @@ def read_floats(
     destination: IntArray,
     out: ByteArray,
 ) -> BoolArray:
-    """Read values of many lists of floats; see `read_integers`.
-
-    Args:
-        data: `[n]` uint8, read-only.
-        begin: `[P]` int64, the byte at which the list of each piece begins.
-        end: `[P]` int64, the byte behind it.
-        skip: `[P]` int64, values before those wanted.
-        count: `[P]` int64, values wanted.
-        destination: `[P]` int64, place of the first of them in `out`, in values.
-        out: `[4 * m]` uint8, receives float32 in the byte order of the file, little-endian.
-
-    Returns:
-        `[P]` bool, the pieces that were not read.
-
-    Raises:
-        ValueError: The arrays do not fit together, or places are outside `data` or `out`.
-    """
+    """Read values of many lists of floats; see `read_integers`."""
     failed = _checked(data, begin, end, skip, count, destination, len(out) // 4)
     _read_floats(data, begin, end, skip, count, destination, out, failed)
     return failed
@@ -138,28 +96,7 @@ def read_places(
     known: UInt32Array,
     out: IntArray,
 ) -> BoolArray:
-    """Find values of many lists of bytes.
-
-    Args:
-        data: `[n]` uint8, read-only.
-        message: `[P]` int64, the byte at which the message of each piece begins.
-        begin: `[P]` int64, the byte at which its list begins.
-        end: `[P]` int64, the byte behind the list.
-        first: `[P]` int64, place of the list's first value in `known`.
-        total: `[P]` int64, the number of values that the list must have.
-        skip: `[P]` int64, values before those wanted.
-        count: `[P]` int64, values wanted.
-        destination: `[P]` int64, row of the first of them in `out`.
-        known: `[k]` uint32, the byte of each value's head from the start of its message, 0 where it was not yet found.
-            Lists that are walked are entered.
-        out: `[m, 2]` int64, receives begin and end of each value in `data`.
-
-    Returns:
-        `[P]` bool, the pieces that were not found.
-
-    Raises:
-        ValueError: The arrays do not fit together, or places are outside the arrays.
-    """
+    """Find values of many lists of bytes."""
     failed = _checked(data, begin, end, skip, count, destination, len(out))
     inside = (message >= 0) & (message <= begin) & (end - message < 1 << 32) & (total >= 0)
     inside &= (skip <= total - count) & (first >= 0) & (first <= len(known) - total)
@@ -170,17 +107,7 @@ def read_places(
 
 
 def copy_places(data: ByteArray, places: IntArray, destination: IntArray, out: ByteArray) -> None:
-    """Copy bytes.
-
-    Args:
-        data: `[n]` uint8, read-only.
-        places: `[m, 2]` int64, begin and end of each part.
-        destination: `[m]` int64, the byte in `out` at which each part goes.
-        out: `[b]` uint8.
-
-    Raises:
-        ValueError: A part is outside `data` or `out`.
-    """
+    """Copy bytes."""
     size = places[:, 1] - places[:, 0]
     inside = (size >= 0) & (places[:, 0] >= 0) & (places[:, 1] <= len(data))
     inside &= (destination >= 0) & (destination <= len(out) - size)
@@ -224,7 +151,7 @@ def _read_integers(
             if offset < 0 or size < 0 or size > stop - offset:
                 break
             last = offset + size
-            if size == total[j]:  # as many bytes as values: one byte each
+            if size == total[j]:  # one byte a value
                 step = min(left, size)
                 left -= step
                 offset += step

@@ -53,27 +53,7 @@ def scan_examples(
     present: ByteArray | None = None,
     need: IntArray | None = None,
 ) -> IntArray:
-    """Find the lists of wanted features in messages.
-
-    Args:
-        data: `[n]` uint8, read-only, all messages.
-        begin: `[R]` int64, the byte at which each message begins.
-        size: `[R]` int64, the bytes of each message.
-        keys: uint8, read-only, the names of the wanted features end to end.
-        key_ends: `[K]` int64, the end of each name.
-        spans: `[R, K, 3]` int64, receives begin and end of each list, from the start of its message, and the number of
-            its values, -1 for a list of bytes, which would have to be read; zeros for absent features.
-        kinds: `[R, K]` uint8, receives `BYTES`, `FLOATS`, `INTEGERS` or `ABSENT`.
-        present: uint8, read-only, 1 for each `PART` bytes of `data` that may be read. The default, and an empty array,
-            is for all.
-        need: `[R, 2]` int64, receives begin and end of the bytes that are lacking. The default is for `present` alone.
-
-    Returns:
-        `[R]` int64, `SOUND`, `DAMAGED` or `LACKING`.
-
-    Raises:
-        ValueError: The arrays do not fit together, or a message is not within the data.
-    """
+    """Find the lists of wanted features in messages."""
     rows, columns = kinds.shape
     inside = (begin >= 0) & (size >= 0) & (begin <= len(data) - size)
     if spans.shape != (rows, columns, 3) or not len(begin) == len(size) == rows or len(key_ends) != columns:
@@ -90,21 +70,7 @@ def scan_examples(
 
 
 def values_of(data: ByteArray, kind: int, begin: int, end: int, count: int) -> AnyArray:
-    """Return the values of a list that `scan_examples` or `count_blobs` counted.
-
-    Args:
-        data: `[n]` uint8, read-only.
-        kind: `BYTES`, `FLOATS` or `INTEGERS`.
-        begin: The byte at which the list begins.
-        end: The byte behind it.
-        count: The number of values.
-
-    Returns:
-        `[count]` int64 integers, `[count]` float32 floats, or `[count, 2]` int64, begin and end of each value of bytes.
-
-    Raises:
-        ValueError: The list is not within the data, or has another number of values.
-    """
+    """Return the values of a list that `scan_examples` or `count_blobs` counted."""
     _require_within(data, begin, end, count)
     read, shape, dtype = _READERS[kind]
     out = np.empty((count, *shape), dtype)
@@ -114,16 +80,7 @@ def values_of(data: ByteArray, kind: int, begin: int, end: int, count: int) -> A
 
 
 def count_blobs(data: ByteArray, begin: int, end: int) -> int:
-    """Return the number of values in a list of bytes.
-
-    Args:
-        data: `[n]` uint8, read-only.
-        begin: The byte at which the list begins.
-        end: The byte behind it.
-
-    Raises:
-        ValueError: The list is malformed, or not within the data.
-    """
+    """Return the number of values in a list of bytes."""
     _require_within(data, begin, end, 0)
     count = int(_count_blobs(data, begin, end, np.zeros(2, np.int64)))
     if count < 0:
@@ -132,31 +89,13 @@ def count_blobs(data: ByteArray, begin: int, end: int) -> int:
 
 
 def packed_floats(data: ByteArray, begin: IntArray, size: IntArray) -> IntArray:
-    """Return the byte at which the values of each list of floats begin, -1 where they are not in one packed field.
-
-    Args:
-        data: `[n]` uint8, read-only.
-        begin: `[R]` int64, the byte at which each list begins.
-        size: `[R]` int64, the bytes of each list.
-
-    Raises:
-        ValueError: A list is not within the data.
-    """
+    """Return the byte at which the values of each list of floats begin, -1 where they are not in one packed field."""
     return _packed_of(data, begin, size)
 
 
 def packed_bits(data: ByteArray, begin: IntArray, size: IntArray, count: IntArray) -> IntArray:
     """Return the byte at which the values of each list of integers begin, -1 where they are not one byte each in one
     packed field.
-
-    Args:
-        data: `[n]` uint8, read-only.
-        begin: `[R]` int64, the byte at which each list begins.
-        size: `[R]` int64, the bytes of each list.
-        count: `[R]` int64, the number of values of each list.
-
-    Raises:
-        ValueError: A list is not within the data.
     """
     place = _packed_of(data, begin, size)
     return np.where(begin + size - place == count, place, -1)

@@ -23,23 +23,7 @@ Narrow: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 
 
 def count_decreasing(counts: Int32Array, capacity: int, most: int) -> tuple[int, int]:
-    """Count the bins that `best_fit` needs for `counts[v]` items of each length `v`, by decreasing length.
-
-    Args:
-        counts: `[capacity + 1]` int32.
-        capacity: Rows of a bin.
-        most: Items of a bin, at least 1.
-
-    Returns:
-        The number of bins, and the most items in one bin.
-
-    Raises:
-        ValueError: A count is negative, or there are not `capacity + 1` counts.
-
-    Example:
-        >>> count_decreasing(np.array([0, 1, 2, 1, 0], np.int32), 4, 9)
-        (2, 2)
-    """
+    """Count the bins that `best_fit` needs for `counts[v]` items of each length `v`, by decreasing length."""
     _require_items(capacity, most)
     if len(counts) <= capacity or counts.min() < 0:
         raise ValueError(f"expected counts of at least 0 for lengths up to {capacity}, got {len(counts)} counts")
@@ -49,25 +33,7 @@ def count_decreasing(counts: Int32Array, capacity: int, most: int) -> tuple[int,
 
 
 def sort_decreasing(length: IntArray, capacity: int, order: IntArray, run: IntArray) -> int:
-    """Sort items by decreasing length; equal ones stay in order.
-
-    Args:
-        length: `[m]` int64, each in `0 : capacity + 1`.
-        capacity: The greatest length.
-        order: `[m]` int64, receives the items.
-        run: `[m]` int64, receives where each run of equal lengths begins.
-
-    Returns:
-        The number of runs.
-
-    Raises:
-        ValueError: A length is over the capacity or negative, or an array is too short.
-
-    Example:
-        >>> order, run = np.zeros((2, 3), np.int64)
-        >>> sort_decreasing(np.array([1, 2, 1]), 2, order, run), order.tolist(), run[:2].tolist()
-        (2, [1, 0, 2], [0, 1])
-    """
+    """Sort items by decreasing length; equal ones stay in order."""
     _require_room(len(length), order, run)
     runs = _sort(length, capacity, np.zeros(capacity + 2, np.int64), order, run)
     if runs < 0:
@@ -79,23 +45,6 @@ def best_fit(length: IntArray, capacity: int, most: int, out: IntArray) -> int:
     """Put each item into the fullest bin that has room and fewer than `most` items, else into a new bin.
 
     Of equally full bins, an item goes into the one that has been so for longest.
-
-    Args:
-        length: `[m]` int64, each in `0 : capacity + 1`.
-        capacity: Rows of a bin.
-        most: Items of a bin, at least 1.
-        out: `[m]` int64, receives the bin of each item.
-
-    Returns:
-        The number of bins.
-
-    Raises:
-        ValueError: A length is over the capacity or negative, or `out` is too short.
-
-    Example:
-        >>> out = np.zeros(4, np.int64)
-        >>> best_fit(np.array([3, 2, 2, 1]), 4, 9, out), out.tolist()
-        (2, [0, 1, 1, 0])
     """
     _require_lengths(length, capacity, most, out)
     following, items_in = np.empty(len(length), np.int32), np.zeros(len(length), np.int32)
@@ -103,25 +52,7 @@ def best_fit(length: IntArray, capacity: int, most: int, out: IntArray) -> int:
 
 
 def first_fit(length: IntArray, capacity: int, most: int, out: IntArray) -> int:
-    """Put each item into the oldest bin that has room and fewer than `most` items, else into a new one.
-
-    Args:
-        length: `[m]` int64, each in `0 : capacity + 1`.
-        capacity: Rows of a bin.
-        most: Items of a bin, at least 1.
-        out: `[m]` int64, receives the bin of each item.
-
-    Returns:
-        The number of bins.
-
-    Raises:
-        ValueError: A length is over the capacity or negative, or `out` is too short.
-
-    Example:
-        >>> out = np.zeros(4, np.int64)
-        >>> first_fit(np.array([3, 2, 1, 1]), 4, 9, out), out.tolist()
-        (2, [0, 1, 0, 1])
-    """
+    """Put each item into the oldest bin that has room and fewer than `most` items, else into a new one."""
     _require_lengths(length, capacity, most, out)
     leaves = 1 << max(len(length) - 1, 0).bit_length()
     room = np.full(2 * leaves, capacity, np.int64)
@@ -131,31 +62,7 @@ def first_fit(length: IntArray, capacity: int, most: int, out: IntArray) -> int:
 def plan_decreasing(
     length: IntArray, capacity: int, most: int, room: Int32Array, cut: Narrow, slot: Narrow, local: Narrow, run: Narrow
 ) -> tuple[int, int]:
-    """Sort items by decreasing length, put them into bins by best fit, and list the items of each bin.
-
-    Args:
-        length: `[m]` int64, each in `0 : capacity + 1`.
-        capacity: Rows of a bin.
-        most: Items of a bin, at least 1.
-        room: `[4, m]` int32, working memory.
-        cut: `[m]`, receives where the items of each bin begin in `slot`.
-        slot: `[m]`, receives the ranks of the items of bin 0, then of bin 1, and so on.
-        local: `[m]`, receives the item of each rank.
-        run: `[m]`, receives the rank at which each run of equal lengths begins.
-
-    Returns:
-        The number of bins and of runs.
-
-    Raises:
-        ValueError: A length is over the capacity or negative, or an array is too short or too narrow.
-
-    Example:
-        >>> cut, slot, local, run = np.zeros((4, 4), np.uint16)
-        >>> plan_decreasing(np.array([1, 3, 2, 2]), 4, 9, np.zeros((4, 4), np.int32), cut, slot, local, run)
-        (2, 3)
-        >>> local.tolist(), slot.tolist(), cut[:2].tolist()
-        ([1, 2, 3, 0], [0, 3, 1, 2], [0, 2])
-    """
+    """Sort items by decreasing length, put them into bins by best fit, and list the items of each bin."""
     _require_items(capacity, most)
     _require_room(len(length), *room, cut, slot, local, run)
     if len(length) > 1 << 8 * local.itemsize or len(room) != 4:
@@ -169,23 +76,7 @@ def plan_decreasing(
 
 
 def bin_slots(bin_of: IntArray, bins: int, slot: IntArray, cut: IntArray) -> None:
-    """Write the items of bin 0, then of bin 1, and so on, in order, to `slot`.
-
-    Args:
-        bin_of: `[m]` int64, the bin of each item.
-        bins: The number of bins.
-        slot: `[m]` int64, receives the items.
-        cut: `[bins]` int64, receives where each bin begins in `slot`.
-
-    Raises:
-        ValueError: There are not `bins` cuts, or `slot` is too short.
-        IndexError: An item is in no bin.
-
-    Example:
-        >>> slot, cut = np.zeros(3, np.int64), np.zeros(2, np.int64)
-        >>> bin_slots(np.array([1, 0, 1]), 2, slot, cut); slot.tolist(), cut.tolist()
-        ([1, 0, 2], [0, 1])
-    """
+    """Write the items of bin 0, then of bin 1, and so on, in order, to `slot`."""
     _require_room(len(bin_of), slot)
     _require_room(bins, cut)
     wrong = _bin_slots(bin_of, bins, np.zeros(bins + 1, np.int64), slot, cut)

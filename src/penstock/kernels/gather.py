@@ -33,25 +33,7 @@ def gather_rows(
     destination: IntArray,
     out: ByteArray,
 ) -> int:
-    """Copy rows `start[j] : start[j] + length[j]` to rows `destination[j]` onwards of `out`, for every span `j`.
-
-    Args:
-        first: `[R + 1]` int64, the first row of each run, and the number of rows.
-        guide: `[G]` int64, the guide to `first`; see `locate.guide_of`.
-        shift: Rows between two entries of the guide, as a power of two.
-        address: `[R]` int64, where each run begins in memory. It must hold the rows of the run.
-        row_bytes: Bytes of a row, at least 1.
-        start: `[n]` int64, the first row of each span.
-        length: `[n]` int64, the rows of each span.
-        destination: `[n]` int64, the first row in `out` of each span.
-        out: `[rows * row_bytes]` uint8, C-contiguous.
-
-    Returns:
-        -1, or the first span that leaves the rows or `out`; then nothing is copied.
-
-    Raises:
-        ValueError: The arrays do not fit together.
-    """
+    """Copy rows `start[j] : start[j] + length[j]` to rows `destination[j]` onwards of `out`, for every span `j`."""
     _require_spans(start, length, destination)
     if len(address) != len(first) - 1 or row_bytes < 1:
         raise ValueError(f"expected rows of bytes and {len(first) - 1} addresses, got {row_bytes} and {len(address)}")
@@ -75,30 +57,7 @@ def gather_tiles(
     row_bytes: int,
     out: ByteArray,
 ) -> int:
-    """Copy spans of rows that are cut into tiles, as `gather_rows` does with whole rows.
-
-    Args:
-        first: `[R + 1]` int64, the first row of each run, and the number of rows.
-        guide: `[G]` int64, the guide to `first`; see `locate.guide_of`.
-        shift: Rows between two entries of the guide, as a power of two.
-        tile_shape: `[R, 1 + A]` int64, rows of a tile of each run, then its elements along each axis of a row.
-        tile_first: `[R + 1]` int64, the first tile of each run.
-        address: `[T]` int64, where each tile begins in memory, -1 for tiles that are not stored.
-        layout: `[R]` int64, the layout of each run.
-        axes: `[K, 4, 2]` int64, size and tile size along a row for each layout, the last axis in bytes.
-        fill: `[itemsize]` uint8, what an element of a tile that is not stored reads as.
-        start: `[n]` int64, the first row of each span.
-        length: `[n]` int64, the rows of each span.
-        destination: `[n]` int64, the first row in `out` of each span.
-        row_bytes: Bytes of a row, at least 1.
-        out: `[rows * row_bytes]` uint8, C-contiguous.
-
-    Returns:
-        -1, or the first span that leaves the rows or `out`; then nothing is copied.
-
-    Raises:
-        ValueError: The arrays do not fit together.
-    """
+    """Copy spans of rows that are cut into tiles, as `gather_rows` does with whole rows."""
     _require_spans(start, length, destination)
     runs = len(first) - 1
     if (

@@ -20,15 +20,7 @@ _START = (
 
 
 def highway_hash(data: ByteArray) -> int:
-    """Return the HighwayHash of bytes under the key of Riegeli.
-
-    Args:
-        data: `[n]` uint8, read-only.
-
-    Example:
-        >>> hex(highway_hash(read_only(np.zeros(0, np.uint8))))
-        '0x72c3b1e9c0139fe1'
-    """
+    """Return the HighwayHash of bytes under the key of Riegeli."""
     state = np.empty((4, 4), np.uint64)  # v0, v1, mul0, mul1
     state[2:] = np.array(_START, np.uint64).reshape(2, 4)
     state[0] = state[2] ^ KEY

@@ -32,12 +32,7 @@ PERIOD = 12
 
 
 def tables_for(columns: int) -> int:
-    """Return the number of tables for separate columns: at least four.
-
-    Example:
-        >>> [tables_for(columns) for columns in (1, 2, 3, 4, 5)]
-        [4, 4, 6, 4, 5]
-    """
+    """Return the number of tables for separate columns: at least four."""
     return -(-4 // columns) * columns
 
 
@@ -90,15 +85,7 @@ def _count_keys(keys: UInt16Array, n: int, tables: UInt32Array, following: IntSc
 
 
 def count_bytes(values: ByteArray, counts: IntArray) -> None:
-    """Count bytes by value.
-
-    Args:
-        values: `[n, D]` uint8 rows, C-contiguous.
-        counts: `[D, 256]` int64, which is added to.
-
-    Raises:
-        PlanError: `counts` has another shape.
-    """
+    """Count bytes by value."""
     columns = values.shape[1]
     if counts.shape != (columns, 256):
         raise PlanError(f"expected [{columns}, 256] counts, got {counts.shape}")

@@ -32,13 +32,7 @@ _written: dict[int, object] = {}
 
 
 class Lazy(Generic[P, R]):
-    """A function whose name numba's own object replaces when the name is first used.
-
-    Args:
-        function: The function.
-        make: Makes numba's object.
-        written: The function with the code that is compiled. The default is `function`.
-    """
+    """A function whose name numba's own object replaces when the name is first used."""
 
     def __init__(
         self, function: Callable[P, R], make: Callable[[], Any], written: Callable[..., object] | None = None
@@ -92,16 +86,7 @@ KERNELS: dict[str, Kernel[..., Any]] = {}
 
 
 def kernel(*signatures: str, counted: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let a function compile at its first call, without the GIL and checks of indices; division by zero gives inf.
-
-    Args:
-        *signatures: The accepted types of the arguments, such as `"i8[2C] f4"`.
-        counted: Whether references to arrays are counted, which costs more than a small function does. A kernel that
-            makes arrays needs it.
-
-    Returns:
-        The decorator. It keeps the type of the function.
-    """
+    """Let a function compile at its first call, without the GIL and checks of indices; division by zero gives inf."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         lazy = Kernel(function, signatures, counted)
@@ -117,16 +102,7 @@ def uncounted_kernel(*signatures: str) -> Callable[[Callable[P, R]], Callable[P,
 
 
 def helper(function: Callable[P, R], *, counted: bool = True, any_order: bool = False) -> Callable[P, R]:
-    """Compile a function into the kernels that call it. It may make arrays.
-
-    Args:
-        function: The function.
-        counted: Whether references to arrays are counted; see `kernel`.
-        any_order: Whether sums of floats may be taken in any order, so that several terms are added in one step.
-
-    Returns:
-        The function, which Python may call as well.
-    """
+    """Compile a function into the kernels that call it. It may make arrays."""
     _helpers[function] = counted, any_order
     return function
 
@@ -139,14 +115,7 @@ def uncounted_helper(function: Callable[P, R]) -> Callable[P, R]:
 def intrinsic(
     emit: Callable[..., Any], arguments: str, returns: str = "void"
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return the decorator of a function whose body is instructions of the machine. Only kernels can call it.
-
-    Args:
-        emit: Writes the instructions into a kernel with LLVM's builder: `emit(builder, *values)` returns the resulting
-            value, if there is one.
-        arguments: The types of the arguments, such as `"i8 u1"`.
-        returns: The type of the result.
-    """
+    """Return the decorator of a function whose body is instructions of the machine. Only kernels can call it."""
     return lambda function: Lazy(
         function, lambda: _compiler().make_intrinsic(function, emit, arguments, returns), written=emit
     )
@@ -174,9 +143,6 @@ def linked_files(function: Callable[..., object]) -> str:
     """Return a digest of the files whose functions are compiled into a kernel: its own, its helpers and intrinsics.
 
     numba looks at the kernel's own file alone, and would load machine code with a helper that has changed since.
-
-    Args:
-        function: The function of the kernel.
     """
     seen: set[FunctionType] = set()
     left: list[object] = [function]

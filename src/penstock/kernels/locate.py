@@ -31,10 +31,6 @@ _AHEAD = 32  # indices between the prefetch of a guide entry and its use; the ta
 def guide_of(cuts: IntArray) -> tuple[IntArray, int]:
     """`guide` and `shift` for groups that begin at `cuts[:-1]` and end at `cuts[-1]`: `guide[j]` is the group of index
     `j << shift`, and the last entry is the group of the last index.
-
-    >>> guide, shift = guide_of(np.array([0, 2, 2, 5]))
-    >>> guide.tolist(), shift
-    ([0, 0, 2, 2, 2, 2], 0)
     """
     n, groups = int(cuts[-1]), len(cuts) - 1
     shift = max(0, (n // max(groups, 1)).bit_length() - 1)
@@ -49,10 +45,6 @@ class Groups:
     The other columns of `table` are the values of each group, next to its start so that one memory access finds
     both. `guide[j]` is the group of index `j << shift`; there is about one guide entry a group, so that a search
     begins next to where it ends. Memory: 8 bytes a group and column and 16 more, nothing per index.
-
-    >>> groups = Groups.of(np.array([2, 0, 3]), np.array([7, 8, 9]))
-    >>> [part.tolist() for part in groups.locate(np.array([0, 1, 2, 4]))]
-    [[0, 1, 0, 2], [7, 7, 9, 9]]
     """
 
     table: IntArray
@@ -71,13 +63,7 @@ class Groups:
 
     @classmethod
     def shared(cls, key: str, sizes: Callable[[], IntArray], *known: IntArray) -> Groups:
-        """Return groups whose tables the processes of a machine share, if they are large.
-
-        Args:
-            key: Digest of what the sizes and columns are made of.
-            sizes: Returns the `[G]` sizes.
-            known: `[G]` columns of what is known of each group.
-        """
+        """Return groups whose tables the processes of a machine share, if they are large."""
 
         def make() -> dict[str, AnyArray]:
             groups = cls.of(sizes(), *known)
@@ -94,17 +80,7 @@ class Groups:
         return int(self.table[-1, 0])
 
     def locate(self, index: IntArray) -> IntArray:
-        """Find the groups of indices.
-
-        Args:
-            index: `[n]` int64, each in `0 : self.n`.
-
-        Returns:
-            `[1 + c, n]` int64: the distance of each index from the start of its group, and the values of that group.
-
-        Raises:
-            IndexError: An index is outside `0 : self.n`.
-        """
+        """Find the groups of indices."""
         out = np.empty((self.table.shape[1], len(index)), np.int64)
         index = np.ascontiguousarray(index)
         if not _locate(self.table, self.guide, self.shift, index, out):
@@ -112,11 +88,7 @@ class Groups:
         return out
 
     def group_of(self, index: IntArray) -> IntArray:
-        """Return the group of each index, `[n]`.
-
-        Args:
-            index: `[n]` int64, each in `0 : self.n`.
-        """
+        """Return the group of each index, `[n]`."""
         return self.table[:, 0].searchsorted(index, side="right") - 1
 
 
@@ -125,10 +97,6 @@ class OffsetGroups:
     """Indices `0 : n` cut into the samples of episodes: episode `e` with `T` steps has `ceil((T - room) / stride)`.
 
     Equal to `Groups` of these sizes, with source 0, the number, the start and the length of each episode.
-
-    >>> groups = OffsetGroups.of(np.array([0, 4, 5, 9]), room=2, stride=1)
-    >>> [part.tolist() for part in groups.locate(np.array([0, 1, 2]))]
-    [[0, 1, 0], [0, 0, 0], [0, 0, 2], [0, 0, 5], [4, 4, 4]]
     """
 
     offsets: IntArray
@@ -140,13 +108,7 @@ class OffsetGroups:
 
     @classmethod
     def of(cls, offsets: IntArray, room: int, stride: int) -> OffsetGroups:
-        """Return the samples of episodes. Cost: one pass over the offsets, which are not copied.
-
-        Args:
-            offsets: `[E + 1]` int64 first step of each episode, and the end; also a mapped file.
-            room: Steps of an episode that have no sample.
-            stride: Steps from one sample to the next.
-        """
+        """Return the samples of episodes. Cost: one pass over the offsets, which are not copied."""
         known = np.ascontiguousarray(offsets, np.int64)
         sums = np.zeros(-(-(len(known) - 1) // BLOCK) + 1, np.int64)
         _sum_blocks(known, room, stride, sums)
@@ -158,17 +120,7 @@ class OffsetGroups:
         return int(self.sums[-1])
 
     def locate(self, index: IntArray) -> IntArray:
-        """Find the episodes of indices.
-
-        Args:
-            index: `[n]` int64, each in `0 : self.n`.
-
-        Returns:
-            `[5, n]` int64: the number of each sample in its episode, 0, and number, start and length of the episode.
-
-        Raises:
-            IndexError: An index is outside `0 : self.n`, or the offsets changed.
-        """
+        """Find the episodes of indices."""
         out = np.zeros((5, len(index)), np.int64)
         index = np.ascontiguousarray(index)
         steps = np.array([self.shift, self.room, self.stride])
@@ -177,11 +129,7 @@ class OffsetGroups:
         return out
 
     def group_of(self, index: IntArray) -> IntArray:
-        """Return the episode of each index, `[n]`.
-
-        Args:
-            index: `[n]` int64, each in `0 : self.n`.
-        """
+        """Return the episode of each index, `[n]`."""
         return self.locate(index)[2]
 
 

@@ -26,20 +26,6 @@ def plain_members(
 
     A plain member is a regular file that ends within the archive. Its header has a valid checksum, octal numbers, and a
     name in one field without `..`, a leading `.` or `/`, or a trailing `/`.
-
-    Args:
-        fd: Descriptor of the archive.
-        position: Byte of the first header.
-        end: Size of the archive in bytes.
-        payload: `[n]` int64, receives the byte at which each file begins.
-        size: `[n]` int64, receives the bytes of each file.
-        name: `[n, 100]` uint8, receives the names, with zeros behind.
-
-    Returns:
-        The number of members, and the position behind them: of a header that is not plain, or of the end.
-
-    Raises:
-        ValueError: The arrays do not fit together.
     """
     if not len(payload) == len(size) == len(name) or name.shape[1:] != (_NAME,):
         raise ValueError(

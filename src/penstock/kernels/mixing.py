@@ -38,24 +38,7 @@ _ONE, _HALF = np.uint64(1), np.uint64(1 << 62)
 
 
 def earliest_deadline(release: IntArray, deadline: IntArray, out: IntArray) -> int:
-    """Fill each slot with the job that is released, not yet done and due first (the lower number on a tie).
-
-    Args:
-        release: `[J]` int64, ascending, the first slot of each job.
-        deadline: `[J]` int64, the last slot of each job.
-        out: `[n]` int64, receives the number of a job for each slot.
-
-    Returns:
-        -1, or the first slot that no job could fill or that came too late for its job.
-
-    Raises:
-        ValueError: The numbers of releases and deadlines differ.
-
-    Example:
-        >>> out = np.zeros(3, np.int64)
-        >>> earliest_deadline(np.array([0, 0, 1]), np.array([2, 0, 1]), out), out.tolist()
-        (-1, [1, 2, 0])
-    """
+    """Fill each slot with the job that is released, not yet done and due first (the lower number on a tie)."""
     if len(release) != len(deadline):
         raise ValueError(f"expected one deadline for each of {len(release)} releases, got {len(deadline)}")
     return _earliest_deadline(release, deadline, np.empty(len(release), np.int64), out)
@@ -70,29 +53,7 @@ def mix_table(
     source: IntArray,
     rank: IntArray,
 ) -> None:
-    """Look up picks of an order in which parts of a table repeat.
-
-    Args:
-        k: `[n]` int64 numbers of picks.
-        table: `[P, 2]` uint32, source and rank of each place.
-        segments: `[G, 3]` int64. Segment `g` begins with pick `segments[g, 0]` at place `segments[g, 1]` and repeats
-            after `segments[g, 2]` places.
-        base: `[G, D]` int64, added to the ranks of each source in a segment.
-        step: `[G, D]` int64, added once more for each turn.
-        source: `[n]` int64, receives the source of each pick.
-        rank: `[n]` int64, receives the number of earlier picks of that source.
-
-    Raises:
-        ValueError: The arrays do not fit together.
-        IndexError: A pick has no place in the table.
-
-    Example:
-        >>> source, rank = np.zeros(2, np.int64), np.zeros(2, np.int64)
-        >>> table, one = np.array([[0, 0], [1, 0], [0, 1]], np.uint32), np.array([[0, 0, 3]])
-        >>> mix_table(np.array([2, 4]), table, one, np.array([[0, 0]]), np.array([[2, 1]]), source, rank)
-        >>> source.tolist(), rank.tolist()
-        ([0, 1], [1, 1])
-    """
+    """Look up picks of an order in which parts of a table repeat."""
     shapes = table.shape[1:], segments.shape, step.shape
     if not len(k) == len(source) == len(rank) or shapes != ((2,), (len(base), 3), base.shape):
         raise ValueError(f"expected a table [P, 2], segments [G, 3] and steps like bases, got {shapes}")
@@ -107,16 +68,6 @@ def mix_tree(k: IntArray, pieces: UInt64Array, source: IntArray, rank: IntArray)
     A node is rows `node : pieces[node, LAST] + 1` of `pieces`. From pick number `BEGIN` of the node on and before
     `END`, its left child has got `LEFT + (FRAC + (n - BEGIN) * SLOPE) / 2^63` of the first `n`, rounded down. The
     children, left and right, are the first row of a node, or `~source`.
-
-    Args:
-        k: `[n]` int64 numbers of picks, at least 0.
-        pieces: `[rows, 8]` uint64, a valid tree: links are not checked.
-        source: `[n]` int64, receives the source of each pick.
-        rank: `[n]` int64, receives the number of earlier picks of that source.
-
-    Raises:
-        ValueError: The arrays do not fit together.
-        IndexError: A pick is negative.
     """
     if not len(k) == len(source) == len(rank) or pieces.shape[1] != _COLUMNS or len(pieces) == 0:
         raise ValueError(f"expected pieces [rows, {_COLUMNS}] and a source and rank a pick, got {pieces.shape}")
@@ -130,22 +81,6 @@ def deal(k: IntArray, nodes: UInt64Array, leaf: IntArray, rank: IntArray) -> Non
 
     Of the first `n` draws of a node, its lower child gets `n * nodes[node, SHARE] / 2^63`, rounded to the nearest
     number. The children are columns `LOWER` and `LOWER + 1`: a node, or `~leaf`.
-
-    Args:
-        k: `[n]` int64 numbers of draws, at least 0.
-        nodes: `[N, 3]` uint64, a valid tree: links are not checked.
-        leaf: `[n]` int64, receives the leaf of each draw.
-        rank: `[n]` int64, receives the number of draws that the leaf had before.
-
-    Raises:
-        ValueError: The arrays do not fit together.
-        IndexError: A draw is negative.
-
-    Example:
-        >>> leaf, rank = np.zeros(4, np.int64), np.zeros(4, np.int64)
-        >>> deal(np.arange(4), np.array([[1 << 62, -1, -2]]).astype(np.uint64), leaf, rank)
-        >>> leaf.tolist(), rank.tolist()
-        ([0, 1, 0, 1], [0, 0, 1, 1])
     """
     if not len(k) == len(leaf) == len(rank) or nodes.shape[1] != _DEALT or len(nodes) == 0:
         raise ValueError(f"expected nodes [N, {_DEALT}] and a leaf and rank a draw, got {nodes.shape}")

@@ -32,29 +32,6 @@ def open_fit(
     Bins are numbered as they are emitted: a bin at once when it is full on every axis, holds `most` items, or has less
     than `least` room on some axis; the oldest when another item comes while more than `keep` are open; the rest at the
     end, oldest first.
-
-    Args:
-        length: `[m, A]` int64.
-        capacity: `[A]` int64, rows of a bin.
-        scale: `[A]` float64, the weight of each axis.
-        least: `[A]` int64, the room without which a bin closes.
-        align: At least 1.
-        most: Items of a bin, at least 1.
-        keep: Open bins, at least 1.
-        best: Whether to take the bin with the least room.
-        block: Whether bins are emitted only when nothing fits and `keep` are open, and then all of them.
-        out: `[m]` int64, receives the bin of each item.
-
-    Returns:
-        The number of bins.
-
-    Raises:
-        ValueError: The arrays do not fit together, or a number is below 1.
-
-    Example:
-        >>> out, one = np.zeros(3, np.int64), np.ones(1, np.int64)
-        >>> open_fit(np.array([[3], [4], [1]]), 4 * one, one / 4, 0 * one, 1, 9, 2, True, False, out), out.tolist()
-        (2, [1, 0, 1])
     """
     length, capacity, least = (np.ascontiguousarray(array) for array in (length, capacity, least))
     scale = np.ascontiguousarray(scale)

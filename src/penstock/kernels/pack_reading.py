@@ -39,28 +39,6 @@ def pack_slots(
     """Find window, first slot in the window, and number of slots of packs.
 
     Window `w` owns packs from `pack_first[w]` and slots from `slot_first[w]` up to the next window's.
-
-    Args:
-        pack: `[n]` int64.
-        epoch: int64, one epoch for all packs or `[n]`.
-        pack_first: `[W + 1]` int64.
-        slot_first: `[W + 1]` int64.
-        cut: `[P]`, where the slots of each pack begin, from the first slot of its window.
-        out: `[3, n]` int64, receives the window, the first slot and the number of slots.
-
-    Returns:
-        The number of all slots, or -1 for unknown packs and negative epochs.
-
-    Raises:
-        ValueError: The arrays do not fit together.
-
-    Example:
-        >>> out = np.zeros((3, 1), np.int64)
-        >>> plan = np.array([0, 2]), np.array([0, 3]), np.array([0, 2], np.uint16)
-        >>> pack_slots(np.array([1]), np.array([0]), *plan, out), out.ravel().tolist()
-        (1, [0, 2, 1])
-        >>> pack_slots(np.array([2]), np.array([0]), *plan, out)
-        -1
     """
     n = len(pack)
     whole = len(pack_first) == len(slot_first) and pack_first[-1] == len(cut)
@@ -90,24 +68,6 @@ def pack_items(
     exchange nothing. Rank `r` is item `local[r]` of its window, counted from `position[number + w]`. Sections of
     positions begin at `section[0, s]`; in their first `section[1, s]` blocks of `block` positions, blocks change places
     by a permutation of `seed[1]`.
-
-    Args:
-        extent: `[3, n]` int64, as `pack_slots` writes it.
-        epoch: int64, one epoch for all packs or `[n]`.
-        number: The number of the first window of the store in the plan.
-        slot: The rank of each slot in its window.
-        slot_first: `[W + 1]` int64, the first slot of each window.
-        local: The item of each rank.
-        run: Where runs of equal items begin in the ranks of each window.
-        run_first: `[W + 1]` int64, the first run of each window.
-        position: int64, the first position of each window of the plan.
-        section: `[2, S]` int64.
-        block: Positions of a block, at least 1.
-        seed: `[2]` uint64.
-        out: `[3, m]` int64, receives the pack, the item and the rank.
-
-    Raises:
-        ValueError: The arrays do not fit together.
     """
     missing = extent.shape[1] > 0 and len(epoch) == 0
     if missing or out.shape[0] != 3 or len(slot_first) != len(run_first) or block < 1:
@@ -138,26 +98,6 @@ def place_pieces(
     """Find the rows of each piece of packs, and where they begin in the pack.
 
     In a pack, each piece begins at the next multiple of `align` behind the piece before.
-
-    Args:
-        pack: `[m]` int64, the pack of each piece; pieces of one pack are next to each other.
-        total: `[m, A]` int64, the rows of the item.
-        part: `[m]`, the part of each item for `PARTS`; empty for the first one.
-        limit: `[A]` int64, the most rows of a piece.
-        policy: `RIGHT` and `LEFT` drop what is over the limit on that side. `PARTS` takes part `part[i]` of `limit`
-            rows. `GIVEN` takes the rows in `out[:2]`, all where their number is below 0, and `GIVEN + LEFT` takes such
-            rows of what `LEFT` keeps. 0 takes all.
-        align: At least 1.
-        head: Rows that parts which continue an item leave free in front.
-        out: `[3, m, A]` int64, receives the first row in the item, the number of rows, and the first row in the pack.
-
-    Raises:
-        ValueError: The arrays do not fit together.
-
-    Example:
-        >>> out, total = np.zeros((3, 2, 1), np.int64), np.array([[3], [1]])
-        >>> place_pieces(np.array([0, 0]), total, total[:0, 0], np.array([8]), 0, 4, 0, out); out[2].ravel().tolist()
-        [0, 4]
     """
     total = np.ascontiguousarray(total)
     m, axes = total.shape

@@ -28,30 +28,7 @@ def exchange(
     taken_ends: IntArray,
     begin: int,
 ) -> int:
-    """Take the row out of each of `slots[begin:]`, in order, and put the given row into it.
-
-    Args:
-        pages: `[P, bytes]` uint8.
-        link: `[P]` int32, the next page of each page.
-        free: `[2]` int64: the first of a chain of pages that were used before, or -1, and the number of pages that were
-            ever used.
-        head: `[R]` int32, the first page of each slot.
-        length: `[R]` int64, the bytes of each slot, 0 for an empty slot.
-        slots: `[n]` int64.
-        given: uint8, the new rows end to end.
-        given_ends: `[n + 1]` int64, where each new row begins and ends.
-        taken: uint8, receives the old rows end to end.
-        taken_ends: `[n + 1]` int64, receives where each old row begins and ends.
-        begin: The first of `slots` to exchange.
-
-    Returns:
-        The number of exchanged slots. It is less than `n` if `taken` or the pages have no room for the next slot,
-        which is then unchanged.
-
-    Raises:
-        ValueError: The arrays do not fit together.
-        IndexError: A slot or a new row is outside its array.
-    """
+    """Take the row out of each of `slots[begin:]`, in order, and put the given row into it."""
     n = len(slots)
     sizes = (len(link), len(free), len(head), len(given_ends), len(taken_ends))
     if sizes != (len(pages), 2, len(length), n + 1, n + 1) or not 0 <= begin <= n:
@@ -73,28 +50,7 @@ def exchange_references(
     old_chunk: IntArray,
     old_place: Int32Array,
 ) -> None:
-    """Take `chunk` and `place` out of each slot, in order, and put the new ones in.
-
-    Args:
-        chunk: `[R]` int64.
-        place: `[R]` int32.
-        slots: `[n]` int64.
-        new_chunk: `[n]` int64.
-        new_place: `[n]` int32.
-        old_chunk: `[n]` int64, receives the old values.
-        old_place: `[n]` int32, receives the old values.
-
-    Raises:
-        ValueError: The arrays do not fit together.
-        IndexError: A slot is outside `0 : R`.
-
-    Example:
-        >>> chunk, place = np.array([7, 8]), np.zeros(2, np.int32)
-        >>> out, at = np.zeros(3, np.int64), np.zeros(3, np.int32)
-        >>> exchange_references(chunk, place, np.array([1, 1, 0]), np.arange(3), np.ones(3, np.int32), out, at)
-        >>> out.tolist(), at.tolist(), chunk.tolist()
-        ([8, 0, 7], [0, 1, 0], [2, 1])
-    """
+    """Take `chunk` and `place` out of each slot, in order, and put the new ones in."""
     sizes = {len(slots), len(new_chunk), len(new_place), len(old_chunk), len(old_place)}
     if len(sizes) > 1 or len(chunk) != len(place):
         raise ValueError(f"expected one length for all rows and one for all slots, got {sizes}")

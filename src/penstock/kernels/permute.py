@@ -32,28 +32,7 @@ Bits = TypeVar("Bits", np.uint64, UInt64Array)
 
 
 def permute(x: IntArray, size: IntArray, stream: IntArray, seed: int, *, inverse: bool = False) -> IntArray:
-    """Return where each `x[i]` in `0 : size[i]` goes in the permutation number `stream[i]` of `seed`.
-
-    Args:
-        x: `[n]` int64 positions.
-        size: `[n]` int64, how many positions the permutation of each has, up to 2^62.
-        stream: `[n]` int64, the number of the permutation.
-        seed: 0 to 2^64 - 1.
-        inverse: Whether to undo the permutation.
-
-    Returns:
-        `[n]` int64. Cost: about 20 ns an element; keys are derived again where size or stream change.
-
-    Raises:
-        ValueError: The arrays differ in length.
-        IndexError: A position is outside `0 : size`.
-
-    Example:
-        >>> x = np.arange(5)
-        >>> there = permute(x, x * 0 + 5, x * 0, seed=7)
-        >>> sorted(there.tolist()), permute(there, x * 0 + 5, x * 0, seed=7, inverse=True).tolist()
-        ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4])
-    """
+    """Return where each `x[i]` in `0 : size[i]` goes in the permutation number `stream[i]` of `seed`."""
     x = np.ascontiguousarray(x)
     size = np.ascontiguousarray(size)
     stream = np.ascontiguousarray(stream)
@@ -68,14 +47,11 @@ def permute(x: IntArray, size: IntArray, stream: IntArray, seed: int, *, inverse
 
 @uncounted_helper
 def mix(z: Bits) -> Bits:
-    """Spread the bits of a uint64, or of an array of them: each input bit changes each output bit with probability 1/2.
+    """Spread the bits of a uint64, or of an array of them: each input bit changes each output bit with
+    probability 1/2.
 
     The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014). Kernels
     compile it in; called from Python it takes NumPy arrays and scalars.
-
-    Example:
-        >>> hex(mix(np.array([1], np.uint64))[0])
-        '0x5692161d100b05e5'
     """
     z = (z ^ (z >> _30)) * MIX_1
     z = (z ^ (z >> _27)) * MIX_2

@@ -30,24 +30,7 @@ def fetch_requests(
     turn: IntArray,
     ready: FloatArray,
 ) -> None:
-    """Advance the state of all hosts by a group of requests.
-
-    Args:
-        nbytes: `[hosts, r]` float64 bytes of each request, 0 where a host has fewer.
-        job: `[hosts, r]` int64 job that needs each request.
-        latency: `[hosts, r]` float64 seconds.
-        asked: `[hosts]` float64, when each host asks for the requests.
-        free: `[hosts, connections]` float64, when each connection is free. Updated.
-        line_free: `[hosts]` float64, when the line of each host is free. Updated.
-        slot: `[hosts]` float64, when each host may start its next request. Updated.
-        shared_free: `[1]` float64, when the line of all hosts is free. Updated.
-        speeds: `[6]` float64: seconds between two requests of a host, seconds that its line takes for each request
-            beyond its bytes, usual latency, bytes a second of a connection, of a line, and of the shared line, which is
-            infinite where there is none.
-        begin: `[hosts]` float64, for work.
-        turn: `[hosts]` int64, for work.
-        ready: `[hosts, jobs]` float64, time at which the requests of each job end. Updated.
-    """
+    """Advance the state of all hosts by a group of requests."""
     pause, overhead, usual = speeds[0], speeds[1], speeds[2]
     connection, line, shared = speeds[3], speeds[4], speeds[5]
     hosts, many = nbytes.shape

@@ -17,20 +17,7 @@ from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 def find_records(
     words: IntArray, where: IntArray, base: int, number: IntArray, use: IntArray, frames: IntArray, nbytes: IntArray
 ) -> None:
-    """Count the stored frames of each use of a chunk, and their bytes.
-
-    Args:
-        words: int64, the log.
-        where: int64, the word at which the record of each chunk begins, -1 for none.
-        base: The chunk of `where[0]`.
-        number: `[n]` int64, the chunks.
-        use: `[n]` int64, the use of each chunk.
-        frames: `[n]` int64, receives the number of frames, -1 if the use has no record.
-        nbytes: `[n]` int64, receives the bytes of all frames.
-
-    Raises:
-        ValueError: The columns differ in length.
-    """
+    """Count the stored frames of each use of a chunk, and their bytes."""
     if not len(number) == len(use) == len(frames) == len(nbytes):
         raise ValueError(f"expected columns of {len(number)} rows, got {len(use)}, {len(frames)} and {len(nbytes)}")
     _find_records(words, where, base, number, use, frames, nbytes)
@@ -48,26 +35,7 @@ def copy_records(
     chunk: IntArray,
     place: Int32Array,
 ) -> int:
-    """Copy the frames that `find_records` found, and drop the record of a chunk after its last use.
-
-    Args:
-        words: int64, the log.
-        where: int64, the word at which the record of each chunk begins, -1 for none; dropped records become -1.
-        base: The chunk of `where[0]`.
-        number: `[n]` int64, the chunks.
-        use: `[n]` int64, the use of each chunk.
-        frames: `[n]` int64, as `find_records` wrote them.
-        rows: uint8, receives the frames end to end.
-        ends: `[F + 1]` int64, receives the end of each frame from the second element onwards; the first is 0.
-        chunk: `[F]` int64, receives the chunk of each frame.
-        place: `[F]` int32, receives the place of each frame.
-
-    Returns:
-        The words of the dropped records.
-
-    Raises:
-        ValueError: The arrays do not fit together, or have no room for all frames.
-    """
+    """Copy the frames that `find_records` found, and drop the record of a chunk after its last use."""
     fits = len(number) == len(use) == len(frames) and len(chunk) == len(place) == len(ends) - 1
     freed = _copy_records(words, where, base, number, use, frames, rows, ends, chunk, place) if fits else -1
     if freed < 0:
@@ -76,27 +44,7 @@ def copy_records(
 
 
 def slide_records(words: IntArray, where: IntArray, base: int, end: int, excess: int) -> tuple[int, int]:
-    """Move the stored records to the front of a log, in their order, and drop the oldest of them.
-
-    Args:
-        words: int64, the log.
-        where: int64, the word at which the record of each chunk begins, -1 for none; both are brought up to date.
-        base: The chunk of `where[0]`.
-        end: The number of used words of the log.
-        excess: Drop the oldest records of at least this many words.
-
-    Returns:
-        The number of words still used, and the words of the dropped records.
-
-    Raises:
-        ValueError: `end` is not within the log.
-
-    Example:
-        >>> import numpy as np
-        >>> words, where = np.array([7, 4, 0, 0, 9, 4, 1, 0, 8, 4, 2, 0]), np.array([0, -1, 4])
-        >>> slide_records(words, where, 7, 12, 1), where.tolist(), words[:4].tolist()
-        ((4, 4), [-1, -1, 0], [9, 4, 1, 0])
-    """
+    """Move the stored records to the front of a log, in their order, and drop the oldest of them."""
     if not 0 <= end <= len(words):
         raise ValueError(f"expected an end within {len(words)} words, got {end}")
     return _slide_records(words, where, base, end, excess)

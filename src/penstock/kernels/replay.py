@@ -53,26 +53,7 @@ _AHEAD = 8  # samples whose rows are asked for before they are copied, so that m
 
 
 def uniform_anchors(key: np.uint64, number: int, lo: int, hi: int, n: int) -> IntArray:
-    """Draw anchors that are all equally likely. The bias is below `(hi - lo) / 2^64`.
-
-    Args:
-        key: Key of the random bits.
-        number: Number of the first draw.
-        lo: Oldest anchor.
-        hi: Anchor after the newest.
-        n: Number of draws.
-
-    Returns:
-        `[n]` int64 anchors.
-
-    Raises:
-        ValueError: There is no anchor.
-
-    Example:
-        >>> import numpy as np
-        >>> uniform_anchors(np.uint64(7), 0, 10, 20, 4).tolist()
-        [17, 14, 16, 13]
-    """
+    """Draw anchors that are all equally likely. The bias is below `(hi - lo) / 2^64`."""
     _check_range(lo, hi)
     anchors = np.empty(n, np.int64)
     _draw_uniform(key, number, lo, hi, anchors)
@@ -80,22 +61,7 @@ def uniform_anchors(key: np.uint64, number: int, lo: int, hi: int, n: int) -> In
 
 
 def recent_anchors(key: np.uint64, number: int, lo: int, hi: int, half_life: float, n: int) -> IntArray:
-    """Draw anchors of which one that is `half_life` older is half as likely.
-
-    Args:
-        key: Key of the random bits.
-        number: Number of the first draw.
-        lo: Oldest anchor.
-        hi: Anchor after the newest.
-        half_life: Number of anchors, above 0.
-        n: Number of draws.
-
-    Returns:
-        `[n]` int64 anchors.
-
-    Raises:
-        ValueError: There is no anchor.
-    """
+    """Draw anchors of which one that is `half_life` older is half as likely."""
     _check_range(lo, hi)
     anchors = np.empty(n, np.int64)
     _draw_recent(key, number, lo, hi, float(half_life), anchors)
@@ -103,22 +69,7 @@ def recent_anchors(key: np.uint64, number: int, lo: int, hi: int, half_life: flo
 
 
 def find_anchors(anchors: IntArray, table: IntArray, number: int, guide: IntArray, first: int, stride: int) -> IntArray:
-    """Find the episode and the step of anchors.
-
-    Args:
-        anchors: `[n]` int64 anchors.
-        table: `[E, TABLE]` int64, a row for each episode.
-        number: Number of the first row of `table`.
-        guide: `[2^k]` int64 number of an episode for each 64 anchors.
-        first: First anchor step of an episode.
-        stride: Steps from one anchor to the next.
-
-    Returns:
-        `[n, 2]` int64: row of `table`, and anchor step.
-
-    Raises:
-        IndexError: No row has an anchor.
-    """
+    """Find the episode and the step of anchors."""
     if table.shape[1:] != (TABLE,) or len(guide) & (len(guide) - 1):
         raise ValueError(f"expected a table of {TABLE} columns and a guide of 2^k, got {table.shape} and {guide.shape}")
     places = np.empty((len(anchors), 2), np.int64)
@@ -131,19 +82,7 @@ def find_anchors(anchors: IntArray, table: IntArray, number: int, guide: IntArra
 def gather_samples(
     places: IntArray, table: IntArray, views: IntArray, address: IntArray, offsets: IntArray, out: ByteArray
 ) -> None:
-    """Copy the rows of samples of all outputs.
-
-    Args:
-        places: `[n, 2]` int64, the result of `find_anchors` for this `table`.
-        table: `[E, TABLE]` int64, a row for each episode.
-        views: `[outputs, VIEWS]` int64.
-        address: `[columns, slots]` int64, where a column begins in the memory of a segment.
-        offsets: `[outputs]` int64 first byte of each output in `out`.
-        out: `[bytes]` uint8.
-
-    Raises:
-        ValueError: A shape is wrong.
-    """
+    """Copy the rows of samples of all outputs."""
     if places.shape[1:] != (2,) or views.shape != (len(offsets), VIEWS) or table.shape[1:] != (TABLE,):
         raise ValueError(f"expected tables of 2, {VIEWS} and {TABLE} columns, got {places.shape}, {views.shape}")
     _gather_samples(places, table, views, address, offsets, out)

@@ -21,12 +21,7 @@ _63 = np.int64(63)
 
 
 def empty_queues(capacity: int) -> tuple[UInt64Array, UInt64Array, Int32Array]:
-    """Return empty queues for residuals `0 : capacity + 1`.
-
-    Returns:
-        `[W]` and `[T]` uint64, the bitmap and the bitmap of its words; `[2, capacity + 1]` int32, the first and last
-        node of each queue.
-    """
+    """Return empty queues for residuals `0 : capacity + 1`."""
     words = np.zeros((capacity >> 6) + 1, np.uint64)
     return words, np.zeros((len(words) >> 6) + 1, np.uint64), np.full((2, capacity + 1), -1, np.int32)
 

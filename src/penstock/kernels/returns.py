@@ -20,23 +20,7 @@ from penstock.kernels.jit import uncounted_kernel
 
 
 def discounted_sums(rewards: FloatArray, offsets: IntArray, gamma: float, out: FloatArray) -> None:
-    """Fill `out[t] = rewards[t] + gamma * out[t + 1]` within each episode.
-
-    Args:
-        rewards: `[T]` float64.
-        offsets: `[E + 1]` int64, the first step of each episode, and the end.
-        gamma: Discount of one step.
-        out: `[T]` float64.
-
-    Raises:
-        ValueError: The offsets do not fit the arrays.
-
-    Example:
-        >>> out = np.empty(3)
-        >>> discounted_sums(np.array([1.0, 2.0, 4.0]), np.array([0, 2, 3]), 0.5, out)
-        >>> out.tolist()
-        [2.0, 2.0, 4.0]
-    """
+    """Fill `out[t] = rewards[t] + gamma * out[t + 1]` within each episode."""
     _require_fit(offsets, len(rewards), len(out))
     _discounted_sums(rewards, offsets, float(gamma), out)
 
@@ -50,20 +34,7 @@ def advantages(
     lam: float,
     out: FloatArray,
 ) -> None:
-    """Fill in generalized advantage estimates, formula 16 of Schulman et al. 2016 (arXiv:1506.02438).
-
-    Args:
-        rewards: `[T]` float64.
-        ended: `[T]` bool, whether each step terminates.
-        values: `[T + E]` float64 values of observations, one more than steps in each episode.
-        offsets: `[E + 1]` int64, the first step of each episode, and the end.
-        gamma: Discount of one step.
-        lam: Weight of longer estimates.
-        out: `[T]` float64.
-
-    Raises:
-        ValueError: The offsets do not fit the arrays.
-    """
+    """Fill in generalized advantage estimates, formula 16 of Schulman et al. 2016 (arXiv:1506.02438)."""
     _require_fit(offsets, len(rewards), len(ended), len(out), len(values) - len(offsets) + 1)
     _advantages(rewards, ended, values, offsets, float(gamma), float(lam), out)
 
@@ -77,20 +48,7 @@ def n_step_returns(
     gamma: float,
     out: FloatArray,
 ) -> None:
-    """Fill in discounted sums of up to `n` rewards, and the discounted value of the observation after them.
-
-    Args:
-        rewards: `[T]` float64.
-        ended: `[T]` bool, whether each step terminates.
-        values: `[T + E]` float64 values of observations, or None to add none.
-        offsets: `[E + 1]` int64, the first step of each episode, and the end.
-        n: Steps, at least 1.
-        gamma: Discount of one step.
-        out: `[T]` float64.
-
-    Raises:
-        ValueError: The offsets do not fit the arrays, or `n` is below 1.
-    """
+    """Fill in discounted sums of up to `n` rewards, and the discounted value of the observation after them."""
     known = len(rewards) if values is None else len(values) - len(offsets) + 1
     _require_fit(offsets, len(rewards), len(ended), len(out), known)
     if n < 1:

@@ -27,13 +27,6 @@ class RowMap:
     `buffer[r]` from byte `offset[r]` on. `buffers` are 1-d uint8 arrays, usually memory maps.
 
     Built through `RowMap.build`, which checks every run against its buffer once, so that the gather need not.
-
-    >>> rows = RowMap.of(np.arange(12, dtype="<i4").reshape(6, 2))
-    >>> out = np.zeros((3, 2), "<i4")
-    >>> one = np.array([1], np.int64)
-    >>> rows.gather(one * 4, one * 2, one, out.view(np.uint8))
-    >>> out.tolist()
-    [[0, 0], [8, 9], [10, 11]]
     """
 
     buffers: tuple[ByteArray, ...]
@@ -148,11 +141,7 @@ class RowMap:
 
 
 def expanded(first: IntArray, count: IntArray) -> tuple[IntArray, IntArray]:
-    """`count[i]` numbers from `first[i]` on for every `i`: the index of each in `first`, and the numbers.
-
-    >>> expanded(np.array([5, 9]), np.array([2, 1]))
-    (array([0, 0, 1]), array([5, 6, 9]))
-    """
+    """`count[i]` numbers from `first[i]` on for every `i`: the index of each in `first`, and the numbers."""
     owner = np.repeat(np.arange(len(first)), count)
     return owner, np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count) + first[owner]
 

@@ -25,23 +25,7 @@ Lengths: TypeAlias = npt.NDArray[np.integer[Any]]
 
 
 def gather_runs(length: Lengths, start: IntArray, size: IntArray, out: IntArray) -> None:
-    """Write the lengths `start[j] : start[j] + size[j]` of each run to `out`, one run after another.
-
-    Args:
-        length: `[n]` integers of any size.
-        start: `[R]` int64.
-        size: `[R]` int64.
-        out: int64, as long as all runs together.
-
-    Raises:
-        IndexError: A run leaves the lengths, or `out` is too short.
-        ValueError: The numbers of starts and sizes differ.
-
-    Example:
-        >>> out = np.zeros(3, np.int64)
-        >>> gather_runs(np.array([1, 9, 3, 1]), np.array([2, 0]), np.array([2, 1]), out), out.tolist()
-        (None, [3, 1, 1])
-    """
+    """Write the lengths `start[j] : start[j] + size[j]` of each run to `out`, one run after another."""
     _require_pairs(start, size)
     wrong = _gather_runs(read_only(length), start, size, out)
     if wrong >= 0:
@@ -49,26 +33,7 @@ def gather_runs(length: Lengths, start: IntArray, size: IntArray, out: IntArray)
 
 
 def histogram(length: Lengths, start: IntArray, size: IntArray, out: Int32Array) -> bool:
-    """Add the number of lengths of each value `v` in runs to `out[v]`.
-
-    Args:
-        length: `[n]` integers of any size.
-        start: `[R]` int64.
-        size: `[R]` int64.
-        out: `[values]` int32.
-
-    Returns:
-        Whether all lengths are in `0 : values`. If not, the counts are of no use.
-
-    Raises:
-        IndexError: A run leaves the lengths.
-        ValueError: The numbers of starts and sizes differ.
-
-    Example:
-        >>> out = np.zeros(4, np.int32)
-        >>> histogram(np.array([1, 9, 3, 1]), np.array([2, 0]), np.array([2, 1]), out), out.tolist()
-        (True, [0, 2, 0, 1])
-    """
+    """Add the number of lengths of each value `v` in runs to `out[v]`."""
     _require_pairs(start, size)
     stopped = _histogram(read_only(length), start, size, out)
     if stopped >= 0:

@@ -14,29 +14,14 @@ from penstock.kernels.jit import uncounted_kernel
 def scale_rows(
     rows: FloatingArray, center: FloatingArray, width: FloatingArray, inverted: bool, out: FloatingArray
 ) -> None:
-    """Write `(rows - center) / width`, or `rows * width + center` if `inverted`.
-
-    Args:
-        rows: `[n, D]` float32 or float64.
-        center: `[D]` of the same dtype.
-        width: `[D]` of the same dtype.
-        inverted: Whether to map back.
-        out: `[n, D]` of the same dtype, which is written.
-    """
+    """Write `(rows - center) / width`, or `rows * width + center` if `inverted`."""
     if not rows.shape == out.shape == (len(rows), len(center)) or len(center) != len(width):
         raise ValueError(f"expected a center and a width for {rows.shape[1:]} numbers, got {center.shape}, {out.shape}")
     (_unscale if inverted else _scale)(read_only(rows), read_only(center), read_only(width), out)
 
 
 def overwrite_rows(rows: FloatingArray, center: FloatingArray, width: FloatingArray, inverted: bool) -> None:
-    """Replace rows by what `scale_rows` makes of them. No other memory is touched, which is what costs most.
-
-    Args:
-        rows: `[n, D]` float32 or float64, C-contiguous, which is overwritten.
-        center: `[D]` of the same dtype.
-        width: `[D]` of the same dtype.
-        inverted: Whether to map back.
-    """
+    """Replace rows by what `scale_rows` makes of them. No other memory is touched, which is what costs most."""
     if not rows.shape[1:] == center.shape == width.shape:
         raise ValueError(f"expected a center and a width for {rows.shape[1:]} numbers, got {center.shape}")
     (_overwrite_back if inverted else _overwrite)(rows, read_only(center), read_only(width))

@@ -15,49 +15,14 @@ from penstock.kernels.jit import uncounted_kernel
 
 
 def paint(start: IntArray, length: IntArray, value: IntArray, slope: int, out: Int32Array) -> None:
-    """Write `value[j] + slope * i` to row `i` of span `j`, and 0 to the elements between spans.
-
-    Args:
-        start: `[n]` int64, where each span begins in `out`.
-        length: `[n]` int64, how many elements each span has.
-        value: `[n]` int64, the first value of each span.
-        slope: What each element adds to the element before it: 0 for ids, 1 for positions.
-        out: `[m]` int32, C-contiguous.
-
-    Raises:
-        ValueError: The columns differ in length, or spans overlap or leave `out`.
-
-    Example:
-        >>> import numpy as np
-        >>> out = np.empty(5, np.int32)
-        >>> paint(np.array([0, 3]), np.array([2, 2]), np.array([7, 1]), 1, out)
-        >>> out.tolist()
-        [7, 8, 0, 1, 2]
-    """
+    """Write `value[j] + slope * i` to row `i` of span `j`, and 0 to the elements between spans."""
     if not len(start) == len(length) == len(value):
         raise ValueError(f"expected columns of equal length, got {len(start)}, {len(length)} and {len(value)}")
     _require_written(_paint(start, length, value, slope, out), start, length, len(out))
 
 
 def zero_gaps(start: IntArray, length: IntArray, row_bytes: int, out: ByteArray) -> None:
-    """Zero the rows of `out` that no span covers.
-
-    Args:
-        start: `[n]` int64, the first row of each span.
-        length: `[n]` int64, how many rows each span has.
-        row_bytes: Bytes of a row, at least 1.
-        out: `[rows * row_bytes]` uint8, C-contiguous.
-
-    Raises:
-        ValueError: The columns differ in length, spans overlap or leave `out`, or `out` is no whole number of rows.
-
-    Example:
-        >>> import numpy as np
-        >>> out = np.ones(6, np.uint8)
-        >>> zero_gaps(np.array([1]), np.array([1]), 2, out)
-        >>> out.tolist()
-        [0, 0, 1, 1, 0, 0]
-    """
+    """Zero the rows of `out` that no span covers."""
     if len(start) != len(length):
         raise ValueError(f"expected columns of equal length, got {len(start)} and {len(length)}")
     if row_bytes < 1 or len(out) % row_bytes:

@@ -59,22 +59,7 @@ def summarize(
     high: FloatArray,
     tables: UInt32Array,
 ) -> None:
-    """Add rows to the figures of a column.
-
-    Args:
-        values: `[n, D]` float32 or float64 rows, C-contiguous.
-        leaves: `[m + 1]` int64 bounds of the leaves: rows `leaves[i] : leaves[i + 1]` are one.
-        sums: `[D, LIMBS]` int64 fixed-point sums, which are added to.
-        squares: `[D, SQUARE_LIMBS]` int64 fixed-point sums of squares, which are added to.
-        count: `[D]` int64 number of finite values, which is added to.
-        special: `[3, D]` int64 numbers of NaN and infinities, which are added to.
-        low: `[D]` float64 least finite values, which are lowered.
-        high: `[D]` float64 greatest finite values, which are raised.
-        tables: `[T, BUCKETS]` uint32 histograms, which are added to: see `histograms`.
-
-    Raises:
-        PlanError: An array has another shape, or the leaves are outside the rows.
-    """
+    """Add rows to the figures of a column."""
     n, d = values.shape
     shapes = (sums.shape, squares.shape, count.shape, special.shape, low.shape, high.shape, tables.shape[1:])
     if shapes != ((d, LIMBS), (d, SQUARE_LIMBS), (d,), (3, d), (d,), (d,), (BUCKETS,)) or not len(tables):
@@ -88,29 +73,14 @@ def summarize(
 
 
 def carry(limbs: IntArray) -> None:
-    """Bring all limbs but the last of fixed-point numbers `[D, limbs]` into `0 .. 2**32`: the numbers stay the same.
-
-    Example:
-        >>> limbs = np.zeros((1, LIMBS), np.int64)
-        >>> limbs[0, 0] = -1
-        >>> carry(limbs)
-        >>> limbs[0, :2].tolist(), total(limbs)
-        ([4294967295, 4294967295], [-1])
-    """
+    """Bring all limbs but the last of fixed-point numbers `[D, limbs]` into `0 .. 2**32`: the numbers stay the same."""
     for i in range(limbs.shape[1] - 1):
         limbs[:, i + 1] += limbs[:, i] >> 32
         limbs[:, i] &= (1 << 32) - 1
 
 
 def total(limbs: IntArray) -> list[int]:
-    """Return fixed-point numbers `[D, limbs]` as whole multiples of `2**LOWEST`.
-
-    Example:
-        >>> limbs = np.zeros((1, LIMBS), np.int64)
-        >>> limbs[0, :2] = 5, -1
-        >>> total(limbs) == [5 - (1 << 32)]
-        True
-    """
+    """Return fixed-point numbers `[D, limbs]` as whole multiples of `2**LOWEST`."""
     return [sum(limb << (32 * i) for i, limb in enumerate(row)) for row in limbs.tolist()]
 
 

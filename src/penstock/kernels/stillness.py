@@ -18,21 +18,6 @@ def mark_still(rows: FloatingArray, bounds: IntArray, share: float, out: BoolArr
     """Write for each row whether no element differs from the row before by more than a share of its range.
 
     The first row of an episode is marked as its second row. The row of an episode of one row is not marked.
-
-    Args:
-        rows: `[n, D]` float32 or float64.
-        bounds: `[episodes + 1]` int64 first row of each episode, from 0 to n.
-        share: Largest change, as a share of largest minus smallest value of an element in the episode.
-        out: `[n]` bool, which is written.
-
-    Raises:
-        ValueError: The arrays do not fit to each other.
-
-    Example:
-        >>> out = np.empty(4, np.bool_)
-        >>> mark_still(np.array([[0.0], [0.0], [1.0], [5.0]]), np.array([0, 3, 4]), 0.1, out)
-        >>> out.tolist()
-        [True, True, False, False]
     """
     if len(rows) != len(out) or not len(bounds) or bounds[0] != 0 or bounds[-1] != len(rows):
         raise ValueError(f"expected bounds from 0 to {len(rows)} and as many marks, got {bounds} and {len(out)}")

@@ -53,27 +53,14 @@ class OpenPacks(NamedTuple):
 
 
 def scale_of(capacity: IntArray) -> int:
-    """Return into how many steps the room of packs is divided for their keys: places, for one column of usual length.
-
-    Example:
-        >>> scale_of(np.array([2048])), scale_of(np.array([8192, 100]))
-        (2048, 4096)
+    """Return into how many steps the room of packs is divided for their keys: places, for one column of
+    usual length.
     """
     return min(int(capacity[0]), 1 << 16) if len(capacity) == 1 else 1 << 12
 
 
 def open_packs(capacity: IntArray, most: int, limit: int, age: int) -> OpenPacks:
-    """Return the state of a packer without open packs.
-
-    Args:
-        capacity: `[C]` int64, the places of each column, at least 1.
-        most: Sequences of a pack, at least 1.
-        limit: Open packs, at least 1.
-        age: How many packs may be opened while a pack stays open.
-
-    Raises:
-        ValueError: A number is below 1.
-    """
+    """Return the state of a packer without open packs."""
     if min(most, limit, *capacity.tolist()) < 1:
         raise ValueError(f"expected numbers of at least 1, got {capacity.tolist()}, {most} and {limit}")
     slots, scale = limit + 1, scale_of(capacity)
@@ -93,26 +80,6 @@ def pack_stream(
     """Pack sequences in order, until all are in a pack or `closed` is full.
 
     A call that stops with `closed` full goes on with the next call as if it had not stopped.
-
-    Args:
-        state: The open packs.
-        sizes: `[n, C]` int64, the places of each sequence, each within the capacity.
-        final: Whether packs are closed after the last sequence until none is open, oldest first.
-        pack: `[n]` int64, receives the serial number of each sequence's pack.
-        flags: `[n]` uint8, receives how each sequence came there: `OPENED`, `FAR` or 0.
-        closed: `[w]` int64, at least one, receives the serial numbers of the packs that were closed, in order.
-
-    Returns:
-        How many sequences were taken, and how many packs closed.
-
-    Raises:
-        ValueError: The arrays do not fit together, or a sequence is longer than a pack.
-
-    Example:
-        >>> pack, flags, closed = np.zeros(3, np.int64), np.zeros(3, np.uint8), np.zeros(9, np.int64)
-        >>> state = open_packs(np.array([4]), 9, 9, 9)
-        >>> pack_stream(state, np.array([[3], [2], [1]]), True, pack, flags, closed), pack.tolist(), closed[:2].tolist()
-        ((3, 2), [0, 1, 0], [0, 1])
     """
     _require_sequences(state, sizes, pack, flags)
     if len(closed) == 0:
@@ -124,26 +91,7 @@ def pack_stream(
 
 
 def repack_stream(state: OpenPacks, sizes: IntArray, flags: ByteArray, pack: IntArray) -> int:
-    """Restore the open packs of an earlier run, from its sequences since the oldest one that is in an open pack.
-
-    Args:
-        state: A packer without open packs.
-        sizes: `[n, C]` int64, the places of each sequence.
-        flags: `[n]` uint8, as `pack_stream` wrote them, and `OUT` for sequences whose pack is closed.
-        pack: `[n]` int64, receives the serial number of each sequence's pack, or -1 for `OUT`.
-
-    Returns:
-        -1, or the first sequence that cannot have been packed so.
-
-    Raises:
-        ValueError: The arrays do not fit together.
-
-    Example:
-        >>> pack = np.zeros(3, np.int64)
-        >>> state = open_packs(np.array([4]), 9, 9, 9)
-        >>> repack_stream(state, np.array([[3], [2], [1]]), np.array([3, 2, 0], np.uint8), pack), pack.tolist()
-        (-1, [-1, 1, 1])
-    """
+    """Restore the open packs of an earlier run, from its sequences since the oldest one that is in an open pack."""
     _require_sequences(state, sizes, pack, flags)
     return _repack_stream(*state, sizes, flags, pack)
 

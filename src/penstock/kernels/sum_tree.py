@@ -32,19 +32,7 @@ def set_leaves(
     anchors: IntArray,
     weights: Float32Array,
 ) -> None:
-    """Set the weights of anchors, and recompute the nodes above them. Of equal anchors the last one counts.
-
-    Args:
-        leaves: `[2^k]` float32 weights.
-        sums: `[nodes]` float64 sums.
-        least: `[nodes]` float32 least positive weights.
-        first: `[levels]` int64 first node of each level.
-        anchors: `[n]` int64 anchors.
-        weights: `[n]` float32 weights, 0 or more.
-
-    Raises:
-        ValueError: The arrays do not fit together.
-    """
+    """Set the weights of anchors, and recompute the nodes above them. Of equal anchors the last one counts."""
     if len(leaves) & (len(leaves) - 1) or len(leaves) < FAN or len(sums) != len(least) or len(anchors) != len(weights):
         raise ValueError(
             f"expected 2^k leaves, one sum for each least weight and one weight for each anchor, got {len(leaves)}, "
@@ -56,23 +44,7 @@ def set_leaves(
 def draw_leaves(
     leaves: Float32Array, sums: FloatArray, first: IntArray, key: np.uint64, number: int, lo: int, n: int
 ) -> tuple[IntArray, Float32Array]:
-    """Draw anchors in proportion to their weights: the sum is cut into `n` equal parts with one draw in each.
-
-    Args:
-        leaves: `[2^k]` float32 weights, at least one of them positive.
-        sums: `[nodes]` float64 sums.
-        first: `[levels]` int64 first node of each level.
-        key: Key of the random bits.
-        number: Number of the first draw.
-        lo: Oldest anchor.
-        n: Number of draws.
-
-    Returns:
-        `[n]` int64 anchors, and `[n]` float32 their weights.
-
-    Raises:
-        ValueError: No weight is positive.
-    """
+    """Draw anchors in proportion to their weights: the sum is cut into `n` equal parts with one draw in each."""
     if not sums[first[-1]] > 0:
         raise ValueError(f"expected a tree with a positive weight, got a sum of {sums[first[-1]]}")
     anchors, weights = np.empty(n, np.int64), np.empty(n, np.float32)

@@ -31,15 +31,6 @@ class TileMap:
     from byte `tile_offset` on. A tile with offset -1 is not stored and reads as `fill`.
 
     Built through `TileMap.build`, which checks every tile against its buffer once, so that the gather need not.
-
-    >>> tiles = TileMap.build(
-    ...     [np.arange(12, dtype=np.uint8)], (3,), 1, np.array([0, 4]), np.array([[2, 2]]), np.array([0, 4]),
-    ...     np.zeros(4, np.int64), np.array([0, 4, 8, -1]), b"\\xff")
-    >>> out = np.zeros((4, 3), np.uint8)
-    >>> one = np.ones(1, np.int64)
-    >>> tiles.gather(one * 0, one * 4, one * 0, out)
-    >>> out.tolist()
-    [[0, 1, 4], [2, 3, 6], [8, 9, 255], [10, 11, 255]]
     """
 
     buffers: tuple[ByteArray, ...]

@@ -22,14 +22,7 @@ def signatures() -> list[tuple[str, str]]:
 
 
 def compile_all(progress: Callable[[int, int, str], None] | None = None) -> tuple[int, int]:
-    """Compile every kernel for each of its signatures, or load it where it is cached.
-
-    Args:
-        progress: Called before each signature with its number, how many there are, and the name of the kernel.
-
-    Returns:
-        The number of signatures, and how many of them were compiled now; the others were in the cache.
-    """
+    """Compile every kernel for each of its signatures, or load it where it is cached."""
     todo = signatures()
     compiled_now = 0
     for number, (name, signature) in enumerate(todo):

@@ -50,23 +50,6 @@ class ChunkAccount:
 
     One byte is kept for each chunk that may still be read, so that a chunk counts once however often it is drawn, also
     in a run that goes on from a state.
-
-    Args:
-        max_lost: Most chunks that may be torn or failed: a number, or a fraction of those looked at, of which at least
-            1,000 are assumed. None for any number.
-        retries: Whether what the system could not read is tried again: it is `failed` then, but not lost yet.
-
-    Raises:
-        PlanError: `max_lost` is negative, or a fraction above one.
-
-    Example:
-        >>> account = ChunkAccount(max_lost=1)
-        >>> account.place(0, Arrival("games.tar", "games.tar", 4))
-        >>> account.tear(0, 1)
-        >>> account.settle([0, 1], Outcome.READ)
-        >>> account.settle([2], Outcome.REFUSED)
-        >>> account.figures(window_start=0)
-        {'expected': 5, 'read': 2, 'torn': 1, 'gone': 0, 'refused': 1, 'failed': 0, 'expired': 0, 'waiting': 1}
     """
 
     def __init__(self, max_lost: MaxLost = None, *, retries: bool = False) -> None:
@@ -204,10 +187,7 @@ class ChunkAccount:
 
 
 def check_max_lost(max_lost: MaxLost) -> None:
-    """Raise `PlanError` unless `max_lost` is a number of chunks, a fraction of them or None.
-
-    >>> check_max_lost(0.25)
-    """
+    """Raise `PlanError` unless `max_lost` is a number of chunks, a fraction of them or None."""
     fits = max_lost is None or (
         not isinstance(max_lost, bool) and (max_lost >= 0 if isinstance(max_lost, int) else 0 <= max_lost <= 1)
     )
@@ -218,23 +198,14 @@ def check_max_lost(max_lost: MaxLost) -> None:
 
 
 def account(snapshot: Mapping[str, Any]) -> dict[str, int]:
-    """Return the counts of the chunks of all streams by name; empty if unknown.
-
-    >>> account({"stages": {"shuffling_chunk_pool": {"gauges": {"chunks_expected": 3, "chunks_waiting": 3}}}})
-    {'expected': 3, 'waiting': 3}
-    """
+    """Return the counts of the chunks of all streams by name; empty if unknown."""
     gauges = [stage["gauges"] for stage in snapshot["stages"].values()]
     every = {name: [int(each[f"chunks_{name}"]) for each in gauges if f"chunks_{name}" in each] for name in FIGURES}
     return {name: sum(counts) for name, counts in every.items() if counts}
 
 
 def chunks_in_words(snapshot: Mapping[str, Any]) -> str:
-    """Describe the counts of the chunks of all streams and what a stream waits for; empty if unknown.
-
-    >>> gauges = {"chunks_expected": 1200, "chunks_read": 1199, "chunks_torn": 1, "status": "reading"}
-    >>> chunks_in_words({"stages": {"shuffling_chunk_pool": {"gauges": gauges}}})
-    'chunks: 1,200 expected, 1,199 read, 1 torn'
-    """
+    """Describe the counts of the chunks of all streams and what a stream waits for; empty if unknown."""
     every = [str(stage["gauges"].get("status", "reading")) for stage in snapshot["stages"].values()]
     statuses = [status for status in dict.fromkeys(every) if status != "reading"]
     counts = ", ".join(f"{n:,} {name}" for name, n in account(snapshot).items() if n)

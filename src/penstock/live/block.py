@@ -13,14 +13,10 @@ from penstock.core.ragged import Array, Ragged, offsets_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """`n` frames: `rows`, `[n, width]` uint8 or ragged rows of uint8; `chunk` `[n]` int64, the number of the chunk
-    that each is from; `place` `[n]` int32, its position there.
+    """`n` frames: `rows`, `[n, width]` uint8 or ragged rows of uint8; `chunk` `[n]` int64, the number of the chunk that
+    each is from; `place` `[n]` int32, its position there.
 
     A pair of chunk and place names a frame for ever.
-
-    >>> block = Block(np.zeros((4, 2), np.uint8), np.arange(4), np.zeros(4, np.int32))
-    >>> Block.join([block.part(2, 4), block.part(0, 1)]).chunk.tolist()
-    [2, 3, 0]
     """
 
     rows: Array
@@ -67,12 +63,7 @@ class Block:
 
 
 class Part:
-    """Frames `first : last` of a block, without a copy: thousands of small parts are cheap to store and to join.
-
-    >>> block = Block(np.arange(8, dtype=np.uint8).reshape(4, 2), np.arange(4), np.zeros(4, np.int32))
-    >>> Part.join([Part(block, 2, 4), Part(block, 0, 1)]).rows.tolist()
-    [[4, 5], [6, 7], [0, 1]]
-    """
+    """Frames `first : last` of a block, without a copy: thousands of small parts are cheap to store and to join."""
 
     __slots__ = ("block", "first", "last")
 

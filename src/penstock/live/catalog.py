@@ -52,16 +52,6 @@ class ChunkCatalog:
 
     The `intake` opens sources; of each, the chunks of `part` have numbers. `events` gets a `SourceOpened` for each. A
     source that left the window stays known until `forget`, because its frames may have to be read again. Thread-safe.
-
-    >>> import penstock
-    >>> from penstock.live.source_chunks import EpisodeInlet
-    >>> source = penstock.from_arrays({"letter": np.arange(97, 106, dtype=np.uint8)}, lengths=[2, 3, 4]).source
-    >>> catalog = ChunkCatalog(Intake(EpisodeInlet(source, ["letter"])))
-    >>> catalog.place(10, Arrival("episodes 0:3", "0", 3))
-    >>> entry = catalog.acquire(11)
-    >>> bytes(catalog.source(entry).load(entry.index(11))), catalog.name(11)
-    (b'cde', 'episodes 0:3#1')
-    >>> catalog.release([entry])
     """
 
     def __init__(

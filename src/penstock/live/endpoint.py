@@ -130,12 +130,7 @@ def _queue_family(core: Any, name: str, about: str) -> Any:
 
 
 def resident_bytes() -> int | None:
-    """Return the resident memory of this process in bytes, or None where the system does not tell it as Linux does.
-
-    >>> nbytes = resident_bytes()
-    >>> nbytes is None or nbytes > 0
-    True
-    """
+    """Return the resident memory of this process in bytes, or None where the system does not tell it as Linux does."""
     try:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     except OSError:
@@ -150,10 +145,6 @@ def look(url: str, timeout: float = 5.0) -> dict[str, Any]:
 
     `url` may be a port, `host:port` or an address. Needs the extra `metrics`. Raises `OSError` if nothing answers,
     and `FormatError` if the answer has no metrics of penstock.
-
-    >>> with MetricsEndpoint(lambda: {"time": 7.0, "stages": {}}) as endpoint:
-    ...     look(str(endpoint.port))["time"]
-    7.0
     """
     address = _address(url)
     try:
@@ -169,11 +160,7 @@ def look(url: str, timeout: float = 5.0) -> dict[str, Any]:
 
 
 def parse(text: str, path: object = None) -> dict[str, Any]:
-    """Parse a snapshot from the text of an endpoint; other metrics are ignored. Raises `FormatError`.
-
-    >>> parse('penstock_clock_seconds 1.5\\npenstock_stage_threads{stage="pool"} 2.0\\n')["stages"]["pool"]["threads"]
-    2
-    """
+    """Parse a snapshot from the text of an endpoint; other metrics are ignored. Raises `FormatError`."""
     parser = require("prometheus_client.parser", "metrics")
     stages: dict[str, dict[str, Any]] = {}
     taken: float | None = None

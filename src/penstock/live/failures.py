@@ -30,20 +30,12 @@ class LostError(Exception):
 
 
 def may_pass(error: BaseException) -> bool:
-    """Return whether reading again may help: the system failed to read, and the data are not wrong.
-
-    >>> may_pass(OSError("input/output error")), may_pass(FormatError("expected a checksum, got another"))
-    (True, False)
-    """
+    """Return whether reading again may help: the system failed to read, and the data are not wrong."""
     return isinstance(error, OSError) or getattr(error, "reason", None) == "io"
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """What becomes of a chunk, or of a file, that cannot be read.
-
-    >>> outcome_of(FileNotFoundError()), outcome_of(OSError()), outcome_of(EOFError())
-    (<Outcome.GONE: 1>, <Outcome.UNREADABLE: 2>, <Outcome.DAMAGED: 5>)
-    """
+    """What becomes of a chunk, or of a file, that cannot be read."""
     if isinstance(error, SourceGone | FileNotFoundError):
         return Outcome.GONE
     if isinstance(error, RejectedError):
@@ -52,11 +44,7 @@ def outcome_of(error: BaseException) -> Outcome:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the word that counts a failure: the error's `reason`, or `missing`, `unreadable`, or its class.
-
-    >>> reason_of(FileNotFoundError()), reason_of(EOFError())
-    ('missing', 'EOFError')
-    """
+    """Return the word that counts a failure: the error's `reason`, or `missing`, `unreadable`, or its class."""
     reason = getattr(error, "reason", None)
     if isinstance(reason, str) and reason and not isinstance(error, UnicodeError):
         return reason

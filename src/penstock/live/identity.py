@@ -47,15 +47,6 @@ class FileRegister:
     """Distinguishes new files from known ones by device, inode, size and modification time.
 
     Files with the name and size of another are compared by a digest of their first and last bytes. Not thread-safe.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "a.gz")
-    ...     _ = path.write_bytes(b"x")
-    ...     register = FileRegister(Path(folder))
-    ...     first, again = register.take("a.gz"), register.take("a.gz")
-    >>> first.name, again
-    ('a.gz', None)
     """
 
     def __init__(self, root: Path) -> None:

@@ -27,12 +27,6 @@ class Joiner:
 
     The order is a function of the weights and of the order of each input's frames.
     Raises `PlanError` for weights without a share, and for another `stop` (see `JoinPositions`).
-
-    >>> joiner = Joiner([2, 1])
-    >>> joiner.put(0, Block(np.zeros((3, 1), np.uint8), np.arange(3), np.zeros(3, np.int32)))
-    >>> block, source = joiner.take()
-    >>> source.tolist(), joiner.take(), joiner.wanted
-    ([0], None, 1)
     """
 
     def __init__(self, weights: Sequence[Weight], stop: Stop = "first_exhausted") -> None:

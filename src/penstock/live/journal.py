@@ -159,11 +159,7 @@ def read_journal(path: str | os.PathLike[str]) -> list[Move]:
 
 
 def whole_size(path: Path) -> int:
-    """Return how many bytes of a journal are whole lines. Raises `FormatError` for a damaged one.
-
-    Args:
-        path: The file.
-    """
+    """Return how many bytes of a journal are whole lines. Raises `FormatError` for a damaged one."""
     lines = _whole_lines(path.read_bytes())
     parse(lines, path)
     return sum(map(len, lines))

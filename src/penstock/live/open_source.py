@@ -31,20 +31,6 @@ class OpenSource:
 
     With a `path` and a `check`, each read checks that the file is still the one that was taken, because a rewritten
     file would give other chunks. `users` is set by the intake.
-
-    Args:
-        arrival: Name, key, number of chunks, size and time of the file.
-        source: The opened file.
-        path: Path that the file was opened under. The default None checks nothing.
-        check: Called as `check(stat)` when size or time of the file are new. Raises `SourceGone` for another file.
-
-    Example:
-        >>> import penstock
-        >>> from penstock.live.source_chunks import EpisodeInlet
-        >>> source = penstock.from_arrays({"rewards": np.arange(3.0)}, lengths=[2, 1]).source
-        >>> (opened,) = EpisodeInlet(source, ["rewards"]).begin(wanted=9)
-        >>> opened.arrival.name, len(opened), opened.load(0).shape
-        ('episodes 0:2', 2, (2, 8))
     """
 
     def __init__(

@@ -15,10 +15,6 @@ Barren = Literal["bad", "unread", "idle"]
 class PassStats:
     """Counts of the present pass. `add` says whether the pass before it was barren, and why: chunks failed and none was
     good (`"bad"`), none could be read for now (`"unread"`), or `patience` passes gave no frame (`"idle"`).
-
-    >>> tally = PassStats()
-    >>> [tally.add(Unpacked(end, epoch, [], 0, 1)) for end, epoch in [(1, 0), (2, 0), (3, 1)]]
-    [None, None, 'bad']
     """
 
     def __init__(self, patience: int = 64) -> None:

@@ -23,7 +23,8 @@ FIRST_PAGES = 1 << 10
 
 
 class Reservoir:
-    """Shuffle buffer of `slots` frames. Frames first fill the slots; then each new frame replaces one in a random slot.
+    """Shuffle buffer of `slots` frames. Frames first fill the slots; then each new frame replaces one in a
+    random slot.
 
     `exchange` returns the replaced frames; at the end, `drain` returns the remaining frames in random order.
 
@@ -36,15 +37,6 @@ class Reservoir:
     reservoir (it exchanges frames; it does not sample them).
 
     Raises `PlanError` for fewer than one slot.
-
-    >>> def block(numbers):
-    ...     n = np.array(numbers)
-    ...     return Block(n.astype(np.uint8)[:, None], n, np.zeros(len(n), np.int32))
-    >>> reservoir = Reservoir(4, seed=1)
-    >>> out = reservoir.exchange(block([0, 1, 2, 3, 4, 5]))
-    >>> left = reservoir.drain(9)
-    >>> len(out), sorted([*out.chunk.tolist(), *left.chunk.tolist()])
-    (2, [0, 1, 2, 3, 4, 5])
     """
 
     def __init__(self, slots: int, seed: int = 0) -> None:

@@ -36,17 +36,6 @@ class Restoring:
 
     Each chunk is fetched once, with all of its wanted frames; slots that are read next are filled `together` or more
     at a time. Frames that cannot be read are `lose`d.
-
-    >>> def fetch(chunk, place):
-    ...     yield np.arange(len(chunk)), Block(chunk.astype(np.uint8)[:, None], chunk, place)
-    >>> reservoir = Reservoir(4, seed=1)
-    >>> _ = reservoir.exchange(next(iter(fetch(np.arange(4), np.zeros(4, np.int32))))[1])
-    >>> again = Reservoir(4, seed=1)
-    >>> restoring = Restoring(again, reservoir.state_dict(), fetch)
-    >>> restoring.ready_for(1)
-    4
-    >>> len(again.drain(4)), restoring.done
-    (4, True)
     """
 
     def __init__(self, reservoir: Reservoir, state: Mapping[str, Any], fetch: Fetch, together: int = 1024) -> None:

@@ -26,12 +26,6 @@ class RowLayout:
     """Columns of one step side by side in a row of `width` bytes, in the order of `columns`.
 
     Raises `SpecError` for columns that are not arrays with a row a step.
-
-    >>> from penstock import Field
-    >>> layout = RowLayout(Spec({"a": Field(np.dtype("int16")), "b": Field(np.dtype("uint8"), (2,))}), ["a", "b"])
-    >>> rows = layout.pack({"a": np.array([1, 2], np.int16), "b": np.array([[3, 4], [5, 6]], np.uint8)})
-    >>> rows.tolist(), layout.decode(rows)["a"].tolist()
-    ([[1, 0, 3, 4], [2, 0, 5, 6]], [1, 2])
     """
 
     def __init__(self, spec: Spec, columns: Sequence[str]) -> None:

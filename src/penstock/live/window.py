@@ -30,12 +30,6 @@ class ChunkWindow:
     It also counts the chunks since an anchor: at the start the chunks of sources with a greater key, later all.
 
     `events` gets an event for each source that comes or goes. Not thread-safe.
-
-    >>> window = ChunkWindow(3)
-    >>> [window.place(Arrival(name, name, 2), started=False) for name in "abc"], window.overfull
-    ([0, 2, 4], True)
-    >>> window.leave(), window.sources[0][0], window.first
-    ('a', 2, 3)
     """
 
     def __init__(self, size: int, events: EventLog | None = None) -> None:
@@ -119,11 +113,6 @@ class UseCounts:
     """How often each chunk was used, by its number: an array over a range of numbers that moves to the right.
 
     Numbers behind the largest one so far are room. Amortised cost: constant for each new number. Not thread-safe.
-
-    >>> uses = UseCounts()
-    >>> uses.reach(lo=0, base=0, upper=3)
-    >>> uses.count(np.array([2, 0])).tolist(), uses.count(np.array([2])).tolist()
-    ([0, 0], [1])
     """
 
     def __init__(self) -> None:

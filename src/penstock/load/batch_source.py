@@ -16,39 +16,20 @@ Timed = Callable[[str, Callable[[], Any]], Any]
 
 
 def untimed(_: str, work: Callable[[], Any]) -> Any:
-    """Do the work of a stage without measuring it.
-
-    Args:
-        work: The work.
-
-    Example:
-        >>> untimed("plan", lambda: 1)
-        1
-    """
+    """Do the work of a stage without measuring it."""
     return work()
 
 
 @dataclass(frozen=True)
 class Job:
-    """Work for one thread, which results in some batches. No batches end the epoch.
-
-    Args:
-        work: Called with a function that times each stage; yields the batches, so that a loader that is closed stops
-            between them.
-        nbytes: Approximate bytes of the batches. The default is 0.
-        remote_ranges: Returns the bytes behind URLs that the work will fetch. The default returns none.
-    """
+    """Work for one thread, which results in some batches. No batches end the epoch."""
 
     work: Callable[[Timed], Iterable[tuple[Batch, State]]]
     nbytes: int = 0
     remote_ranges: Callable[[], list[Wanted]] = list
 
     def run(self, timed: Timed = untimed) -> Batches:
-        """Return the batches, each with the state after the consumer received it.
-
-        Args:
-            timed: Does the work of each stage, and may measure it. The default only does the work.
-        """
+        """Return the batches, each with the state after the consumer received it."""
         return list(self.work(timed))
 
 
@@ -65,60 +46,29 @@ class BatchSource(Protocol):
         ...
 
     def epoch(self, state: State) -> int | None:
-        """Return the epoch that `jobs` yields from a state on, or None if there is none or epochs are not counted.
-
-        Args:
-            state: A state.
-        """
+        """Return the epoch that `jobs` yields from a state on, or None if there is none or epochs are not counted."""
         ...
 
     def next_epoch(self, state: State) -> State:
-        """Return the state at the start of the epoch after the last batch before a state.
-
-        Args:
-            state: State after a batch.
-        """
+        """Return the state at the start of the epoch after the last batch before a state."""
         ...
 
     def jobs(self, state: State) -> Iterator[Job]:
-        """Yield the jobs from a state to the end of its epoch.
-
-        Args:
-            state: A state.
-        """
+        """Yield the jobs from a state to the end of its epoch."""
         ...
 
     def first(self, state: State) -> Batch | None:
-        """Load the first batch from a state on, and leave it to the jobs too. Return None if there is none.
-
-        Args:
-            state: A state.
-        """
+        """Load the first batch from a state on, and leave it to the jobs too. Return None if there is none."""
         ...
 
     def received(self, state: State) -> None:
-        """Note that the consumer received the batch that led to a state.
-
-        Args:
-            state: The state.
-        """
+        """Note that the consumer received the batch that led to a state."""
         ...
 
     def metadata(self, state: State) -> State:
-        """Return additional fields of a saved state.
-
-        Args:
-            state: A state.
-        """
+        """Return additional fields of a saved state."""
         ...
 
     def resumed(self, saved: State) -> tuple[BatchSource, State]:
-        """Return the source and the state of a saved state, `{**metadata(state), **state}`.
-
-        Args:
-            saved: The saved state.
-
-        Raises:
-            StateError: The state belongs to another source.
-        """
+        """Return the source and the state of a saved state, `{**metadata(state), **state}`."""
         ...

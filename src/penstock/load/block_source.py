@@ -14,11 +14,7 @@ from penstock.load.ticket import Batch
 
 @dataclass(frozen=True)
 class BlockSource:
-    """Batches of an `IterDataset`, block by block, on one thread. Its state is the state of the iterator.
-
-    Args:
-        dataset: The dataset.
-    """
+    """Batches of an `IterDataset`, block by block, on one thread. Its state is the state of the iterator."""
 
     dataset: IterDataset
 
@@ -32,64 +28,33 @@ class BlockSource:
         return iter(self.dataset).state_dict()
 
     def epoch(self, state: State) -> None:
-        """Return None: epochs are not counted.
-
-        Args:
-            state: A state.
-        """
+        """Return None: epochs are not counted."""
 
     def next_epoch(self, state: State) -> State:
-        """Return the state of a new iterator, or the same state if the stream never ends.
-
-        Args:
-            state: State after a block.
-        """
+        """Return the state of a new iterator, or the same state if the stream never ends."""
         return state if self.dataset.endless else self.start()
 
     def jobs(self, state: State) -> Iterator[Job]:
-        """Yield one job for each block.
-
-        Args:
-            state: A state.
-        """
+        """Yield one job for each block."""
         iterator = iter(self.dataset)
         iterator.load_state_dict(state)
         while True:
             yield Job(lambda timed: timed("blocks", lambda: _next_block(iterator)))
 
     def first(self, state: State) -> Batch | None:
-        """Load the first batch from a state on, and leave it to the jobs too. Return None if there is none.
-
-        Args:
-            state: A state.
-        """
+        """Load the first batch from a state on, and leave it to the jobs too. Return None if there is none."""
         batches = next(self.jobs(state)).run()
         return batches[0][0] if batches else None
 
     def received(self, state: State) -> None:
-        """Do nothing: the state says all.
-
-        Args:
-            state: A state.
-        """
+        """Do nothing: the state says all."""
 
     def metadata(self, state: State) -> State:
-        """Return no fields.
-
-        Args:
-            state: A state.
-        """
+        """Return no fields."""
         return {}
 
     def resumed(self, saved: State) -> tuple[BlockSource, State]:
-        """Return this source, and the state after a new iterator has accepted it.
-
-        Args:
-            saved: The saved state.
-
-        Raises:
-            StateError: The state belongs to another source.
-        """
+        """Return this source, and the state after a new iterator has accepted it."""
         iter(self.dataset).load_state_dict(saved)
         return self, saved
 

@@ -46,13 +46,7 @@ Skippable = Ticket | str | range | tuple[int, int]
 
 
 class CursorPlace(NamedTuple):
-    """Where an iterator begins or goes on.
-
-    Attributes:
-        turn: Turn of the cursor.
-        source: Source of the batches.
-        state: State of the source.
-    """
+    """Where an iterator begins or goes on."""
 
     turn: int
     source: BatchSource
@@ -63,10 +57,6 @@ class Cursor:
     """Current source of a loader, its state, and the source to use after the current epoch.
 
     `turn` counts loads and skips, so that a running iterator notices them.
-
-    Args:
-        source: Batches of the whole dataset.
-        allow_empty: Whether the dataset may have no batch. The default is False.
     """
 
     def __init__(self, source: BatchSource, *, allow_empty: bool = False) -> None:
@@ -100,12 +90,7 @@ class Cursor:
             return (self.source, self.state) if self._begin is None else self._upcoming()
 
     def place(self, after: tuple[CursorPlace, State] | None = None) -> CursorPlace:
-        """Return where an iterator begins or goes on. Nothing changes.
-
-        Args:
-            after: Where the iterator began, and the state after the last batch that it gave. It goes on there, or,
-                after a load or skip, where the cursor is. The default is None: it gave none yet.
-        """
+        """Return where an iterator begins or goes on. Nothing changes."""
         with self._changing:
             if after is None:
                 return CursorPlace(self.turn, *self._upcoming())
@@ -124,15 +109,7 @@ class Cursor:
         return source, source.next_epoch(self.state)
 
     def move(self, place: CursorPlace, state: State) -> bool:
-        """Set the state after the consumer received a batch.
-
-        Args:
-            place: Where the iterator began, or went on.
-            state: State after the batch.
-
-        Returns:
-            False, without any change, if the turn has passed.
-        """
+        """Set the state after the consumer received a batch."""
         with self._changing:
             if place.turn != self.turn:
                 return False
@@ -147,15 +124,7 @@ class Cursor:
             return True
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin the next new iterator at the start of an epoch. The epoch of a loaded state keeps its position.
-
-        Args:
-            epoch: Number of the epoch.
-
-        Raises:
-            PlanError: There is no such epoch.
-            StateError: A state of another epoch was loaded, and no batch was received since.
-        """
+        """Begin the next new iterator at the start of an epoch. The epoch of a loaded state keeps its position."""
         with self._changing:
             source = self.source if self._last is None or self._loaded else self._whole
             if not isinstance(source, PositionSource):
@@ -172,15 +141,7 @@ class Cursor:
             self.epoch_set = epoch
 
     def ended(self, began: State, samples: int) -> None:
-        """Handle the end of an epoch. A position continues in the next epoch, and a stream starts again.
-
-        Args:
-            began: State at which the iterator started.
-            samples: Number of samples it yielded.
-
-        Raises:
-            PlanError: A whole stream had no samples, and this is not allowed.
-        """
+        """Handle the end of an epoch. A position continues in the next epoch, and a stream starts again."""
         if isinstance(self.source, BlockSource):
             self.state = self._begin = self.source.start()
             self._loaded = False
@@ -197,16 +158,7 @@ class Cursor:
             )
 
     def load(self, saved: State, grown: Grown, changed: Changed = "refuse") -> None:
-        """Load a saved state. Nothing changes if it is refused.
-
-        Args:
-            saved: Output of `saved`.
-            grown: What to do if episodes were appended since.
-            changed: What to do if the state belongs to another mix. The default is `"refuse"`.
-
-        Raises:
-            StateError: The state belongs to another dataset, plan or version.
-        """
+        """Load a saved state. Nothing changes if it is refused."""
         for name, value, words in (("grown", grown, get_args(Grown)), ("changed", changed, get_args(Changed))):
             if value not in words:
                 raise PlanError(f"expected {name} to be one of {words}, got {value!r}")
@@ -257,15 +209,7 @@ class Cursor:
         self._last = None
 
     def skip(self, what: Skippable) -> None:
-        """Leave out positions from here on.
-
-        Args:
-            what: A batch ticket, or positions as a pair `(lo, hi)` or a `range`.
-
-        Raises:
-            StateError: The ticket belongs to another plan.
-            PlanError: The dataset has no positions, or the range is impossible.
-        """
+        """Leave out positions from here on."""
         with self._changing:
             if not isinstance(self.source, PositionSource):
                 raise PlanError(
@@ -278,14 +222,7 @@ class Cursor:
                 self.turn += 1
 
     def owner(self, ticket: Ticket) -> PositionSource:
-        """Return the source whose plan a ticket names.
-
-        Args:
-            ticket: A batch ticket.
-
-        Raises:
-            StateError: The ticket belongs to another plan.
-        """
+        """Return the source whose plan a ticket names."""
         sources = [source for source in (self.source, self._whole) if isinstance(source, PositionSource)]
         if not sources:
             raise StateError(
@@ -341,12 +278,7 @@ class Cursor:
 
 
 def saved(source: BatchSource, state: State) -> State:
-    """Return the state to save for a source.
-
-    Args:
-        source: The source.
-        state: Its state.
-    """
+    """Return the state to save for a source."""
     return {"version": VERSION, "fingerprint": source.fingerprint, **source.metadata(state), **state}
 
 

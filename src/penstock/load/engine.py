@@ -213,15 +213,7 @@ class LoaderIterator(Iterator[T]):
 
 
 def timed_by(metrics: Metrics) -> Timed:
-    """Return a function that does the work of a stage and times it.
-
-    Args:
-        metrics: Metrics to update.
-
-    Example:
-        >>> timed_by(Metrics())("plan", lambda: 1)
-        1
-    """
+    """Return a function that does the work of a stage and times it."""
 
     def timed(name: str, work: Callable[[], Any]) -> Any:
         stage = metrics.stage(name)

@@ -38,18 +38,7 @@ FULL_SPEED = 0.6  # of memcpy or gather: a stage that is as fast is bound by mem
 
 @dataclass(frozen=True)
 class Stage:
-    """Time of one stage on one thread.
-
-    Args:
-        name: Name of the stage.
-        seconds: Total time.
-        samples: Samples that went through it.
-        nbytes: Bytes of its results.
-
-    Example:
-        >>> Stage("read", 2.0, 100, 4000).rate
-        50.0
-    """
+    """Time of one stage on one thread."""
 
     name: str
     seconds: float
@@ -173,17 +162,6 @@ def explain(
     """Measure the next batches of a cursor, stage by stage and all together, without moving it.
 
     Small batches are measured for at least `LEAST_SECONDS`, over several epochs if needed.
-
-    Args:
-        cursor: Position of the loader.
-        limits: Limits of the loader.
-        stats: Counts of the loader.
-        batches: Fewest batches to measure.
-        hand_over: Function of one more stage, or None.
-        clock: Returns seconds. The default is `time.perf_counter`.
-
-    Raises:
-        PlanError: There are no batches.
     """
     if batches < 1:
         raise PlanError(f"expected at least one batch to measure, got {batches}")

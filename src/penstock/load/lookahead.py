@@ -34,12 +34,7 @@ S = TypeVar("S", bound=Sized)
 
 
 def looking_ahead(jobs: Iterator[Job], *, most_rows: bool) -> Iterator[Job]:
-    """Yield each job after its bytes, and the bytes of the next jobs, were asked for.
-
-    Args:
-        jobs: The jobs, in order.
-        most_rows: Whether the jobs read most rows of the data.
-    """
+    """Yield each job after its bytes, and the bytes of the next jobs, were asked for."""
     remote: bool | None = None
     for job, fresh in with_requested(jobs, AHEAD_BYTES):
         if fresh:
@@ -53,18 +48,7 @@ def looking_ahead(jobs: Iterator[Job], *, most_rows: bool) -> Iterator[Job]:
 
 
 def with_requested(jobs: Iterator[S], ahead_bytes: float) -> Iterator[tuple[S, list[S]]]:
-    """Yield each job with the jobs whose bytes to request just before, perhaps none.
-
-    Args:
-        jobs: The jobs, in order. The first one is asked for alone.
-        ahead_bytes: Bytes of the jobs that are asked for ahead.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> sizes = (SimpleNamespace(nbytes=nbytes) for nbytes in [3, 20, 20, 20, 20])
-        >>> [[each.nbytes for each in fresh] for _, fresh in with_requested(sizes, 40)]
-        [[3], [20, 20], [20], [20], []]
-    """
+    """Yield each job with the jobs whose bytes to request just before, perhaps none."""
     waiting: deque[S] = deque(islice(jobs, 1))
     fresh = list(waiting)
     most = _FIRST

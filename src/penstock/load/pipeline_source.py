@@ -53,12 +53,7 @@ class TicketReader(Protocol):
     """Pipeline that finds the rows of its batches by their tickets, such as the batches of a replay."""
 
     def why(self, ticket: Ticket | str, column: str | None = None) -> Why:
-        """Return the episodes and rows of a batch.
-
-        Args:
-            ticket: Batch ticket.
-            column: Column whose rows to list, or None: the widest range of steps.
-        """
+        """Return the episodes and rows of a batch."""
         ...
 
 
@@ -77,19 +72,11 @@ class BatchPipeline(Protocol):
         ...
 
     def take(self, timeout: float | None = None) -> DecodedBatch:
-        """Return the next batch, which the state still counts as not received. Raises `StopIteration` at the end.
-
-        Args:
-            timeout: Seconds to wait.
-        """
+        """Return the next batch, which the state still counts as not received. Raises `StopIteration` at the end."""
         ...
 
     def received(self, index: int) -> None:
-        """Count a batch, and all before it, as received.
-
-        Args:
-            index: Number of the batch.
-        """
+        """Count a batch, and all before it, as received."""
         ...
 
     def metrics(self) -> dict[str, Any]:
@@ -101,11 +88,7 @@ class BatchPipeline(Protocol):
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state.
-
-        Args:
-            state: Output of `state_dict`.
-        """
+        """Continue from a state."""
         ...
 
 
@@ -114,10 +97,6 @@ class PipelineSource:
 
     Batches that were taken from the pipeline wait in `_waiting` until the consumer received them. So an iterator that
     is restarted after an interrupt, and the loop after `explain`, get them again.
-
-    Args:
-        pipeline: The pipeline.
-        ranks: Rank and world of this process.
     """
 
     def __init__(self, pipeline: BatchPipeline, ranks: Ranks) -> None:
@@ -142,26 +121,14 @@ class PipelineSource:
         return {"batch": 0}
 
     def epoch(self, state: State) -> None:
-        """Return None: epochs are not counted.
-
-        Args:
-            state: A state.
-        """
+        """Return None: epochs are not counted."""
 
     def next_epoch(self, state: State) -> State:
-        """Return the same state: a pipeline goes through its data once.
-
-        Args:
-            state: State after a batch.
-        """
+        """Return the same state: a pipeline goes through its data once."""
         return state
 
     def jobs(self, state: State) -> Iterator[Job]:
-        """Yield one job for each batch: first the batches that wait already.
-
-        Args:
-            state: A state.
-        """
+        """Yield one job for each batch: first the batches that wait already."""
         for index, batch in list(self._waiting):
             if index >= state["batch"]:
                 yield Job(lambda _, index=index, batch=batch: [(batch, {"batch": index + 1})])
@@ -190,57 +157,29 @@ class PipelineSource:
             return taken
 
     def first(self, state: State) -> Batch | None:
-        """Load the first batch from a state on, and leave it to the jobs too. Return None if there is none.
-
-        Args:
-            state: A state.
-        """
+        """Load the first batch from a state on, and leave it to the jobs too. Return None if there is none."""
         batches = next(self.jobs(state)).run()
         return batches[0][0] if batches else None
 
     def received(self, state: State) -> None:
-        """Count the batches before a state as received.
-
-        Args:
-            state: State after the last batch that the consumer received.
-        """
+        """Count the batches before a state as received."""
         while self._waiting and self._waiting[0][0] < state["batch"]:
             index, _ = self._waiting.popleft()
             self.pipeline.received(index)
 
     def metadata(self, state: State) -> State:
-        """Return the state of the pipeline. It has integer arrays.
-
-        Args:
-            state: A state.
-        """
+        """Return the state of the pipeline. It has integer arrays."""
         return {"pipeline": self.pipeline.state_dict()}
 
     def resumed(self, saved: State) -> tuple[PipelineSource, State]:
-        """Load the state of the pipeline.
-
-        Args:
-            saved: The saved state.
-
-        Raises:
-            StateError: The pipeline has started, or the state belongs to another one.
-        """
+        """Load the state of the pipeline."""
         if set(saved) != {"pipeline", "batch"} or not is_mapping(saved["pipeline"]):
             raise StateError(f"expected the state of a Loader of a live pipeline, got one with {sorted(saved)}")
         self.pipeline.load_state_dict(saved["pipeline"])
         return self, self.start()
 
     def explain(self, hand_over: Callable[[Batch], object] | None, batches: int, memory: int) -> LiveExplanation:
-        """Take batches, which the loop gets later, and report the stages meanwhile.
-
-        Args:
-            hand_over: Function of one more stage, or None.
-            batches: Most batches to take.
-            memory: Most bytes to keep. At least one batch is taken.
-
-        Raises:
-            PlanError: There are no batches.
-        """
+        """Take batches, which the loop gets later, and report the stages meanwhile."""
         stage = StageMetrics("hand_over")
         before = self._snapshot(stage)
         samples = 0

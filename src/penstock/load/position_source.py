@@ -50,14 +50,7 @@ COUNTED_SOURCES = 16  # a state says how many episodes each source has, if there
 
 @dataclass(frozen=True)
 class EpochSlice:
-    """Remaining samples of an epoch.
-
-    Args:
-        epoch: Number of the epoch.
-        lo: First kept sample.
-        hi: Kept sample after the last.
-        after: Position after the epoch.
-    """
+    """Remaining samples of an epoch."""
 
     epoch: int
     lo: int
@@ -66,21 +59,13 @@ class EpochSlice:
 
 
 class RowSize:
-    """Bytes of one sample: estimated at first, and measured with each job. Ragged columns need the measurement.
-
-    Args:
-        estimate: Estimated bytes.
-    """
+    """Bytes of one sample: estimated at first, and measured with each job. Ragged columns need the measurement."""
 
     def __init__(self, estimate: int) -> None:
         self.nbytes, self.measured = max(estimate, 1), False
 
     def measure(self, block: Columns) -> None:
-        """Measure a block. The largest mean counts.
-
-        Args:
-            block: Columns of some samples.
-        """
+        """Measure a block. The largest mean counts."""
         if block.n:
             self.nbytes, self.measured = max(self.nbytes, -(-block.nbytes // block.n)), True
 
@@ -91,17 +76,6 @@ class PositionSource:
 
     Samples have two numbers: a *position* counts all samples, a *kept* number only samples that are not skipped.
     Batches are cut from the kept samples of an epoch, and each rank takes its rows of every batch.
-
-    Args:
-        dataset: The dataset.
-        batch_size: Samples of a batch over all ranks, or None if the plan of the dataset has batches.
-        drop_last: Whether to drop a short last batch.
-        ranks: Rank and world of this process.
-        memory: Bytes of buffers to keep for reuse.
-        skips: Skipped positions.
-        episodes: Number of episodes of each source, or None if all.
-        seams: Earlier mixes that the dataset continues.
-        job_batches: Most batches of a job. The default None sets no limit.
     """
 
     dataset: MapDataset
@@ -140,11 +114,7 @@ class PositionSource:
         return {"position": 0}
 
     def batches(self, epoch: int) -> int:
-        """Return the number of batches of a whole epoch, which is equal on all ranks.
-
-        Args:
-            epoch: Number of the epoch.
-        """
+        """Return the number of batches of a whole epoch, which is equal on all ranks."""
         if self.dataset.plan.empty:
             return 0
         if self.batch_size is None:
@@ -154,14 +124,7 @@ class PositionSource:
         return (hi - lo) // self.batch_size if self.drop_last else -(-(hi - lo) // self.batch_size)
 
     def epoch_batches(self, state: State) -> int:
-        """Return the number of batches of the whole epoch of a state, which is equal on all ranks.
-
-        Args:
-            state: A state.
-
-        Raises:
-            TypeError: The dataset has no end.
-        """
+        """Return the number of batches of the whole epoch of a state, which is equal on all ranks."""
         if self.endless:
             raise TypeError("a mix that never stops has no length; nominal(n) makes epochs of n samples")
         epoch = self.epoch(state)
@@ -184,11 +147,7 @@ class PositionSource:
         return edges if self.job_batches is None else edges[: self.job_batches + 1]
 
     def epoch_slice(self, position: int) -> EpochSlice | None:
-        """Return the rest of an epoch from a position on, or a later epoch if the rest has no batch.
-
-        Args:
-            position: A position.
-        """
+        """Return the rest of an epoch from a position on, or a later epoch if the rest has no batch."""
         if self.dataset.plan.empty:
             return None
         # Each range touches two epochs in part; whole epochs are alike, unless their lengths differ.
@@ -200,11 +159,7 @@ class PositionSource:
         return None
 
     def rest(self, position: int) -> EpochSlice:
-        """Return the rest of an epoch from a position on, or the next epoch that is not skipped to its end.
-
-        Args:
-            position: A position.
-        """
+        """Return the rest of an epoch from a position on, or the next epoch that is not skipped to its end."""
         plan, skips = self.dataset.plan, self.skips
         lo = skips.kept_before(position)
         epoch = int(plan.locate(np.array([skips.position(lo)]))[0][0])
@@ -213,30 +168,17 @@ class PositionSource:
         return EpochSlice(epoch, lo, hi - (hi - lo) % self.step if self.drop_last else hi, after)
 
     def batch(self, epoch_slice: EpochSlice, lo: int) -> tuple[Batch, State]:
-        """Load one batch.
-
-        Args:
-            epoch_slice: Samples of the epoch.
-            lo: First kept sample of the batch, over all ranks.
-        """
+        """Load one batch."""
         edges = self._edges(lo, min(lo + self.step, epoch_slice.hi))
         return next(self._load(edges[:2], epoch_slice, untimed))
 
     def first(self, state: State) -> Batch | None:
-        """Load the first batch from a state on. Return None if there is none.
-
-        Args:
-            state: A state.
-        """
+        """Load the first batch from a state on. Return None if there is none."""
         epoch_slice = self.epoch_slice(int(state["position"]))
         return None if epoch_slice is None else self.batch(epoch_slice, epoch_slice.lo)[0]
 
     def epoch(self, state: State) -> int | None:
-        """Return the epoch of a state.
-
-        Args:
-            state: A state.
-        """
+        """Return the epoch of a state."""
         epoch_slice = self.epoch_slice(int(state["position"]))
         return epoch_slice and epoch_slice.epoch
 
@@ -246,25 +188,14 @@ class PositionSource:
         return is_endless(self.dataset.plan)
 
     def epoch_start(self, epoch: int) -> State:
-        """Return the state at the start of an epoch.
-
-        Args:
-            epoch: Number of the epoch.
-
-        Raises:
-            PlanError: There is no such epoch.
-        """
+        """Return the state at the start of an epoch."""
         if epoch < 0 or (epoch and self.endless):
             known = "0, the only epoch of a dataset without end" if self.endless else "0 or more"
             raise PlanError(f"expected an epoch of {known}, got {epoch}")
         return {"position": self.dataset.plan.start(index(epoch))}
 
     def next_epoch(self, state: State) -> State:
-        """Return the state at the start of the epoch after the last batch before a state.
-
-        Args:
-            state: State after a batch. If an epoch starts there, or there is no other epoch, it is returned.
-        """
+        """Return the state at the start of the epoch after the last batch before a state."""
         plan, position = self.dataset.plan, int(state["position"])
         if plan.empty or self.endless:
             return state
@@ -275,9 +206,6 @@ class PositionSource:
         """Yield a job for about `PLAN_BLOCK` positions each.
 
         The first job is one batch, to measure the size of a row.
-
-        Args:
-            state: A state.
         """
         epoch_slice = self.epoch_slice(int(state["position"]))
         if epoch_slice is None:
@@ -298,18 +226,7 @@ class PositionSource:
             lo = hi
 
     def upcoming(self, state: State, batches: int) -> tuple[IntArray, IntArray]:
-        """Return the samples of the next batches of an epoch, over all ranks and without skipped ones.
-
-        Args:
-            state: A state.
-            batches: Most batches.
-
-        Returns:
-            `[n]` positions, and `[b + 1]` first sample of each batch among them, and the end.
-
-        Raises:
-            PlanError: There are no more batches.
-        """
+        """Return the samples of the next batches of an epoch, over all ranks and without skipped ones."""
         epoch_slice = self.epoch_slice(int(state["position"]))
         if epoch_slice is None:
             raise PlanError("expected batches to show, got a loader without any")
@@ -328,13 +245,6 @@ class PositionSource:
 
         With `b` batches a job and `j` jobs ahead, `(j + 1) * b - 1` batches are ahead at most, because the consumer has
         received at least one batch of the job before them.
-
-        Args:
-            prefetch: Most batches ahead of the consumer, at least 1.
-            threads: Number of threads.
-
-        Returns:
-            The source with this limit, and how many jobs may be ahead.
         """
         batches = max((prefetch + 1) // (threads + 2), 1)
         batches = min(batches, max(self.samples_that_fit() // self.step, 1))
@@ -388,14 +298,7 @@ class PositionSource:
         return epoch_slice.after if hi == epoch_slice.hi else self.skips.position(hi)
 
     def shares(self, edges: IntArray) -> tuple[IntArray, IntArray]:
-        """Return the rows of this rank.
-
-        Args:
-            edges: `[batches + 1]` first kept sample of each batch, and the end.
-
-        Returns:
-            `[n]` kept numbers of the rows, and `[batches + 1]` start of each batch among them.
-        """
+        """Return the rows of this rank."""
         first = edges[:-1]
         begin, end = self.ranks.share(np.diff(edges))
         cuts = np.concatenate([np.zeros(1, np.int64), np.cumsum(end - begin)])
@@ -413,20 +316,13 @@ class PositionSource:
             yield Batch.of(rows, Ticket(first, count, self.digest), self.ranks.weight(b - a, sizes[number]))
 
     def received(self, state: State) -> None:
-        """Do nothing: the state says all.
-
-        Args:
-            state: A state.
-        """
+        """Do nothing: the state says all."""
 
     def metadata(self, state: State) -> State:
         """Return the skipped positions and the number of episodes of each source.
 
         Of a mix, also the number of samples of each part, and the earlier mixes that it continues. If epochs vary in
         length, also the current epoch and its first position, so that earlier epochs need no planning.
-
-        Args:
-            state: A state.
         """
         counts = list(self.episodes or ())
         fields: State = {"episodes": counts} if len(counts) <= COUNTED_SOURCES else {}
@@ -441,14 +337,7 @@ class PositionSource:
         return {"skipped": self.skips.to_json(), **fields}
 
     def resumed(self, saved: State) -> tuple[PositionSource, State]:
-        """Return the source with the skipped ranges, and a position within `0 : 2^62`.
-
-        Args:
-            saved: The saved state.
-
-        Raises:
-            StateError: The state belongs to another source.
-        """
+        """Return the source with the skipped ranges, and a position within `0 : 2^62`."""
         rest = {**saved}
         for name in ("episodes", "mix"):
             rest.pop(name, None)
@@ -475,11 +364,7 @@ class PositionSource:
                 raise StateError(f"expected an epoch and its first position in a state, got {saved!r}")
 
     def skipping(self, skips: Skips) -> PositionSource:
-        """Return the same source with other skipped positions.
-
-        Args:
-            skips: Skipped positions.
-        """
+        """Return the same source with other skipped positions."""
         return replace(self, skips=skips)
 
 

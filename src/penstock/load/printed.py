@@ -7,16 +7,7 @@ from typing import Any
 
 
 def printed(renderable: Any, width: int = 140) -> str:
-    """Return the output of rich for an object, without colours.
-
-    Args:
-        renderable: Object that rich can print.
-        width: Columns of the terminal. The default is 140.
-
-    Example:
-        >>> printed("two words")
-        'two words'
-    """
+    """Return the output of rich for an object, without colours."""
     from rich.console import Console
 
     console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)

@@ -23,18 +23,6 @@ class Ranks:
 
     Of a batch of `m` samples, rank `r` of `R` has the rows `r * m // R : (r + 1) * m // R`. Numbers of rows differ by
     at most one, for any `m` and `R`.
-
-    Args:
-        rank: 0 to `world - 1`. The default is 0.
-        world: Number of processes. The default is 1.
-        origin: Where the numbers come from, or `""` if they were given. The default is `""`.
-
-    Raises:
-        PlanError: The rank is out of range.
-
-    Example:
-        >>> [tuple(int(edge) for edge in Ranks(r, 3).share(np.array(7))) for r in range(3)]
-        [(0, 2), (2, 4), (4, 7)]
     """
 
     rank: int = 0
@@ -47,37 +35,16 @@ class Ranks:
             raise PlanError(f"expected a rank within 0:{self.world}, got {self.rank}{where}")
 
     def share(self, samples: Int) -> tuple[Int, Int]:
-        """Return the first row of this rank, and the row after its last.
-
-        Args:
-            samples: Samples of each batch.
-        """
+        """Return the first row of this rank, and the row after its last."""
         return self.rank * samples // self.world, (self.rank + 1) * samples // self.world
 
     def weight(self, rows: int, samples: int) -> float:
-        """Return the rows of this rank, divided by the mean of all ranks: 0 without rows.
-
-        Args:
-            rows: Rows of this rank.
-            samples: Samples of the batch over all ranks.
-        """
+        """Return the rows of this rank, divided by the mean of all ranks: 0 without rows."""
         return rows * self.world / samples if rows else 0.0
 
 
 def ranks(rank: int | None, world: int | None) -> Ranks:
-    """Return the given ranks, or detect them with `find`.
-
-    Args:
-        rank: Number of this process, or None.
-        world: Number of processes, or None.
-
-    Raises:
-        PlanError: Only one of the two is given.
-
-    Example:
-        >>> ranks(1, 4)
-        Ranks(rank=1, world=4, origin='')
-    """
+    """Return the given ranks, or detect them with `find`."""
     if rank is None and world is None:
         return find()
     if rank is None or world is None:
@@ -91,10 +58,6 @@ def find() -> Ranks:
     The first of these applies: `torch.distributed` if it is initialised, `jax.distributed` if it is initialised, the
     training function of Ray Train, `RANK` and `WORLD_SIZE` in the environment, or a single process. This imports none
     of the libraries, and starts no JAX backend.
-
-    Example:
-        >>> 0 <= find().rank < find().world
-        True
     """
     return _torch_ranks() or _jax_ranks() or _ray_ranks() or _environment_ranks() or Ranks()
 
@@ -139,16 +102,7 @@ def _environment_ranks() -> Ranks | None:
 
 
 def check_ranks(plan: Plan, batch_size: int, shares: Ranks) -> None:
-    """Check that ranks can share the batches of a plan.
-
-    Args:
-        plan: The plan.
-        batch_size: Samples of a batch over all ranks.
-        shares: Ranks.
-
-    Raises:
-        PlanError: A batch has fewer samples than ranks, or the plan is already a shard.
-    """
+    """Check that ranks can share the batches of a plan."""
     if batch_size < shares.world:
         raise PlanError(
             f"expected a batch_size of at least 1 for each of {shares.world} ranks, got {batch_size} in all; "

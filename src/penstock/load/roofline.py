@@ -18,27 +18,14 @@ REPEATS = 5
 
 @dataclass(frozen=True)
 class Roofline:
-    """Bytes a second on one thread.
-
-    Args:
-        memcpy: Speed of a copy into memory that is in use.
-        gather: Speed of a gather of random rows of one size.
-
-    Example:
-        >>> Roofline(memcpy=1e10, gather=5e9).memcpy
-        10000000000.0
-    """
+    """Bytes a second on one thread."""
 
     memcpy: float
     gather: float
 
 
 def measure_roofline(row_bytes: int) -> Roofline:
-    """Measure the memory bandwidth. Cost: 200 MB and some tenths of a second.
-
-    Args:
-        row_bytes: Bytes of a row for the gather.
-    """
+    """Measure the memory bandwidth. Cost: 200 MB and some tenths of a second."""
     source, out = np.ones(COPIED, np.uint8), np.empty(COPIED, np.uint8)
     memcpy = COPIED / _best(lambda: np.copyto(out, source))
     return Roofline(memcpy, _gather(max(1, min(row_bytes, COPIED)), out))

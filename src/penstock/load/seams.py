@@ -32,18 +32,7 @@ MOST_PARTS = 64  # of a mix whose counts are part of a state
 
 @dataclass(frozen=True)
 class PartCount:
-    """Samples of one part of a mix.
-
-    Args:
-        plan: First 8 digits of the fingerprint of its plan.
-        begin: Samples that it had given before the mix began.
-        count: Samples that it has given.
-        mix: Record of the part itself, if it is a mix. The default is None.
-
-    Example:
-        >>> PartCount("0123abcd", 0, 5).count
-        5
-    """
+    """Samples of one part of a mix."""
 
     plan: str
     begin: int
@@ -53,21 +42,7 @@ class PartCount:
 
 @dataclass(frozen=True)
 class MixRecord:
-    """A mix at a position.
-
-    Args:
-        position: The position.
-        parts: Counts of each part, by name. Empty if they are unknown at this position.
-        course: Schedule of the mix.
-        known: Next position at which the counts are known, or None.
-
-    Example:
-        >>> import penstock
-        >>> data = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples()
-        >>> record = MixRecord.of(penstock.mix({"a": data, "b": data}, [1, 1]), 3)
-        >>> [part.count for part in record.parts.values()], MixRecord.from_json(record.to_json()) == record
-        ([2, 1], True)
-    """
+    """A mix at a position."""
 
     position: int
     parts: Mapping[str, PartCount]
@@ -76,12 +51,7 @@ class MixRecord:
 
     @classmethod
     def of(cls, dataset: MapDataset, position: int) -> MixRecord | None:
-        """Return the record of a dataset, or None if it is no mix, or one of more than 64 parts.
-
-        Args:
-            dataset: The dataset.
-            position: A position.
-        """
+        """Return the record of a dataset, or None if it is no mix, or one of more than 64 parts."""
         return cls._of(dataset.plan, position)
 
     @classmethod
@@ -110,14 +80,7 @@ class MixRecord:
 
     @classmethod
     def from_json(cls, value: object) -> MixRecord:
-        """Make a record from the output of `to_json`.
-
-        Args:
-            value: Any value.
-
-        Raises:
-            StateError: The value is something else.
-        """
+        """Make a record from the output of `to_json`."""
         given = value if is_dict(value) else {}
         position = given.get("position")
         parts = given.get("parts")
@@ -129,11 +92,7 @@ class MixRecord:
         return cls(position, counts, MixCourse.from_json(course), known if type(known) is int else None)
 
     def dataset(self, now: MapDataset) -> MapDataset | None:
-        """Return the dataset of this record, or None if the parts of another mix do not have its samples.
-
-        Args:
-            now: A mix with the parts of this one, in any weights and with other parts.
-        """
+        """Return the dataset of this record, or None if the parts of another mix do not have its samples."""
         plan = mix_below(now.plan)
         plans = {part.name: part.plan.fingerprint[:8] for part in plan.parts} if plan is not None else {}
         if any(plans.get(name) != part.plan for name, part in self.parts.items()):
@@ -142,40 +101,14 @@ class MixRecord:
 
 
 def records(value: object) -> tuple[MixRecord, ...]:
-    """Return the records of a saved state.
-
-    Args:
-        value: List of records as plain values.
-
-    Raises:
-        StateError: The value is something else.
-
-    Example:
-        >>> records([])
-        ()
-    """
+    """Return the records of a saved state."""
     if not is_list(value):
         raise StateError(f"expected a list of mixes in a state, got {value!r}")
     return tuple(MixRecord.from_json(each) for each in value)
 
 
 def next_mix(now: MapDataset, seams: tuple[MixRecord, ...]) -> MapDataset:
-    """Return a mix whose parts continue after the samples that earlier mixes have taken.
-
-    Args:
-        now: The new mix.
-        seams: Earlier mixes in order, at the positions where each was left.
-
-    Raises:
-        StateError: The dataset is no mix, or a part has other samples than the part of this name before.
-
-    Example:
-        >>> import penstock
-        >>> a, b = (penstock.from_arrays({"x": range(n, n + 4)}, lengths=[4]).samples() for n in (0, 10))
-        >>> seam = MixRecord.of(penstock.mix({"a": a}), 3)
-        >>> next_mix(penstock.mix({"a": a, "b": b}, [1, 1]), (seam,))[:4]["x"].tolist()
-        [3, 10, 0, 11]
-    """
+    """Return a mix whose parts continue after the samples that earlier mixes have taken."""
     plan = mix_below(now.plan)
     if plan is None:
         raise StateError(f"expected a mix to continue with changed='continue', got the chain {' > '.join(now.chain)}")

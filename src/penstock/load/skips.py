@@ -18,18 +18,6 @@ class Skips:
     """Sorted ranges of skipped positions. The other positions are *kept*, and counted from 0.
 
     Each method costs a binary search over the ranges.
-
-    Args:
-        ranges: `(lo, hi)` of each range, in any order, overlapping or not. The default is none.
-
-    Raises:
-        StateError: A range is empty, or not inside `0 : 2^62`.
-
-    Example:
-        >>> import numpy as np
-        >>> skips = Skips([(2, 4), (3, 6)])
-        >>> skips.ranges, skips.kept_before(7), skips.positions(np.arange(4)).tolist()
-        ([(2, 6)], 3, [0, 1, 6, 7])
     """
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
@@ -51,20 +39,11 @@ class Skips:
         return f"Skips({self.ranges})"
 
     def with_range(self, lo: int, hi: int) -> Skips:
-        """Return the ranges with one more.
-
-        Args:
-            lo: First position.
-            hi: Position after the last.
-        """
+        """Return the ranges with one more."""
         return Skips([*self.ranges, (lo, hi)])
 
     def kept_before(self, position: int) -> int:
-        """Return the number of kept positions before a position.
-
-        Args:
-            position: A position.
-        """
+        """Return the number of kept positions before a position."""
         i = int(self._first.searchsorted(position))
         if i == 0:
             return position
@@ -72,54 +51,26 @@ class Skips:
         return position - int(self._skipped[i - 1]) - (min(position, hi) - lo)
 
     def positions(self, numbers: Int) -> Int:
-        """Return positions by their kept number, `[n]` int64.
-
-        Args:
-            numbers: `[n]` int64 kept numbers.
-        """
+        """Return positions by their kept number, `[n]` int64."""
         return numbers + self._skipped[self._kept.searchsorted(numbers, side="right")] if self.ranges else numbers
 
     def position(self, number: int) -> int:
-        """Return one position by its kept number.
-
-        Args:
-            number: Kept number.
-        """
+        """Return one position by its kept number."""
         return int(self.positions(np.array([number]))[0])
 
     def covers(self, positions: Int) -> npt.NDArray[np.bool_]:
-        """Return whether each position is skipped, `[n]` bool.
-
-        Args:
-            positions: `[n]` int64 positions.
-        """
+        """Return whether each position is skipped, `[n]` bool."""
         ends = np.array(self.ranges, np.int64).reshape(-1, 2)[:, 1]
         i = self._first.searchsorted(positions, side="right")
         return (i > 0) & (positions < np.concatenate([np.zeros(1, np.int64), ends])[i])
 
     def to_json(self) -> list[list[int]]:
-        """Return `[first, count]` of each range.
-
-        Example:
-            >>> Skips([(2, 6)]).to_json()
-            [[2, 4]]
-        """
+        """Return `[first, count]` of each range."""
         return [[lo, hi - lo] for lo, hi in self.ranges]
 
     @classmethod
     def from_json(cls, value: object) -> Skips:
-        """Make skips from the output of `to_json`.
-
-        Args:
-            value: Any value.
-
-        Raises:
-            StateError: The value is not a list of ranges.
-
-        Example:
-            >>> Skips.from_json([[2, 4]]).ranges
-            [(2, 6)]
-        """
+        """Make skips from the output of `to_json`."""
         pairs = [_pair(entry) for entry in value] if is_list(value) else None
         if pairs is None:
             raise StateError(f"expected skipped as a list of [first, count], got {value!r}")

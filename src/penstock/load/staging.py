@@ -20,19 +20,6 @@ class Staging:
 
     A buffer is filled again after the copy from it has finished. Locking pages takes longer than the copy, so it is
     done once.
-
-    Args:
-        device: Target device.
-        pin: Whether to lock the pages of the buffers.
-        slots: Number of batches in the ring.
-
-    Raises:
-        RuntimeError: Page-locked memory is not available.
-
-    Example:
-        >>> staging = Staging(torch.device("cpu"), pin=False)
-        >>> staging.copied({"x": torch.arange(3)})["x"]
-        tensor([0, 1, 2])
     """
 
     def __init__(self, device: torch.device, *, pin: bool, slots: int = SLOTS) -> None:
@@ -41,11 +28,7 @@ class Staging:
         self._turn = 0
 
     def copied(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return the tensors on the device, in the order of the current stream. Waits for a free buffer.
-
-        Args:
-            tensors: Tensors in host memory, by path.
-        """
+        """Return the tensors on the device, in the order of the current stream. Waits for a free buffer."""
         slot = self._slots[self._turn]
         self._turn = (self._turn + 1) % len(self._slots)
         slot.wait()

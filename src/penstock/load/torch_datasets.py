@@ -133,11 +133,7 @@ class TorchSamples(torch.utils.data.Dataset[dict[str, Any]]):
         return self.dataset[i]
 
     def __getitems__(self, numbers: Sequence[int]) -> Tensors:
-        """Read the samples of a batch in one call.
-
-        Args:
-            numbers: Numbers of the samples.
-        """
+        """Read the samples of a batch in one call."""
         return to_torch(self.dataset[list(numbers)])
 
     @staticmethod

@@ -98,17 +98,7 @@ class Why:
 
 
 def why(dataset: MapDataset, ticket: Ticket, skips: Skips, column: str | None = None) -> Why:
-    """Return the rows of a batch.
-
-    Args:
-        dataset: The dataset.
-        ticket: The batch ticket.
-        skips: Skipped positions of the loader.
-        column: Column whose rows to list. The default is the widest range of steps.
-
-    Raises:
-        PlanError: The column is unknown.
-    """
+    """Return the rows of a batch."""
     number = view_of(dataset, column)
     view = dataset.plan.views[number]
     positions = _positions(ticket, skips)

@@ -48,23 +48,14 @@ os.register_at_fork(before=_note_fork, after_in_child=_note_child)
 
 @dataclass(frozen=True)
 class Launch:
-    """Workers that one `iter()` of a `DataLoader` started, or started again.
-
-    Args:
-        seed: Base seed of the workers.
-        number: Number of iterators that each of them has begun before.
-    """
+    """Workers that one `iter()` of a `DataLoader` started, or started again."""
 
     seed: int
     number: int
 
 
 class WorkerEpochs:
-    """Epochs that were set and begun by all processes of a stream, replayed on the cursor of this process.
-
-    Args:
-        cursor: Cursor of the stream.
-    """
+    """Epochs that were set and begun by all processes of a stream, replayed on the cursor of this process."""
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
@@ -83,11 +74,7 @@ class WorkerEpochs:
         return copied
 
     def set_epoch(self, epoch: int) -> None:
-        """Set an epoch in this process and in the workers.
-
-        Args:
-            epoch: Number of the epoch.
-        """
+        """Set an epoch in this process and in the workers."""
         self.replay()
         self._cursor.set_epoch(epoch)
         self._log.append(SET, os.getpid(), epoch, 0, 0, 0, 0)
@@ -99,24 +86,12 @@ class WorkerEpochs:
         self.replay()
 
     def place(self, seed: int) -> CursorPlace:
-        """Return where a worker begins its next epoch. Nothing changes.
-
-        Args:
-            seed: Base seed of the workers.
-        """
+        """Return where a worker begins its next epoch. Nothing changes."""
         self.replay()
         return self._known(Launch(seed, self._number), self._birth()) or self._cursor.place()
 
     def begin(self, seed: int, epoch: int = NOT_LOADED) -> CursorPlace:
-        """Begin the next epoch of a worker, and return where.
-
-        Args:
-            seed: Base seed of the workers.
-            epoch: Epoch of the state that the iterator loaded. The default is -1: it loaded none.
-
-        Raises:
-            StateError: The main process has loaded a state since the worker was started.
-        """
+        """Begin the next epoch of a worker, and return where."""
         launch = Launch(seed, self._number)
         self._number += 1
         self._log.append(BEGIN, os.getpid(), epoch, time.monotonic_ns(), seed, launch.number, self._birth())

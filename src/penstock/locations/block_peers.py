@@ -28,13 +28,7 @@ TRIED = 2
 
 
 class MirroredPlace(NamedTuple):
-    """Where a mirrored file is, apart from the folder of this host's cache.
-
-    Attributes:
-        folder: Folder of the mirror on this host.
-        tree: Its path below `trees`: a digest of the URL, and one of the state of all objects.
-        name: Path of the file below the folder.
-    """
+    """Where a mirrored file is, apart from the folder of this host's cache."""
 
     folder: Path
     tree: str
@@ -42,15 +36,7 @@ class MirroredPlace(NamedTuple):
 
     @classmethod
     def of(cls, path: Path) -> MirroredPlace:
-        """Return the place of a mirrored file.
-
-        Args:
-            path: Path of the file on this host.
-
-        Example:
-            >>> MirroredPlace.of(Path("/cache/mirror.penstock/trees/5e/7f/data/rewards.values"))[1:]
-            ('5e/7f', 'data/rewards.values')
-        """
+        """Return the place of a mirrored file."""
         begin = path.parts.index(FOLDER) + 2
         tree, name = path.parts[begin : begin + 2], path.parts[begin + 2 :]
         return cls(Path(*path.parts[: begin + 2]), "/".join(tree), "/".join(name))
@@ -108,22 +94,12 @@ class UsedPeers:
         self._pid = 0
 
     def set(self, peers: BlockPeers | None) -> None:
-        """Ask these peers from now on, or none.
-
-        Args:
-            peers: The peers, or None.
-        """
+        """Ask these peers from now on, or none."""
         self._peers = peers
         self._pid = os.getpid()
 
     def read(self, path: Path, begin: int, end: int) -> bytes | None:
-        """Return bytes of a mirrored file from peers; None if there are no peers, or none has the bytes.
-
-        Args:
-            path: The file, below a mirror of this host.
-            begin: The first byte, which begins a block.
-            end: The byte after the last one, which ends a block or the file.
-        """
+        """Return bytes of a mirrored file from peers; None if there are no peers, or none has the bytes."""
         if self._peers is None or self._pid != os.getpid():
             return None
         return self._peers.read(path, begin, end)
@@ -133,28 +109,12 @@ USED_PEERS = UsedPeers()
 
 
 def owners_of(hosts: Sequence[str], region: str) -> list[str]:
-    """Return hosts in the order in which they own a region.
-
-    Args:
-        hosts: Names of hosts.
-        region: Name of the region.
-
-    Example:
-        >>> owners = owners_of(["a", "b", "c"], "data 7")
-        >>> [host for host in owners if host != "b"] == owners_of(["a", "c"], "data 7")
-        True
-    """
+    """Return hosts in the order in which they own a region."""
     return sorted(hosts, key=lambda host: hashlib.blake2b(f"{host} {region}".encode(), digest_size=8).digest())
 
 
 def is_whole(raw: bytes, sums: Sequence[int], size: int) -> bool:
-    """Return whether bytes have the right length, and each block its checksum.
-
-    Args:
-        raw: The bytes, from the begin of a block on.
-        sums: Checksums of the blocks.
-        size: Expected number of bytes.
-    """
+    """Return whether bytes have the right length, and each block its checksum."""
     view = memoryview(raw)
     blocks = [view[begin : begin + BLOCK] for begin in range(0, len(raw), BLOCK)]
     return len(raw) == size and [checksum(block) for block in blocks] == list(sums)

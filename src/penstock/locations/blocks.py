@@ -138,11 +138,7 @@ class CachedObject:
         return raw, self._sums[begin // BLOCK : -(-end // BLOCK)].tolist()
 
     def write(self, begin: int, raw: bytes) -> None:
-        """Enter pinned blocks from byte `begin` on, which begins a block; `raw` ends with a block or the object.
-
-        Raises:
-            ValueError: The bytes are not whole blocks: the checksum of a part would prove zeros to be data.
-        """
+        """Enter pinned blocks from byte `begin` on, which begins a block; `raw` ends with a block or the object."""
         if begin % BLOCK or begin + len(raw) > self.size or (len(raw) % BLOCK and begin + len(raw) != self.size):
             raise ValueError(f"expected whole blocks of {BLOCK} bytes, got {len(raw)} bytes from byte {begin} on")
         with self._opened() as fd:
@@ -156,12 +152,7 @@ class CachedObject:
 
 
 class BlockCache:
-    """The cache in one folder.
-
-    Args:
-        root: The folder, which is made.
-        limit: Bytes of the disk that blocks may take.
-    """
+    """The cache in one folder."""
 
     def __init__(self, root: Path, limit: int) -> None:
         self.root = root
@@ -352,9 +343,6 @@ def checksum(raw: bytes | memoryview) -> int:
 def stretches(blocks: IntArray, apart: BoolArray) -> list[tuple[int, int]]:
     """The first block of each stretch of sorted blocks, and the one behind its last. `apart[i]` ends one after
     `blocks[i]`.
-
-    >>> stretches(np.array([3, 4, 9]), np.array([False, True]))
-    [(3, 5), (9, 10)]
     """
     cuts = np.flatnonzero(apart)
     first = blocks[np.append(0, cuts + 1)]

@@ -14,14 +14,8 @@ _one_bar = threading.Lock()
 
 @contextmanager
 def fetch_progress(names: set[str], nbytes: int) -> Generator[Callable[[int], None]]:
-    """Show a bar on standard error for the block, if that is a terminal, the fetch is large, and no other bar is shown.
-
-    Args:
-        names: URLs of the objects, without credentials.
-        nbytes: Bytes to fetch.
-
-    Yields:
-        A function to call with the number of bytes that came, from any thread.
+    """Show a bar on standard error for the block, if that is a terminal, the fetch is large, and no other
+    bar is shown.
     """
     if nbytes < SHOWN or not _one_bar.acquire(blocking=False):
         yield _nothing

@@ -94,13 +94,7 @@ os.register_at_fork(after_in_child=_pools.clear)  # the threads are of the proce
 
 
 def fill(cache: BlockCache, wanted: Iterable[tuple[MirroredFile, IntArray, IntArray]]) -> Callable[[], None]:
-    """Fetch what is missing of ranges; they stay until the function that is returned is called.
-
-    Raises:
-        RemoteError: A range cannot be fetched.
-        ChangedObjectError: An object is not the one that was opened.
-        OSError: The disk is full, or fails.
-    """
+    """Fetch what is missing of ranges; they stay until the function that is returned is called."""
     pinned: list[tuple[CachedObject, IntArray]] = []
 
     def release() -> None:
@@ -129,12 +123,6 @@ def begin_fetch(cache: BlockCache, wanted: Sequence[tuple[MirroredFile, IntArray
     """Request what is missing of ranges and not requested yet, in their order, and return at once.
 
     The read that needs the blocks of a failed request repeats it, and warns.
-
-    Args:
-        cache: The cache.
-        wanted: Files and ranges, those needed first in front.
-        most: Whether most bytes of the files are needed soon. Then a MiB of which an eighth is wanted is fetched whole,
-            unless the file takes too much of the cache.
     """
     by_file: dict[MirroredFile, list[tuple[int, IntArray]]] = {}
     for number, (file, begin, end) in enumerate(wanted):
@@ -182,11 +170,7 @@ def _unmark(file: MirroredFile, requests: Sequence[tuple[int, int]]) -> None:
 
 
 def blocks_of(begin: IntArray, end: IntArray, count: int) -> IntArray:
-    """The numbers of all blocks of `begin : end`, each once, in order.
-
-    >>> blocks_of(np.array([0, BLOCK - 1, 5]), np.array([1, BLOCK + 1, 5]), 9).tolist()
-    [0, 1]
-    """
+    """The numbers of all blocks of `begin : end`, each once, in order."""
     some = end > begin
     first, last = begin[some] // BLOCK, (end[some] - 1) // BLOCK
     if len(first) == 0:
@@ -203,11 +187,6 @@ def requests_of(
     """The `(first, end)` blocks of the requests that fetch sorted blocks, and at most `budget` others.
 
     Only gaps whose blocks are all `missing` are fetched. The default is that all are.
-
-    >>> requests_of(np.array([0, 1, 3, 9]), 1)
-    [(0, 4), (9, 10)]
-    >>> requests_of(np.array([0, 1, 3, 9]), 1, lambda blocks: blocks != 2)
-    [(0, 2), (3, 4), (9, 10)]
     """
     gaps = np.diff(blocks) - 1
     small = np.flatnonzero((gaps > 0) & (gaps <= _WIDEST))
@@ -280,18 +259,7 @@ def _own_requests(cached: CachedObject, absent: IntArray, *, ahead: bool = False
 def with_regions(
     blocks: IntArray, count: int, size: int, part: int, missing: Callable[[IntArray], BoolArray] | None = None
 ) -> IntArray:
-    """Add the blocks of regions of `size` blocks of which one `part`-th is wanted in runs of less than a request.
-
-    Args:
-        blocks: Sorted numbers of wanted blocks.
-        count: Number of blocks of the object.
-        size: Blocks of a region.
-        part: A region is fetched whole if one `part`-th of it is wanted.
-        missing: Which blocks are neither present nor under way; others are not added. The default is None: all are.
-
-    >>> with_regions(np.array([0, 1, 9]), 12, 4, 2).tolist()
-    [0, 1, 2, 3, 9]
-    """
+    """Add the blocks of regions of `size` blocks of which one `part`-th is wanted in runs of less than a request."""
     edges = np.flatnonzero(np.diff(blocks, prepend=-2, append=-2) != 1)
     lengths = np.diff(edges)
     regions, counts = np.unique(blocks[np.repeat(lengths < REQUEST, lengths)] // size, return_counts=True)

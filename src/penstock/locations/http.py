@@ -45,14 +45,7 @@ _HEADER_VALUE = re.compile(r"[ -~\t]*")
 
 
 class HttpStore(ObjectStore):
-    """Objects below a URL of a web server.
-
-    Args:
-        url: URL of an object, or of a folder that the server lists. A query is sent with every request.
-        headers: Headers of every request, such as `Authorization`. They are not sent to other hosts. The default is
-            none.
-        timeout: Seconds to wait for bytes. The default is 30.
-    """
+    """Objects below a URL of a web server."""
 
     verifies = True
 

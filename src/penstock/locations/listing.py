@@ -21,13 +21,7 @@ _ANSWERS = 64  # threads that ask for the sizes of listed objects
 
 
 class Listing:
-    """One listing of the objects below a folder.
-
-    Args:
-        names: Returns the names in a folder. Names of folders, and the folder itself unless it is "", end with `/`.
-        stat: Returns size and version of an object.
-        url: URL of the store, for messages.
-    """
+    """One listing of the objects below a folder."""
 
     def __init__(self, names: Callable[[str], Sequence[str]], stat: Callable[[str], ObjectInfo], url: str) -> None:
         self._names = names
@@ -36,11 +30,7 @@ class Listing:
         self._infos: dict[str, ObjectInfo | None] = {}
 
     def objects(self, folder: str, beginning: str) -> list[ObjectInfo]:
-        """Return all objects below a folder whose names begin with a text, sorted by name.
-
-        Raises:
-            RemoteError: A listed object cannot be found, there are too many, or a folder seems to link to itself.
-        """
+        """Return all objects below a folder whose names begin with a text, sorted by name."""
         names = sorted(name for name in self._below(folder) if name.startswith(folder + beginning))
         infos = self._infos_of(names)
         objects = [info for name in names if (info := infos[name]) is not None]

@@ -40,15 +40,7 @@ _SHOWN = 3  # names of a list that are shown in messages
 
 @dataclass(frozen=True)
 class Url:
-    """A URL that prints without credentials.
-
-    Args:
-        full: The URL, which may have a user, a password or a signature.
-
-    Example:
-        >>> Url("https://me:secret@host/a.tar?signature=secret")
-        Url('https://host/a.tar')
-    """
+    """A URL that prints without credentials."""
 
     full: str
 
@@ -64,17 +56,7 @@ Place: TypeAlias = Path | Url
 
 @dataclass(frozen=True)
 class Location:
-    """Where a dataset is: one local path or URL, or several.
-
-    Args:
-        text: The location as it was given, without credentials, for messages.
-        places: Path or URL of each file or folder, in order.
-        storage_options: Options of the stores of the URLs, as fsspec calls them. They are not printed.
-
-    Example:
-        >>> Location.of("missing-{0..1}.tar").places
-        (PosixPath('missing-0.tar'), PosixPath('missing-1.tar'))
-    """
+    """Where a dataset is: one local path or URL, or several."""
 
     text: str
     places: tuple[Place, ...]
@@ -82,17 +64,7 @@ class Location:
 
     @classmethod
     def of(cls, given: LocationLike, storage_options: Mapping[str, Any] | None = None) -> Location:
-        """Interpret a path, a URL, a pattern, or a list of them.
-
-        Args:
-            given: Path, URL, pattern or list. A list keeps its order, and each pattern is replaced by its matches.
-            storage_options: Options of the stores of the URLs. The default is none.
-
-        Raises:
-            ArgumentError: A name is neither text nor a path.
-            DataError: There is no name, or a name begins with `pipe:`.
-            FileNotFoundError: Nothing matches a local glob. Stores are asked later, by `resolve`.
-        """
+        """Interpret a path, a URL, a pattern, or a list of them."""
         if isinstance(given, Location):
             if storage_options:
                 raise ArgumentError("expected storage_options with a path or URL, got them with a Location")
@@ -119,10 +91,6 @@ class Location:
         """Return the name, for messages, and the local path of each file and folder.
 
         A URL is mirrored: its bytes are fetched when they are read. A URL with a glob becomes all its matches.
-
-        Raises:
-            FileNotFoundError: A URL leads to nothing, or nothing matches a glob.
-            RemoteError: A store does not answer, or an upload to a URL is not finished.
         """
         if not any(isinstance(place, Url) for place in self.places):
             return tuple((str(place), Path(str(place))) for place in self.places)
@@ -156,27 +124,12 @@ LocationLike: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[s
 
 
 def has_url(given: LocationLike) -> bool:
-    """Return whether a location has a URL.
-
-    Args:
-        given: As for `Location.of`, with the same errors.
-    """
+    """Return whether a location has a URL."""
     return any(isinstance(place, Url) for place in Location.of(given).places)
 
 
 def output_place(given: str | os.PathLike[str]) -> Place:
-    """Return the path or URL of a dataset to be written. Braces and globs are not expanded.
-
-    Args:
-        given: A path, a `file:` URL, or another URL.
-
-    Raises:
-        DataError: It begins with `pipe:`, or is an empty text.
-
-    Example:
-        >>> output_place("out/a*"), output_place("s3://bucket/a")
-        (PosixPath('out/a*'), Url('s3://bucket/a'))
-    """
+    """Return the path or URL of a dataset to be written. Braces and globs are not expanded."""
     text = _checked(given)
     if isinstance(given, str) and text.startswith("file:"):
         return Path(_path_of(text))
@@ -184,14 +137,7 @@ def output_place(given: str | os.PathLike[str]) -> Place:
 
 
 def local_path(given: str | os.PathLike[str]) -> Path:
-    """Return the path of files that are written or appended to in place.
-
-    Args:
-        given: A path, or a `file:` URL.
-
-    Raises:
-        DataError: It is another URL.
-    """
+    """Return the path of files that are written or appended to in place."""
     place = output_place(given)
     if isinstance(place, Url):
         raise DataError(f"expected a path on this machine to write to, got {place}; convert writes datasets to URLs")
@@ -249,15 +195,7 @@ def _expanded(text: str) -> list[Path]:
 
 
 def without_credentials(name: object) -> str:
-    """Return a name of a location as text; of a URL, without user, password and query.
-
-    Args:
-        name: A path, a URL or a pattern.
-
-    Example:
-        >>> without_credentials("s3://key:secret@bucket/a"), without_credentials("a?b")
-        ('s3://bucket/a', 'a?b')
-    """
+    """Return a name of a location as text; of a URL, without user, password and query."""
     text = os.fspath(name) if is_path(name) else str(name)
     return str(Url(text)) if _SCHEME.match(text) else text
 

@@ -58,17 +58,7 @@ _DEPTH = 3  # folders from the root of the cache to a mirror: trees, URL, state
 
 
 def mirror(url: str, options: Mapping[str, Any] | None = None) -> Path:
-    """Return a local path that stands for the object or folder at a URL.
-
-    Args:
-        url: URL of an object or folder.
-        options: Options of the store; see `object_store`. The default is none.
-
-    Raises:
-        FileNotFoundError: The URL leads to nothing.
-        RemoteError: The store does not answer.
-        UnsafeDataError: The store names objects outside of the folder.
-    """
+    """Return a local path that stands for the object or folder at a URL."""
     set_remote_files(MIRRORS)
     set_place_names(with_urls)
     store = object_store(url, options)
@@ -189,33 +179,14 @@ class Mirrors(RemoteFiles):
         return self._mirrors[str(folder)]
 
     def adopt(self, tree: str, manifest: bytes) -> None:
-        """Make a mirror that another host has described.
-
-        Args:
-            tree: Path of its folder below `trees`.
-            manifest: Content of its `mirror.json`.
-        """
+        """Make a mirror that another host has described."""
         folder = self.cache().root / "trees" / tree
         self._hold(folder)
         if not (folder / MANIFEST).exists():
             write_atomic(folder / MANIFEST, manifest)
 
     def read_blocks(self, tree: str, name: str, begin: int, end: int) -> tuple[bytes, list[int]] | None:
-        """Return bytes of a file for another host, with the checksums that its blocks had when they came.
-
-        Args:
-            tree: Path of the folder of the mirror below `trees`.
-            name: Path of the file below that folder.
-            begin: The first byte, which begins a block.
-            end: The byte after the last one.
-
-        Returns:
-            The bytes and the checksums; None if this host has no such mirror yet.
-
-        Raises:
-            RemoteError: The bytes cannot be fetched.
-            ChangedObjectError: The object is not the one that was opened.
-        """
+        """Return bytes of a file for another host, with the checksums that its blocks had when they came."""
         file = self.find(str(self.cache().root / "trees" / tree / name))
         if not isinstance(file, MirroredFile):
             return None
@@ -303,11 +274,7 @@ def _key(place: Sequence[str], info: ObjectInfo) -> str:
 
 
 def _plain_query(url: str) -> str:
-    """Return a query without signatures and credentials, which change while the object stays.
-
-    >>> _plain_query("https://host/file?id=7&X-Amz-Signature=abc&token=abc")
-    'id=7'
-    """
+    """Return a query without signatures and credentials, which change while the object stays."""
     parts = [part for link in url.split("::") for part in link.partition("?")[2].partition("#")[0].split("&")]
     return "&".join(part for part in parts if part and not _SIGNATURE.match(part))
 

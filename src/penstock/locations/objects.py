@@ -19,12 +19,7 @@ PIECE = 1 << 20
 
 
 class TransientError(RemoteError):
-    """A request failed in a way that may pass: it is worth another try.
-
-    Args:
-        message: What failed.
-        after: Seconds after which the server wants to be asked again. The default is 0: it did not say.
-    """
+    """A request failed in a way that may pass: it is worth another try."""
 
     def __init__(self, message: str, after: float = 0.0) -> None:
         super().__init__(message)
@@ -33,13 +28,7 @@ class TransientError(RemoteError):
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """One object of a store.
-
-    Args:
-        name: Name below the store's URL, with `/`; the empty name is the object at the URL itself.
-        size: Bytes.
-        version: What changes when the bytes do: an ETag, a checksum or a time of change. Empty if there is none.
-    """
+    """One object of a store."""
 
     name: str
     size: int
@@ -47,11 +36,7 @@ class ObjectInfo:
 
 
 class ObjectStore(ABC):
-    """Objects below one URL.
-
-    Args:
-        url: The URL without credentials, for messages.
-    """
+    """Objects below one URL."""
 
     verifies = False  # whether `read` checks the version of the object
 
@@ -63,73 +48,28 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def list(self, prefix: str = "", beginning: str = "") -> list[ObjectInfo]:
-        """Return all objects below a folder, sorted by name; one with an empty name if the URL is an object.
-
-        Args:
-            prefix: Name of the folder. The default is the URL itself.
-            beginning: Text that the wanted names below the folder begin with. A store that cannot select returns
-                others too. The default is any.
-
-        Raises:
-            FileNotFoundError: The URL leads to nothing.
-            RemoteError: The store does not answer or cannot list.
-        """
+        """Return all objects below a folder, sorted by name; one with an empty name if the URL is an object."""
 
     @abstractmethod
     def stat(self, name: str) -> ObjectInfo:
-        """Return the size and version of one object.
-
-        Raises:
-            FileNotFoundError: There is no such object.
-            RemoteError: The store does not answer.
-        """
+        """Return the size and version of one object."""
 
     @abstractmethod
     def read(self, name: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[bytes]:
-        """Return the bytes of ranges of one object.
-
-        Args:
-            name: The object.
-            ranges: `(begin, end)` of each range.
-            version: The version that the object should have. It is checked where `verifies` is True.
-
-        Raises:
-            FileNotFoundError: There is no such object.
-            ChangedObjectError: The object has another version.
-            TransientError: The store does not answer, or the answer is cut short.
-        """
+        """Return the bytes of ranges of one object."""
 
     def read_all(self, name: str, size: int, version: str, write: Callable[[int, bytes], None]) -> None:
-        """Read a whole object in order, as from a server that sends no ranges.
-
-        Args:
-            name: The object.
-            size: Its bytes.
-            version: As of `read`.
-            write: Called with the first byte and the bytes of each piece, in order. A repetition begins at byte 0.
-
-        Raises:
-            RemoteError: As of `read`.
-        """
+        """Read a whole object in order, as from a server that sends no ranges."""
         for begin in range(0, size, PIECE):
             write(begin, self.read(name, [(begin, min(begin + PIECE, size))], version)[0])
 
     @abstractmethod
     def put(self, name: str, path: Path) -> None:
-        """Upload a local file as an object, which replaces one of that name.
-
-        Raises:
-            RemoteError: The store does not take it.
-        """
+        """Upload a local file as an object, which replaces one of that name."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Delete one object.
-
-        Raises:
-            FileNotFoundError: There is no such object. S3 does not tell.
-            RemoteError: The store does not delete it.
-        """
+        """Delete one object."""
 
 
 class NoRangesError(RemoteError):
@@ -137,21 +77,13 @@ class NoRangesError(RemoteError):
 
 
 def scheme_of(url: str) -> str:
-    """Return the scheme of a URL; of a chain such as `zip::s3://b/a.zip`, the first one.
-
-    >>> scheme_of("s3://bucket/a"), scheme_of("zip::s3://bucket/a.zip"), scheme_of("pipe:cat a")
-    ('s3', 'zip', 'pipe')
-    """
+    """Return the scheme of a URL; of a chain such as `zip::s3://b/a.zip`, the first one."""
     head = url.split("::", 1)[0]
     return head.split(":", 1)[0].lower()
 
 
 def shown(url: str) -> str:
-    """Return a URL for messages: without user, password and query, which may be a signature.
-
-    >>> shown("https://me:secret@host:8080/a.tar?X-Amz-Signature=abc"), shown("zip::s3://b/a.zip")
-    ('https://host:8080/a.tar', 'zip::s3://b/a.zip')
-    """
+    """Return a URL for messages: without user, password and query, which may be a signature."""
     return "::".join(map(_shown_link, url.split("::")))
 
 
@@ -169,9 +101,5 @@ def _shown_link(link: str) -> str:
 
 
 def joined(url: str, name: str) -> str:
-    """Return the URL of an object, for messages.
-
-    >>> joined("s3://bucket/folder", "a.tar")
-    's3://bucket/folder/a.tar'
-    """
+    """Return the URL of an object, for messages."""
     return f"{url.rstrip('/')}/{name}" if name else url

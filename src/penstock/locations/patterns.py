@@ -26,19 +26,7 @@ _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?")
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Return the names that a pattern with braces stands for, as a shell does.
-
-    Args:
-        pattern: Any text. `{000..012}` counts, in steps with `{0..12..4}`; `{a,b}` lists, and may have braces inside.
-            Other braces stay.
-
-    Raises:
-        DataError: The pattern stands for more than `MOST` names.
-
-    Example:
-        >>> expand_braces("shard-{08..10}.tar"), expand_braces("{train,test-{a,b}}"), expand_braces("{x}")
-        (['shard-08.tar', 'shard-09.tar', 'shard-10.tar'], ['train', 'test-a', 'test-b'], ['{x}'])
-    """
+    """Return the names that a pattern with braces stands for, as a shell does."""
     names, done = [""], 0
     while (begin := pattern.find("{", done)) >= 0:
         parts = _parts(pattern, begin)
@@ -89,15 +77,7 @@ def _too_many(pattern: str) -> DataError:
 
 
 def local_glob(pattern: str) -> list[Path]:
-    """Return the files and folders that match a glob, in natural order (2 before 10).
-
-    Args:
-        pattern: `*`, `?` and `[...]` match within a name, `**` matches any number of folders. Names that begin with a
-            dot match only where the pattern has the dot, and certificates of conversions where it ends like them.
-
-    Raises:
-        FileNotFoundError: Nothing matches.
-    """
+    """Return the files and folders that match a glob, in natural order (2 before 10)."""
     names = glob.glob(pattern, recursive=True)
     matches = sorted((name for name in names if _is_data(name, pattern)), key=natural)
     if not matches:
@@ -106,16 +86,7 @@ def local_glob(pattern: str) -> list[Path]:
 
 
 def url_glob(url: str, options: Mapping[str, Any] | None = None) -> list[str]:
-    """Return the URLs of the objects and folders that match a glob, in natural order.
-
-    Args:
-        url: A glob, as for `local_glob`; of a chain such as `zip://*.tar::s3://bucket/a.zip`, its first path.
-        options: Options of the store. The default is none.
-
-    Raises:
-        FileNotFoundError: Nothing matches.
-        RemoteError: The store does not answer, or cannot list.
-    """
+    """Return the URLs of the objects and folders that match a glob, in natural order."""
     glob_parts = _url_glob(url)
     if glob_parts is None:
         return [url]

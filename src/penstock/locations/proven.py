@@ -28,12 +28,7 @@ _LARGEST = 1 << 62  # bytes of an object; the largest file of any file system is
 
 
 class ProvenStore(ObjectStore):
-    """Objects of a transport, whose requests are repeated and whose answers are proven.
-
-    Args:
-        transport: Makes the requests.
-        retry: How often requests are repeated.
-    """
+    """Objects of a transport, whose requests are repeated and whose answers are proven."""
 
     def __init__(self, transport: ObjectStore, retry: Retry) -> None:
         super().__init__(transport.url)
@@ -148,12 +143,7 @@ class ProvenStore(ObjectStore):
             self.warn(f"requests fail, and are repeated for at most {self.retry.retry_timeout:g} s each", error)
 
     def warn(self, what: str, error: BaseException) -> None:
-        """Warn of a store that fails for now, once of each failure.
-
-        Args:
-            what: What fails, and what happens.
-            error: The first error.
-        """
+        """Warn of a store that fails for now, once of each failure."""
         if what not in self._warned:
             self._warned.add(what)
             warnings.warn(RemoteWarning(f"{self.url}: {what}: {error}"), stacklevel=2)

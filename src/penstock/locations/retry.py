@@ -18,19 +18,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Retry:
-    """How often, how long and when requests are repeated. The defaults outlast an outage of 20 seconds.
-
-    Args:
-        max_retries: Repetitions of a request at most. The default is 10.
-        retry_timeout: Seconds after the first try of a request, after which it is not repeated. The default is 180.
-        first: Seconds before the first repetition at most. The default is 0.1. Each further wait is twice as long.
-        longest: Seconds of a wait at most. The default is 10.
-        asked: Seconds of a wait at most where the server says when to ask again (`Retry-After`). The default is 60.
-
-    Example:
-        >>> Retry(max_retries=2)(lambda: 1)
-        1
-    """
+    """How often, how long and when requests are repeated. The defaults outlast an outage of 20 seconds."""
 
     max_retries: int = 10
     retry_timeout: float = 180.0
@@ -39,16 +27,7 @@ class Retry:
     asked: float = 60.0
 
     def __call__(self, request: Callable[[], R], waiting: Callable[[float, TransientError], None] | None = None) -> R:
-        """Return the result of the first try that succeeds.
-
-        Args:
-            request: Makes one request.
-            waiting: Called before each wait with the seconds since the first try, and the error of the last one. The
-                default is None.
-
-        Raises:
-            TransientError: All tries failed; the error of the last.
-        """
+        """Return the result of the first try that succeeds."""
         begin = time.monotonic()
         number = 0
         while True:
@@ -78,19 +57,7 @@ def _given_up(error: TransientError, tries: int, waited: float) -> TransientErro
 
 
 def retry_of(options: Mapping[str, Any]) -> Retry:
-    """Return how requests are repeated, by options or the environment (`PENSTOCK_MAX_RETRIES`, ...).
-
-    Args:
-        options: May have `max_retries` and `retry_timeout`.
-
-    Raises:
-        ArgumentError: An option is no number, or negative.
-        DataError: A variable of the environment is no number, or negative.
-
-    Example:
-        >>> retry_of({"max_retries": 3}).max_retries
-        3
-    """
+    """Return how requests are repeated, by options or the environment (`PENSTOCK_MAX_RETRIES`, ...)."""
     retry = Retry()
     retries = number_option("max_retries", options, retry.max_retries)
     if retries != int(retries):

@@ -28,14 +28,7 @@ _WITHOUT_RETRIES = {"total_max_attempts": 1}
 
 
 class S3Store(FsspecStore):
-    """Objects below a URL of S3.
-
-    Args:
-        url: URL such as `s3://bucket/folder`.
-        options: Options of s3fs, such as `anon`, `profile`, `key`, `secret` and `endpoint_url`. The default is none:
-            the environment and configuration files of AWS.
-        timeout: Seconds to wait for bytes. The default is 30.
-    """
+    """Objects below a URL of S3."""
 
     verifies = True
     advice = (

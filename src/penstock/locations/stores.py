@@ -28,26 +28,7 @@ _REFUSED = {
 
 
 def object_store(url: str, options: Mapping[str, Any] | None = None) -> ProvenStore:
-    """Return the store at a URL.
-
-    Args:
-        url: URL such as `https://host/folder`, `s3://bucket/folder`, `memory://folder` or `zip::s3://bucket/a.zip`.
-        options: `max_retries` and `retry_timeout` (seconds) for all schemes, `timeout` (seconds without a byte) for
-            `http` and `s3`; where they are not given, the variables `PENSTOCK_MAX_RETRIES`, `PENSTOCK_RETRY_TIMEOUT`
-            and `PENSTOCK_TIMEOUT`. Options of the client: of fsspec for its schemes (`anon`, `token`, `endpoint_url`,
-            ...), `headers` for `http`. The default is none: credentials of the environment.
-
-    Raises:
-        DataError: The scheme is refused or unknown.
-        MissingExtraError: The library of the scheme is not installed.
-        ArgumentError: An option is unknown, or has a wrong value.
-
-    Example:
-        >>> object_store("pipe:cat a.tar")
-        Traceback (most recent call last):
-            ...
-        penstock.errors.DataError: expected a URL to read from, got 'pipe:': its command would be run; ...
-    """
+    """Return the store at a URL."""
     scheme = scheme_of(url)
     if scheme in _REFUSED:
         raise DataError(f"expected a URL to read from, got {scheme + ':'!r}: {_REFUSED[scheme]}")

@@ -42,17 +42,6 @@ def uploading(url: Url, options: Mapping[str, Any] | None = None, *, overwrite: 
 
     Files next to it whose names begin with its name are uploaded next to the URL, before the dataset. The path exists
     if an earlier call was interrupted. It stays after an error, so that the next call can go on.
-
-    Args:
-        url: URL of the new dataset.
-        options: Options of the store. The default is none.
-        overwrite: Whether to replace an unfinished upload of other data. The default is False.
-
-    Raises:
-        FileExistsError: Objects of something else are at the URL.
-        StateError: An unfinished upload of other data is at the URL.
-        LockedError: Another process uploads to the URL.
-        RemoteError: The store cannot be listed or does not take the files.
     """
     upload = _Upload(url, object_store(url.full, options), options)
     upload.check()
@@ -68,11 +57,7 @@ def uploading(url: Url, options: Mapping[str, Any] | None = None, *, overwrite: 
 
 
 def upload_path(url: Url) -> Path:
-    """Return the path that `uploading` gives, in a folder of its own in the user's cache.
-
-    Args:
-        url: URL of the new dataset.
-    """
+    """Return the path that `uploading` gives, in a folder of its own in the user's cache."""
     folder = user_cache("uploads") / hashlib.sha256(url.full.encode()).hexdigest()[:32]
     return folder / (str(url).rstrip("/").rpartition("/")[2] or "data")
 

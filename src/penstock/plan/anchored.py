@@ -42,20 +42,7 @@ EPISODE = View("episode", 0, 1)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Anchors:
-    """Anchor step of each sample, and its episode.
-
-    Args:
-        source: `[n]` int64 number of the source.
-        index: `[n]` int64 number of the episode in its source.
-        start: `[n]` int64 first step row of the episode.
-        length: `[n]` int64 steps of the episode.
-        step: `[n]` int64 anchor, counted from the start of the episode.
-
-    Example:
-        >>> one = np.array([1])
-        >>> Anchors(one * 0, one * 2, one * 30, one * 10, one * 4).rows("boundary").tolist()
-        [32]
-    """
+    """Anchor step of each sample, and its episode."""
 
     source: IntArray
     index: IntArray
@@ -64,16 +51,13 @@ class Anchors:
     step: IntArray
 
     def rows(self, align: RowSpace) -> IntArray:
-        """Return the first row of each episode in a row space, `[n]`.
-
-        Args:
-            align: `"step"`, `"boundary"` or `"episode"`.
-        """
+        """Return the first row of each episode in a row space, `[n]`."""
         return {"step": self.start, "boundary": self.start + self.index, "episode": self.index}[align]
 
 
 class AnchoredPlan(FixedPlan):
-    """Plan whose sample `i` of an episode has its anchor at step `first + i * stride`, and reads each view from there.
+    """Plan whose sample `i` of an episode has its anchor at step `first + i * stride`, and reads each view
+    from there.
 
     With `pad="drop"`, the anchors are the steps `t` in `0 : T` for which every view is inside the episode. Otherwise
     `first` is 0, anchors continue to the end, and rows outside are padding.
@@ -81,25 +65,6 @@ class AnchoredPlan(FixedPlan):
     Building it costs a pass over the episodes: half a byte for each, or 56 bytes if they are chosen ones. A call finds
     the episode of each position, then uses arithmetic. `first`, `spare` (steps at the end without an anchor), `stride`
     and `pad` are public, because replay uses them for episodes that the table does not have yet.
-
-    Args:
-        episodes: Table of episodes.
-        transform: The transform. Its `repr` becomes part of the fingerprint.
-        outputs: Name, column and view of each output.
-        masks: Names and views of the masks. The default is none.
-        places: Names and views (of boundary rows) of outputs of the kind `"place"`. The default is none.
-        squeeze: Whether to drop the step axis of every output, or the names of outputs to drop it of.
-        stride: Steps from one anchor to the next. The default is 1.
-        pad: `"drop"`, `"zero"` or `"repeat"`. The default is `"drop"`.
-        final: Whether the observation after the last step is also an anchor. The default is False.
-
-    Raises:
-        PlanError: Two outputs have one name.
-
-    Example:
-        >>> import penstock
-        >>> isinstance(penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples().plan, AnchoredPlan)
-        True
     """
 
     def __init__(
@@ -154,35 +119,20 @@ class AnchoredPlan(FixedPlan):
         return self.select(self.anchors(positions))
 
     def select(self, anchors: Anchors) -> tuple[Selection, ...]:
-        """Return the rows of every view.
-
-        Args:
-            anchors: Anchors of the samples.
-        """
+        """Return the rows of every view."""
         rows = {align: anchors.rows(align) for align in ("step", "boundary", "episode")}
         return tuple(
             self._select(view, anchors.source, rows[view.align], anchors.step, anchors.length) for view in self.views
         )
 
     def anchors(self, positions: IntArray) -> Anchors:
-        """Return episode and anchor step of samples.
-
-        Args:
-            positions: `[n]` int64 positions.
-
-        Raises:
-            PlanError: A position is negative, or the plan is empty.
-        """
+        """Return episode and anchor step of samples."""
         _, place = self.locate(checked(self, positions))
         i, source, index, start, length = self._samples.locate(place)
         return Anchors(source, index, start, length, i * self.stride + self.first)
 
     def owners(self, positions: IntArray) -> IntArray:
-        """Return the row of each sample's episode in `episodes`, `[n]`.
-
-        Args:
-            positions: `[n]` int64 positions.
-        """
+        """Return the row of each sample's episode in `episodes`, `[n]`."""
         _, place = self.locate(checked(self, positions))
         return self._samples.group_of(place)
 

@@ -44,12 +44,6 @@ class Plan(ABC):
 
     A subclass with epochs of one length defines `__len__` and inherits the other methods about epochs. These depend on
     each other. A class that replaces one of them must define all of `EPOCHS`, or creating the class raises `TypeError`.
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> plan = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3]).windows(2).plan
-        >>> len(plan), [selection.start.tolist() for selection in plan.resolve(np.array([0, 1, 2]))]
-        (3, [[0, 2, 3]])
     """
 
     views: tuple[View, ...]
@@ -94,12 +88,7 @@ class Plan(ABC):
         return len(self) == 0
 
     def set_epoch_start(self, epoch: int, start: int) -> None:
-        """Set the start of an epoch. A plan with epochs of varying length then need not plan the epochs before.
-
-        Args:
-            epoch: Number of the epoch.
-            start: Its first position.
-        """
+        """Set the start of an epoch. A plan with epochs of varying length then need not plan the epochs before."""
 
     @property
     def even(self) -> tuple[int, ...] | None:
@@ -111,42 +100,20 @@ class Plan(ABC):
         """Return the number of samples of an epoch, or of the first if epochs vary in length."""
 
     def start(self, epoch: int) -> int:
-        """Return the first position of an epoch.
-
-        Args:
-            epoch: Number of the epoch.
-        """
+        """Return the first position of an epoch."""
         return epoch * len(self)
 
     def sizes(self, epoch: IntArray) -> IntArray:
-        """Return the number of samples of epochs, `[n]` int64.
-
-        Args:
-            epoch: `[n]` int64 numbers of epochs.
-        """
+        """Return the number of samples of epochs, `[n]` int64."""
         return np.full(len(epoch), len(self))
 
     def locate(self, k: IntArray) -> tuple[IntArray, IntArray]:
-        """Return the epoch of each position, `[n]`, and its place in the epoch, `[n]`.
-
-        Args:
-            k: `[n]` int64 positions.
-        """
+        """Return the epoch of each position, `[n]`, and its place in the epoch, `[n]`."""
         return epochs(k, len(self))
 
     @abstractmethod
     def resolve(self, positions: IntArray) -> tuple[Selection, ...]:
-        """Return the rows of samples.
-
-        Args:
-            positions: `[n]` int64 positions, 0 or more, in any order.
-
-        Returns:
-            One `Selection` for each view, with `n` samples in the order of `positions`.
-
-        Raises:
-            PlanError: A position is negative, or the plan is empty.
-        """
+        """Return the rows of samples."""
 
     def _repr_html_(self) -> str:
         outputs = [(read.name, read.column, *_view_texts(self.views[read.view])) for read in self.reads]
@@ -157,28 +124,19 @@ class Plan(ABC):
         )
 
     def lengths(self, positions: IntArray) -> tuple[IntArray, ...]:
-        """Return the number of real rows of samples, `[n]` int64 for each view.
-
-        Args:
-            positions: `[n]` int64 positions.
-        """
+        """Return the number of real rows of samples, `[n]` int64 for each view."""
         return tuple(real_rows(selection) for selection in self.resolve(positions))
 
     def extents(self, positions: IntArray) -> tuple[IntArray, ...]:
         """Return the number of places that samples need, `[n]` int64 for each view: their rows, in most plans.
 
         A batch of `Batches` is as wide as the greatest of its samples, in views that vary in width (`View.whole`).
-
-        Args:
-            positions: `[n]` int64 positions.
         """
         return self.lengths(positions)
 
     def length_table(self, view: int) -> IntArray | None:
-        """Return the lengths of all samples of the first epoch, `[len(self)]`, or None if the plan does not store them.
-
-        Args:
-            view: Number of the view.
+        """Return the lengths of all samples of the first epoch, `[len(self)]`, or None if the plan does not
+        store them.
         """
         return None
 
@@ -190,18 +148,11 @@ class Plan(ABC):
         """Return how many samples of the plan below come before a position, or None if these are not its first ones.
 
         A plan that reorders samples knows it where an epoch begins.
-
-        Args:
-            position: A position.
         """
         return None
 
     def rows(self) -> int:
-        """Return the number of rows of the first epoch, counted once for each axis. Cost: one pass over the lengths.
-
-        Raises:
-            PlanError: The plan has no end.
-        """
+        """Return the number of rows of the first epoch, counted once for each axis. Cost: one pass over the lengths."""
         views = {
             self.views[read.view].axis: read.view for read in self.reads if self.views[read.view].align != "episode"
         }
@@ -243,18 +194,6 @@ class DerivedPlan(Plan):
 
     A subclass defines `__len__`, `positions` and `steady`, and `periodic` if all epochs have one order. Views, reads
     and derived outputs are inherited from the plan below.
-
-    Args:
-        upstream: Plan below.
-        transform: The transform. Its `repr` becomes part of the fingerprint.
-
-    Example:
-        >>> import penstock
-        >>> from penstock.plan import DerivedPlan, Shard
-        >>> plan = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).samples().plan
-        >>> shard = Shard(0, 2).reorder(plan)
-        >>> isinstance(shard, DerivedPlan), len(shard)
-        (True, 2)
     """
 
     same_positions: bool = False
@@ -297,11 +236,7 @@ class DerivedPlan(Plan):
 
     @abstractmethod
     def positions(self, k: IntArray) -> IntArray:
-        """Return positions in the plan below, `[n]` int64. They continue through all epochs.
-
-        Args:
-            k: `[n]` int64 positions in this plan, 0 or more.
-        """
+        """Return positions in the plan below, `[n]` int64. They continue through all epochs."""
 
 
 class Reordered(DerivedPlan):
@@ -310,18 +245,6 @@ class Reordered(DerivedPlan):
     A subclass defines only `positions`, a permutation of each epoch. Epochs may vary in length, so it uses
     `self.locate(k)` and `self.sizes(epoch)` instead of `len(self)`. Starts and sizes of epochs, and whether all have
     the same samples, equal the plan's below.
-
-    Args:
-        upstream: Plan below.
-        transform: The transform. Its `repr` becomes part of the fingerprint.
-
-    Example:
-        >>> import penstock
-        >>> from penstock.plan import Reordered, Shuffle
-        >>> plan = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).samples().plan
-        >>> shuffled = Shuffle().reorder(plan)
-        >>> isinstance(shuffled, Reordered), len(shuffled)
-        (True, 3)
     """
 
     @property
@@ -364,11 +287,8 @@ class Reordered(DerivedPlan):
 
 
 class SameOrder(Reordered):
-    """Plan with the samples of another plan in the same order, and other outputs. A subclass sets `reads` or `marks`.
-
-    Args:
-        upstream: Plan below.
-        transform: The transform. Its `repr` becomes part of the fingerprint.
+    """Plan with the samples of another plan in the same order, and other outputs. A subclass sets `reads`
+    or `marks`.
     """
 
     @property
@@ -390,35 +310,12 @@ class SameOrder(Reordered):
 
 
 def chained(fingerprint: str, transform: object) -> str:
-    """Return the fingerprint of a transformed object.
-
-    Args:
-        fingerprint: Fingerprint before the transform.
-        transform: The transform; its `repr` is hashed.
-
-    Example:
-        >>> chained("a", "Shuffle(seed=0)") == chained("a", "Shuffle(seed=1)")
-        False
-    """
+    """Return the fingerprint of a transformed object."""
     return hashlib.sha256(f"{fingerprint} {transform!r}".encode()).hexdigest()
 
 
 def checked(plan: Plan, positions: IntArray) -> IntArray:
-    """Return positions as a C-contiguous int64 array.
-
-    Args:
-        plan: Plan of the positions.
-        positions: `[n]` integers.
-
-    Raises:
-        PlanError: A position is negative, or the plan is empty.
-
-    Example:
-        >>> import penstock
-        >>> plan = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples().plan
-        >>> checked(plan, np.array([0, 1], "int32")).dtype
-        dtype('int64')
-    """
+    """Return positions as a C-contiguous int64 array."""
     k = np.ascontiguousarray(positions, np.int64)
     if len(k) and k.min() < 0:
         raise PlanError(f"expected positions of 0 or more, got {k.min()}")
@@ -428,45 +325,17 @@ def checked(plan: Plan, positions: IntArray) -> IntArray:
 
 
 def epoch_of(plan: Plan, position: int) -> int:
-    """Return the epoch of one position.
-
-    Args:
-        plan: The plan, which has samples.
-        position: The position.
-
-    Example:
-        >>> import penstock
-        >>> epoch_of(penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples().plan, 5)
-        2
-    """
+    """Return the epoch of one position."""
     return int(plan.locate(np.array([position]))[0][0])
 
 
 def is_endless(plan: Plan) -> bool:
-    """Return whether the only epoch of a plan has no end.
-
-    Args:
-        plan: The plan.
-
-    Example:
-        >>> import penstock
-        >>> data = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples()
-        >>> is_endless(data.plan), is_endless(penstock.mix([data, data], stop="never").plan)
-        (False, True)
-    """
+    """Return whether the only epoch of a plan has no end."""
     return len(plan) > ENDLESS // 2  # some whole epochs below may not fill 2^62 exactly
 
 
 def check_ends(plan: Plan, purpose: str) -> None:
-    """Raise an error for a plan without end.
-
-    Args:
-        plan: The plan.
-        purpose: What needs an end, for the message.
-
-    Raises:
-        PlanError: The plan has no end.
-    """
+    """Raise an error for a plan without end."""
     if is_endless(plan):
         raise PlanError(
             f"expected a plan with an end for {purpose}, got a mix that never stops; give mix() another stop, or call "
@@ -475,16 +344,7 @@ def check_ends(plan: Plan, purpose: str) -> None:
 
 
 def real_rows(selection: Selection) -> IntArray:
-    """Return the number of real rows of each sample, `[n]` int64.
-
-    Args:
-        selection: Rows of `n` samples.
-
-    Example:
-        >>> one = np.ones(2, np.int64)
-        >>> real_rows(Selection(one, one, one, np.array([0, 3]), (3, 2))).tolist()
-        [1, 1, 0]
-    """
+    """Return the number of real rows of each sample, `[n]` int64."""
     sample, length = selection.destination // selection.shape[1], selection.length
     if selection.real is not None:
         sample, length = sample[selection.real], length[selection.real]
@@ -492,16 +352,7 @@ def real_rows(selection: Selection) -> IntArray:
 
 
 def epochs(k: IntArray, n: int) -> tuple[IntArray, IntArray]:
-    """Return epoch and place in it of each position, `[n]` and `[n]`. It divides only if necessary.
-
-    Args:
-        k: `[n]` int64 positions.
-        n: Samples of an epoch.
-
-    Example:
-        >>> [part.tolist() for part in epochs(np.array([1, 5, 6]), 3)]
-        [[0, 1, 2], [1, 2, 0]]
-    """
+    """Return epoch and place in it of each position, `[n]` and `[n]`. It divides only if necessary."""
     if len(k) == 0:
         return k, k
     first = int(k[0]) // n

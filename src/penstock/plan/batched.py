@@ -100,12 +100,7 @@ class _PlannedWindow(NamedTuple):
 
 
 class BatchedPlan(Reordered):
-    """Plan of `Batches`.
-
-    Args:
-        upstream: Plan to cut into batches.
-        transform: The transform.
-    """
+    """Plan of `Batches`."""
 
     def __init__(self, upstream: Plan, transform: Batches) -> None:
         super().__init__(upstream, transform)
@@ -132,15 +127,7 @@ class BatchedPlan(Reordered):
         return out
 
     def edges(self, lo: int, hi: int) -> IntArray:
-        """Return where batches begin and end.
-
-        Args:
-            lo: A position. If it is inside a batch, the rest of the batch counts as one.
-            hi: A later position of the same epoch, or its end.
-
-        Returns:
-            `[b + 1]` ascending positions from `lo` to the end of the batch that has position `hi - 1`.
-        """
+        """Return where batches begin and end."""
         edges = [np.array([lo])]
         while edges[-1][-1] < hi:
             window = self._window(int(edges[-1][-1]))
@@ -149,12 +136,7 @@ class BatchedPlan(Reordered):
         return np.concatenate(edges)
 
     def widths(self, positions: IntArray, edges: IntArray) -> IntArray:
-        """Return the padded width of batches in each view, `[b, views]`. Views of a fixed width keep it.
-
-        Args:
-            positions: `[n]` int64 positions of the samples of all batches.
-            edges: `[b + 1]` first sample of each batch in `positions`, and the end.
-        """
+        """Return the padded width of batches in each view, `[b, views]`. Views of a fixed width keep it."""
         widths = np.tile([len(view.steps) for view in self.views], (len(edges) - 1, 1))
         if any(view.whole for view in self.views):
             for number, rows in enumerate(self.extents(positions)):
@@ -164,11 +146,7 @@ class BatchedPlan(Reordered):
         return widths
 
     def batches(self, epoch: int) -> int:
-        """Return the number of batches of an epoch. Cost: one pass over its lengths.
-
-        Args:
-            epoch: Number of the epoch.
-        """
+        """Return the number of batches of an epoch. Cost: one pass over its lengths."""
         check_ends(self, "counting its batches")
         return len(self.edges(self.start(epoch), self.start(epoch + 1))) - 1
 
@@ -220,20 +198,7 @@ class BatchedPlan(Reordered):
 
 
 def check_unplanned(plan: Plan, batch_size: int | None, *, drop_last: bool) -> None:
-    """Raise an error if a number of samples is given for a plan that has batches.
-
-    Args:
-        plan: The plan.
-        batch_size: Samples of a batch, or None.
-        drop_last: Whether to drop a short last batch.
-
-    Raises:
-        PlanError: The plan has batches, and one of the others is given.
-
-    Example:
-        >>> import penstock
-        >>> check_unplanned(penstock.from_arrays({"x": [1]}, lengths=[1]).samples().plan, 5, drop_last=True)
-    """
+    """Raise an error if a number of samples is given for a plan that has batches."""
     if isinstance(plan, BatchedPlan) and (batch_size is not None or drop_last):
         raise PlanError(
             f"expected no batch_size and drop_last for a dataset whose batches are planned, got {batch_size} and "

@@ -98,15 +98,7 @@ class DeltaTimestamps(SampleTransform):
 
 @dataclass(frozen=True)
 class PickedView(View):
-    """Single rows around the anchor step, at any distances and in any order.
-
-    Args:
-        picks: Rows, relative to the anchor.
-
-    Example:
-        >>> PickedView("step", -3, 1, picks=(0, -3)).steps
-        (0, -3)
-    """
+    """Single rows around the anchor step, at any distances and in any order."""
 
     picks: tuple[int, ...] = ()
 

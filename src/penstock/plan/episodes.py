@@ -52,28 +52,7 @@ def _no_stored(column: str) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Episodes:
-    """Dense table of `E` episodes, in order.
-
-    Args:
-        source: `[E]` int64 number of each episode's source.
-        index: `[E]` int64 number of each episode in its source.
-        start: `[E]` int64 first step row of each episode.
-        length: `[E]` int64 steps of each episode.
-        aligns: Alignment of each column.
-        fingerprint: Digest of the episodes.
-        table: Returns the metadata columns, one row for each episode. It is called only if a condition needs them.
-        ragged: Names of the ragged numeric columns with one row for each episode.
-        extents: `extents(column)` returns the first value `[E]` and the number of values `[E]` of these rows.
-        stored: `stored(column)` reads a column with one row for each episode.
-        reason: Why there are no episodes, for messages.
-        first_step: `[E]` int64 number of the first step of each row in its stored episode. The default is None: 0, all
-            rows are whole episodes.
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> penstock.from_arrays({"rewards": np.zeros(5)}, lengths=[2, 3]).episodes.length.tolist()
-        [2, 3]
-    """
+    """Dense table of `E` episodes, in order."""
 
     source: IntArray
     index: IntArray
@@ -96,15 +75,7 @@ class Episodes:
     def of(cls, source: Source, first: int) -> Episodes | None: ...
     @classmethod
     def of(cls, source: Source, first: int | None = None) -> Episodes | None:
-        """Return all episodes of a source, or the first ones.
-
-        Args:
-            source: The source.
-            first: Number of episodes. The default is None: all.
-
-        Returns:
-            The table, or None if the source does not know the fingerprint of its first episodes.
-        """
+        """Return all episodes of a source, or the first ones."""
         n = len(source) if first is None else first
         fingerprint = source.fingerprint if first is None else source.fingerprint_of(first)
         if fingerprint is None:
@@ -135,34 +106,17 @@ class Episodes:
         return int(self.length.max(initial=0))
 
     def rows_at(self, numbers: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-        """Return source, index, start and length of rows of the table, each `[n]` int64.
-
-        Args:
-            numbers: `[n]` numbers of the rows.
-        """
+        """Return source, index, start and length of rows of the table, each `[n]` int64."""
         return self.source[numbers], self.index[numbers], self.start[numbers], self.length[numbers]
 
     def groups(self, room: int, stride: int) -> Groups | OffsetGroups:
-        """Return the samples of all episodes: `ceil((T - room) / stride)` of an episode of `T` steps, or none.
-
-        Args:
-            room: Steps of an episode that have no sample.
-            stride: Steps from one sample to the next.
-
-        Returns:
-            Groups, which find the number of a sample in its episode, and source, index, start and length of the
-            episode.
-        """
+        """Return the samples of all episodes: `ceil((T - room) / stride)` of an episode of `T` steps, or none."""
         known = self.source, self.index, self.start, self.length
         key = f"{self.fingerprint} {len(self)} {room} {stride}"
         return Groups.shared(key, lambda: np.maximum(0, -(-(self.length - room) // stride)), *known)
 
     def with_table(self, table: Callable[[], Columns]) -> Episodes:
-        """Return the same episodes with other metadata columns.
-
-        Args:
-            table: Returns the columns, one row for each episode.
-        """
+        """Return the same episodes with other metadata columns."""
         return Episodes(
             self.source,
             self.index,
@@ -179,26 +133,14 @@ class Episodes:
         )
 
     def take(self, chosen: IntArray, why: str) -> Episodes:
-        """Return rows of the table.
-
-        Args:
-            chosen: `[n]` row numbers, in the new order.
-            why: The operation, which becomes part of the fingerprint together with the rows.
-        """
+        """Return rows of the table."""
         rows = np.ascontiguousarray(chosen, np.int64)
         digest = hashlib.sha256(f"{self.fingerprint} {why} ".encode())
         digest.update(rows.data)
         return ChosenEpisodes(self, rows, digest.hexdigest(), why)
 
     def parts(self, chosen: IntArray, first: IntArray, length: IntArray, why: str) -> Episodes:
-        """Return parts of rows of the table. A row may have several, or none.
-
-        Args:
-            chosen: `[n]` row numbers.
-            first: `[n]` int64 first step of each part, counted in its row.
-            length: `[n]` int64 steps of each part.
-            why: The operation, which becomes part of the fingerprint together with the parts.
-        """
+        """Return parts of rows of the table. A row may have several, or none."""
         whole = self.take(chosen, why)
         digest = hashlib.sha256(whole.fingerprint.encode() + first.tobytes() + length.tobytes()).hexdigest()
         return Episodes(
@@ -217,14 +159,7 @@ class Episodes:
         )
 
     def columns(self, prefix: str) -> list[str]:
-        """Return the columns at or below a path.
-
-        Args:
-            prefix: Path of a column or of a group of columns.
-
-        Raises:
-            PlanError: There are none.
-        """
+        """Return the columns at or below a path."""
         paths = [path for path in self.aligns if under(prefix, path)]
         if not paths:
             raise PlanError(
@@ -233,14 +168,7 @@ class Episodes:
         return paths
 
     def boundary(self, prefix: str) -> list[str]:
-        """Return the columns at or below a path, which must be boundary columns.
-
-        Args:
-            prefix: Path of a column or of a group of columns.
-
-        Raises:
-            PlanError: There are none, or one is not a boundary column.
-        """
+        """Return the columns at or below a path, which must be boundary columns."""
         columns = self.columns(prefix)
         other = {path: self.aligns[path] for path in columns if self.aligns[path] != "boundary"}
         if other:
@@ -249,20 +177,7 @@ class Episodes:
 
 
 class ChosenEpisodes(Episodes):
-    """Some rows of a table. Large tables are mapped files, which the processes of a machine share.
-
-    Args:
-        table_of: The table.
-        rows: `[n]` int64 row numbers, in the new order.
-        fingerprint: Digest of the table, the rows, and why they were chosen.
-        why: The operation.
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> episodes = penstock.from_arrays({"rewards": np.zeros(5)}, lengths=[2, 3]).episodes
-        >>> episodes.take(np.array([1]), "last").start.tolist()
-        [2]
-    """
+    """Some rows of a table. Large tables are mapped files, which the processes of a machine share."""
 
     def __init__(self, table_of: Episodes, rows: IntArray, fingerprint: str, why: str) -> None:
         arrays = _chosen_arrays(table_of, rows, fingerprint)
@@ -312,17 +227,6 @@ class SourceEpisodes(Episodes):
     """All episodes of a source, or the first ones, in order: the offsets of the source are the table.
 
     The arrays of the table are made if something asks for them; windows, sequences and their packs do not.
-
-    Args:
-        known: The source.
-        n: Number of episodes.
-        fingerprint: Digest of the episodes.
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> episodes = penstock.from_arrays({"rewards": np.zeros(5)}, lengths=[2, 3]).episodes
-        >>> isinstance(episodes, SourceEpisodes), episodes.longest, len(vars(episodes).keys() & {"index", "length"})
-        (True, 3, 0)
     """
 
     offsets: IntArray

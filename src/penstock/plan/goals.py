@@ -117,12 +117,7 @@ class Goals(PlanTransform):
 
 
 class GoalPlan(Reordered):
-    """Plan of `Goals`: the samples below, with the row of a goal as one more view.
-
-    Args:
-        upstream: Plan of samples at steps.
-        transform: The transform.
-    """
+    """Plan of `Goals`: the samples below, with the row of a goal as one more view."""
 
     def __init__(self, upstream: Plan, transform: Goals) -> None:
         super().__init__(upstream, transform)

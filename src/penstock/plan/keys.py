@@ -8,21 +8,8 @@ from penstock.core.arrays import IntArray, UInt64Array
 
 
 def keys(seed: int, positions: IntArray) -> UInt64Array:
-    """Return random keys by SplitMix64 of the position, on a stream chosen by the seed. Cost: some nanoseconds a key.
-
-    Args:
-        seed: Seed, modulo 2^64.
-        positions: `[n]` int64 positions.
-
-    Returns:
-        `[n]` uint64.
-
-    Example:
-        >>> int(keys(0, np.array([7]))[0]) == int(keys(0, np.array([3, 7]))[1])
-        True
-
-    Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014), with the published
-    constants.
+    """Return random keys by SplitMix64 of the position, on a stream chosen by the seed. Cost: some
+    nanoseconds a key.
     """
     stream = _mixed(np.array([seed % (1 << 64)], np.uint64) + np.uint64(0x9E3779B97F4A7C15))
     steps = positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)

@@ -44,12 +44,7 @@ class Nominal(PlanTransform):
 
 
 class NominalPlan(DerivedPlan):
-    """Plan of `Nominal`.
-
-    Args:
-        upstream: Plan whose positions it uses.
-        transform: The transform.
-    """
+    """Plan of `Nominal`."""
 
     same_positions = True
 

@@ -41,22 +41,6 @@ class View:
     """Rows of a sample that a read needs: `range(lo, hi, every)`, counted from the anchor step.
 
     Rows stay inside their episode, `0 : T + end`.
-
-    Args:
-        align: Row space. `"episode"` is the one row of the episode, with `lo, hi` 0 and 1. `"values"` is the values of
-            one ragged `column`, concatenated.
-        lo: First row, relative to the anchor.
-        hi: Row after the last, relative to the anchor.
-        every: Step from row to row. The default is 1.
-        end: 1 if boundary rows may be the observation after the last step, and otherwise 0. The default is 0.
-        column: Ragged column of a `"values"` view. The default is `""`.
-        whole: Whether the view is as wide as the longest sample. The default is False.
-        drawn: Name of the goal whose row is drawn for each sample, instead of counted from the anchor. The default is
-            `""`: the row is not drawn.
-
-    Example:
-        >>> View("step", -1, 3, every=2).steps
-        range(-1, 3, 2)
     """
 
     align: RowSpace
@@ -81,21 +65,7 @@ class View:
 
 @dataclass(frozen=True)
 class Read:
-    """One output column.
-
-    Args:
-        name: Name in the batch.
-        column: Column of the source.
-        view: Number of the view to read through.
-        squeeze: Whether to drop the step axis of a view of one row. The default is False.
-        fill: Value of padding. The default is 0.
-        head: Value of a start row, see `Pack`. The default is 0.
-        columns: Column of each source, None for a source without it. The default is empty: all have `column`.
-
-    Example:
-        >>> Read("next_observations", "observations", 1).of(0)
-        'observations'
-    """
+    """One output column."""
 
     name: str
     column: str
@@ -106,29 +76,12 @@ class Read:
     columns: tuple[str | None, ...] = ()
 
     def of(self, source: int) -> str | None:
-        """Return the column of one source, or None.
-
-        Args:
-            source: Number of the source.
-        """
+        """Return the column of one source, or None."""
         return self.columns[source] if self.columns else self.column
 
 
 def padding_value(name: str, value: Any, dtype: np.dtype[Any]) -> AnyArray:
-    """Return the value of padding or of a start row in the dtype of a column.
-
-    Args:
-        name: Name of the column, for the message.
-        value: The number.
-        dtype: Dtype of the column.
-
-    Raises:
-        PlanError: The dtype cannot represent the number.
-
-    Example:
-        >>> padding_value("tokens", -100, np.dtype("int16")).dtype
-        dtype('int16')
-    """
+    """Return the value of padding or of a start row in the dtype of a column."""
     try:
         with np.errstate(all="ignore"):
             converted = np.asarray(value).astype(dtype)
@@ -164,18 +117,6 @@ class DerivedOutput:
     * `"step_numbers"` `[n, L]` int32: number of each row in its episode; -1 in padding.
     * `"episode_numbers"` `[n, L]` int32: number of each row's episode in its source; -1 in padding.
     * `"source_numbers"` `[n, L]` int32: number of each row's source; -1 in padding.
-
-    Args:
-        name: Name in the batch.
-        view: Number of the view.
-        kind: One of the kinds above. The default is `"mask"`.
-        width: Most sequences of a pack. The default is 0.
-        having: Numbers of sources. The default is empty.
-        squeeze: Whether to drop the step axis. The default is False.
-
-    Example:
-        >>> DerivedOutput("actions_mask", view=1).kind
-        'mask'
     """
 
     name: str

@@ -308,11 +308,7 @@ class PackedPlan(Plan):
         )
 
     def unplanned(self) -> PackIndex:
-        """Return the index of all epochs, of which no window is planned yet, so that it may be planned in parts.
-
-        Raises:
-            PlanError: Each epoch has its own packs, or samples of one length need no planning.
-        """
+        """Return the index of all epochs, of which no window is planned yet, so that it may be planned in parts."""
         if not self._single:
             raise PlanError(f"expected packs that are the same in every epoch to plan in parts, got {self._pack!r}")
         check_ends(self.upstream, "packing it")
@@ -322,12 +318,7 @@ class PackedPlan(Plan):
         return index
 
     def store(self, index: PackIndex, folder: Path) -> Path:
-        """Write the index of all epochs where `pack(cache=folder)` finds it, and return the file.
-
-        Args:
-            index: The index, with all its windows.
-            folder: The folder, which is made.
-        """
+        """Write the index of all epochs where `pack(cache=folder)` finds it, and return the file."""
         name = f"{self.fingerprint}-0"
         folder.mkdir(parents=True, exist_ok=True)
         write_checked(folder / f"{name}.pack", _CACHED, name, index.to_bytes())

@@ -14,19 +14,7 @@ Ramp = int | Sequence[tuple[int, int]]
 
 
 def as_ramp(name: str, value: Any) -> int | tuple[tuple[int, int], ...]:
-    """Return a ramp as a tuple of pairs, or as one number if it never changes.
-
-    Args:
-        name: Name of the argument, for the message.
-        value: A number of at least 1, or pairs of a position and such a number. Positions ascend from 0.
-
-    Raises:
-        PlanError: `value` is something else.
-
-    Example:
-        >>> as_ramp("size", [(0, 64), (1000, 256)]), as_ramp("size", [(0, 64)])
-        (((0, 64), (1000, 256)), 64)
-    """
+    """Return a ramp as a tuple of pairs, or as one number if it never changes."""
     try:
         pairs = [(0, value)] if is_integer(value) else [tuple(pair) for pair in value]
     except TypeError:
@@ -41,16 +29,7 @@ def as_ramp(name: str, value: Any) -> int | tuple[tuple[int, int], ...]:
 
 
 def ramp_at(ramp: Ramp, position: int) -> int:
-    """Return the value of a ramp at a position.
-
-    Args:
-        ramp: The ramp.
-        position: A position, 0 or more.
-
-    Example:
-        >>> ramp_at(((0, 64), (1000, 256)), 1000)
-        256
-    """
+    """Return the value of a ramp at a position."""
     if isinstance(ramp, int):
         return ramp
     return ramp[bisect_right([begin for begin, _ in ramp], position) - 1][1]

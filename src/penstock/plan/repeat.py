@@ -43,12 +43,7 @@ class Repeat(PlanTransform):
 
 
 class RepeatedPlan(DerivedPlan):
-    """Plan of `Repeat`: the same positions, with longer epochs.
-
-    Args:
-        upstream: Plan to repeat.
-        transform: The transform.
-    """
+    """Plan of `Repeat`: the same positions, with longer epochs."""
 
     same_positions = True
 

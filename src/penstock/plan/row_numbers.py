@@ -49,12 +49,7 @@ class RowNumbers(PlanTransform):
 
 
 class NumberedPlan(SameOrder):
-    """Plan of `RowNumbers`.
-
-    Args:
-        upstream: Plan whose rows are numbered.
-        transform: The transform.
-    """
+    """Plan of `RowNumbers`."""
 
     def __init__(self, upstream: Plan, transform: RowNumbers) -> None:
         super().__init__(upstream, transform)

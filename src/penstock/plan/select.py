@@ -21,18 +21,6 @@ class Select(PlanTransform):
     """Keep only the columns at or below some names. Other columns are not read.
 
     Derived outputs, such as masks, stay in every selection, named or not: they cost no reading.
-
-    Args:
-        columns: Names of columns, or prefixes of them.
-
-    Raises:
-        SpecError: There is no such column.
-
-    Example:
-        >>> import penstock
-        >>> data = penstock.from_arrays({"rewards": [1.0], "actions": [0]}, lengths=[1]).samples()
-        >>> list(data.apply(Select(("actions",)))[:])
-        ['actions']
     """
 
     columns: tuple[str, ...]
@@ -47,12 +35,7 @@ class Select(PlanTransform):
 
 
 class SelectedPlan(SameOrder):
-    """Plan of `Select`.
-
-    Args:
-        upstream: Plan whose columns to select.
-        transform: The transform.
-    """
+    """Plan of `Select`."""
 
     same_positions = True
 
@@ -63,20 +46,7 @@ class SelectedPlan(SameOrder):
 
 @dataclass(frozen=True, eq=False)
 class Take(PlanTransform):
-    """Take samples of the first epoch, in a given order that every epoch repeats. Shuffle afterwards.
-
-    Args:
-        rows: `[n]` int64 positions. Memory: 8 bytes each.
-
-    Raises:
-        PlanError: A position is out of range, or the epochs have different samples.
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> data = penstock.from_arrays({"x": [5, 6, 7]}, lengths=[3]).samples()
-        >>> data.apply(Take(np.array([2, 0])))[:]["x"].tolist()
-        [7, 5]
-    """
+    """Take samples of the first epoch, in a given order that every epoch repeats. Shuffle afterwards."""
 
     rows: IntArray = field(repr=False)
 
@@ -95,15 +65,7 @@ class Take(PlanTransform):
 
 
 def check_takable(plan: Plan, what: str) -> None:
-    """Raise `PlanError` if the epochs of a plan have different samples.
-
-    Args:
-        plan: The plan to check.
-        what: Name of the operation, for the message.
-
-    Raises:
-        PlanError: The epochs have different samples.
-    """
+    """Raise `PlanError` if the epochs of a plan have different samples."""
     if not plan.steady:
         raise PlanError(
             f"expected {what} on a plan with the same samples every epoch, got one whose epochs differ, such as a mix "
@@ -112,12 +74,7 @@ def check_takable(plan: Plan, what: str) -> None:
 
 
 class SubsetPlan(FixedPlan, DerivedPlan):
-    """Plan of `Take`.
-
-    Args:
-        upstream: Plan to take samples from.
-        transform: The transform.
-    """
+    """Plan of `Take`."""
 
     def __init__(self, upstream: Plan, transform: Take) -> None:
         super().__init__(upstream, transform)

@@ -47,12 +47,7 @@ class Sequences(SampleTransform):
 
 
 class SequencePlan(FixedPlan):
-    """Plan of `Sequences`.
-
-    Args:
-        episodes: Table of the episodes.
-        transform: The transform.
-    """
+    """Plan of `Sequences`."""
 
     def __init__(self, episodes: Episodes, transform: Sequences) -> None:
         self.episodes = episodes
@@ -113,11 +108,7 @@ class SequencePlan(FixedPlan):
         return tuple(self._rows(number, e)[1] for number in range(len(self.views)))
 
     def owners(self, positions: IntArray) -> IntArray:
-        """Return the row of each sample's episode in `episodes`, `[n]`.
-
-        Args:
-            positions: `[n]` int64 positions.
-        """
+        """Return the row of each sample's episode in `episodes`, `[n]`."""
         return self.locate(checked(self, positions))[1]
 
     @override

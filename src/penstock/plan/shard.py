@@ -47,12 +47,7 @@ class Shard(PlanTransform):
 
 
 class ShardPlan(DerivedPlan):
-    """Plan of `Shard`.
-
-    Args:
-        upstream: Plan to shard.
-        transform: The transform.
-    """
+    """Plan of `Shard`."""
 
     def __init__(self, upstream: Plan, transform: Shard) -> None:
         super().__init__(upstream, transform)

@@ -97,12 +97,7 @@ class Shuffle(PlanTransform):
 
 
 class ShuffledPlan(Reordered):
-    """Plan of `Shuffle`.
-
-    Args:
-        upstream: Plan to shuffle.
-        transform: The transform.
-    """
+    """Plan of `Shuffle`."""
 
     def __init__(self, upstream: Plan, transform: Shuffle) -> None:
         super().__init__(upstream, transform)

@@ -38,10 +38,6 @@ class PickTargets:
     adds after the last knot, and adds up to one (or is zero, where the mix ends there). `touched[M, D]` says which
     sources change their pace against the others at a knot. After knot `m`, each turn of `sum(weights[m])` picks adds
     exactly `weights[m]`, up to the next knot.
-
-    >>> targets = PickTargets.of([(0, (Fraction(1, 2), Fraction(1, 2))), (4, (Fraction(1), Fraction(0)))])
-    >>> (targets.at(10) // ONE).tolist()
-    [8, 2]
     """
 
     knots: tuple[int, ...]
@@ -69,10 +65,6 @@ class PickTargets:
         On a clock that runs by `1 / (sum of the shares left)` a pick, each source keeps its own pace to its end or to
         the end of the stretch. Then the knots are the ends, and need not be whole picks. Where all sources with a share
         have left, the mix ends.
-
-        >>> half = Fraction(1, 2)
-        >>> (PickTargets.limited([(0, (half, half))], [3, None]).at(10) // ONE).tolist()
-        [3, 7]
         """
         knots: list[int] = []
         rows: list[AnyArray] = []

@@ -83,22 +83,7 @@ Transform = EpisodeTransform | SampleTransform | PlanTransform
 
 
 def apply(start: Episodes | Plan, *transforms: Transform) -> Episodes | Plan:
-    """Apply transforms in order.
-
-    Args:
-        start: Episodes or a plan.
-        transforms: Transforms. Episode transforms come first, then one sample transform, then plan transforms.
-
-    Raises:
-        PlanError: A transform is in a wrong place. The message names it and the one before.
-
-    Example:
-        >>> import penstock
-        >>> from penstock.plan import Shuffle, Windows, apply
-        >>> episodes = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).episodes
-        >>> len(apply(episodes, Windows(2), Shuffle()))
-        2
-    """
+    """Apply transforms in order."""
     stage: Episodes | Plan = start
     before: object = type(start).__name__
     for transform in transforms:
@@ -130,33 +115,13 @@ def _known(transform: object, before: object) -> None:
 
 
 def require_transform(transform: object, kind: type, what: str, hint: str) -> None:
-    """Check that a transform has the kind that a dataset can apply.
-
-    Args:
-        transform: The transform.
-        kind: Its base class.
-        what: Words for the kind, with an example.
-        hint: What to do instead.
-
-    Raises:
-        ArgumentError: It has another type.
-    """
+    """Check that a transform has the kind that a dataset can apply."""
     if not isinstance(transform, kind):
         raise ArgumentError(f"expected a transform {what}, got {transform!r}; {hint}")
 
 
 def require_int(transform: object, name: str, least: int, most: int | None = None) -> None:
-    """Convert a field of a frozen dataclass to a plain `int`, because its repr is part of fingerprints.
-
-    Args:
-        transform: The dataclass.
-        name: Name of the field.
-        least: Smallest value.
-        most: Largest value. The default is None: no limit.
-
-    Raises:
-        PlanError: The value is not an integer, or is out of range.
-    """
+    """Convert a field of a frozen dataclass to a plain `int`, because its repr is part of fingerprints."""
     value = getattr(transform, name)
     whole = is_integer(value) and not isinstance(value, bool)
     if not whole or value < least or (most is not None and value > most):

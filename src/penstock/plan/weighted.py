@@ -103,12 +103,7 @@ class Weighted(PlanTransform):
 
 
 class WeightedPlan(DerivedPlan):
-    """Plan of `Weighted`.
-
-    Args:
-        upstream: Plan to draw samples from.
-        transform: The transform.
-    """
+    """Plan of `Weighted`."""
 
     def __init__(self, upstream: Plan, transform: Weighted) -> None:
         super().__init__(upstream, transform)

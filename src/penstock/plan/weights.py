@@ -22,16 +22,6 @@ def shares(weights: Sequence[Weight]) -> tuple[Fraction, ...]:
     """Return weights as exact fractions that add up to 1.
 
     A float counts as the decimal that it prints as: 0.1 is 1/10. `(0.5, 0.3, 0.2)` therefore repeats after ten samples.
-
-    Args:
-        weights: Numbers of 0 or more, or strings such as `"1/3"`. A dataset with weight 0 is never used.
-
-    Raises:
-        PlanError: A weight is negative, infinite or missing, or no weight is above 0.
-
-    Example:
-        >>> [str(share) for share in shares([0.5, 0.3, 0.2])]
-        ['1/2', '3/10', '1/5']
     """
     exact = [_exact(weight, i) for i, weight in enumerate(weights)]
     total = sum(exact, Fraction(0))
@@ -44,20 +34,6 @@ def proportional(sizes: Sequence[int], maximum: int | None = None, temperature: 
     """Return shares by size, `min(size, maximum) ** (1 / temperature)`.
 
     A high temperature makes the shares more equal. At temperature 1 they are exact.
-
-    Args:
-        sizes: Samples of each dataset.
-        maximum: Size above which a dataset does not count more. The default is None: no limit.
-        temperature: Above 0. The default is 1.
-
-    Raises:
-        PlanError: An argument is out of range.
-
-    Example:
-        >>> [str(share) for share in proportional([100, 300, 900], maximum=300)]
-        ['1/7', '3/7', '3/7']
-
-    Source: rates of T5, section 3.5.2 of Raffel et al., "Exploring the Limits of Transfer Learning" (2020).
     """
     if not (isfinite(temperature) and temperature > 0) or (maximum is not None and maximum < 1):
         raise PlanError(
@@ -68,22 +44,7 @@ def proportional(sizes: Sequence[int], maximum: int | None = None, temperature: 
 
 
 def nested(outer: Sequence[Weight], inner: Sequence[Sequence[Weight] | None]) -> tuple[Fraction, ...]:
-    """Return the shares of a mix of mixes, flattened.
-
-    Args:
-        outer: Weights of the parts.
-        inner: Weights inside each part, or None for a part that is a single dataset.
-
-    Returns:
-        For each dataset, its share of its part times the share of the part.
-
-    Raises:
-        PlanError: The lengths differ.
-
-    Example:
-        >>> [str(share) for share in nested([1, 1], [None, [1, 3]])]
-        ['1/2', '1/8', '3/8']
-    """
+    """Return the shares of a mix of mixes, flattened."""
     if len(outer) != len(inner):
         raise PlanError(f"expected one inner weight for each outer one, got {len(inner)} for {len(outer)}")
     parts = zip(shares(outer), inner, strict=True)
@@ -91,19 +52,7 @@ def nested(outer: Sequence[Weight], inner: Sequence[Sequence[Weight] | None]) ->
 
 
 def per_sample(wanted: Sequence[Fraction], mean_rows: Sequence[Fraction]) -> tuple[Fraction, ...]:
-    """Return shares of samples that result in exact shares of rows (steps, tokens).
-
-    Args:
-        wanted: Share of rows of each dataset.
-        mean_rows: Mean rows of a sample of each dataset, as `Fraction(rows, samples)`.
-
-    Raises:
-        PlanError: The lengths differ, or a dataset with a share has no rows.
-
-    Example:
-        >>> [str(share) for share in per_sample(shares([1, 1]), [Fraction(10), Fraction(40)])]
-        ['4/5', '1/5']
-    """
+    """Return shares of samples that result in exact shares of rows (steps, tokens)."""
     if len(wanted) != len(mean_rows):
         raise PlanError(f"expected the mean rows of {len(wanted)} sources, got {len(mean_rows)}")
     for i, (share, rows) in enumerate(zip(wanted, mean_rows, strict=True)):
@@ -116,20 +65,7 @@ def per_sample(wanted: Sequence[Fraction], mean_rows: Sequence[Fraction]) -> tup
 
 @dataclass(frozen=True)
 class MixShare:
-    """Contribution of one dataset to an epoch of a mix.
-
-    Args:
-        name: Name of the dataset.
-        wanted: Share, in the unit of the weights.
-        samples: Number of its samples.
-        share_of_samples: Its part of all samples.
-        rows: Number of its rows. The default is None: not counted.
-        share_of_rows: Its part of all rows. The default is None: not counted.
-
-    Example:
-        >>> MixShare("zeros", Fraction(1, 2), 5, 0.5).samples
-        5
-    """
+    """Contribution of one dataset to an epoch of a mix."""
 
     name: str
     wanted: Fraction
@@ -141,17 +77,7 @@ class MixShare:
 
 @dataclass(frozen=True)
 class MixReport:
-    """Contribution of each dataset to a mix. It prints as a table.
-
-    Args:
-        parts: One entry for each dataset.
-
-    Example:
-        >>> print(MixReport.of(["a", "b"], shares([1, 1]), [5, 5], [50, 200]))
-        source  wanted  samples   share  rows   share
-        a       0.5000        5  0.5000    50  0.2000
-        b       0.5000        5  0.5000   200  0.8000
-    """
+    """Contribution of each dataset to a mix. It prints as a table."""
 
     parts: tuple[MixShare, ...]
 
@@ -159,14 +85,7 @@ class MixReport:
     def of(
         cls, names: Sequence[str], wanted: Sequence[Fraction], samples: Sequence[int], rows: Sequence[int] | None = None
     ) -> MixReport:
-        """Make a report from counts.
-
-        Args:
-            names: Name of each dataset.
-            wanted: Share of each dataset.
-            samples: Samples of each dataset.
-            rows: Rows of each dataset. The default is None: not counted.
-        """
+        """Make a report from counts."""
         many, long = sum(samples) or 1, sum(rows or ()) or 1
         return cls(
             tuple(

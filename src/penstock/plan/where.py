@@ -128,22 +128,7 @@ def _tree(text: str) -> ast.expr:
 
 
 def evaluate(text: str, table: Columns) -> BoolArray:
-    """Return the value of a condition.
-
-    Args:
-        text: An expression as for `Where`.
-        table: Columns with a row for each episode.
-
-    Returns:
-        `[E]` or `[]`, bool for a condition.
-
-    Raises:
-        PlanError: The expression has an unknown column or operation.
-
-    Example:
-        >>> evaluate("length > 2", Columns({"length": np.array([1, 3])})).tolist()
-        [False, True]
-    """
+    """Return the value of a condition."""
     try:
         with np.errstate(all="ignore"):
             return np.asarray(_value(_parse(text), table))
@@ -259,17 +244,7 @@ def _compare(op: ast.cmpop, left: Any, right: Any) -> BoolArray:
 
 @dataclass(frozen=True, eq=False)
 class TakeEpisodes(EpisodeTransform):
-    """Take rows of the episode table, in the given order.
-
-    Args:
-        rows: `[n]` int64 row numbers.
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> data = penstock.from_arrays({"rewards": np.zeros(5)}, lengths=[2, 3])
-        >>> data.choose(TakeEpisodes(np.array([1]))).steps
-        3
-    """
+    """Take rows of the episode table, in the given order."""
 
     rows: IntArray
 

@@ -29,16 +29,11 @@ CLOSED = -1
 
 
 class BatchBuffer:
-    """One row for each vector step, `n` environments wide. Storing costs the same for any `n`; cutting is per episode.
+    """One row for each vector step, `n` environments wide. Storing costs the same for any `n`; cutting is
+    per episode.
 
     Boundary row `row` is the current row of all environments. The open episode of environment `k` starts at boundary
     row `start[k]`, or is `CLOSED`. Memory: `n` times the longest open episode, times up to four.
-
-    Args:
-        observation_space: Space of one observation.
-        action_space: Space of one action.
-        n: Number of environments.
-        cast: Which other dtypes are accepted. The default is `"python"`: Python numbers.
     """
 
     def __init__(
@@ -60,21 +55,12 @@ class BatchBuffer:
         self.store_reward = self._rewards.store
 
     def begin(self, observations: Any) -> None:
-        """Start an episode in every environment.
-
-        Args:
-            observations: Batch of first observations.
-        """
+        """Start an episode in every environment."""
         self.row, self.start = 0, [0] * self.n
         self.store_observation(0, observations)
 
     def begin_some(self, observations: Any, mask: BoolArray) -> None:
-        """Start an episode in some environments, at the current row.
-
-        Args:
-            observations: Batch of observations.
-            mask: `[n]` bool, environments to start.
-        """
+        """Start an episode in some environments, at the current row."""
         self.store_observation(self.row + 1, observations)
         for column in self._observations.values():
             column.merge(self.row, mask)
@@ -82,36 +68,18 @@ class BatchBuffer:
             self.start[k] = self.row
 
     def steps(self, k: int) -> int:
-        """Return the number of steps of an open episode, or 0 if none is open.
-
-        Args:
-            k: Number of the environment.
-        """
+        """Return the number of steps of an open episode, or 0 if none is open."""
         return max(self.row - self.start[k], 0) if self.start[k] != CLOSED else 0
 
     def cut(self, k: int, terminated: bool, truncated: bool) -> dict[str, Array]:
-        """Return the columns of an open episode.
-
-        Args:
-            k: Number of the environment.
-            terminated: Whether it terminated at the last step.
-            truncated: Whether it was truncated at the last step.
-        """
+        """Return the columns of an open episode."""
         lo, hi = self.start[k], self.row
         columns: dict[str, Array] = {path: c.cut(lo, hi + 1, k) for path, c in self._observations.items()}
         columns.update({path: c.cut(lo, hi, k) for path, c in self._actions.items()})
         return {**columns, "rewards": self._rewards.cut(lo, hi, k), **ends(hi - lo, terminated, truncated)}
 
     def set_final(self, columns: dict[str, Array], observation: Any) -> dict[str, Any]:
-        """Replace the last observation of an episode, where the batch has the first observation of the next.
-
-        Args:
-            columns: Columns of the episode.
-            observation: Its last observation.
-
-        Returns:
-            The first observation of the next episode, by path.
-        """
+        """Replace the last observation of an episode, where the batch has the first observation of the next."""
         self._store_final(0, observation)
         following: dict[str, Any] = {}
         for path, final in self._final.items():
@@ -139,19 +107,7 @@ class BatchBuffer:
 
 
 def split_infos(infos: Mapping[str, Any], n: int) -> list[dict[str, Any]]:
-    """Split the infos of a vector environment. Environment `k` has the keys whose `_key` is True for it.
-
-    Args:
-        infos: Infos of the vector environment.
-        n: Number of environments.
-
-    Raises:
-        DataError: A value does not have an entry for each environment.
-
-    Example:
-        >>> split_infos({"lives": np.array([3, 0]), "_lives": np.array([True, False])}, 2)
-        [{'lives': np.int64(3)}, {}]
-    """
+    """Split the infos of a vector environment. Environment `k` has the keys whose `_key` is True for it."""
     parts: list[dict[str, Any]] = [{} for _ in range(n)]
     for key, values in infos.items():
         if key.startswith("_") and key[1:] in infos:

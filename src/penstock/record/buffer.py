@@ -33,20 +33,7 @@ _NATIVE: dict[np.dtype[Any], type] = {np.dtype("f8"): float, np.dtype("i8"): int
 
 
 class ArrayColumn:
-    """Growing column of arrays with one dtype and shape.
-
-    Args:
-        path: Path of the column, for messages.
-        dtype: Dtype of a row.
-        shape: Shape of a row.
-        cast: Which other dtypes are accepted. The default is `"python"`: Python numbers.
-
-    Example:
-        >>> column = ArrayColumn("observations", np.dtype("float32"), (2,))
-        >>> column.store(0, np.ones(2, "float32"))
-        >>> column.take(1)
-        array([[1., 1.]], dtype=float32)
-    """
+    """Growing column of arrays with one dtype and shape."""
 
     __slots__ = ("array", "cast", "dtype", "path", "shape")
 
@@ -58,15 +45,7 @@ class ArrayColumn:
         self.array: AnyArray = np.empty((FIRST_ROWS, *shape), dtype)
 
     def store(self, i: int, value: Any) -> None:
-        """Copy a value into a row.
-
-        Args:
-            i: Number of the row.
-            value: Array of the column's dtype and shape.
-
-        Raises:
-            DataError: The dtype or shape is different.
-        """
+        """Copy a value into a row."""
         if type(value) is not np.ndarray or value.dtype is not self.dtype or value.shape != self.shape:
             value = self.fit(i, value)
         try:
@@ -76,31 +55,15 @@ class ArrayColumn:
             self.array[i] = value
 
     def has_kind(self, value: Any) -> bool:
-        """Return whether a value has the column's dtype, so that it is stored as it is.
-
-        Args:
-            value: The value.
-        """
+        """Return whether a value has the column's dtype, so that it is stored as it is."""
         return type(value) is np.ndarray and value.dtype is self.dtype
 
     def widen(self, dtype: np.dtype[Any]) -> None:
-        """Change the dtype of all rows.
-
-        Args:
-            dtype: A dtype that can represent all values of the old one.
-        """
+        """Change the dtype of all rows."""
         self.array, self.dtype = self.array.astype(dtype), dtype
 
     def fit(self, i: int, value: Any) -> AnyArray:
-        """Return a value as an array of the column's dtype and shape.
-
-        Args:
-            i: Number of the row, for the message.
-            value: The value.
-
-        Raises:
-            DataError: The value does not fit.
-        """
+        """Return a value as an array of the column's dtype and shape."""
         array = _as_array(self.path, i, value)
         if array.shape != self.shape:
             raise DataError(f"expected {self.path} of shape {self.shape}, got {array.shape} - at row {i}")
@@ -120,23 +83,14 @@ class ArrayColumn:
         return np.can_cast(array.dtype, self.dtype, "same_kind")  # never a float for an int
 
     def reserve(self, rows: int) -> None:
-        """Reserve rows, at least twice the current number. Cost: one copy of the buffer.
-
-        Args:
-            rows: Number of rows.
-        """
+        """Reserve rows, at least twice the current number. Cost: one copy of the buffer."""
         if rows > len(self.array):
             grown = np.empty((max(rows, 2 * len(self.array)), *self.shape), self.dtype)
             grown[: len(self.array)] = self.array
             self.array = grown
 
     def take(self, n: int, carry: bool = False) -> AnyArray:
-        """Return the first rows, which then belong to the caller.
-
-        Args:
-            n: Number of rows.
-            carry: Whether the next episode starts with the last of them. The default is False.
-        """
+        """Return the first rows, which then belong to the caller."""
         self.reserve(n)
         taken = self.array[:n]
         if taken.nbytes <= HANDOVER_BYTES:
@@ -148,48 +102,20 @@ class ArrayColumn:
         return taken
 
     def cut(self, lo: int, hi: int, env: int) -> AnyArray:
-        """Return a copy of rows of one environment, for a column of batches.
-
-        Args:
-            lo: First row.
-            hi: Row after the last.
-            env: Number of the environment.
-        """
+        """Return a copy of rows of one environment, for a column of batches."""
         return self.array[lo:hi, env].copy()
 
     def merge(self, row: int, mask: BoolArray) -> None:
-        """Copy values of row `row + 1` to row `row`, for some environments.
-
-        Args:
-            row: Number of the row.
-            mask: `[n]` bool, environments to copy.
-        """
+        """Copy values of row `row + 1` to row `row`, for some environments."""
         self.array[row, mask] = self.array[row + 1, mask]
 
     def shift(self, lo: int, hi: int) -> None:
-        """Move rows to the front.
-
-        Args:
-            lo: First row.
-            hi: Row after the last.
-        """
+        """Move rows to the front."""
         self.array[: hi - lo] = self.array[lo:hi]
 
 
 class ScalarColumn(ArrayColumn):
-    """Growing column of numbers.
-
-    Args:
-        path: Path of the column, for messages.
-        dtype: Dtype of a row.
-        cast: Which other dtypes are accepted. The default is `"python"`: Python numbers.
-
-    Example:
-        >>> column = ScalarColumn("rewards", np.dtype("float64"), cast="any")
-        >>> column.store(0, 1)
-        >>> column.take(1)
-        array([1.])
-    """
+    """Growing column of numbers."""
 
     __slots__ = ("natives",)
 
@@ -220,17 +146,7 @@ class ScalarColumn(ArrayColumn):
 
 
 class TextColumn:
-    """Growing column of strings.
-
-    Args:
-        path: Path of the column, for messages.
-
-    Example:
-        >>> column = TextColumn("observations")
-        >>> column.store(0, "go left")
-        >>> column.take(1).strings()
-        ['go left']
-    """
+    """Growing column of strings."""
 
     __slots__ = ("path", "values")
 
@@ -239,34 +155,17 @@ class TextColumn:
         self.values: list[str] = []
 
     def store(self, i: int, value: Any) -> None:
-        """Store a string in a row. Skipped rows before it are empty.
-
-        Args:
-            i: Number of the row.
-            value: A string.
-
-        Raises:
-            DataError: The value is not a string.
-        """
+        """Store a string in a row. Skipped rows before it are empty."""
         if len(self.values) < i:
             self.reserve(i)
         self.values[i:] = (_as_text(self.path, i, value),)
 
     def reserve(self, rows: int) -> None:
-        """Append empty strings.
-
-        Args:
-            rows: Number of rows afterwards.
-        """
+        """Append empty strings."""
         self.values.extend([""] * (rows - len(self.values)))
 
     def take(self, n: int, carry: bool = False) -> Ragged:
-        """Return the first rows.
-
-        Args:
-            n: Number of rows.
-            carry: Whether the next episode starts with the last of them. The default is False.
-        """
+        """Return the first rows."""
         self.reserve(n)
         taken = self.values[:n]
         self.values = taken[-1:] if carry else []
@@ -274,12 +173,7 @@ class TextColumn:
 
 
 class TextBatchColumn:
-    """Growing column with a string for each of `n` environments.
-
-    Args:
-        path: Path of the column, for messages.
-        n: Number of environments.
-    """
+    """Growing column with a string for each of `n` environments."""
 
     __slots__ = ("n", "path", "values")
 
@@ -288,43 +182,22 @@ class TextBatchColumn:
         self.values: list[tuple[str, ...]] = []
 
     def store(self, i: int, value: Any) -> None:
-        """Store the strings of all environments in a row.
-
-        Args:
-            i: Number of the row.
-            value: `[n]` strings.
-        """
+        """Store the strings of all environments in a row."""
         if not (is_listed(value) or is_array(value)) or len(value) != self.n:
             raise DataError(f"expected {self.path} as {self.n} strings, got {_short(value)} - at row {i}")
         self.values[i:] = (tuple(_as_text(self.path, i, text) for text in value),)
 
     def cut(self, lo: int, hi: int, env: int) -> Ragged:
-        """Return rows of one environment.
-
-        Args:
-            lo: First row.
-            hi: Row after the last.
-            env: Number of the environment.
-        """
+        """Return rows of one environment."""
         return Ragged.from_strings(row[env] for row in self.values[lo:hi])
 
     def merge(self, row: int, mask: BoolArray) -> None:
-        """Copy strings of row `row + 1` to row `row`, for some environments.
-
-        Args:
-            row: Number of the row.
-            mask: `[n]` bool, environments to copy.
-        """
+        """Copy strings of row `row + 1` to row `row`, for some environments."""
         old, new = self.values[row], self.values[row + 1]
         self.values[row] = tuple(b if takes else a for a, b, takes in zip(old, new, mask, strict=True))
 
     def shift(self, lo: int, hi: int) -> None:
-        """Move rows to the front.
-
-        Args:
-            lo: First row.
-            hi: Row after the last.
-        """
+        """Move rows to the front."""
         self.values = self.values[lo:hi]
 
 
@@ -334,41 +207,21 @@ AnyColumn = TypeVar("AnyColumn", Column, BatchColumn)
 
 
 def column_for(path: str, field: Field, cast: Cast = "python") -> Column:
-    """Make an empty column for a field.
-
-    Args:
-        path: Path of the column.
-        field: Dtype, shape and kind of a row.
-        cast: Which other dtypes are accepted.
-    """
+    """Make an empty column for a field."""
     if field.kind == "text":
         return TextColumn(path)
     return ArrayColumn(path, field.dtype, field.shape, cast) if field.shape else ScalarColumn(path, field.dtype, cast)
 
 
 def batch_column_for(path: str, field: Field, n: int, cast: Cast = "python") -> BatchColumn:
-    """Make an empty column for a field, with the rows of `n` environments in each row.
-
-    Args:
-        path: Path of the column.
-        field: Dtype, shape and kind of a row of one environment.
-        n: Number of environments.
-        cast: Which other dtypes are accepted.
-    """
+    """Make an empty column for a field, with the rows of `n` environments in each row."""
     return TextBatchColumn(path, n) if field.kind == "text" else ArrayColumn(path, field.dtype, (n, *field.shape), cast)
 
 
 def storer(
     space: spaces.Space, path: str, make: Callable[[str, Field], AnyColumn], columns: dict[str, AnyColumn]
 ) -> Store:
-    """Return a function that stores a whole value of a space, and add the column of every leaf to `columns`.
-
-    Args:
-        space: The space.
-        path: Path of the value.
-        make: Makes the column of a leaf.
-        columns: Columns by path, to add to.
-    """
+    """Return a function that stores a whole value of a space, and add the column of every leaf to `columns`."""
     match space:
         case spaces.Dict():
             keys = {key: storer(inner, f"{path}/{key}", make, columns) for key, inner in space.spaces.items()}
@@ -409,11 +262,6 @@ class EpisodeBuffer:
     then `store_reward(i, ...)` and `store_observation(i + 1, ...)`, and finally `steps = i + 1`. An incomplete step is
     thus overwritten by the next. `take` closes the episode and adds terminations and truncations, of which only the
     last row can be True.
-
-    Args:
-        observation_space: Space of an observation.
-        action_space: Space of an action.
-        cast: Which other dtypes are accepted. The default is `"python"`: Python numbers.
     """
 
     __slots__ = ("_actions", "_observations", "_reward", "steps", "store_action", "store_observation", "store_reward")
@@ -431,23 +279,12 @@ class EpisodeBuffer:
         self.store_reward = self._reward.store
 
     def observation_rows(self, i: int, paths: Sequence[str]) -> dict[str, AnyArray]:
-        """Return views of a row of some array columns of observations.
-
-        Args:
-            i: Number of the row.
-            paths: Paths of the columns.
-        """
+        """Return views of a row of some array columns of observations."""
         columns = ((path, self._observations[path]) for path in paths)
         return {path: column.array[i] for path, column in columns if isinstance(column, ArrayColumn)}
 
     def take(self, terminated: bool, truncated: bool, carry: bool = False) -> dict[str, Array]:
-        """Return the columns of the episode.
-
-        Args:
-            terminated: Whether it terminated at the last step.
-            truncated: Whether it was truncated at the last step.
-            carry: Whether the next episode starts with the last observation. The default is False.
-        """
+        """Return the columns of the episode."""
         n, self.steps = self.steps, 0
         columns: dict[str, Array] = {path: c.take(n + 1, carry) for path, c in self._observations.items()}
         columns.update({path: c.take(n) for path, c in self._actions.items()})
@@ -455,17 +292,7 @@ class EpisodeBuffer:
 
 
 def ends(n: int, terminated: bool, truncated: bool) -> dict[str, Array]:
-    """Return the columns `terminations` and `truncations` of an episode.
-
-    Args:
-        n: Number of steps.
-        terminated: Whether it terminated at the last step.
-        truncated: Whether it was truncated at the last step.
-
-    Example:
-        >>> ends(2, True, False)["terminations"].tolist()
-        [False, True]
-    """
+    """Return the columns `terminations` and `truncations` of an episode."""
     columns = {"terminations": np.zeros(n, np.bool_), "truncations": np.zeros(n, np.bool_)}
     columns["terminations"][-1:], columns["truncations"][-1:] = terminated, truncated
     return dict(columns)

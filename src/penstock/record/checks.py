@@ -26,19 +26,6 @@ class Checks:
     """Check closed episodes for values that are not finite, or outside their space.
 
     Cost: two passes over the columns, without temporaries for valid data.
-
-    Args:
-        spec: Columns and spaces of the dataset.
-        nan: For NaN and infinity: `"error"` raises `DataError`, `"warn"` issues `RecordingWarning` once a column,
-            `"keep"` does not check.
-        outside: The same for values outside their space.
-
-    Example:
-        >>> from penstock.core.spec import Field
-        >>> spec = Spec({"rewards": Field(np.dtype("float64"))})
-        >>> Checks(spec, nan="error", outside="keep")(3, {"rewards": np.array([0.0, np.nan])})
-        Traceback (most recent call last):
-        penstock.errors.DataError: expected finite rewards, got nan - at row 1 of episode 3; ...
     """
 
     def __init__(self, spec: Spec, nan: Verdict, outside: Verdict) -> None:
@@ -49,12 +36,7 @@ class Checks:
         self._leaves.append(_leaf("rewards", Box(np.array(-np.inf), np.array(np.inf), np.dtype(np.float64))))
 
     def __call__(self, number: int, columns: dict[str, Array]) -> None:
-        """Check one episode.
-
-        Args:
-            number: Number of the episode in the dataset, for messages.
-            columns: Columns of the episode.
-        """
+        """Check one episode."""
         for leaf in self._leaves:
             values = columns[leaf.path]
             if isinstance(values, Ragged) or not leaf.holds(values):

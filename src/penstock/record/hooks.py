@@ -19,25 +19,6 @@ class StepData:
 
     Setting `terminated` or `truncated` ends the recorded episode. If the environment continues, the next episode starts
     with the same observation.
-
-    Args:
-        env: The environment.
-        observation: Observation after the reset or step.
-        info: Info of the reset or step.
-        action: Action of the step, or None at a reset.
-        reward: Reward of the step, or None at a reset.
-        terminated: Whether the environment terminated. The default is False.
-        truncated: Whether the episode was truncated. The default is False.
-        is_reset: Whether this is a reset. The default is False.
-        extras: More values to record, a dict that may be nested: `{"state": {"qpos": ...}}`. A key that exists at the
-            reset has T + 1 rows; other keys have T. The default is empty.
-
-    Example:
-        >>> def add_time(data: StepData) -> StepData:
-        ...     data.extras["time"] = 0.0 if data.is_reset else 1.0
-        ...     return data
-        >>> add_time(StepData(None, 1, {}, is_reset=True)).extras
-        {'time': 0.0}
     """
 
     env: Any
@@ -60,18 +41,6 @@ def reward_statistics(episode: Episode) -> dict[str, float]:
     """Return sum, mean, standard deviation, maximum and minimum of the rewards of an episode.
 
     Collectors store these as metadata by default.
-
-    Args:
-        episode: A recorded episode.
-
-    Returns:
-        `rewards_sum`, `rewards_mean`, `rewards_std`, `rewards_max` and `rewards_min`.
-
-    Example:
-        >>> from penstock.core.spec import Field, Spec
-        >>> spec = Spec({"rewards": Field(np.dtype("float64"))})
-        >>> reward_statistics(Episode(spec, {"rewards": np.array([1.0, 3.0])}))["rewards_mean"]
-        2.0
     """
     rewards = episode.rewards
     high, low = float(np.maximum.reduce(rewards)), float(np.minimum.reduce(rewards))
@@ -104,14 +73,6 @@ def seed_stream(seed: int | None) -> Iterator[int]:
     """Yield distinct seeds for resets, `0 <= s < 2**31`.
 
     No seed repeats within 2**31. Many simulators accept only 31 bits.
-
-    Args:
-        seed: Seed of the stream. Equal seeds yield equal streams; None yields a random one.
-
-    Example:
-        >>> a, b = seed_stream(7), seed_stream(7)
-        >>> [next(a) for _ in range(3)] == [next(b) for _ in range(3)]
-        True
     """
     first, stride = _stream(seed)
     while True:
@@ -120,17 +81,7 @@ def seed_stream(seed: int | None) -> Iterator[int]:
 
 
 def episode_seed(seed: int, number: int) -> int:
-    """Return the seed of the reset of an episode: entry `number` of `seed_stream(seed)`.
-
-    Args:
-        seed: Seed of the run.
-        number: Number of the episode, from 0.
-
-    Example:
-        >>> stream = seed_stream(7)
-        >>> [next(stream) for _ in range(3)] == [episode_seed(7, number) for number in range(3)]
-        True
-    """
+    """Return the seed of the reset of an episode: entry `number` of `seed_stream(seed)`."""
     first, stride = _stream(seed)
     return (first + number * stride) % 2**31
 

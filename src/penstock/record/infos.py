@@ -31,20 +31,7 @@ _EXAMPLE = "columns are fixed by the first episode: pass info_example with every
 
 
 class InfoSchema:
-    """Columns of all infos of a dataset. `fix` makes them final.
-
-    Args:
-        policy: `"error"` or `"union"`.
-        prefix: Path above all columns, or `""`. The default is `"infos"`.
-        align: Alignment of the columns. The default is `"boundary"`.
-        reserved: First keys that are not allowed. The default is none.
-
-    Example:
-        >>> schema = InfoSchema("error")
-        >>> InfoColumns(schema).store(0, {"lives": 3})
-        >>> schema.fields["infos/lives"].dtype
-        dtype('int64')
-    """
+    """Columns of all infos of a dataset. `fix` makes them final."""
 
     def __init__(
         self, policy: Policy, prefix: str = "infos", align: Align = "boundary", reserved: tuple[str, ...] = ()
@@ -66,36 +53,15 @@ class InfoSchema:
         return self.fields | masks | shapes
 
     def mask(self, path: str) -> str:
-        """Return the path of the mask of a column.
-
-        Args:
-            path: Path of the column.
-
-        Example:
-            >>> InfoSchema("union").mask("infos/lives")
-            'infos_mask/lives'
-        """
+        """Return the path of the mask of a column."""
         return MASK + path.removeprefix(self.prefix)
 
     def shape(self, path: str) -> str:
-        """Return the path of the column with the shapes of a column.
-
-        Args:
-            path: Path of the column.
-        """
+        """Return the path of the column with the shapes of a column."""
         return SHAPE + path.removeprefix(self.prefix)
 
     def add(self, path: str, i: int, value: Any) -> Field:
-        """Add a column.
-
-        Args:
-            path: Path of the column.
-            i: Row of its first value.
-            value: Its first value.
-
-        Raises:
-            DataError: The columns are final, or the value cannot be a column.
-        """
+        """Add a column."""
         if path in self.fields:  # another environment's infos decided it
             return self.fields[path]
         if self.fixed:
@@ -107,40 +73,19 @@ class InfoSchema:
         return self.fields[path]
 
     def unknown(self, i: int, path: str) -> DataError:
-        """Return the error for a row with an unknown column.
-
-        Args:
-            i: Number of the row.
-            path: Path of the column.
-        """
+        """Return the error for a row with an unknown column."""
         return DataError(
             f"expected {self.prefix or 'extras'} with the columns {list(self.fields)}, got {path} too - at row {i}; "
             + (_TOLERATE if self.policy == "error" else _EXAMPLE)
         )
 
     def missing(self, i: int, path: str) -> DataError:
-        """Return the error for a row without a column.
-
-        Args:
-            i: Number of the row.
-            path: Path of the column.
-        """
+        """Return the error for a row without a column."""
         return DataError(f"expected a value for {path}, got none - at row {i}; {_TOLERATE}")
 
 
 class InfoColumns:
-    """Infos of one open episode, as columns of a schema. Several may share a schema.
-
-    Args:
-        schema: The columns.
-
-    Example:
-        >>> infos = InfoColumns(InfoSchema("union"))
-        >>> infos.store(0, {})
-        >>> infos.store(1, {"speed": 0.5})
-        >>> infos.take(2)
-        {'infos/speed': array([nan, 0.5]), 'infos_mask/speed': array([False,  True])}
-    """
+    """Infos of one open episode, as columns of a schema. Several may share a schema."""
 
     def __init__(self, schema: InfoSchema) -> None:
         self.schema = schema
@@ -149,15 +94,7 @@ class InfoColumns:
         self._root = _Node(self, schema.prefix)
 
     def store(self, i: int, info: Any) -> None:
-        """Store an info in a row.
-
-        Args:
-            i: Number of the row.
-            info: The info, a dict.
-
-        Raises:
-            DataError: The policy does not allow it.
-        """
+        """Store an info in a row."""
         schema = self.schema
         if i == 0:
             for leaf in self._leaves.values():
@@ -169,12 +106,7 @@ class InfoColumns:
                 raise schema.missing(i, next(path for path in schema.fields if path not in self._leaves))
 
     def take(self, n: int, carry: bool = False) -> dict[str, Array]:
-        """Return the first rows of every column. The columns of the first episode become final for the dataset.
-
-        Args:
-            n: Number of rows.
-            carry: Whether the next episode starts with the last of them. The default is False.
-        """
+        """Return the first rows of every column. The columns of the first episode become final for the dataset."""
         columns: dict[str, Array] = {}
         for path, field in self.schema.fields.items():
             leaf = self._leaves.get(path) or self.leaf(path, field)
@@ -183,22 +115,13 @@ class InfoColumns:
         return columns
 
     def leaf(self, path: str, field: Field) -> _Leaf:
-        """Make the column of a path.
-
-        Args:
-            path: Path of the column.
-            field: Its dtype, shape and kind.
-        """
+        """Make the column of a path."""
         kind = _MaskedLeaf if self.schema.policy == "union" else _Leaf
         self._leaves[path] = kind(self.schema, path, column_for(path, field, "exact"))
         return self._leaves[path]
 
     def has(self, key: str) -> bool:
-        """Return whether there is a column at or below a first key.
-
-        Args:
-            key: The first key of a path.
-        """
+        """Return whether there is a column at or below a first key."""
         return any(child == key or child.startswith(f"{key}/") for child in self._root.children)
 
 
@@ -388,15 +311,7 @@ class _MaskedLeaf(_Leaf):
 
 
 def is_texts(value: Any) -> bool:
-    """Return whether a value is a list, tuple or 1-D array of at least one string.
-
-    Args:
-        value: Any value.
-
-    Example:
-        >>> is_texts(["a", "b"]), is_texts(np.array(["a"])), is_texts("ab"), is_texts([]), is_texts([1])
-        (True, True, False, False, False)
-    """
+    """Return whether a value is a list, tuple or 1-D array of at least one string."""
     listed = is_listed(value) or (is_array(value) and value.ndim == 1)
     return listed and len(value) > 0 and all(isinstance(item, str) for item in value)
 
@@ -409,21 +324,7 @@ def _is_nothing(value: Any, policy: Policy) -> bool:
 
 
 def field_of(path: str, i: int, value: Any, align: Align) -> Field:
-    """Return the field of a column from its first value.
-
-    Args:
-        path: Path of the column, for messages.
-        i: Number of the row, for messages.
-        value: A number, an array or list of numbers, or a string.
-        align: Alignment of the column.
-
-    Raises:
-        DataError: The value cannot be a column.
-
-    Example:
-        >>> field_of("infos/x", 0, np.zeros(3, "float32"), "boundary").shape
-        (3,)
-    """
+    """Return the field of a column from its first value."""
     if isinstance(value, str):
         return Field(np.dtype(np.uint8), (), align, "text")
     try:
@@ -439,20 +340,7 @@ def field_of(path: str, i: int, value: Any, align: Align) -> Field:
 
 
 def make_infos(record: bool | Policy, example: Mapping[str, Any] | None) -> InfoSchema | None:
-    """Return the schema for an argument `record_infos`, or None if infos are not recorded.
-
-    Args:
-        record: False, `"union"` or True, which are the same, or `"error"`.
-        example: An info whose keys become columns, or None.
-
-    Raises:
-        DataError: A value of the example cannot be a column.
-        SpecError: `record` is another value.
-
-    Example:
-        >>> list(make_infos(True, {"goal": "door"}).all_fields())
-        ['infos/goal', 'infos_mask/goal']
-    """
+    """Return the schema for an argument `record_infos`, or None if infos are not recorded."""
     if record is False:
         if example is not None:
             raise SpecError("expected no info_example without record_infos")

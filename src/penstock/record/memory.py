@@ -12,16 +12,7 @@ from penstock.formats.base.writer import Writer
 
 
 class MemoryWriter(Writer):
-    """Writer that stores episodes in the list `episodes`, and the dataset's metadata in `metadata`.
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> writer = MemoryWriter()
-        >>> writer.write(penstock.from_arrays({"rewards": np.arange(2.0)}, lengths=[2])[0])
-        0
-        >>> writer.episodes
-        [Episode(id=0, steps=2, columns=['rewards'])]
-    """
+    """Writer that stores episodes in the list `episodes`, and the dataset's metadata in `metadata`."""
 
     def __init__(self) -> None:
         self.episodes: list[Episode] = []

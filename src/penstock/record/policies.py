@@ -110,16 +110,7 @@ class PolicyWeights:
 
 
 class LoadedPolicy:
-    """The function that acts for an episode, and the version of its weights.
-
-    Args:
-        act: Function from observations to actions, perhaps with an argument `rng`. None samples the action space.
-        version: Version of the weights, or None.
-
-    Example:
-        >>> LoadedPolicy(lambda observation: 1).act_on([0.0], None)
-        1
-    """
+    """The function that acts for an episode, and the version of its weights."""
 
     def __init__(self, act: Act | None, version: int | None = None) -> None:
         self.act = act
@@ -127,12 +118,7 @@ class LoadedPolicy:
         self._random = act is not None and _takes_rng(act)
 
     def act_on(self, observations: Any, rng: Any) -> Any:
-        """Return what the function does.
-
-        Args:
-            observations: An observation, or a batch.
-            rng: Generator of the episode, or a list with one for each row; passed on if the function takes it.
-        """
+        """Return what the function does."""
         if self.act is None:
             raise DataError("expected a policy, got none")
         return self.act(observations, rng=rng) if self._random else self.act(observations)
@@ -143,20 +129,6 @@ class PolicyLoader:
 
     Without weights, `name` is the function that acts. With weights, it is a function from the path of a version to the
     function that acts.
-
-    Args:
-        name: `"random"`, or `module:function`.
-        weights: Folder of the versions. The default is None: the policy has none.
-        folder: Folder to import the module from, too. The default is None.
-
-    Raises:
-        DataError: There is no such function, or `"random"` has weights.
-
-    Example:
-        >>> PolicyLoader("random").newest().act is None
-        True
-        >>> PolicyLoader("operator:neg").newest().act_on(3, None)
-        -3
     """
 
     def __init__(
@@ -169,11 +141,7 @@ class PolicyLoader:
         self._loaded = LoadedPolicy(self._named)
 
     def newest(self) -> LoadedPolicy:
-        """Return the newest version. It is loaded once.
-
-        Raises:
-            DataError: There is no version.
-        """
+        """Return the newest version. It is loaded once."""
         if self._weights is None or self._named is None:
             return self._loaded
         for look in range(LOOKS):
@@ -190,19 +158,7 @@ class PolicyLoader:
 
 
 def find_policy(name: str, folder: str | os.PathLike[str] | None = None) -> Act:
-    """Return the function `module:function`.
-
-    Args:
-        name: Names of the module and of the function.
-        folder: Folder to import the module from, too. The default is None.
-
-    Raises:
-        DataError: There is no such function.
-
-    Example:
-        >>> find_policy("operator:neg")(3)
-        -3
-    """
+    """Return the function `module:function`."""
     if folder is not None and str(folder) not in sys.path:
         sys.path.append(str(folder))
     try:
@@ -215,11 +171,7 @@ def find_policy(name: str, folder: str | os.PathLike[str] | None = None) -> Act:
 
 
 def source_of(policy: Act) -> bytes:
-    """Return the text of the file that defines a policy, for a fingerprint; nothing for a function without a file.
-
-    Args:
-        policy: The function.
-    """
+    """Return the text of the file that defines a policy, for a fingerprint; nothing for a function without a file."""
     module = sys.modules.get(getattr(policy, "__module__", None) or "")
     path = getattr(module, "__file__", None)
     return Path(path).read_bytes() if isinstance(path, str) and path.endswith(".py") else b""

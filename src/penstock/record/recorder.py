@@ -365,14 +365,7 @@ class Recorder(StepRecorder):
 
 
 def cast_of(dtypes: Literal["error", "cast"]) -> Cast:
-    """Return the rule of the columns for an argument `dtypes`.
-
-    Args:
-        dtypes: `"error"` or `"cast"`.
-
-    Raises:
-        SpecError: It is another value.
-    """
+    """Return the rule of the columns for an argument `dtypes`."""
     if dtypes not in ("error", "cast"):
         raise SpecError(f"expected dtypes to be 'error' or 'cast', got {dtypes!r}")
     return "any" if dtypes == "cast" else "python"

@@ -19,17 +19,7 @@ EpisodeReport = Callable[[int, float, int], object]
 
 @dataclass
 class Rollout:
-    """Returns and lengths of finished episodes, and the number of all steps.
-
-    Args:
-        returns: Return of each finished episode.
-        lengths: Number of steps of each finished episode.
-        steps: Number of all steps, also of unfinished episodes.
-
-    Example:
-        >>> Rollout(returns=[9.0], lengths=[9], steps=12).episodes
-        1
-    """
+    """Returns and lengths of finished episodes, and the number of all steps."""
 
     returns: list[float] = field(default_factory=list[float])
     lengths: list[int] = field(default_factory=list[int])

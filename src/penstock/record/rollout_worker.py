@@ -309,18 +309,7 @@ class _LastEpisode(Sink):
 
 @contextmanager
 def time_limit(seconds: float | None) -> Generator[Limited]:
-    """Give a context manager that raises `TimeoutError` in its block after so many seconds.
-
-    Args:
-        seconds: Most seconds of a block. None: no limit.
-
-    Raises:
-        DataError: There is a limit, and this is not the main thread, which alone can be interrupted.
-
-    Example:
-        >>> with time_limit(60) as limited, limited():
-        ...     pass
-    """
+    """Give a context manager that raises `TimeoutError` in its block after so many seconds."""
     if seconds is None:
         yield nullcontext
         return

@@ -33,12 +33,6 @@ def copy_before_reset(envs: VectorEnv[Any, Any, Any]) -> bool:
     """Make the environments of a `SyncVectorEnv` return copies when an episode ends. Cost: one copy an episode.
 
     The `step` of each environment object is replaced, so `envs.envs` keeps its members.
-
-    Args:
-        envs: Vector environment.
-
-    Returns:
-        False for other vector environments, which are not changed.
     """
     vector = envs.unwrapped
     if not isinstance(vector, SyncVectorEnv):
@@ -66,16 +60,7 @@ def _copied(value: Any) -> Any:
 
 
 class NotedStep:
-    """`step` of a vector environment, with the keys of the infos that it returned last.
-
-    Args:
-        step: The method.
-
-    Example:
-        >>> step = NotedStep(lambda actions: (0, 0, 0, 0, {"lives": np.array([3])}))
-        >>> step(None)[0], step.keys
-        (0, {'lives'})
-    """
+    """`step` of a vector environment, with the keys of the infos that it returned last."""
 
     def __init__(self, step: Callable[[Any], tuple[Any, ...]]) -> None:
         self._step = step
@@ -93,15 +78,6 @@ class LastInfos:
 
     A key that a reset has returned is of the next episode. Another key is of the last step, unless it is from an
     environment that has `final_info` for these.
-
-    Args:
-        envs: Vector environment. The `step` of the innermost one is replaced, to see its keys before wrappers add some.
-
-    Example:
-        >>> last = LastInfos(VectorEnv())
-        >>> last.note_reset({"lives": np.array([3])})
-        >>> last.keys({"lives": np.array([3]), "episode": {"r": np.array([7.0])}})
-        ['episode']
     """
 
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
@@ -114,19 +90,11 @@ class LastInfos:
             self._inner = inner.step
 
     def note_reset(self, infos: Mapping[str, Any]) -> None:
-        """Note the keys of a reset.
-
-        Args:
-            infos: Infos that `reset` of the vector environment returned.
-        """
+        """Note the keys of a reset."""
         self._of_reset |= infos.keys()
 
     def keys(self, infos: Mapping[str, Any]) -> list[str]:
-        """Return the keys of a step that are of the episodes that ended in it.
-
-        Args:
-            infos: Infos of a step in which an environment has reset.
-        """
+        """Return the keys of a step that are of the episodes that ended in it."""
         other = [key for key in infos if key not in self._of_reset and key not in FINAL]
         if "final_info" not in infos:
             return other
@@ -134,18 +102,7 @@ class LastInfos:
 
 
 def pick_final(values: Any, space: spaces.Space, k: int) -> Any:
-    """Return the last observation of one environment.
-
-    Args:
-        values: Array of observations, or a batch in the structure of the space.
-        space: Space of one observation.
-        k: Number of the environment.
-
-    Example:
-        >>> space = spaces.Dict({"x": spaces.Discrete(9)})
-        >>> pick_final({"x": np.array([3, 4])}, space, 1), pick_final([None, {"x": 4}], space, 1)
-        ({'x': np.int64(4)}, {'x': 4})
-    """
+    """Return the last observation of one environment."""
     if isinstance(space, spaces.Dict) and isinstance(values, Mapping):
         return {key: pick_final(values[key], inner, k) for key, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple) and is_tuple(values):
@@ -160,16 +117,6 @@ class OverwriteCheck:
     leaf of an environment for all time, because a reused array is always equal. Equal arrays of at least 64 bytes, and
     of several floats, are an overwrite at once. Others may be equal by chance: the first is a warning, and the second
     in a row is an overwrite.
-
-    Args:
-        verdict: `"error"` raises `DataError`, `"warn"` issues a warning, `"keep"` does not check.
-
-    Example:
-        >>> check = OverwriteCheck("error")
-        >>> rows = {"observations": np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])}
-        >>> check(0, "observations", rows, {"observations": np.array([0.5, 0.6])})
-        Traceback (most recent call last):
-        penstock.errors.DataError: expected last observations that differ from the first of the next episode, got ...
     """
 
     def __init__(self, verdict: Verdict) -> None:
@@ -178,17 +125,7 @@ class OverwriteCheck:
         self._warned = False
 
     def __call__(self, k: int, group: str, columns: Mapping[str, Array], following: Mapping[str, Any]) -> None:
-        """Compare the last rows of a closed episode with the values after the reset.
-
-        Args:
-            k: Number of the environment.
-            group: `"observations"` or `"infos"`.
-            columns: Columns of the episode.
-            following: Values after the reset, by path.
-
-        Raises:
-            DataError: Rows were overwritten, and the verdict is `"error"`.
-        """
+        """Compare the last rows of a closed episode with the values after the reset."""
         leaves = [_Leaf(path, columns[path], value) for path, value in following.items() if path in columns]
         if self._verdict == "keep" or not leaves:
             return
@@ -255,16 +192,7 @@ def _value_bits(rows: Array, value: Any) -> bytes:
 
 
 def flat_infos(info: Mapping[str, Any], prefix: str = "infos") -> dict[str, Any]:
-    """Return the leaves of nested infos by path, without None.
-
-    Args:
-        info: The infos.
-        prefix: Path above all leaves. The default is `"infos"`.
-
-    Example:
-        >>> flat_infos({"a": 1, "b": {"c": 2, "d": None}})
-        {'infos/a': 1, 'infos/b/c': 2}
-    """
+    """Return the leaves of nested infos by path, without None."""
     leaves: dict[str, Any] = {}
     for key, value in info.items():
         if is_mapping(value):

@@ -17,20 +17,7 @@ RESERVED = ("observations", "actions", "rewards", "terminations", "truncations",
 
 
 class RecordingSchema:
-    """Columns of a recording: the Minari standard's, infos, and extras. Final after the first episode.
-
-    Args:
-        observation_space: Space of the observations.
-        action_space: Space of the actions.
-        infos: Schema of the infos, or None if they are not recorded.
-        extras: Whether further columns may be recorded. The default is False.
-        reserved: First keys that extras cannot have.
-
-    Example:
-        >>> from penstock.core.spaces import Discrete
-        >>> list(RecordingSchema(Discrete(2), Discrete(3)).spec())
-        ['observations', 'actions', 'rewards', 'terminations', 'truncations']
-    """
+    """Columns of a recording: the Minari standard's, infos, and extras. Final after the first episode."""
 
     def __init__(
         self,
@@ -55,15 +42,7 @@ class RecordingSchema:
         return Spec(fields, *self.spaces)
 
     def adopt(self, stored: Spec, path: str | os.PathLike[str]) -> None:
-        """Take over the columns of a dataset that is continued. They are final.
-
-        Args:
-            stored: Columns of the dataset.
-            path: Path of the dataset, for messages.
-
-        Raises:
-            SpecError: A space differs, or the recording has other columns.
-        """
+        """Take over the columns of a dataset that is continued. They are final."""
         names = ("observation space", "action space")
         for name, own, theirs in zip(names, self.spaces, (stored.observation_space, stored.action_space), strict=True):
             if theirs is not None and own != theirs:

@@ -39,11 +39,7 @@ class StreamTarget(Protocol):
         ...
 
     def row_stream(self, fields: Mapping[str, Field]) -> RowStream | None:
-        """Begin an episode. Returns None if the target takes no rows.
-
-        Args:
-            fields: Columns of observations.
-        """
+        """Begin an episode. Returns None if the target takes no rows."""
         ...
 
 
@@ -51,14 +47,7 @@ MODES: tuple[Mode, ...] = ("create", "append", "overwrite")
 
 
 class Sink(ABC):
-    """Check and describe closed episodes. Episodes that are not written yet wait in `pending`.
-
-    Args:
-        schema: Columns of the dataset.
-        describe: Returns the metadata of an episode, or None.
-        nan: Verdict on values that are not finite.
-        outside: Verdict on values outside their space.
-    """
+    """Check and describe closed episodes. Episodes that are not written yet wait in `pending`."""
 
     def __init__(
         self, schema: RecordingSchema, describe: EpisodeMetadata | None, nan: Verdict, outside: Verdict
@@ -71,11 +60,7 @@ class Sink(ABC):
         self.use(schema)
 
     def use(self, schema: RecordingSchema) -> None:
-        """Begin with the columns of a schema.
-
-        Args:
-            schema: Columns of the dataset.
-        """
+        """Begin with the columns of a schema."""
         self._schema = schema
         self._spec: Spec | None = None
         self._check: Checks | None = None
@@ -90,15 +75,7 @@ class Sink(ABC):
         return None
 
     def add(self, columns: dict[str, Array], metadata: Mapping[str, Any]) -> None:
-        """Check and describe one episode, and append it to `pending`.
-
-        Args:
-            columns: Columns of the episode.
-            metadata: Metadata of the episode.
-
-        Raises:
-            DataError: A check fails. The episode is dropped.
-        """
+        """Check and describe one episode, and append it to `pending`."""
         if self._spec is None or self._check is None:
             self._spec = self._schema.spec()
             self._check = Checks(self._spec, *self._verdicts)
@@ -128,30 +105,6 @@ class WriterSink(Sink):
 
     The folder of a path is created at once. The writer is created with the first episode. `close` closes it unless it
     was passed in.
-
-    Args:
-        target: Path of a dataset, a writer, or a function from a spec to a writer.
-        schema: Columns of the dataset. With `"append"`, it takes over the columns of the dataset.
-        format: Format of the dataset. None chooses by the ending of its name, as for `penstock.convert`, or with
-            `"append"` takes the format of the dataset.
-        mode: What to do with a dataset at the path: refuse it (`"create"`), continue it, or replace it.
-        metadata: Metadata of the dataset.
-        describe: Returns the metadata of an episode, or None.
-        nan: Verdict on values that are not finite.
-        outside: Verdict on values outside their space.
-
-    Raises:
-        FileExistsError: The path exists, with `"create"`.
-        OSError: The folder cannot be written.
-        SpecError: The target has another type, or the dataset at the path has other columns.
-        FormatError: The dataset at the path has another format.
-
-    Example:
-        >>> from penstock.core.spaces import Discrete
-        >>> from penstock.record.memory import MemoryWriter
-        >>> schema = RecordingSchema(Discrete(2), Discrete(2))
-        >>> WriterSink(MemoryWriter(), schema, None, "create", {}, None, "error", "warn").episodes
-        0
     """
 
     def __init__(
@@ -291,30 +244,12 @@ class Recording:
 
 
 def environment_metadata(env: Any, metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return metadata with `env_spec`, the spec of the environment as JSON text, if it has one.
-
-    Args:
-        env: The environment.
-        metadata: More metadata, or None.
-
-    Example:
-        >>> environment_metadata(object(), {"author": "me"})
-        {'author': 'me'}
-    """
+    """Return metadata with `env_spec`, the spec of the environment as JSON text, if it has one."""
     text = spec_to_json(getattr(env, "spec", None))
     return {**({} if text is None else {"env_spec": text}), **(metadata or {})}
 
 
 def about_reset(seed: int | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the metadata of a reset, without None.
-
-    Args:
-        seed: Seed of the reset, or None.
-        options: Options of the reset, or None.
-
-    Example:
-        >>> about_reset(3, None)
-        {'seed': 3}
-    """
+    """Return the metadata of a reset, without None."""
     about: dict[str, Any] = {} if seed is None else {"seed": int(seed)}
     return about if options is None else {**about, "options": copy.deepcopy(options)}

@@ -15,18 +15,7 @@ GymSpace = gymnasium.Space[Any]
 
 
 def from_gymnasium(space: GymSpace) -> spaces.Space:
-    """Convert a Gymnasium space. `to_gymnasium` converts it back to an equal space. Cost: one copy of the bounds.
-
-    Args:
-        space: Gymnasium space.
-
-    Raises:
-        SpecError: The space has no fixed set of columns (`Graph`, `Sequence`, `OneOf`, custom spaces).
-
-    Example:
-        >>> from_gymnasium(gymnasium.spaces.Discrete(4, start=1))
-        Discrete(n=4, start=1)
-    """
+    """Convert a Gymnasium space. `to_gymnasium` converts it back to an equal space. Cost: one copy of the bounds."""
     for kind, convert in _FROM.items():
         if isinstance(space, kind):
             return convert(space)
@@ -37,18 +26,7 @@ def from_gymnasium(space: GymSpace) -> spaces.Space:
 
 
 def to_gymnasium(space: spaces.Space) -> GymSpace:
-    """Convert a space to Gymnasium.
-
-    Args:
-        space: Space of penstock.
-
-    Raises:
-        SpecError: The type of the space is unknown.
-
-    Example:
-        >>> to_gymnasium(spaces.MultiBinary(3))
-        MultiBinary(3)
-    """
+    """Convert a space to Gymnasium."""
     convert = _TO.get(type(space))
     if convert is None:
         raise SpecError(f"expected a space among {', '.join(kind.__name__ for kind in _TO)}, got {space}")

@@ -31,13 +31,7 @@ SOURCE = "source"
 
 @dataclass(frozen=True, eq=False)
 class ReplayBatch:
-    """Arrays of a batch, with the number of the batch and the ticket of its rows from the replay.
-
-    Args:
-        index: Number of the batch.
-        arrays: Arrays by path.
-        ticket: The ticket, or None if all rows are offline.
-    """
+    """Arrays of a batch, with the number of the batch and the ticket of its rows from the replay."""
 
     index: int
     arrays: dict[str, Array]

@@ -23,14 +23,6 @@ class ReplayContents:
     """Episodes in memory, how their samples are read, and how samples are chosen.
 
     Nothing is allocated before the first episode, whose columns decide the layout. The caller holds a lock.
-
-    Args:
-        samples: Definition of a sample.
-        sampler: How samples are chosen.
-        key: Key of the random bits.
-        capacity: Most steps in memory.
-        segment_steps: Steps that leave together.
-        share: Which episodes belong to this learner.
     """
 
     def __init__(
@@ -73,38 +65,17 @@ class ReplayContents:
         self.drawing = self.sampler.start(self._key)
 
     def begin(self, spec: Spec, first: int, lengths: IntArray) -> None:
-        """Make an empty store that continues after some episodes of this learner, which have left.
-
-        Args:
-            spec: Columns of the episodes.
-            first: Number of the next episode, among the episodes of all learners.
-            lengths: `[n]` int64 steps of the episodes of this learner before it.
-        """
+        """Make an empty store that continues after some episodes of this learner, which have left."""
         layout = self._layout_of(spec)
         anchors = int(layout.anchors.count(lengths).sum())
         self._use(spec, layout, first, int(lengths.sum()), anchors)
 
     def prepare(self, spec: Spec) -> SegmentStore:
-        """Return the store, which the first episode makes.
-
-        Args:
-            spec: Columns of the episode.
-        """
+        """Return the store, which the first episode makes."""
         return self._use(spec, self._layout_of(spec), 0, 0, 0) if self.store is None else self.store
 
     def add(self, episode: Episode) -> int:
-        """Take an episode in, or count it if it belongs to another learner.
-
-        Args:
-            episode: Episode with the columns of the store.
-
-        Returns:
-            The number of the episode.
-
-        Raises:
-            SpecError: The columns differ.
-            DataError: The episode is too long.
-        """
+        """Take an episode in, or count it if it belongs to another learner."""
         store = self.prepare(episode.spec)
         number = store.arrived
         if not self.share.has(number):
@@ -120,16 +91,7 @@ class ReplayContents:
         return number
 
     def check(self, store: SegmentStore, episode: Episode) -> None:
-        """Raise an error for an episode that the replay cannot take.
-
-        Args:
-            store: The store.
-            episode: The episode.
-
-        Raises:
-            DataError: The episode is longer than the capacity or `Completions.max_length`.
-            SpecError: The columns differ.
-        """
+        """Raise an error for an episode that the replay cannot take."""
         store.check(episode)
         longest = None if self.reader is None else self.reader.layout.longest
         if longest is not None and len(episode) > longest:
@@ -139,12 +101,7 @@ class ReplayContents:
             )
 
     def set_priorities(self, anchors: IntArray, priorities: Float32Array) -> int:
-        """Set priorities of the samples that are here. Return how many are not.
-
-        Args:
-            anchors: `[n]` int64 numbers of samples.
-            priorities: `[n]` float32 priorities.
-        """
+        """Set priorities of the samples that are here. Return how many are not."""
         here = anchors >= self.anchors[0]
         gone = int(len(anchors) - here.sum())
         if gone:
@@ -157,9 +114,6 @@ class ReplayContents:
         """Return `episode`, `step`, `row` and `steps` of samples, `[n]` int64 each, -1 for samples that left.
 
         `step` is the anchor step, `row` its number in the run, and `steps` the length of the episode.
-
-        Args:
-            anchors: `[n]` int64 numbers of samples.
         """
         here = anchors >= self.anchors[0]
         columns = np.full((4, len(anchors)), -1)
@@ -178,11 +132,7 @@ class ReplayContents:
         return cost
 
     def why_empty(self, place: str) -> str:
-        """Return why there is nothing to draw.
-
-        Args:
-            place: Where episodes arrive, such as `" in runs/a"`, or nothing.
-        """
+        """Return why there is nothing to draw."""
         if self.store is None:
             return f"no episode has arrived{place}"
         if self.store.anchors[1] == 0 and self.reader is not None:

@@ -18,22 +18,7 @@ REMEMBERED = 1 << 20  # drawn samples whose anchors are known for updates by tic
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """Samples of one batch.
-
-    Args:
-        number: Number of its first draw.
-        anchors: `[n]` int64 numbers of samples.
-        weights: `[n]` float32 importance weights, or None.
-        episodes: Episodes that had arrived.
-        extent: Numbers of the samples in the store, `[lo, hi)`. The default is `(0, 0)`: unknown.
-        masses: `[n]` float32 weights in proportion to which the samples were drawn, or None without weights.
-        total: Sum of the weights of all samples in the store. The default is 0: unknown.
-        priorities: `[n]` float32 priorities, if the weights do not tell them. The default is None.
-
-    Example:
-        >>> Draw.of_state(Draw(8, np.arange(2), None, 3).to_state()).anchors.tolist()
-        [0, 1]
-    """
+    """Samples of one batch."""
 
     number: int
     anchors: IntArray
@@ -59,11 +44,7 @@ class Draw:
 
     @classmethod
     def of_state(cls, state: Mapping[str, Any]) -> Draw:
-        """Return the draw of saved values.
-
-        Args:
-            state: Output of `to_state`.
-        """
+        """Return the draw of saved values."""
         weights, masses, priorities = (
             None if state[name] is None else np.array(state[name], np.float32)
             for name in ("weights", "masses", "priorities")
@@ -79,17 +60,7 @@ def _copy(array: Float32Array | None) -> Float32Array | None:
 
 
 class DrawLog:
-    """Draws of the last 2^20 samples, at least one draw.
-
-    Args:
-        digest: First 8 hexadecimal digits of the replay's fingerprint, as in its tickets.
-
-    Example:
-        >>> log = DrawLog("0123abcd")
-        >>> log.add(Draw(8, np.arange(2), None, 3))
-        >>> log.of(Ticket(8, 2, "0123abcd")).anchors.tolist()
-        [0, 1]
-    """
+    """Draws of the last 2^20 samples, at least one draw."""
 
     def __init__(self, digest: str) -> None:
         self._digest = digest
@@ -102,11 +73,7 @@ class DrawLog:
         return self._draws[number]
 
     def add(self, draw: Draw) -> None:
-        """Add a draw; the oldest draws leave.
-
-        Args:
-            draw: The draw.
-        """
+        """Add a draw; the oldest draws leave."""
         self._draws[draw.number] = draw
         self._order.append(draw.number)
         self._samples += len(draw.anchors)
@@ -114,14 +81,7 @@ class DrawLog:
             self._samples -= len(self._draws.pop(self._order.popleft()).anchors)
 
     def of(self, ticket: Ticket) -> Draw:
-        """Return the draw of a ticket.
-
-        Args:
-            ticket: The ticket.
-
-        Raises:
-            StateError: The ticket is from another replay, or its draw has left.
-        """
+        """Return the draw of a ticket."""
         draw = self._draws.get(ticket.position)
         if ticket.digest != self._digest or draw is None or len(draw.anchors) != ticket.count:
             raise StateError(

@@ -26,12 +26,7 @@ from penstock.replay.segments import live_range
 
 
 class ReplayFolder:
-    """Reader and writer of the folder of a replay.
-
-    Args:
-        path: Folder of a column store, which may be missing.
-        keep_steps: Steps that the folder keeps at least, or None: all of them.
-    """
+    """Reader and writer of the folder of a replay."""
 
     def __init__(self, path: Path, keep_steps: int | None) -> None:
         self.path = path
@@ -49,11 +44,7 @@ class ReplayFolder:
         return 0 if self._tail is None else self._tail.written()
 
     def open(self) -> EpisodeTail | None:
-        """Return the reader, or None while the folder is missing.
-
-        Raises:
-            FormatError: The folder has another format.
-        """
+        """Return the reader, or None while the folder is missing."""
         if self._tail is None and (self.path / SPEC).exists():
             self._tail = EpisodeTail(self.path)
             if self.keep_steps is not None:
@@ -66,15 +57,7 @@ class ReplayFolder:
         return tail is not None and (not self.loaded or tail.written() > tail.done)
 
     def begin(self, contents: ReplayContents, episodes: int | None) -> None:
-        """Prepare an empty store for the first episodes of the folder, without episodes that would have left.
-
-        Args:
-            contents: Memory of the replay.
-            episodes: How many episodes the folder had, or None: all that it has.
-
-        Raises:
-            StateError: The store had episodes in memory that have left the folder since.
-        """
+        """Prepare an empty store for the first episodes of the folder, without episodes that would have left."""
         tail = self._tail
         if tail is None:
             return
@@ -93,15 +76,7 @@ class ReplayFolder:
         self.loaded = True
 
     def begin_again(self, contents: ReplayContents, episodes: int) -> Iterator[Episode]:
-        """Prepare an empty store, and yield the episodes that were in memory after so many.
-
-        Args:
-            contents: Memory of the replay.
-            episodes: How many episodes the folder had.
-
-        Raises:
-            StateError: The folder is missing, or the episodes have left it.
-        """
+        """Prepare an empty store, and yield the episodes that were in memory after so many."""
         self._tail = None
         tail = self.open()
         if tail is None:
@@ -111,23 +86,12 @@ class ReplayFolder:
         yield from tail.read(episodes)
 
     def read(self, end: int | None = None) -> Iterator[Episode]:
-        """Yield the episodes that were not read.
-
-        Args:
-            end: Number of the episode to stop before. The default is None: all that are there.
-
-        Raises:
-            ExpiredRowError: Some of them have left the folder; `begin` continues behind them.
-        """
+        """Yield the episodes that were not read."""
         if self._tail is not None:
             yield from self._tail.read(end)
 
     def trim(self, steps: int) -> None:
-        """Count steps that arrived, and remove files of old episodes when enough have come since the last time.
-
-        Args:
-            steps: Number of steps.
-        """
+        """Count steps that arrived, and remove files of old episodes when enough have come since the last time."""
         if self._retention is None:
             return
         if self._since_trim is None or self._since_trim + steps >= self._retention.segment_steps:
@@ -141,11 +105,7 @@ class ReplayFolder:
         return np.zeros(0, np.int64) if self._tail is None else self._tail.lengths()
 
     def writer(self, spec: Spec) -> ColumnsWriter:
-        """Return the writer of the folder, which is made if it is missing.
-
-        Args:
-            spec: Columns of the episodes.
-        """
+        """Return the writer of the folder, which is made if it is missing."""
         if self._writer is None:
             exists = (self.path / SPEC).exists()
             if not exists:

@@ -114,12 +114,7 @@ class _PriorityDrawing(Drawing):
         return {"probability": masses / draw.total, "priority": self.priorities_of(draw, masses)}
 
     def priorities_of(self, draw: Draw, masses: FloatArray) -> FloatArray:
-        """Return the priorities of a draw, `[n]` float64, to the rounding of float32. NaN if `alpha` is 0.
-
-        Args:
-            draw: A draw of this run.
-            masses: `[n]` float64 weights of its samples.
-        """
+        """Return the priorities of a draw, `[n]` float64, to the rounding of float32. NaN if `alpha` is 0."""
         if self.sampler.alpha == 0:
             return np.full(len(masses), np.nan)
         return np.maximum(masses ** (1 / self.sampler.alpha) - self.sampler.epsilon, 0)
@@ -243,20 +238,7 @@ def sequence_priorities(errors: AnyArray, mask: AnyArray | None = None, eta: flo
 
 
 def checked_priorities(priorities: Any, anchors: IntArray) -> Float32Array:
-    """Return priorities as float32.
-
-    Args:
-        priorities: `[n]` numbers, finite, 0 or more.
-        anchors: `[n]` int64 anchors that get them.
-
-    Raises:
-        ArgumentError: The values are no numbers.
-        DataError: A priority is NaN, infinite or negative, or their number is wrong.
-
-    Example:
-        >>> checked_priorities([1, 2], np.array([7, 9])).tolist()
-        [1.0, 2.0]
-    """
+    """Return priorities as float32."""
     given: AnyArray = np.asarray(priorities)
     if given.dtype.kind not in "fiu" or anchors.ndim != 1:
         raise ArgumentError(f"expected numbers as priorities, got {given.dtype}")

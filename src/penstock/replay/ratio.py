@@ -116,18 +116,7 @@ class TurnSignal:
         what: str,
         progress: Callable[[], str],
     ) -> None:
-        """Wait until `may` returns True.
-
-        Args:
-            may: Whether the caller may go on. It is asked again after each `tell`.
-            timeout: Seconds until an error, or None.
-            look: Seconds after which `may` is asked again in any case, or None.
-            what: What the caller waits for, for the error.
-            progress: Returns what was done so far, for the error.
-
-        Raises:
-            PlanError: The timeout has passed.
-        """
+        """Wait until `may` returns True."""
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             seen = self._changes

@@ -22,12 +22,7 @@ _MASK = Field(np.dtype(np.bool_))
 
 
 class SampleReader:
-    """Reads samples into one block of memory for each batch. The outputs are parts of the block.
-
-    Args:
-        layout: Outputs of a sample.
-        spec: Columns of the store.
-    """
+    """Reads samples into one block of memory for each batch. The outputs are parts of the block."""
 
     def __init__(self, layout: SampleLayout, spec: Spec) -> None:
         self.layout = layout
@@ -37,12 +32,7 @@ class SampleReader:
         self._spec = spec
 
     def __call__(self, store: SegmentStore, anchors: IntArray) -> Arrays:
-        """Read the outputs of anchors.
-
-        Args:
-            store: The store.
-            anchors: `[n]` int64 anchors in the store.
-        """
+        """Read the outputs of anchors."""
         n = len(anchors)
         places = store.find(anchors)
         longest = None if self.layout.longest is None else int(store.table[places[:, 0], STEPS].max(initial=1))

@@ -23,15 +23,7 @@ State = dict[str, Any]
 
 
 class Drawn(NamedTuple):
-    """Anchors of one draw.
-
-    Args:
-        anchors: `[n]` int64 anchors.
-        weights: `[n]` float32 importance weights, or None.
-        masses: `[n]` float32 weights in proportion to which anchors were drawn, or None.
-        total: Sum of the weights of all anchors.
-        priorities: `[n]` float32 priorities at the draw, if the weights do not tell them, or None.
-    """
+    """Anchors of one draw."""
 
     anchors: IntArray
     weights: Float32Array | None = None
@@ -41,32 +33,18 @@ class Drawn(NamedTuple):
 
 
 class Drawing(ABC):
-    """The part of a sampler that changes with arrivals and priorities.
-
-    Args:
-        key: Key of the random bits.
-    """
+    """The part of a sampler that changes with arrivals and priorities."""
 
     def __init__(self, key: np.uint64) -> None:
         self.key = key
         self.lo = self.hi = 0  # anchors that can be drawn
 
     def arrive(self, lo: int, hi: int) -> None:
-        """Note that the store has other anchors now.
-
-        Args:
-            lo: Oldest anchor.
-            hi: Anchor after the newest.
-        """
+        """Note that the store has other anchors now."""
         self.lo, self.hi = lo, hi
 
     def observe(self, anchor: int, episode: Episode) -> None:
-        """Look at an episode that arrived, if samples are whole episodes.
-
-        Args:
-            anchor: Number of its sample.
-            episode: The episode.
-        """
+        """Look at an episode that arrived, if samples are whole episodes."""
 
     @property
     def dropped(self) -> Mapping[str, int]:
@@ -74,68 +52,27 @@ class Drawing(ABC):
         return {}
 
     def has(self, n: int) -> bool:
-        """Return whether `n` samples can be drawn.
-
-        Args:
-            n: Number of samples.
-        """
+        """Return whether `n` samples can be drawn."""
         return self.hi > self.lo
 
     def set_version(self, version: int) -> None:
-        """Note that the policy has a new version.
-
-        Args:
-            version: Version of the policy.
-
-        Raises:
-            PlanError: The sampler has no limit on staleness, or the version is lower than the last one.
-        """
+        """Note that the policy has a new version."""
         raise PlanError("expected a replay with sampler=GroupSampler(...), which knows versions of a policy")
 
     @abstractmethod
     def draw(self, number: int, n: int) -> Drawn:
-        """Draw anchors.
-
-        Args:
-            number: Number of the first draw.
-            n: Number of draws, at least 1.
-        """
+        """Draw anchors."""
 
     def draw_within(self, number: int, cost: Callable[[IntArray], int], most: int) -> Drawn:
-        """Draw as many anchors as a batch has room for.
-
-        Args:
-            number: Number of the first draw.
-            cost: Returns the tokens of a batch from the lengths of its episodes.
-            most: Most tokens.
-
-        Raises:
-            PlanError: The sampler does not draw by tokens, or nothing fits.
-        """
+        """Draw as many anchors as a batch has room for."""
         raise PlanError("expected a replay with sampler=GroupSampler(...), which draws by max_tokens")
 
     def chances(self, draw: Draw) -> dict[str, FloatArray]:
-        """Return what a draw knew of its samples, `[n]` float64 each.
-
-        Args:
-            draw: A draw of this run.
-
-        Returns:
-            `probability` of each sample in one draw, and `priority` if samples have priorities. Empty if draws have no
-            probabilities.
-        """
+        """Return what a draw knew of its samples, `[n]` float64 each."""
         return {}
 
     def update(self, anchors: IntArray, priorities: AnyArray) -> None:
-        """Set priorities of anchors.
-
-        Args:
-            anchors: `[n]` int64 anchors in the store.
-            priorities: `[n]` floats, finite, 0 or more.
-
-        Raises:
-            PlanError: The sampler has no priorities.
-        """
+        """Set priorities of anchors."""
         raise PlanError(
             "expected a replay with priorities to update, got one without; give it sampler=PrioritizedSampler(...)"
         )
@@ -145,14 +82,7 @@ class Drawing(ABC):
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state, for the anchors that `arrive` named.
-
-        Args:
-            state: Output of `state`.
-
-        Raises:
-            StateError: The state belongs to another sampler or other anchors.
-        """
+        """Continue from a state, for the anchors that `arrive` named."""
         if state:
             raise StateError(f"expected the state of a sampler without priorities, got one with {sorted(state)}")
 
@@ -242,18 +172,7 @@ class _RecentDrawing(Drawing):
 
 
 def numbers_of(samples: Any) -> IntArray:
-    """Return a copy of numbers of samples as `[n]` int64.
-
-    Args:
-        samples: `[n]` integers.
-
-    Raises:
-        ArgumentError: They are no list of integers.
-
-    Example:
-        >>> numbers_of([3, 1]).tolist()
-        [3, 1]
-    """
+    """Return a copy of numbers of samples as `[n]` int64."""
     numbers: AnyArray = np.asarray(samples)
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
         kind = type(samples).__name__

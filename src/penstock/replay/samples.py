@@ -161,21 +161,7 @@ class _NStep:
 
 @dataclass(frozen=True)
 class SampleOutput:
-    """Rows of one output of a sample: `lo : hi : every` from the anchor, clipped to the episode.
-
-    Args:
-        name: Path of the output.
-        column: Path of the column to read.
-        align: Alignment of the column.
-        lo: First row, counted from the anchor.
-        hi: Row after the last.
-        every: Rows from one to the next. The default is 1.
-        pad: What to do with rows outside the episode: 0 writes zeros, `REPEAT` the nearest row. `MASK` reads nothing,
-            and says which rows are inside.
-        squeeze: Whether to drop the step axis. The default is False.
-        end: Rows of the episode beyond its steps. The default is 0.
-        shift: Whether a range that leaves the end moves back to end with the last row. The default is False.
-    """
+    """Rows of one output of a sample: `lo : hi : every` from the anchor, clipped to the episode."""
 
     name: str
     column: str
@@ -196,54 +182,24 @@ class SampleOutput:
 
 @dataclass(frozen=True)
 class AnchorRule:
-    """Which steps of an episode are anchors: `first, first + stride, ...`, without the last `spare` steps.
-
-    Args:
-        first: First anchor step.
-        spare: Steps at the end without an anchor.
-        stride: Steps from one anchor to the next.
-
-    Example:
-        >>> AnchorRule(first=1, spare=2, stride=3).count(np.array([3, 4, 7])).tolist()
-        [0, 1, 2]
-    """
+    """Which steps of an episode are anchors: `first, first + stride, ...`, without the last `spare` steps."""
 
     first: int = 0
     spare: int = 0
     stride: int = 1
 
     def count(self, steps: IntArray) -> IntArray:
-        """Return the number of anchors of episodes.
-
-        Args:
-            steps: `[n]` int64 lengths of episodes.
-        """
+        """Return the number of anchors of episodes."""
         return np.maximum(0, -(-(steps - self.first - self.spare) // self.stride))
 
     def count_one(self, steps: int) -> int:
-        """Return the number of anchors of an episode.
-
-        Args:
-            steps: Length of the episode.
-
-        Example:
-            >>> AnchorRule(stride=3).count_one(7)
-            3
-        """
+        """Return the number of anchors of an episode."""
         return max(0, -(-(steps - self.first - self.spare) // self.stride))
 
 
 @dataclass(frozen=True, eq=False)
 class SampleLayout:
-    """Anchors and outputs of the samples of a replay.
-
-    Args:
-        anchors: Which steps are anchors.
-        outputs: Rows of each output.
-        finish: Computes the final outputs from the rows that were read, or None.
-        longest: Most steps of an episode, if samples are whole episodes: a batch is as wide as its longest. Or None.
-        cost: Returns the tokens of a batch from the lengths of its episodes, or None without `longest`.
-    """
+    """Anchors and outputs of the samples of a replay."""
 
     anchors: AnchorRule
     outputs: tuple[SampleOutput, ...]
@@ -253,17 +209,7 @@ class SampleLayout:
 
     @classmethod
     def of(cls, samples: ReplaySamples | SampleTransform, spec: Spec) -> SampleLayout:
-        """Return the layout of samples over the columns of a dataset.
-
-        Args:
-            samples: `Transitions`, `Completions`, or a transform whose plan is anchored.
-            spec: Columns of the dataset.
-
-        Raises:
-            SpecError: A column has rows of different lengths.
-            ArgumentError: The transform has no anchors.
-            PlanError: The transform does not fit the columns.
-        """
+        """Return the layout of samples over the columns of a dataset."""
         if ragged := [path for path, field in spec.items() if field.ragged]:
             raise SpecError(
                 f"expected columns with rows of equal size in a replay, got rows of different lengths in {ragged}; "
@@ -305,11 +251,7 @@ class SampleLayout:
         return self.anchors.first + self.anchors.spare + 1
 
     def table(self, spec: Spec) -> IntArray:
-        """Return the outputs as the gather reads them, `[outputs, VIEWS]` int64.
-
-        Args:
-            spec: Columns of the dataset. Columns are numbered in its order.
-        """
+        """Return the outputs as the gather reads them, `[outputs, VIEWS]` int64."""
         number = {path: i for i, path in enumerate(spec)}
         table = np.zeros((len(self.outputs), VIEWS), np.int64)
         for row, output in zip(table, self.outputs, strict=True):

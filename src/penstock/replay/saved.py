@@ -11,15 +11,7 @@ from penstock.core.narrowing import is_array, is_mapping
 
 
 def packed(value: Any) -> Any:
-    """Return an array as compressed bytes with its dtype, and another value as it is.
-
-    Args:
-        value: A one-dimensional array, or a plain value.
-
-    Example:
-        >>> unpacked(packed(np.arange(3))).tolist()
-        [0, 1, 2]
-    """
+    """Return an array as compressed bytes with its dtype, and another value as it is."""
     if not is_array(value):
         return value
     data = np.frombuffer(zlib.compress(np.ascontiguousarray(value).tobytes(), 1), np.uint8)
@@ -27,11 +19,7 @@ def packed(value: Any) -> Any:
 
 
 def unpacked(value: Any) -> Any:
-    """Return the value that `packed` got.
-
-    Args:
-        value: Output of `packed`.
-    """
+    """Return the value that `packed` got."""
     if not is_mapping(value):
         return value
     return np.frombuffer(zlib.decompress(np.asarray(value["bytes"], np.uint8).tobytes()), value["dtype"]).copy()

@@ -38,31 +38,13 @@ LEAST_ROWS = 256  # of the table, which doubles
 
 
 def segment_episodes(segment_steps: int) -> int:
-    """Return the most episodes of a segment, which bounds its boundary rows.
-
-    Args:
-        segment_steps: Steps of a segment.
-
-    Example:
-        >>> segment_episodes(1000)
-        266
-    """
+    """Return the most episodes of a segment, which bounds its boundary rows."""
     return segment_steps // 4 + 16
 
 
 @dataclass(eq=False)
 class MemorySegment:
-    """Memory of one segment, and how much of it is used.
-
-    Args:
-        slot: Number of the segment among all that are in memory.
-        room: Steps that fit.
-        columns: `[rows, *shape]` array of each column.
-        steps: Steps that are used.
-        episodes: Episodes that are used.
-        anchors: Anchors of these episodes.
-        indexed: Rows of the table for these episodes. Episodes without anchors have none.
-    """
+    """Memory of one segment, and how much of it is used."""
 
     slot: int
     room: int
@@ -73,41 +55,19 @@ class MemorySegment:
     indexed: int = 0
 
     def fits(self, steps: int, segment_steps: int) -> bool:
-        """Return whether one more episode goes into this segment.
-
-        Args:
-            steps: Steps of the episode.
-            segment_steps: Steps of a segment.
-        """
+        """Return whether one more episode goes into this segment."""
         return fits(self.steps, self.episodes, steps, segment_steps)
 
 
 def fits(used_steps: int, used_episodes: int, steps: int, segment_steps: int) -> bool:
-    """Return whether an episode goes into a segment with so many steps and episodes. A segment takes at least one.
-
-    Args:
-        used_steps: Steps in the segment.
-        used_episodes: Episodes in the segment.
-        steps: Steps of the episode.
-        segment_steps: Steps of a segment.
-    """
+    """Return whether an episode goes into a segment with so many steps and episodes. A segment takes at least one."""
     if used_episodes == 0:
         return True
     return used_steps + steps <= segment_steps and used_episodes < segment_episodes(segment_steps)
 
 
 def live_range(lengths: Sequence[int], capacity: int, segment_steps: int) -> int:
-    """Return the number of the oldest episode that a store still has after so many episodes.
-
-    Args:
-        lengths: Steps of all episodes, in order of arrival.
-        capacity: Most steps of the store.
-        segment_steps: Steps of a segment.
-
-    Example:
-        >>> live_range([10] * 12, capacity=100, segment_steps=20)
-        2
-    """
+    """Return the number of the oldest episode that a store still has after so many episodes."""
     segments: deque[tuple[int, int, int]] = deque()  # first episode, steps, episodes
     stored = 0
     for number, steps in enumerate(lengths):
@@ -124,26 +84,7 @@ def live_range(lengths: Sequence[int], capacity: int, segment_steps: int) -> int
 
 
 class SegmentStore:
-    """The last `capacity` steps of a run, in whole episodes.
-
-    Args:
-        spec: Columns of the episodes, with rows of equal size.
-        rule: Which steps are anchors.
-        capacity: Most steps.
-        segment_steps: Steps of a segment.
-        first: Number of the first episode that `add` gets. The default is 0.
-        start: Number of its first step. The default is 0.
-        anchors: Number of its first anchor. The default is 0.
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> data = penstock.from_arrays({"rewards": np.arange(30.0)}, lengths=[10, 10, 10])
-        >>> store = SegmentStore(data.spec, AnchorRule(), capacity=20, segment_steps=10)
-        >>> for episode in data:
-        ...     store.add(episode)
-        >>> store.extent, store.anchors, len(store)
-        ((10, 30), (10, 30), 2)
-    """
+    """The last `capacity` steps of a run, in whole episodes."""
 
     def __init__(
         self,
@@ -206,15 +147,7 @@ class SegmentStore:
         return self._table[self._head : self._tail]
 
     def check(self, episode: Episode) -> None:
-        """Raise an error for an episode that the store cannot take.
-
-        Args:
-            episode: The episode.
-
-        Raises:
-            DataError: The episode is longer than the capacity.
-            SpecError: The columns differ.
-        """
+        """Raise an error for an episode that the store cannot take."""
         steps = len(episode)
         if steps > self.capacity:
             raise DataError(
@@ -225,15 +158,7 @@ class SegmentStore:
             raise SpecError(f"expected the columns {dict(self.spec.fields)}, got {dict(episode.spec.fields)}")
 
     def add(self, episode: Episode) -> None:
-        """Copy an episode into the store. The oldest segments leave if there is no room.
-
-        Args:
-            episode: Episode with the columns of the store.
-
-        Raises:
-            DataError: The episode is longer than the capacity.
-            SpecError: The columns differ.
-        """
+        """Copy an episode into the store. The oldest segments leave if there is no room."""
         steps = len(episode)
         self.check(episode)
         segment = self._room_for(steps)
@@ -254,23 +179,12 @@ class SegmentStore:
         self.arrived += 1
 
     def find(self, anchors: IntArray) -> IntArray:
-        """Return the row of `table` and the anchor step of each anchor, `[n, 2]` int64.
-
-        Args:
-            anchors: `[n]` int64 numbers of anchors in the store.
-        """
+        """Return the row of `table` and the anchor step of each anchor, `[n, 2]` int64."""
         first = self._base + self._head
         return find_anchors(anchors, self.table, first, self._guide, self.rule.first, self.rule.stride)
 
     def gather(self, places: IntArray, views: IntArray, offsets: IntArray, out: ByteArray) -> None:
-        """Copy the rows of samples.
-
-        Args:
-            places: Output of `find`, `[n, 2]`.
-            views: Output of `SampleLayout.table`.
-            offsets: First byte of each view in `out`.
-            out: `[bytes]` uint8.
-        """
+        """Copy the rows of samples."""
         gather_samples(places, self.table, views, self.address, offsets, out)
 
     def _room_for(self, steps: int) -> MemorySegment:

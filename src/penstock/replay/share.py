@@ -14,20 +14,7 @@ from penstock.replay.sum_tree import key_of
 
 @dataclass(frozen=True)
 class EpisodeShare:
-    """Every `count`-th episode, from number `index` on.
-
-    Args:
-        index: Number of this learner.
-        count: Number of learners.
-
-    Raises:
-        PlanError: The index is not below `count`.
-
-    Example:
-        >>> share = EpisodeShare(1, 3)
-        >>> [number for number in range(9) if share.has(number)]
-        [1, 4, 7]
-    """
+    """Every `count`-th episode, from number `index` on."""
 
     index: int
     count: int
@@ -37,11 +24,7 @@ class EpisodeShare:
             raise PlanError(f"expected an index below count={self.count}, got {self.index}")
 
     def check(self, shareable: bool) -> None:
-        """Raise `PlanError` for several learners of a replay whose episodes cannot be shared.
-
-        Args:
-            shareable: Whether it has a folder, and draws single episodes.
-        """
+        """Raise `PlanError` for several learners of a replay whose episodes cannot be shared."""
         if self.count > 1 and not shareable:
             raise PlanError(
                 "expected a path and a sampler of single episodes for several parts; in memory, and for groups of "
@@ -49,33 +32,16 @@ class EpisodeShare:
             )
 
     def has(self, number: int) -> bool:
-        """Return whether an episode belongs to this learner.
-
-        Args:
-            number: Number of the episode in the folder.
-        """
+        """Return whether an episode belongs to this learner."""
         return number % self.count == self.index
 
     def key(self, seed: int) -> np.uint64:
-        """Return the key of the random bits of this learner.
-
-        Args:
-            seed: 0 to 2^64 - 1.
-        """
+        """Return the key of the random bits of this learner."""
         return key_of(seed) if self.count == 1 else key_of(int(key_of(seed)) ^ self.index)
 
 
 def require_number(name: str, value: Any, least: int) -> int:
-    """Return an argument as an integer.
-
-    Args:
-        name: Name of the argument.
-        value: Its value.
-        least: Least value.
-
-    Raises:
-        PlanError: The value is no integer, is below `least`, or has more than 64 bits.
-    """
+    """Return an argument as an integer."""
     if isinstance(value, bool) or not is_integer(value) or value < least or value >= 1 << 64:
         raise PlanError(f"expected {name} to be an integer of at least {least}, got {value!r}")
     return int(value)

@@ -16,13 +16,6 @@ class SumTree:
 
     Setting and drawing cost a few cache lines for each of `log16(n)` levels. The tree is a function of its weights: a
     tree with equal weights draws equal anchors, however the weights came about.
-
-    Example:
-        >>> tree = SumTree()
-        >>> tree.extend(0, 3, 1.0)
-        >>> tree.set(np.array([0, 2]), np.array([0, 3], "f4"))
-        >>> tree.total, tree.least, tree.weights.tolist()
-        (4.0, 1.0, [0.0, 1.0, 3.0])
     """
 
     def __init__(self) -> None:
@@ -50,12 +43,7 @@ class SumTree:
         return self._leaves.nbytes + self._sums.nbytes + self._least.nbytes
 
     def restore(self, lo: int, weights: Float32Array) -> None:
-        """Replace all anchors.
-
-        Args:
-            lo: Number of the first anchor.
-            weights: `[n]` float32 weights, 0 or more.
-        """
+        """Replace all anchors."""
         self.lo, self.hi = lo, lo + len(weights)
         size = LEAST
         while size < len(weights):
@@ -64,13 +52,7 @@ class SumTree:
         self.set(np.arange(self.lo, self.hi), weights)
 
     def extend(self, lo: int, hi: int, weight: float) -> None:
-        """Add the anchors `lo : hi` at the right end.
-
-        Args:
-            lo: First new anchor. It follows the last one, unless there is none.
-            hi: Anchor after the last.
-            weight: Weight of each.
-        """
+        """Add the anchors `lo : hi` at the right end."""
         if self.lo == self.hi:
             self.lo = self.hi = lo
         self.hi = hi
@@ -81,35 +63,17 @@ class SumTree:
             self.set(np.arange(lo, hi), np.full(hi - lo, weight, np.float32))
 
     def drop(self, lo: int) -> None:
-        """Remove the anchors before `lo`.
-
-        Args:
-            lo: The oldest anchor that stays.
-        """
+        """Remove the anchors before `lo`."""
         gone = np.arange(self.lo, min(lo, self.hi))
         self.set(gone, np.zeros(len(gone), np.float32))
         self.lo, self.hi = lo, max(lo, self.hi)
 
     def set(self, anchors: IntArray, weights: Float32Array) -> None:
-        """Set weights. Of equal anchors the last one counts.
-
-        Args:
-            anchors: `[n]` int64 within `lo : hi`.
-            weights: `[n]` float32, finite, 0 or more.
-        """
+        """Set weights. Of equal anchors the last one counts."""
         set_leaves(self._leaves, self._sums, self._least, self._first, anchors, weights)
 
     def draw(self, key: np.uint64, number: int, n: int) -> tuple[IntArray, Float32Array]:
-        """Draw anchors in proportion to their weights, one from each of `n` equal parts of the sum.
-
-        Args:
-            key: Key of the random bits.
-            number: Number of the first draw.
-            n: Number of draws.
-
-        Returns:
-            `[n]` int64 anchors, and `[n]` float32 their weights.
-        """
+        """Draw anchors in proportion to their weights, one from each of `n` equal parts of the sum."""
         return draw_leaves(self._leaves, self._sums, self._first, key, number, self.lo, n)
 
     def _make(self, size: int) -> None:
@@ -126,15 +90,7 @@ class SumTree:
 
 
 def key_of(seed: int) -> np.uint64:
-    """Return the key of the random bits of a seed.
-
-    Args:
-        seed: 0 to 2^64 - 1.
-
-    Example:
-        >>> bool(key_of(0) == key_of(1))
-        False
-    """
+    """Return the key of the random bits of a seed."""
     bits: UInt64Array = np.array([seed], np.uint64)
     with np.errstate(over="ignore"):
         bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD) + np.uint64(0x9E3779B97F4A7C15)

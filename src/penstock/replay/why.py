@@ -29,18 +29,7 @@ OFFLINE = "offline"
 def why_drawn(
     contents: ReplayContents, folder: ReplayFolder | None, draw: Draw, ticket: Ticket, column: str | None
 ) -> Why:
-    """Return the rows of a draw, a line for each sample.
-
-    Args:
-        contents: Memory of the replay.
-        folder: Its folder, for samples that have left memory, or None.
-        draw: The draw.
-        ticket: Its ticket.
-        column: Output whose rows to list, or None: the widest range of steps.
-
-    Raises:
-        PlanError: The column is unknown.
-    """
+    """Return the rows of a draw, a line for each sample."""
     if contents.reader is None:
         raise StateError(f"expected the ticket of a batch of this replay, got {ticket} before any episode has arrived")
     layout = contents.reader.layout
@@ -69,16 +58,7 @@ def why_drawn(
 
 
 def with_offline(online: Why, offline: MapDataset, first: int, count: int, column: str | None, share: float) -> Why:
-    """Return the rows of a batch that has samples of a replay and of a dataset after them.
-
-    Args:
-        online: The rows of the replay.
-        offline: The dataset.
-        first: Position of the first sample of the dataset.
-        count: Number of its samples in the batch.
-        column: Output whose rows to list, or None.
-        share: Share of the replay in all samples.
-    """
+    """Return the rows of a batch that has samples of a replay and of a dataset after them."""
     ticket = Ticket(first, count, offline.plan.fingerprint[:8])
     other = why(offline, ticket, Skips(), column)
     tables: list[Columns] = [online.table, other.table]

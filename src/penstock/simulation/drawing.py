@@ -21,23 +21,6 @@ def draw_simulation(result: HostSimulation, file: Path) -> None:
 
     A frame marks the recommended order of each number of hosts. The suffix of the file chooses the format, such as
     `.svg` or `.png`.
-
-    Args:
-        result: The figures.
-        file: The picture, which is replaced if it exists.
-
-    Raises:
-        MissingExtraError: Matplotlib is not installed (extra `plot`).
-
-    Example:
-        >>> import numpy as np, penstock, tempfile
-        >>> from penstock.simulation import OBJECT_STORE, simulate
-        >>> data = penstock.from_arrays({"x": np.zeros((9000, 8), "float32")}, lengths=[1000] * 9)
-        >>> result = simulate(data.windows(16), [1, 2, 4], batch_size=64, storage=OBJECT_STORE, orders=[None])
-        >>> file = Path(tempfile.mkdtemp()) / "hosts.svg"
-        >>> draw_simulation(result, file)
-        >>> "svg" in file.read_text()
-        True
     """
     figures: Any = require("matplotlib.figure", "plot")
     figure = figures.Figure(figsize=(8, 3.4 + 0.35 * len(result.orders)), layout="constrained")

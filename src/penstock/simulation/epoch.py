@@ -49,15 +49,7 @@ MOST_OF_BLOCK = 1 << 13  # samples of a block that are looked at
 
 @dataclass(frozen=True)
 class SampledCall:
-    """A call, and its requests on some hosts.
-
-    Args:
-        call: Jobs of the call.
-        requests: Requests of each sampled host.
-        counts: Calls of the epoch that this one stands for, for bytes and requests. 0 of the first calls, if others
-            stand for them.
-        waits: Calls of the epoch that this one stands for, for waiting.
-    """
+    """A call, and its requests on some hosts."""
 
     call: FetchCall
     requests: list[Requests]
@@ -66,14 +58,7 @@ class SampledCall:
 
 
 class EpochReads:
-    """Finds the requests of an epoch for any order and number of hosts.
-
-    Args:
-        dataset: Samples in the order in which they are stored.
-        batch: Samples of a global batch.
-        cache_bytes: Bytes of the cache of a host.
-        seed: Seed of orders and places.
-    """
+    """Finds the requests of an epoch for any order and number of hosts."""
 
     def __init__(self, dataset: MapDataset, batch: int, cache_bytes: int, seed: int) -> None:
         self.dataset = dataset
@@ -85,17 +70,7 @@ class EpochReads:
     def sample(
         self, order: Order, hosts: int, unmeasured: int, rng: np.random.Generator
     ) -> tuple[list[SampledCall], float]:
-        """Return the calls of some hosts in an epoch: all of them, or the first ones and some others.
-
-        Args:
-            order: The order of samples.
-            hosts: Number of hosts.
-            unmeasured: Jobs that a loader takes before the first one is done.
-            rng: Generator of random numbers.
-
-        Returns:
-            The calls, and the most bytes that a host fetches: once all that an epoch reads, if its cache holds that.
-        """
+        """Return the calls of some hosts in an epoch: all of them, or the first ones and some others."""
         calls = self._calls(hosts, unmeasured)
         ordered = in_order(self.dataset, order, self._seed)
         pool = self._pool(order, len(self.dataset) / hosts, self._batch / hosts)
@@ -229,19 +204,7 @@ class _PlannedJob:
 def fetch_calls(
     batches: int, job_batches: int, batch_bytes: float, ahead_bytes: float, unmeasured: int
 ) -> Iterator[FetchCall]:
-    """Yield the calls of a loader for the jobs of an epoch.
-
-    Args:
-        batches: Batches of the epoch.
-        job_batches: Batches of a job, once a row was measured.
-        batch_bytes: Bytes of a batch of one host.
-        ahead_bytes: Bytes that are asked for ahead.
-        unmeasured: Jobs that are taken before the first one is done; jobs that are made until then have one batch.
-
-    Example:
-        >>> [(call.taken, call.batches) for call in fetch_calls(40, 8, 4e6, 64e6, 2)]
-        [(0, (1,)), (1, (1, 1, 1, 1)), (2, (8, 8)), (6, (8,)), (7, (8,)), (8, (3,))]
-    """
+    """Yield the calls of a loader for the jobs of an epoch."""
     taken = 0
 
     def jobs() -> Iterator[_PlannedJob]:

@@ -11,51 +11,21 @@ GIVEN: Order = (0, 0)
 
 
 def in_order(dataset: MapDataset, order: Order, seed: int) -> MapDataset:
-    """Return the samples in an order.
-
-    Args:
-        dataset: Samples in the order in which they are stored.
-        order: The order.
-        seed: Seed of the shuffle.
-    """
+    """Return the samples in an order."""
     if order is None:
         return dataset.shuffle(seed)
     return dataset if order == GIVEN else dataset.shuffle(seed, block=order[0], pool=order[1])
 
 
 def default_orders(samples: int, batch_size: int, hosts: int) -> list[Order]:
-    """Return a full shuffle, and shuffles by blocks that fit an epoch.
-
-    Args:
-        samples: Samples of an epoch.
-        batch_size: Samples of a batch.
-        hosts: The most hosts.
-
-    Returns:
-        The orders.
-
-    Example:
-        >>> default_orders(100_000, 256, 16)
-        [None, (64, 256), (256, 64), (1024, 16), (4096, 8), (16, 1)]
-    """
+    """Return a full shuffle, and shuffles by blocks that fit an epoch."""
     pooled = [(64, 256), (256, 64), (1024, 16), (4096, 8)]
     single = sorted({max(batch_size // many, 1) for many in (hosts, max(hosts // 8, 1)) if batch_size // many >= 8})
     return [None, *(each for each in pooled if each[0] * each[1] < samples), *((size, 1) for size in single[:1])]
 
 
 def order_name(order: Order) -> str:
-    """Return the call that makes an order.
-
-    Args:
-        order: The order.
-
-    Returns:
-        The text.
-
-    Example:
-        >>> order_name(None), order_name((64, 16))
-        ('shuffle()', 'shuffle(block=64, pool=16)')
-    """
+    """Return the call that makes an order."""
     if order is None:
         return "shuffle()"
     return "as it is" if order == GIVEN else f"shuffle(block={order[0]}, pool={order[1]})"

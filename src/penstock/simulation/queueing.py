@@ -34,12 +34,7 @@ CONNECTIONS = 32
 
 @dataclass(frozen=True)
 class FetchCall:
-    """Jobs whose bytes a loader asks for in one call.
-
-    Args:
-        taken: Number of the job that a thread takes just then.
-        batches: Batches of each job of the call.
-    """
+    """Jobs whose bytes a loader asks for in one call."""
 
     taken: int
     batches: tuple[int, ...]
@@ -47,12 +42,7 @@ class FetchCall:
 
 @dataclass(frozen=True, eq=False)
 class HostRequests:
-    """Requests of one call, for each host.
-
-    Args:
-        nbytes: `[hosts, r]` float64 bytes of each request, 0 where a host has fewer.
-        job: `[hosts, r]` int64 number of the job in the call that needs it first, ascending.
-    """
+    """Requests of one call, for each host."""
 
     nbytes: FloatArray
     job: IntArray
@@ -60,13 +50,7 @@ class HostRequests:
 
 @dataclass(frozen=True)
 class LoaderThreads:
-    """Threads of the loader of each host.
-
-    Args:
-        threads: Most threads.
-        adaptive: Whether the loader begins with one job ahead, and adds one each time that the consumer waits.
-        work: Seconds that a thread works for a batch after its bytes have arrived. The default is 0.
-    """
+    """Threads of the loader of each host."""
 
     threads: int
     adaptive: bool
@@ -86,26 +70,7 @@ def waiting(
     rng: np.random.Generator,
     hosts: int | None = None,
 ) -> FloatArray:
-    """Return how long the batches of each call are waited for, without the first batch of all.
-
-    Args:
-        calls: Calls and their requests, in order.
-        seconds: Time of a step without waiting.
-        storage: Constants of the storage.
-        loader: Threads of the loader of each host.
-        rng: Generator of random numbers.
-        hosts: All hosts, which share the limits of the storage. The default is None: the hosts in `calls`.
-
-    Returns:
-        `[calls]` seconds.
-
-    Example:
-        >>> slow = StorageConstants(latency=1.0, spread=0.0, connection=1e9, host=1e9)
-        >>> one = HostRequests(np.full((1, 1), 1e6), np.zeros((1, 1), np.int64))
-        >>> calls = [(FetchCall(job, (1,)), one) for job in range(3)]
-        >>> waiting(calls, 0.5, slow, LoaderThreads(1, False), np.random.default_rng(0)).round(3).tolist()
-        [0.0, 0.501, 0.501]
-    """
+    """Return how long the batches of each call are waited for, without the first batch of all."""
     requested = len(calls[0][1].nbytes)
     network = _Network(requested, hosts or requested, storage, rng)
     loaders = _Loaders(requested, loader)

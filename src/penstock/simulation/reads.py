@@ -33,20 +33,7 @@ NEARLY_ALL = 0.9  # from this part of the units on, an epoch is taken to read al
 
 
 class ReadMap:
-    """Blocks of storage, numbered through all files, and the samples that read them.
-
-    Args:
-        dataset: The samples, in the order in which they are stored.
-        cache_bytes: Bytes of the cache of a host. Data that fits in half of it is fetched in larger units, as the
-            client does.
-
-    Example:
-        >>> import penstock
-        >>> data = penstock.from_arrays({"x": np.zeros((4096, 64))}, lengths=[4096]).windows(128)
-        >>> reads = ReadMap(data, 1 << 30)
-        >>> reads.total, reads.blocks(np.array([0, 128])).tolist()
-        (32, [0, 1])
-    """
+    """Blocks of storage, numbered through all files, and the samples that read them."""
 
     def __init__(self, dataset: MapDataset, cache_bytes: int) -> None:
         self.dataset = dataset
@@ -92,20 +79,11 @@ class ReadMap:
         return np.bincount(kinds, minlength=len(self._kinds)).astype(np.float64)
 
     def blocks(self, positions: IntArray) -> IntArray:
-        """Return the blocks that samples read, each once, ascending.
-
-        Args:
-            positions: `[n]` positions of samples in the order in which they are stored.
-        """
+        """Return the blocks that samples read, each once, ascending."""
         return self.blocks_of(self.dataset, positions)
 
     def blocks_of(self, dataset: MapDataset, positions: IntArray) -> IntArray:
-        """Return the blocks that samples of the same data in another order read, each once, ascending.
-
-        Args:
-            dataset: The samples in that order.
-            positions: `[n]` positions of samples in that order.
-        """
+        """Return the blocks that samples of the same data in another order read, each once, ascending."""
         selections = dataset.resolve(positions)
         parts: list[IntArray] = []
         if self.remote:
@@ -129,17 +107,7 @@ class ReadMap:
     def requests(
         self, blocks: IntArray, need: IntArray, fetched: BoolArray | None = None
     ) -> tuple[FloatArray, IntArray]:
-        """Return the requests that fetch blocks, in the order in which they are needed.
-
-        Args:
-            blocks: `[n]` blocks, ascending.
-            need: `[n]` number of the job that needs each block first.
-            fetched: `[blocks of all files]` whether each block was fetched or requested before. Such blocks are left
-                out, and others are entered. The default is None: nothing was fetched.
-
-        Returns:
-            `[r]` bytes of each request, and `[r]` number of the job that needs it first, ascending.
-        """
+        """Return the requests that fetch blocks, in the order in which they are needed."""
         nbytes: list[IntArray] = []
         needed: list[IntArray] = []
         if fetched is not None:

@@ -21,18 +21,7 @@ LEFTOVERS: tuple[Leftover, ...] = get_args(Leftover)
 
 @dataclass(frozen=True)
 class Planted:
-    """A leftover that a test adds to a dataset.
-
-    Args:
-        plant: Adds the leftover to the dataset at a path.
-        reason: Why the reader does not use it, a name of `FINDINGS`.
-        where: A part of the entry's place, such as the name of the file.
-        refused: Whether the whole dataset must be refused instead, with `where` in the message. The default is False.
-
-    Example:
-        >>> Planted(lambda path: (path / "notes.bin").touch(), "other-file", "notes.bin").refused
-        False
-    """
+    """A leftover that a test adds to a dataset."""
 
     plant: Callable[[Path], object]
     reason: str
@@ -45,16 +34,6 @@ class AccountContract(ABC):
 
     Derive a class whose name starts with `Test`. Define `write`, `open`, and `planted`: a leftover of each kind. Kinds
     that the format cannot have are in `absent`, each with the reason.
-
-    Example:
-        >>> class TestMine(AccountContract):
-        ...     planted = {"file": Planted(lambda path: (path / "notes.bin").touch(), "other-file", "notes.bin")}
-        ...     absent = {kind: "one file of rewards" for kind in LEFTOVERS if kind != "file"}
-        ...     def write(self, path):
-        ...         ...  # write a small sound dataset, and return its path
-        ...     def open(self, path, **options):
-        ...         ...  # penstock.open(path, format="mine", **options).source
-        >>> TestMine().test_every_kind_of_leftover_has_a_test_or_a_reason()
     """
 
     planted: ClassVar[Mapping[Leftover, Planted]] = {}
@@ -62,30 +41,14 @@ class AccountContract(ABC):
 
     @abstractmethod
     def write(self, path: Path) -> Path:
-        """Write a small sound dataset below an empty folder.
-
-        Args:
-            path: The folder.
-
-        Returns:
-            The path to open.
-        """
+        """Write a small sound dataset below an empty folder."""
 
     @abstractmethod
     def open(self, path: Path, **options: Any) -> Source:
-        """Open a dataset as `penstock.open` does, with its warning about what was left out.
-
-        Args:
-            path: The path that `write` returned.
-            options: Options of `penstock.open`.
-        """
+        """Open a dataset as `penstock.open` does, with its warning about what was left out."""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Run the test of a leftover for every kind.
-
-        Args:
-            metafunc: The test, as pytest passes it.
-        """
+        """Run the test of a leftover for every kind."""
         if "kind" in metafunc.fixturenames:
             metafunc.parametrize("kind", self.planted)
 
@@ -103,11 +66,8 @@ class AccountContract(ABC):
         assert messages == []
 
     def test_a_leftover_is_named(self, kind: Leftover, tmp_path: Path) -> None:
-        """By the account, also from the index in the cache, and by the warning; or by the error of a refused dataset.
-
-        Args:
-            kind: Kind of the leftover.
-            tmp_path: An empty folder.
+        """By the account, also from the index in the cache, and by the warning; or by the error of a
+        refused dataset.
         """
         path, planted = self.write(tmp_path), self.planted[kind]
         planted.plant(path)

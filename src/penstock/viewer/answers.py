@@ -13,12 +13,7 @@ TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/j
 
 
 def answer(work: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return an endpoint that runs in a thread of the server.
-
-    Args:
-        work: Called with the request; returns plain values, which are sent as JSON, or a response. Errors of the data
-            and of arguments are code 400 with a message.
-    """
+    """Return an endpoint that runs in a thread of the server."""
     responses: Any = require("starlette.responses", "serve")
 
     def endpoint(request: Any) -> Any:
@@ -32,21 +27,13 @@ def answer(work: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def not_served(message: str) -> Any:
-    """Return an answer of code 404.
-
-    Args:
-        message: The missing thing.
-    """
+    """Return an answer of code 404."""
     responses: Any = require("starlette.responses", "serve")
     return responses.JSONResponse({"error": message}, 404)
 
 
 def page(request: Any) -> Any:
-    """Return one of the static files, the page itself by default.
-
-    Args:
-        request: The request, with the name of the file in its path.
-    """
+    """Return one of the static files, the page itself by default."""
     responses: Any = require("starlette.responses", "serve")
     name = request.path_params.get("path") or "index.html"
     known = {file.name: file for file in STATIC.iterdir() if file.suffix in TYPES}

@@ -19,17 +19,7 @@ from penstock.viewer.viewed_loader import ViewedLoader
 def create_app(
     datasets: Sequence[ViewedDataset], token: str, *, loader: ViewedLoader | None = None, live: LiveWatch | None = None
 ) -> Any:
-    """Return the ASGI application.
-
-    Args:
-        datasets: Datasets with different names.
-        token: Secret that requests must have, as `?token=` or in the cookie.
-        loader: Loader with pages. The default is None.
-        live: Figures of a running loader. The default is None.
-
-    Raises:
-        MissingExtraError: Starlette is not installed.
-    """
+    """Return the ASGI application."""
     applications: Any = require("starlette.applications", "serve")
     routing: Any = require("starlette.routing", "serve")
     pages = {"datasets": len(datasets), "plan": loader is not None, "live": live is not None}

@@ -21,11 +21,7 @@ _NEEDED = tuple(name for name in FRAME.names or () if name not in _UNUSED)
 
 
 def is_chess(spec: Spec) -> bool:
-    """Return whether the columns belong to training games of Leela Chess Zero.
-
-    Args:
-        spec: Columns of the dataset.
-    """
+    """Return whether the columns belong to training games of Leela Chess Zero."""
     return all(
         name in spec and spec[name].align == "step" and (spec[name].dtype, spec[name].shape) == _kind(name)
         for name in _NEEDED
@@ -33,16 +29,7 @@ def is_chess(spec: Spec) -> bool:
 
 
 def game_of(source: Source, episode: int) -> dict[str, Any]:
-    """Return the first 2,000 positions of a game.
-
-    Args:
-        source: A dataset of which `is_chess` is True.
-        episode: Number of the episode.
-
-    Returns:
-        `boards`: 64 letters for each position, from a1 to h8, large for white. `moves`: the text of each move, empty
-        where it is unknown. `squares`: from and to of each move. `turns`: `"white"` or `"black"` of each position.
-    """
+    """Return the first 2,000 positions of a game."""
     first, end = source.episode_rows("step", episode)
     count = min(end - first, MOST_PLIES)
     one = np.ones(1, np.int64)

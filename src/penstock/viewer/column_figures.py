@@ -20,13 +20,6 @@ def column_figures(data: EpisodeDataset) -> dict[str, Any]:
     """Return figures of the numbers in each column, without pictures, text and very wide columns.
 
     Of a large dataset, episodes that are spread evenly are read: `STEPS` steps, or one episode if it is longer.
-
-    Args:
-        data: The dataset.
-
-    Returns:
-        `episodes`, how many were read, and `columns`: a list of `name`, `mean`, `std`, `min`, `max`, and `counts` and
-        `edges` of a histogram, for each number, or `words` on why it has none. Figures of no finite value are None.
     """
     every = max(-(-data.steps // STEPS), 1)
     sample = data.take(range(0, len(data), every))

@@ -18,9 +18,6 @@ def dataset_routes(datasets: Sequence[ViewedDataset]) -> list[Any]:
     """Return the routes of datasets.
 
     One of them writes: it sets the marks of an episode in the file of the curation.
-
-    Args:
-        datasets: Datasets with different names.
     """
     routing: Any = require("starlette.routing", "serve")
     by_name = {dataset.name: dataset for dataset in datasets}

@@ -20,12 +20,7 @@ DIGITS = 2  # of metres in JSON
 
 
 class DrivingScenes:
-    """Scenes of a driving log for the page of an episode. Threads may call it.
-
-    Args:
-        source: The driving log.
-        road: The map. The default is None: no map.
-    """
+    """Scenes of a driving log for the page of an episode. Threads may call it."""
 
     def __init__(self, source: L5KitSource, road: MapAPI | None = None) -> None:
         self._source = source
@@ -34,15 +29,7 @@ class DrivingScenes:
         self._scenes: OrderedDict[int, SceneFromAbove] = OrderedDict()
 
     def scene(self, number: int) -> dict[str, Any]:
-        """Return what `scene.js` draws but the agents: the way of the ego, and the map with its lights.
-
-        Args:
-            number: Number of the scene.
-
-        Returns:
-            `ego` `[n, 3]` x, y and yaw; `seconds` `[n]`; `offsets` `[n + 1]` of the rows of `agents`; `kinds`, names;
-            `lanes` `[m, 2, 20, 2]`, `crosswalks`, and `lights` `[n]`: pairs of a lane and the number of a colour.
-        """
+        """Return what `scene.js` draws but the agents: the way of the ego, and the map with its lights."""
         above = self._scene(number)
         ego = above.timeline.ego
         origin = _origin(above)
@@ -66,10 +53,8 @@ class DrivingScenes:
         }
 
     def agents(self, number: int) -> Float32Array:
-        """Return the agents of all frames, `[m, 7]`: x, y, yaw, length, width, number of the kind, number of the track.
-
-        Args:
-            number: Number of the scene.
+        """Return the agents of all frames, `[m, 7]`: x, y, yaw, length, width, number of the kind, number
+        of the track.
         """
         above = self._scene(number)
         tracks = above.tracks

@@ -42,12 +42,7 @@ OUTSIDE = 2
 
 
 class EpisodeContents:
-    """Values of episodes, ready to be drawn.
-
-    Args:
-        data: The open dataset. The caller closes it.
-        road: Map of the driving log. The default is None: no map.
-    """
+    """Values of episodes, ready to be drawn."""
 
     def __init__(self, data: EpisodeDataset, road: MapAPI | None = None) -> None:
         self._data = data
@@ -72,42 +67,18 @@ class EpisodeContents:
         return not self._chess or field.shape == ()  # planes and policies of chess say nothing as curves
 
     def cameras_of(self, number: int) -> list[dict[str, Any]]:
-        """Return `path`, number of `rows`, and rows of a `chunk` of each camera in an episode.
-
-        Args:
-            number: Number of the episode in the source.
-        """
+        """Return `path`, number of `rows`, and rows of a `chunk` of each camera in an episode."""
         ranges = {path: self._data.source.episode_rows(self._data.spec[path].align, number) for path in self.cameras}
         return [{"path": p, "rows": end - begin, "chunk": self.chunk_rows(p)} for p, (begin, end) in ranges.items()]
 
     def chunk_rows(self, camera: str) -> int:
-        """Return how many pictures a chunk of a camera has.
-
-        Args:
-            camera: Path of a column of pictures.
-        """
+        """Return how many pictures a chunk of a camera has."""
         return max(1, min(CHUNK_ROWS, RAW_BYTES // max(self._data.spec[camera].row_bytes, 1)))
 
     def series(
         self, e: int, column: str, *, first: int = 0, last: int | None = None, points: int = 2000
     ) -> tuple[AnyArray, ByteArray]:
-        """Return rows of a column as curves.
-
-        Args:
-            e: Number of the episode.
-            column: Path of a column of numbers.
-            first: First row.
-            last: Row after the last. The default is None: the end.
-            points: Most points of a curve. With more rows, each point has the smallest and largest value of its rows.
-
-        Returns:
-            `[n, 2, k]` float32: smallest and largest value of each point, for the first `k <= 16` elements of a row.
-            `[n]` uint8: 1 if an element of the rows of a point is no finite number, 2 if a row is outside of the space
-            of the column, 3 if both.
-
-        Raises:
-            ArgumentError: There is no such episode or curve.
-        """
+        """Return rows of a column as curves."""
         number = self.number(e)
         if column not in self.curves:
             raise ArgumentError(f"no curve {column!r}{suggestion(column, self.curves)}")
@@ -134,32 +105,14 @@ class EpisodeContents:
         return flags
 
     def picture(self, e: int, camera: str, row: int) -> bytes:
-        """Return the picture of a camera at a row as JPEG. Of a stack of frames, the newest.
-
-        Raises:
-            ArgumentError: There is no such episode, camera or row.
-            MissingExtraError: Pillow is not installed.
-        """
+        """Return the picture of a camera at a row as JPEG. Of a stack of frames, the newest."""
         begin, end = self._camera_rows(e, camera)
         if not 0 <= row < end - begin:
             raise ArgumentError(f"expected a row within 0:{end - begin}, got {row}")
         return _encoded(pictures(self.rows(camera, begin + row, begin + row + 1))[0, -1])
 
     def chunk(self, e: int, camera: str, number: int) -> bytes:
-        """Return a chunk of consecutive pictures of a camera.
-
-        Args:
-            e: Number of the episode.
-            camera: Path of a column of pictures.
-            number: Number of the chunk: it begins at row `number * chunk_rows(camera)`.
-
-        Returns:
-            The number of pictures and the size of each as little-endian uint32, then the pictures as JPEG.
-
-        Raises:
-            ArgumentError: There is no such episode, camera or chunk.
-            MissingExtraError: Pillow is not installed.
-        """
+        """Return a chunk of consecutive pictures of a camera."""
         begin, end = self._camera_rows(e, camera)
         size = self.chunk_rows(camera)
         if not 0 <= number * size < end - begin:
@@ -174,18 +127,7 @@ class EpisodeContents:
         return self._chunks.get((e, camera, number), make)
 
     def encoded(self, e: int, camera: str, first: int, last: int) -> list[bytes]:
-        """Return pictures of a camera as JPEG, encoded by several threads. Of a stack of frames, the newest.
-
-        Args:
-            e: Number of the episode.
-            camera: Path of a column of pictures.
-            first: First row.
-            last: Row after the last.
-
-        Raises:
-            ArgumentError: There is no such episode or camera, or there are no such rows.
-            MissingExtraError: Pillow is not installed.
-        """
+        """Return pictures of a camera as JPEG, encoded by several threads. Of a stack of frames, the newest."""
         begin, end = self._camera_rows(e, camera)
         if not 0 <= first <= last <= end - begin:
             raise ArgumentError(f"expected rows within 0:{end - begin}, got {first}:{last}")
@@ -193,27 +135,15 @@ class EpisodeContents:
         return map_on_threads(_encoded, list(frames), name="penstock-pictures")
 
     def scene(self, e: int) -> dict[str, Any]:
-        """Return the scene of a driving log: `DrivingScenes.scene`.
-
-        Raises:
-            ArgumentError: There is no such episode, or the data are no driving log.
-        """
+        """Return the scene of a driving log: `DrivingScenes.scene`."""
         return self._scenes().scene(self.number(e))
 
     def agents(self, e: int) -> AnyArray:
-        """Return the agents of the scene of a driving log: `DrivingScenes.agents`.
-
-        Raises:
-            ArgumentError: There is no such episode, or the data are no driving log.
-        """
+        """Return the agents of the scene of a driving log: `DrivingScenes.agents`."""
         return self._scenes().agents(self.number(e))
 
     def game(self, e: int) -> dict[str, Any]:
-        """Return the positions of a game of chess: `game_of`.
-
-        Raises:
-            ArgumentError: There is no such episode, or the data are no games of chess.
-        """
+        """Return the positions of a game of chess: `game_of`."""
         number = self.number(e)
         if not self._chess:
             raise ArgumentError("expected games of chess, got other data")
@@ -224,9 +154,6 @@ class EpisodeContents:
 
         Timestamps are seconds if they are floating-point numbers, and nanoseconds if they are integers. Games of chess
         have 2 positions a second.
-
-        Args:
-            number: Number of the episode in the source.
         """
         if self._chess:
             return PLIES_PER_SECOND
@@ -243,27 +170,14 @@ class EpisodeContents:
         return 10.0
 
     def rows(self, column: str, first: int, last: int) -> AnyArray:
-        """Return rows `first` to `last` of a column of the source.
-
-        Args:
-            column: Path of the column.
-            first: First row.
-            last: Row after the last.
-        """
+        """Return rows `first` to `last` of a column of the source."""
         one = np.ones(1, np.int64)
         selection = Selection(one * 0, one * first, one * (last - first), one * 0, (1, last - first))
         rows = self._data.source.read([column], selection)[column]
         return np.asarray(rows)[0]
 
     def number(self, e: int) -> int:
-        """Return the number of an episode in the source.
-
-        Args:
-            e: Number of the episode in the dataset.
-
-        Raises:
-            ArgumentError: There is no such episode.
-        """
+        """Return the number of an episode in the source."""
         if not 0 <= e < len(self._data):
             raise ArgumentError(f"expected an episode within 0:{len(self._data)}, got {e}")
         return int(self._data.episodes.index[e])

@@ -15,11 +15,7 @@ KEEP = {"Cache-Control": "private, max-age=600"}
 
 
 def episode_routes(of_dataset: Callable[[Callable[[ViewedDataset, Any], Any]], Any]) -> list[Any]:
-    """Return the routes of the values of episodes.
-
-    Args:
-        of_dataset: Makes an endpoint of a function of a dataset and a request.
-    """
+    """Return the routes of the values of episodes."""
     routing: Any = require("starlette.routing", "serve")
     work: dict[str, Callable[[ViewedDataset, Any], Any]] = {
         "series/{e:int}": _series,

@@ -18,35 +18,20 @@ MOST_BODY = 1 << 20  # bytes of a request that sends values
 
 
 def cookie_name(scope: Any) -> str:
-    """Return the name of the cookie with the token. Browsers do not separate cookies by port, so the name does.
-
-    Args:
-        scope: Connection, as ASGI states it.
-    """
+    """Return the name of the cookie with the token. Browsers do not separate cookies by port, so the name does."""
     _, port = scope.get("server") or ("", None)
     return f"penstock_token_{port}"
 
 
 class Guard:
-    """Lets requests through that have the token and the name of this machine; adds headers to all answers.
-
-    Args:
-        app: The ASGI application behind.
-        token: Secret that requests must have, as `?token=` or in the cookie.
-    """
+    """Lets requests through that have the token and the name of this machine; adds headers to all answers."""
 
     def __init__(self, app: Any, token: str) -> None:
         self._app = app
         self._token = token
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer a request, or refuse it.
-
-        Args:
-            scope: Connection, as ASGI states it.
-            receive: Returns the parts of the request.
-            send: Sends the parts of the answer.
-        """
+        """Answer a request, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -82,14 +67,7 @@ def _with_headers(send: Any, cookie: str | None) -> Any:
 
 
 async def sent_json(request: Any) -> tuple[bytes, Any]:
-    """Return the body of a request that sends values, or the answer that refuses it.
-
-    Args:
-        request: The request.
-
-    Returns:
-        The body and None, or nothing and an answer: another site asks, the body is not JSON, or it is too large.
-    """
+    """Return the body of a request that sends values, or the answer that refuses it."""
     responses: Any = require("starlette.responses", "serve")
     given = request.headers
     if given.get("origin") != f"http://{given.get('host')}":

@@ -10,11 +10,7 @@ from penstock.viewer.live_watch import LiveWatch
 
 
 def live_routes(watch: LiveWatch) -> list[Any]:
-    """Return the routes of a running loader.
-
-    Args:
-        watch: Its figures.
-    """
+    """Return the routes of a running loader."""
     routing: Any = require("starlette.routing", "serve")
     return [
         routing.Route("/live/figures", answer(lambda asked: watch.figures(float(asked.query_params.get("width", 760)))))

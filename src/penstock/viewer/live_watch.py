@@ -31,12 +31,7 @@ BAR = COLUMNS.index("")  # column of `rows` with a bar of characters, which the 
 
 
 class LiveWatch:
-    """Figures of a running loader over time.
-
-    Args:
-        look: Reads the figures, as `penstock.live.endpoint.look` does. Raises `OSError` if nothing answers.
-        name: Name of the loader for the title, such as its port.
-    """
+    """Figures of a running loader over time."""
 
     def __init__(self, look: Look, name: str) -> None:
         self._look = look
@@ -75,11 +70,7 @@ class LiveWatch:
             self._window.add(taken)
 
     def figures(self, width: float = 760) -> dict[str, Any]:
-        """Return the stages over the last minute, the bottleneck, the account of live data, and charts over time.
-
-        Args:
-            width: Width of the charts in pixels.
-        """
+        """Return the stages over the last minute, the bottleneck, the account of live data, and charts over time."""
         with self._lock:
             problem, looks = self._problem, self._window.looks
             before = self._window.since(JUDGED) if looks else None

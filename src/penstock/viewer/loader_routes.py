@@ -11,11 +11,7 @@ from penstock.viewer.viewed_loader import ViewedLoader
 
 
 def loader_routes(loader: ViewedLoader) -> list[Any]:
-    """Return the routes of a loader. One of them works for seconds: it measures the loader, if a page asks.
-
-    Args:
-        loader: The loader.
-    """
+    """Return the routes of a loader. One of them works for seconds: it measures the loader, if a page asks."""
     routing: Any = require("starlette.routing", "serve")
 
     def plan(request: Any) -> Any:

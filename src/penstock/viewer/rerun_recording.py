@@ -31,18 +31,7 @@ EGO_HEIGHT = 1.8  # metres
 
 @dataclass(frozen=True)
 class RerunRecording:
-    """Contents of a recording.
-
-    Args:
-        path: The file.
-        episode: Number of the episode.
-        columns: Paths of the columns in it.
-        left_out: Why other columns are not, by path.
-
-    Example:
-        >>> RerunRecording(Path("a.rrd"), 0, ("rewards",), {}).columns
-        ('rewards',)
-    """
+    """Contents of a recording."""
 
     path: Path
     episode: int
@@ -62,18 +51,6 @@ def write_rerun(
 
     Numbers become curves (float64), pictures JPEG, text and metadata documents. A scene of a driving log has boxes of
     its agents, and with a map lanes and crosswalks; a game of chess has its boards.
-
-    Args:
-        data: The dataset.
-        episode: Number of the episode. Negative numbers count from the end.
-        out: The file, which appears when it is complete.
-        road: Map of the driving log. The default is None: no map.
-        overwrite: Whether an existing file is replaced. The default is False.
-
-    Raises:
-        MissingExtraError: Rerun is not installed.
-        ArgumentError: There is no such episode.
-        FileExistsError: The file exists, and `overwrite` is False.
     """
     rerun: Any = require("rerun", "rerun")
     contents = EpisodeContents(data, road)

@@ -63,38 +63,6 @@ class ViewerServer:
     """Server of the pages of datasets and of loaders, on 127.0.0.1.
 
     It owns the datasets that it opens and its port; `close` releases both. The sources of the loader have pages too.
-
-    Args:
-        locations: Paths, ids or URLs of datasets. There may be none if there is a loader or a running one.
-        format: Name of the format of all of them. The default is None: recognised by content.
-        port: Port. The default is 0: a free one.
-        curation: File for the marks of the one dataset. The default is None: next to each local dataset.
-        storage_options: Options of the stores of URLs, as fsspec calls them. The default is none.
-        road: Map of driving logs. The default is None: no map.
-        loader: Loader whose plan and tickets have pages. The caller closes its datasets. The default is None.
-        place: Where the loader is, for titles. The default is `"loader"`.
-        ticket: Ticket of a batch of the loader, to begin with. The default is None.
-        live: Port or address of a running loader, as for `penstock top`, to show its stages. The default is None.
-        options: Options of the format.
-
-    Attributes:
-        address: Address of the pages. It contains the secret token.
-        start: Address of the page to begin with.
-
-    Raises:
-        ArgumentError: There is nothing to show, or there are several datasets with one `curation`.
-        FormatError: `curation` is no curation, or data is damaged.
-        StateError: `curation` is for another dataset.
-        MissingExtraError: Starlette or uvicorn is not installed.
-        OSError: The port is in use.
-
-    Example:
-        >>> import penstock, tempfile
-        >>> recorded = penstock.from_arrays({"rewards": [0.0, 1.0]}, lengths=[2])
-        >>> report = penstock.convert(recorded, f"{tempfile.mkdtemp()}/demo")
-        >>> with ViewerServer([str(report.out)]) as server:
-        ...     print(server.address.split("?")[0].rsplit(":", 1)[0])
-        http://127.0.0.1
     """
 
     def __init__(

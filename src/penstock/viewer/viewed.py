@@ -39,24 +39,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class ViewedDataset:
-    """A dataset with the answers for its pages.
-
-    Args:
-        name: Name in the address of its pages.
-        location: Location as the user gave it, for the title.
-        format: Name of the format.
-        data: The open dataset. The caller closes it.
-        curation: File of the curation, which is made with the first mark. The default is None: no marks.
-        no_curation: Why there is no file, for the page. The default is empty.
-        road: Map of the driving log. The default is None: no map.
-
-    Attributes:
-        contents: Values of episodes, for their pages.
-
-    Raises:
-        FormatError: The file is no curation.
-        StateError: The curation is for another dataset.
-    """
+    """A dataset with the answers for its pages."""
 
     def __init__(
         self,
@@ -138,22 +121,7 @@ class ViewedDataset:
             return self._figures
 
     def mark(self, e: int, after: object, before: object = None) -> dict[str, Any]:
-        """Change the marks of an episode in the file of the curation, the only file that the viewer writes.
-
-        Args:
-            e: Number of the episode.
-            after: Marks as in the file.
-            before: Marks that the person saw who changed them. What others changed since stays. The default is None:
-                the marks in the file are replaced.
-
-        Returns:
-            The marks in the file.
-
-        Raises:
-            ArgumentError: There is no such episode, the marks are wrong, or there is no file for them.
-            FormatError: The file is no curation.
-            StateError: The file is for another dataset.
-        """
+        """Change the marks of an episode in the file of the curation, the only file that the viewer writes."""
         number = self.contents.number(e)
         if self._file is None:
             raise ArgumentError(f"expected a file for marks: {self._no_curation}")
@@ -275,23 +243,7 @@ class ViewedDataset:
     def episodes(
         self, *, where: str = "", sort: str = "", descending: bool = False, offset: int = 0, limit: int = 100
     ) -> dict[str, Any]:
-        """Return a part of the table of episodes.
-
-        Args:
-            where: Condition, as for `EpisodeDataset.where`. The default is empty: all.
-            sort: Column to sort by. The default is empty: the order of the dataset.
-            descending: Whether the largest comes first; missing values are last in any case.
-            offset: Rows to skip.
-            limit: Most rows, at most 1,000.
-
-        Returns:
-            `total` rows that meet the condition, `columns`, `rows`, whose first value is the number of the episode, and
-            `measured`, whether there are columns of the check.
-
-        Raises:
-            PlanError: The condition is wrong.
-            ArgumentError: There is no such column.
-        """
+        """Return a part of the table of episodes."""
         with self._lock:
             self._read_marks()
             table = self._listed()
@@ -323,12 +275,7 @@ class ViewedDataset:
         return self._table | {name: v for name, v in self._mark_columns.items() if name not in self._table}
 
     def histogram(self, column: str, *, where: str = "", bins: int = 40) -> dict[str, Any]:
-        """Return a histogram of a column of the table: `edges` `[bins + 1]` and `counts` `[bins]`.
-
-        Raises:
-            ArgumentError: There is no such column.
-            PlanError: The condition is wrong.
-        """
+        """Return a histogram of a column of the table: `edges` `[bins + 1]` and `counts` `[bins]`."""
         with self._lock:
             self._read_marks()
             table = self._listed()
@@ -344,11 +291,7 @@ class ViewedDataset:
         return {"edges": edges.tolist(), "counts": counts.tolist()}
 
     def episode(self, e: int) -> dict[str, Any]:
-        """Return length, metadata, cameras and curves of an episode.
-
-        Raises:
-            ArgumentError: There is no such episode.
-        """
+        """Return length, metadata, cameras and curves of an episode."""
         number = self.contents.number(e)
         entries: Mapping[str, Any] = self._data.source.episode_metadata([number])[0]
         steps = int(self._data.episodes.length[e])

@@ -30,13 +30,7 @@ MEASURED = 16  # batches, at least
 
 @dataclass(frozen=True)
 class SourcePage:
-    """Pages of a source of the loader.
-
-    Args:
-        name: Name of the dataset in the viewer.
-        offsets: `[E + 1]` int64, first step of each episode and the end.
-        camera: Column of the first camera, or empty.
-    """
+    """Pages of a source of the loader."""
 
     name: str
     offsets: IntArray
@@ -44,13 +38,7 @@ class SourcePage:
 
 
 class ViewedLoader:
-    """A loader with the answers for its pages.
-
-    Args:
-        place: Where it is, for the title, such as `train.py:loader`.
-        loader: The loader.
-        pages: Pages of its sources, in their order.
-    """
+    """A loader with the answers for its pages."""
 
     def __init__(self, place: str, loader: Loader, pages: Sequence[SourcePage]) -> None:
         self._place = place
@@ -59,16 +47,7 @@ class ViewedLoader:
         self._measuring = threading.Lock()
 
     def plan(self, *, batches: int = 16, position: int | None = None, width: float = 760) -> dict[str, Any]:
-        """Return figures and drawings of the next batches.
-
-        Args:
-            batches: Most batches.
-            position: First position. The default is None: where the loader is.
-            width: Width of the drawings in pixels.
-
-        Raises:
-            PlanError: The loader has no plan or no batches, or a number is out of range.
-        """
+        """Return figures and drawings of the next batches."""
         picture = self._loader.show(1, position=position)
         size = max(int(picture.edges[1]), 1)
         picture = self._loader.show(min(batches, max(MOST_SHOWN // size, 1)), position=position)
@@ -99,16 +78,7 @@ class ViewedLoader:
         }
 
     def ticket(self, digits: str, column: str | None = None) -> dict[str, Any]:
-        """Return the rows of a batch in their episodes, sorted by the number of rows.
-
-        Args:
-            digits: The ticket.
-            column: Output whose rows to list. The default is None: the widest range of steps.
-
-        Raises:
-            StateError: The ticket belongs to another plan.
-            PlanError: There is no such output.
-        """
+        """Return the rows of a batch in their episodes, sorted by the number of rows."""
         why = self._loader.why(digits, column)
         many = min(len(why), MOST_LINES)
         names = ("position", "source", "episode", "step", "rows", "segment", "skipped")
@@ -141,12 +111,7 @@ class ViewedLoader:
         return {**named, "page": page.name, "camera": page.camera, "steps": steps}
 
     def measure(self) -> dict[str, Any]:
-        """Load some batches and return the speed of each stage, and what would help. One measurement at a time.
-
-        Raises:
-            ArgumentError: Another measurement is under way.
-            PlanError: There are no batches.
-        """
+        """Load some batches and return the speed of each stage, and what would help. One measurement at a time."""
         if not self._measuring.acquire(blocking=False):
             raise ArgumentError("expected one measurement at a time; wait until the other one has ended")
         try:

@@ -48,20 +48,12 @@ class Task:
 
 
 def lean(gains: FloatArray) -> Callable[[gymnasium.Env[Any, Any]], Policy]:
-    """A linear controller of two actions: 1 where `gains @ observation` is positive, else 0.
-
-    >>> lean(np.array([0.1, 0.3, 4.0, 1.5]))(gymnasium.make("CartPole-v1"))(np.array([0, 0, 0.1, 0]))
-    1
-    """
+    """A linear controller of two actions: 1 where `gains @ observation` is positive, else 0."""
     return lambda _: lambda observation: int(gains @ observation > 0)
 
 
 def push(gains: FloatArray, noise: float, limit: float) -> Callable[[gymnasium.Env[Any, Any]], Policy]:
-    """A linear controller of one force, `gains @ observation` within `limit`, and noise that shows it more states.
-
-    >>> push(np.array([10.0]), 0.0, 3.0)(gymnasium.make("CartPole-v1"))(np.array([1.0]))
-    array([3.], dtype=float32)
-    """
+    """A linear controller of one force, `gains @ observation` within `limit`, and noise that shows it more states."""
 
     def expert(_: gymnasium.Env[Any, Any]) -> Policy:
         draw = np.random.default_rng(0).normal

@@ -11,20 +11,7 @@ from penstock.errors import PlanError
 
 
 class TaskBuilder:
-    """Builder that sets the name, source and preprocessors of a task one by one.
-
-    Args:
-        task_name: The name of the task.
-        source: Source of the examples.
-        preprocessors: Transforms of the examples, in order.
-
-    Example:
-        >>> from penstock.compat.airio import PenstockDataSource
-        >>> task = Task("numbers", PenstockDataSource({"train": [5, 6, 7]}))
-        >>> other = TaskBuilder.from_task(task).set_task_name("others").build()
-        >>> other.name, len(other.get_dataset())
-        ('others', 3)
-    """
+    """Builder that sets the name, source and preprocessors of a task one by one."""
 
     def __init__(
         self, task_name: str, source: DataSource | None = None, preprocessors: Sequence[Preprocessor] | None = None
@@ -53,11 +40,7 @@ class TaskBuilder:
         return self
 
     def build(self) -> Task:
-        """Return a task. It shares nothing with the builder, which can be changed and built again.
-
-        Raises:
-            PlanError: If source or preprocessors were not set; an empty list of preprocessors is one.
-        """
+        """Return a task. It shares nothing with the builder, which can be changed and built again."""
         if self._source is None:
             raise PlanError(f"expected a source of {self._task_name!r} to build it, got none; call set_data_source")
         if self._preprocessors is None:

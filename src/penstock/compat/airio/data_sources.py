@@ -56,10 +56,6 @@ class PenstockDataSource(_Splits):
     """Examples in memory or in a dataset: for each split a penstock dataset, list of dicts, array or record reader.
 
     An `EpisodeDataset` yields whole episodes; its step columns are the features.
-
-    >>> source = PenstockDataSource({"train": [{"targets": [3, 9, 1]}]})
-    >>> source.num_input_examples("train")
-    1
     """
 
     def __init__(self, split_to_examples: Mapping[str, EpisodeDataset | MapDataset | RandomAccess]) -> None:
@@ -71,11 +67,7 @@ class PenstockDataSource(_Splits):
 
 
 class FunctionDataSource(_Splits):
-    """Examples that `dataset_fn(split=...)` returns. The function is called again for every dataset.
-
-    >>> FunctionDataSource(lambda split: range(3), splits=["train"]).num_input_examples("train")
-    3
-    """
+    """Examples that `dataset_fn(split=...)` returns. The function is called again for every dataset."""
 
     def __init__(self, dataset_fn: Callable[..., Any], splits: Iterable[str]) -> None:
         super().__init__(splits)
@@ -86,18 +78,13 @@ class FunctionDataSource(_Splits):
 
 
 class JsonDataSource(_Splits):
-    """JSON files: a list in each, or one value a line. Examples are JSON text: `MapFnTransform(json.loads)` reads it.
+    """JSON files: a list in each, or one value a line. Examples are JSON text:
+    `MapFnTransform(json.loads)` reads it.
 
     `split_to_filepattern` has a path, pattern or URL for each split, or several, as `penstock.open` takes them. All
     text stays in memory.
 
     Raises `FormatError` for a file in another format, `PlanError` for a pattern that matches no file, `RemoteError`.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "a.jsonl").write_text('{"n": 1}\\n{"n": 2}')
-    ...     JsonDataSource({"train": f"{folder}/*.jsonl"}).get_data_source("train")
-    ['{"n": 1}', '{"n": 2}']
     """
 
     def __init__(self, split_to_filepattern: Mapping[str, str | Iterable[str]]) -> None:

@@ -47,26 +47,6 @@ class DatasetProviderBase(ABC):
 
         With `batch_size`, return a `Loader` of the dataset, whose batches are columns. It has `num_prefetch_threads`
         threads, or `num_workers` if that is larger: threads take the place of AirIO's processes.
-
-        Args:
-            sequence_lengths: Length of each feature; a list gives each axis a length. `SKIP_FEATURE` leaves a feature
-                unchanged.
-            split: Split to read.
-            runtime_preprocessors: Preprocessors to run after the task's own. If one of them is a packer, they run after
-                the mixing.
-            batch_size: Examples in a batch; None returns single examples.
-            shuffle: Whether to order examples (or packs) by a keyed permutation, another one in every epoch.
-            seed: Seed of the shuffle. None is allowed without a shuffle and means 0.
-            shard_info: Share to return: every `num_shards`-th example. All shards together are the whole order.
-            num_epochs: Epochs, joined into one; None repeats without end.
-            num_prefetch_threads: Threads that load batches.
-            num_workers: Threads too, see above.
-
-        Raises:
-            PlanError: The options cannot be planned together.
-            SpecError: The features do not fit the options or each other.
-
-        Cost: functions before a filter, a packer or a mixture are called once for every example.
         """
         args = AirIOInjectedRuntimeArgs(sequence_lengths, split, batch_size)
         runtime, seed = list(runtime_preprocessors or ()), _seed_of(seed, shuffle)
@@ -95,16 +75,7 @@ class DatasetProviderBase(ABC):
 
 
 class Task(DatasetProviderBase):
-    """A source of examples and the preprocessors to apply.
-
-    >>> import numpy as np
-    >>> from penstock.compat.airio import MapFnTransform, PenstockDataSource, Task
-    >>> source = PenstockDataSource({"train": [{"text": "ab"}, {"text": "c"}]})
-    >>> tokens = MapFnTransform(lambda example: {"targets": np.frombuffer(example["text"].encode(), "uint8")})
-    >>> data = Task("letters", source, [tokens]).get_dataset(shuffle=False)
-    >>> len(data), data[0]["targets"].tolist()
-    (2, [97, 98])
-    """
+    """A source of examples and the preprocessors to apply."""
 
     def __init__(self, name: str, source: DataSource, preprocessors: Sequence[Preprocessor] | None = None) -> None:
         self.name, self.source = name, source
@@ -129,30 +100,7 @@ class Task(DatasetProviderBase):
         shuffle: bool = True,
         seed: int | None = 0,
     ) -> list[list[Any]]:
-        """Return some records before and after each preprocessor, to inspect a task.
-
-        Args:
-            num_records: The first so many records of the source, from 1 to 1000.
-            sequence_lengths: As of `get_dataset`.
-            split: As in `get_dataset`.
-            runtime_preprocessors: Preprocessors that run after the task's own.
-            batch_size: With it, the last step is batches.
-            shuffle: Whether the records are shuffled among each other.
-            seed: For the order, and for random preprocessors.
-
-        Returns:
-            A list for each step: the records, then what they are behind each preprocessor.
-
-        Raises:
-            PlanError: For another number of records, or shuffling without a seed.
-
-        Example:
-            >>> from penstock.compat.airio import FilterFnTransform, MapFnTransform, PenstockDataSource, Task
-            >>> steps = [MapFnTransform(lambda n: n * 10), FilterFnTransform(lambda n: n > 50)]
-            >>> task = Task("numbers", PenstockDataSource({"train": [5, 6, 7]}), steps)
-            >>> task.get_dataset_by_step(2, shuffle=False)
-            [[5, 6], [50, 60], [60]]
-        """
+        """Return some records before and after each preprocessor, to inspect a task."""
         return dataset_by_step(
             self.name,
             self.source.get_data_source(split),
@@ -186,12 +134,6 @@ class Mixture(DatasetProviderBase):
     See `penstock.data.mix` for `stop` and `unit`; `label` names a column with the number of the leaf task.
 
     Raises `PlanError` for proportions that are not above zero, and for a task that occurs twice.
-
-    >>> from penstock.compat.airio import Mixture, PenstockDataSource, Task
-    >>> tasks = [Task(name, PenstockDataSource({"train": [{"from": name}] * 9})) for name in "ab"]
-    >>> data = Mixture("both", tasks, [2, 1]).get_dataset()
-    >>> "".join(row["from"].tobytes().decode() for row in data)
-    'abaabaabaabaab'
     """
 
     def __init__(
@@ -289,13 +231,7 @@ def get_dataset(
     shuffle: bool = False,
     **options: Any,
 ) -> Any:
-    """Call `mixture_or_task.get_dataset` with `options`. The default is no shuffle.
-
-    >>> from penstock.compat.airio import PenstockDataSource, Task
-    >>> numbers = Task("numbers", PenstockDataSource({"train": [5, 6, 7]}))
-    >>> [batch["element"].tolist() for batch in get_dataset(numbers, batch_size=2)]
-    [[5, 6], [7]]
-    """
+    """Call `mixture_or_task.get_dataset` with `options`. The default is no shuffle."""
     return mixture_or_task.get_dataset(sequence_lengths, split, shuffle=shuffle, **options)
 
 

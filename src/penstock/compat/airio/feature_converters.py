@@ -44,9 +44,6 @@ def get_t5x_enc_dec_feature_converter_preprocessors(
     where a target is not `pad_id`); with `pack` also `encoder_segment_ids`, `encoder_positions`, and the decoder's.
 
     `pack` is a packer, or True for one of AirIO's two. The features in `passthrough_feature_keys` stay.
-
-    >>> len(get_t5x_enc_dec_feature_converter_preprocessors(pack=True))
-    5
     """
     kept = tuple(passthrough_feature_keys)
     convert = functools.partial(_enc_dec, packed=bool(pack), kept=kept, pad_id=pad_id, bos_id=bos_id)
@@ -65,9 +62,6 @@ def get_t5x_lm_feature_converter_preprocessors(
 ) -> list[Preprocessor]:
     """For a decoder alone: `targets` become `decoder_target_tokens`, `decoder_input_tokens` and `decoder_loss_weights`,
     with `pack` also `decoder_segment_ids` and `decoder_positions`.
-
-    >>> len(get_t5x_lm_feature_converter_preprocessors(pack=False))
-    4
     """
     convert = functools.partial(_lm, packed=bool(pack), pad_id=pad_id, bos_id=bos_id)
     return [
@@ -90,9 +84,6 @@ def get_t5x_prefix_lm_feature_converter_preprocessors(
     """For a decoder that sees a prefix whole: `inputs` and `targets` are laid end to end (in the room of both) and
     become what an LM gets, with `decoder_causal_attention`, which is 1 on the inputs and the place behind them, where
     the first target is predicted. The loss is on targets alone unless `loss_on_targets_only` is False.
-
-    >>> len(get_t5x_prefix_lm_feature_converter_preprocessors(pack=True))
-    5
     """
     kept = tuple(passthrough_feature_keys)
     convert = functools.partial(
@@ -115,9 +106,6 @@ def make_autoregressive_inputs(tokens: Tokens, segment_ids: Tokens | None = None
     """Shift tokens `[n, L, ...]` right by one, `bos_id` first; with `[n, L]` segment ids, first in every sequence.
 
     Raises `SpecError` for segment ids that are no integers, or tokens with more axes than they have.
-
-    >>> make_autoregressive_inputs(np.array([[3, 8, 1, 9, 0]]), np.array([[1, 1, 1, 2, 0]]), bos_id=7).tolist()
-    [[7, 3, 8, 7, 7]]
     """
     shifted = np.empty_like(tokens)
     shifted[:, :1] = bos_id

@@ -36,9 +36,6 @@ class Packer(Protocol):
 class MultiBinPacker:
     """First fit over `num_partial_examples` open packs, the oldest of which is closed when there are more. Features
     that are too long are cut.
-
-    >>> MultiBinPacker(1000).planned({"targets": 8}, {}, 128).method
-    'first_fit'
     """
 
     num_partial_examples: int
@@ -59,11 +56,7 @@ class MultiBinPacker:
 
 @dataclass(frozen=True)
 class NoamPacker:
-    """All examples of a pool end to end, cut where a pack is full; no segment ids.
-
-    >>> NoamPacker().planned({"targets": 8}, {}, 128).method
-    'concat_split'
-    """
+    """All examples of a pool end to end, cut where a pack is full; no segment ids."""
 
     in_order = True
     marked = False
@@ -78,9 +71,6 @@ class PlannedPacker:
     """Best-fit-decreasing packer that plans from all lengths at once and comes near the smallest number of packs.
 
     Features that are too long are truncated, as in the other packers. See `penstock.plan.Pack` for `options`.
-
-    >>> PlannedPacker(overlong="split").planned({"targets": 8}, {}, 65536).overlong
-    'split'
     """
 
     options: tuple[tuple[str, Any], ...]
@@ -100,9 +90,6 @@ class PlannedPacker:
 class PackPreprocessor:
     """A packer as a preprocessor. `pool_size` examples are packed for themselves: a number, or a function of the
     sequence lengths. It holds no state, so that tasks may share one.
-
-    >>> PackPreprocessor(MultiBinPacker(10), pool_size=128).pool({"targets": 8})
-    128
     """
 
     packer: Packer
@@ -114,20 +101,12 @@ class PackPreprocessor:
 
 
 def AirIOPackDatasetMapPreprocessor(packer: Packer, pool_size: int | Callable[[Lengths], int]) -> PackPreprocessor:
-    """Return a packer of pools.
-
-    >>> AirIOPackDatasetMapPreprocessor(NoamPacker(), pool_size=128).pool({"targets": 8})
-    128
-    """
+    """Return a packer of pools."""
     return PackPreprocessor(packer, pool_size)
 
 
 def AirIOPackDatasetIterPreprocessor(packer: Packer) -> PackPreprocessor:
-    """Return a packer of one stream.
-
-    >>> AirIOPackDatasetIterPreprocessor(NoamPacker()).pool_size == STREAM
-    True
-    """
+    """Return a packer of one stream."""
     return PackPreprocessor(packer)
 
 

@@ -21,13 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def batched(fn: F) -> F:
-    """Mark a function as a function of batches, so that transforms need no `batched=True`.
-
-    >>> @batched
-    ... def double(columns): return columns.map(lambda a: a * 2)
-    >>> MapFnTransform(double).of_batches
-    True
-    """
+    """Mark a function as a function of batches, so that transforms need no `batched=True`."""
     fn.__dict__["of_batches"] = True
     return fn
 
@@ -39,9 +33,6 @@ class MapFnTransform:
     With `batched`, call `map_fn(columns)` with `Columns` of `n` examples and expect a mapping of `n` rows, where each
     row depends only on the same input row. 1-d features are `Ragged` until they are padded or packed.
     `update_runtime_args` changes the sequence lengths for later preprocessors.
-
-    >>> MapFnTransform(lambda example: {"targets": example["text"]}).of_batches
-    False
     """
 
     map_fn: Callable[..., Any]
@@ -59,9 +50,6 @@ class MapFnTransform:
 class RandomMapFnTransform:
     """`map_fn(example, rng)` with a `numpy.random.Generator` that follows from the seed and the example's position
     alone; with `batched`, `map_fn(columns, keys)` with `[n]` uint64 keys.
-
-    >>> RandomMapFnTransform(lambda columns, keys: columns, batched=True).of_batches
-    True
     """
 
     map_fn: Callable[..., Any]
@@ -81,9 +69,6 @@ class FilterFnTransform:
 
     The result is dense: it has a length, and every position is an example. `update_runtime_args` changes the sequence
     lengths for later preprocessors.
-
-    >>> FilterFnTransform(lambda example: example["targets"].size > 0).of_batches
-    False
     """
 
     filter_fn: Callable[..., Any]
@@ -104,12 +89,6 @@ def trim(columns: Any, runtime_args: AirIOInjectedRuntimeArgs) -> Any:
     A number cuts the first axis, a list each axis. Takes `Columns`, or one example.
 
     Raises `SpecError` for a list of another number of lengths than the feature has axes.
-
-    >>> words = Columns({"targets": Ragged.from_rows([[1, 2, 3], [4]], "int64")})
-    >>> trim(words, AirIOInjectedRuntimeArgs({"targets": 2}, "train"))["targets"].values.tolist()
-    [1, 2, 4]
-    >>> trim({"targets": np.ones((3, 3))}, AirIOInjectedRuntimeArgs({"targets": [2, 1]}, "train"))["targets"].shape
-    (2, 1)
     """
     return _each_feature(columns, runtime_args, _trimmed)
 
@@ -122,10 +101,6 @@ def pad(columns: Any, runtime_args: AirIOInjectedRuntimeArgs, pad_id: int = 0) -
     A number fills the first axis, a list each axis. Takes `Columns`, or one example.
 
     Raises `SpecError` for a feature that is longer, or a list of another number of lengths than it has axes.
-
-    >>> words = Columns({"targets": Ragged.from_rows([[1, 2], [4]], "int64")})
-    >>> pad(words, AirIOInjectedRuntimeArgs({"targets": 3}, "train"), pad_id=9)["targets"].tolist()
-    [[1, 2, 9], [4, 9, 9]]
     """
     return _each_feature(columns, runtime_args, functools.partial(_filled, pad_id=pad_id))
 
@@ -137,9 +112,6 @@ def rekey(columns: Columns, key_map: Mapping[str, str | None] | None = None) -> 
     Without a map, names stay.
 
     Raises `SpecError` for a feature that does not exist.
-
-    >>> list(rekey(Columns({"text": np.zeros(1)}), {"targets": "text"}))
-    ['targets']
     """
     if not key_map:
         return columns
@@ -149,12 +121,7 @@ def rekey(columns: Columns, key_map: Mapping[str, str | None] | None = None) -> 
 
 @batched
 def remove_features_not_in_sequence_lengths(columns: Columns, runtime_args: AirIOInjectedRuntimeArgs) -> Columns:
-    """Keep only the features that have a sequence length, including `SKIP_FEATURE`.
-
-    >>> both = Columns({"targets": np.zeros(1), "text": np.zeros(1)})
-    >>> list(remove_features_not_in_sequence_lengths(both, AirIOInjectedRuntimeArgs({"targets": 2}, "train")))
-    ['targets']
-    """
+    """Keep only the features that have a sequence length, including `SKIP_FEATURE`."""
     wanted = runtime_args.sequence_lengths or {}
     return Columns.of_flat({name: array for name, array in columns.flat.items() if name in wanted}, columns.n)
 
@@ -167,11 +134,7 @@ def feature(columns: Columns, name: str) -> Any:
 
 
 def joined(a: Ragged, b: Ragged) -> Ragged:
-    """Concatenate each row of `a` with the same row of `b`.
-
-    >>> joined(Ragged.from_strings(["a", "bc"]), Ragged.from_strings(["de", "f"])).strings()
-    ['ade', 'bcf']
-    """
+    """Concatenate each row of `a` with the same row of `b`."""
     offsets = offsets_of(a.lengths + b.lengths)
     values = np.empty((int(offsets[-1]), *a.values.shape[1:]), np.result_type(a.dtype, b.dtype))
     values[np.arange(len(a.values)) + np.repeat(offsets[:-1] - a.offsets[:-1], a.lengths)] = a.values

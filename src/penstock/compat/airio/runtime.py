@@ -24,9 +24,6 @@ class AirIOInjectedRuntimeArgs:
     """Arguments of `get_dataset`. They are passed to a function that has a parameter annotated with this class.
 
     A sequence length is a number, or a list of one for each axis of a feature, which `trim` and `pad` heed.
-
-    >>> AirIOInjectedRuntimeArgs({"targets": 4}, "train").length("targets")
-    4
     """
 
     sequence_lengths: Mapping[str, Length] | None
@@ -80,11 +77,7 @@ class AirIOInjectedRuntimeArgs:
 
 @dataclass(frozen=True)
 class ShardInfo:
-    """Share `index` of `num_shards`: every `num_shards`-th example from `index` on.
-
-    >>> ShardInfo(index=0, num_shards=4).num_shards
-    4
-    """
+    """Share `index` of `num_shards`: every `num_shards`-th example from `index` on."""
 
     index: int
     num_shards: int
@@ -94,10 +87,6 @@ def injected(fn: Callable[..., Any], args: AirIOInjectedRuntimeArgs) -> Callable
     """Return the function with `args` bound to the annotated parameter, or unchanged without such a parameter.
 
     Raises `PlanError` if several do.
-
-    >>> def length(example, args: AirIOInjectedRuntimeArgs): return args.split
-    >>> injected(length, AirIOInjectedRuntimeArgs(None, "train"))({})
-    'train'
     """
     try:
         parameters = inspect.signature(fn).parameters.values()
@@ -115,11 +104,7 @@ def injected(fn: Callable[..., Any], args: AirIOInjectedRuntimeArgs) -> Callable
 
 
 def named(fn: Callable[..., Any]) -> str:
-    """Return a name for messages that distinguishes partial functions.
-
-    >>> named(functools.partial(round, ndigits=2))
-    'round(ndigits=2)'
-    """
+    """Return a name for messages that distinguishes partial functions."""
     if isinstance(fn, functools.partial):
         bound = [*map(repr, fn.args), *(f"{k}={v!r}" for k, v in sorted(fn.keywords.items()))]
         return f"{named(fn.func)}({', '.join(bound)})"

@@ -32,9 +32,6 @@ def dataset_by_step(
 
     As long as functions of one example were met, elements are what those return; behind others, arrays or dicts of
     arrays.
-
-    Raises:
-        PlanError: For fewer than 1 record or more than 1000.
     """
     if not 1 <= num_records <= MOST:
         raise PlanError(f"expected num_records from 1 to {MOST}, got {num_records}")

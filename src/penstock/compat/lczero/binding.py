@@ -30,16 +30,6 @@ def load_config(config: object) -> DataLoaderConfig:
 
     For a whole training configuration, with a field `data_loader`, only that field is read. Bytes encode a
     `DataLoaderConfig`.
-
-    Raises:
-        DataError: For an unknown field, with the line, the place and what might have been meant; for a value of another
-            type; for a field that is given twice; for bytes of something else.
-        FormatError: For text that cannot be read.
-        MissingExtraError: For bytes, if `protobuf` is not installed.
-
-    Example:
-        >>> load_config('stage { name: "a" tensor_generator { batch_size: 64 } }').stage[0].tensor_generator.batch_size
-        64
     """
     where = "the configuration"
     if isinstance(config, str):
@@ -55,15 +45,7 @@ def load_config(config: object) -> DataLoaderConfig:
 
 
 def load_request(request: object) -> StageControlRequest:
-    """Return a control request from text, a dict, a protocol buffer message, its bytes, or as it is.
-
-    Raises:
-        DataError: As `load_config`.
-
-    Example:
-        >>> load_request(b"\\n\\x02\\x08\\x01").chunk_pool_request.reset_chunk_anchor
-        True
-    """
+    """Return a control request from text, a dict, a protocol buffer message, its bytes, or as it is."""
     where = "the request"
     if is_protobuf(request):
         request = _message(messages.REQUEST, request, where)
@@ -71,12 +53,7 @@ def load_request(request: object) -> StageControlRequest:
 
 
 def is_protobuf(given: object) -> bool:
-    """Return whether something is a protocol buffer message, or bytes, which can be nothing else here.
-
-    Example:
-        >>> is_protobuf(b""), is_protobuf("stage {}"), is_protobuf({})
-        (True, False, False)
-    """
+    """Return whether something is a protocol buffer message, or bytes, which can be nothing else here."""
     return isinstance(given, bytes) or hasattr(given, "ListFields")
 
 
@@ -93,10 +70,6 @@ def bind(message: type[M], given: object, where: str = "the configuration") -> M
     """Return a `message` (a dataclass of `config`) from any input that `load_config` accepts.
 
     Raises `DataError` and `FormatError` as that does.
-
-    >>> from penstock.compat.lczero.config import QueueConfig
-    >>> bind(QueueConfig, {"queue_capacity": 16, "overflow_behavior": "DROP_NEW"})
-    QueueConfig(name='', queue_capacity=16, overflow_behavior='DROP_NEW')
     """
     if isinstance(given, message):
         return given

@@ -16,11 +16,7 @@ def natural(default: int) -> Any:
 
 @dataclass(frozen=True)
 class QueueConfig:
-    """The queue behind a stage. `name` tells the outputs of a stage apart.
-
-    >>> QueueConfig().queue_capacity
-    4
-    """
+    """The queue behind a stage. `name` tells the outputs of a stage apart."""
 
     name: str = ""
     queue_capacity: int = natural(4)
@@ -29,11 +25,7 @@ class QueueConfig:
 
 @dataclass(frozen=True)
 class FilePathProviderConfig:
-    """Finds files below `directory`.
-
-    >>> FilePathProviderConfig(directory="games").output.overflow_behavior
-    'BLOCK'
-    """
+    """Finds files below `directory`."""
 
     directory: str = ""
     output: QueueConfig = QueueConfig()
@@ -41,11 +33,7 @@ class FilePathProviderConfig:
 
 @dataclass(frozen=True)
 class ChunkSourceLoaderConfig:
-    """Opens files. `frame_format` is accepted and checked: every record says itself what version it is.
-
-    >>> ChunkSourceLoaderConfig().frame_format
-    'V6TrainingData'
-    """
+    """Opens files. `frame_format` is accepted and checked: every record says itself what version it is."""
 
     threads: int = natural(1)
     output: QueueConfig = QueueConfig()
@@ -54,11 +42,7 @@ class ChunkSourceLoaderConfig:
 
 @dataclass(frozen=True)
 class PositionSamplingConfig:
-    """Weights of positions, by how far search and network differ.
-
-    >>> PositionSamplingConfig().default_weight
-    1.0
-    """
+    """Weights of positions, by how far search and network differ."""
 
     diff_focus_q_weight: float | None = None
     diff_focus_pol_scale: float | None = None
@@ -71,11 +55,7 @@ class PositionSamplingConfig:
 
 @dataclass(frozen=True)
 class ShufflingChunkPoolConfig:
-    """Draws chunks of the newest `chunk_pool_size`.
-
-    >>> ShufflingChunkPoolConfig().chunk_pool_size
-    100000
-    """
+    """Draws chunks of the newest `chunk_pool_size`."""
 
     chunk_pool_size: int = natural(100_000)
     source_ingestion_threads: int = natural(1)
@@ -91,11 +71,7 @@ class ShufflingChunkPoolConfig:
 
 @dataclass(frozen=True)
 class ChunkRescorerConfig:
-    """Rescores the frames of a chunk.
-
-    >>> ChunkRescorerConfig().new_input_format
-    -1
-    """
+    """Rescores the frames of a chunk."""
 
     threads: int = natural(1)
     output: QueueConfig = QueueConfig()
@@ -112,11 +88,7 @@ class ChunkRescorerConfig:
 
 @dataclass(frozen=True)
 class ChunkUnpackerConfig:
-    """Takes positions of chunks, by rate or, where `position_count` is given, by count.
-
-    >>> ChunkUnpackerConfig().position_sampling_rate is None
-    True
-    """
+    """Takes positions of chunks, by rate or, where `position_count` is given, by count."""
 
     threads: int = natural(1)
     position_sampling_rate: float | None = None
@@ -129,11 +101,7 @@ class ChunkUnpackerConfig:
 
 @dataclass(frozen=True)
 class ShufflingFrameSamplerConfig:
-    """Shuffles positions through a reservoir, `reservoir_size_per_thread` times `threads` in all.
-
-    >>> ShufflingFrameSamplerConfig().reservoir_size_per_thread
-    1000000
-    """
+    """Shuffles positions through a reservoir, `reservoir_size_per_thread` times `threads` in all."""
 
     threads: int = natural(1)
     reservoir_size_per_thread: int = field(default=1_000_000, metadata={"least": 1})
@@ -142,11 +110,7 @@ class ShufflingFrameSamplerConfig:
 
 @dataclass(frozen=True)
 class TensorGeneratorConfig:
-    """Batches of tensors.
-
-    >>> TensorGeneratorConfig().batch_size
-    1024
-    """
+    """Batches of tensors."""
 
     threads: int = natural(1)
     batch_size: int = field(default=1024, metadata={"least": 1})
@@ -155,11 +119,7 @@ class TensorGeneratorConfig:
 
 @dataclass(frozen=True)
 class ChunkSourceSplitterConfig:
-    """Divides chunks among outputs, by a hash, in the proportion of `weight`.
-
-    >>> ChunkSourceSplitterConfig(output=(QueueConfig("train"), QueueConfig("test")), weight=(9, 1)).weight
-    (9, 1)
-    """
+    """Divides chunks among outputs, by a hash, in the proportion of `weight`."""
 
     output: tuple[QueueConfig, ...] = ()
     weight: tuple[int, ...] = field(default=(), metadata={"least": 0})
@@ -167,11 +127,7 @@ class ChunkSourceSplitterConfig:
 
 @dataclass(frozen=True)
 class SimpleChunkExtractorConfig:
-    """All chunks of one source after the other.
-
-    >>> SimpleChunkExtractorConfig().output.name
-    ''
-    """
+    """All chunks of one source after the other."""
 
     output: QueueConfig = QueueConfig()
 
@@ -180,9 +136,6 @@ class SimpleChunkExtractorConfig:
 class JoinPositionsConfig:
     """Joins streams of positions, each having its share of them exactly. `weight` is an extension: one for each
     unpacker, in their order; equal shares without.
-
-    >>> JoinPositionsConfig(weight=(3, 1)).output.queue_capacity
-    4
     """
 
     output: QueueConfig = QueueConfig()
@@ -194,9 +147,6 @@ class ChunkValidatorConfig:
     """Lets chunks through that can be games. An extension: the original's document names the stage, its code has none.
     `fault` are the faults to look for, by the names of `penstock.domains.chess.validate.Fault`; without any, those for
     which the rescorer fails a chunk.
-
-    >>> ChunkValidatorConfig(fault=("board", "move_illegal")).threads
-    1
     """
 
     threads: int = natural(1)
@@ -221,11 +171,7 @@ StageOptions = (
 
 @dataclass(frozen=True)
 class StageConfig:
-    """One stage: its `name`, where its `input` comes from (`stage` or `stage.output`), and the options of its kind.
-
-    >>> StageConfig(name="frames", input=("pool",), chunk_unpacker=ChunkUnpackerConfig()).kind
-    'chunk_unpacker'
-    """
+    """One stage: its `name`, where its `input` comes from (`stage` or `stage.output`), and the options of its kind."""
 
     name: str = ""
     input: tuple[str, ...] = ()
@@ -262,11 +208,7 @@ KINDS = tuple(name for name in StageConfig.__dataclass_fields__ if name not in (
 
 @dataclass(frozen=True)
 class DataLoaderConfig:
-    """All stages and the outputs: `output` is `stage`, `stage.output`, or either behind `alias:`.
-
-    >>> DataLoaderConfig(output=("train:tensors",)).output
-    ('train:tensors',)
-    """
+    """All stages and the outputs: `output` is `stage`, `stage.output`, or either behind `alias:`."""
 
     stage: tuple[StageConfig, ...] = ()
     output: tuple[str, ...] = ()
@@ -274,11 +216,7 @@ class DataLoaderConfig:
 
 @dataclass(frozen=True)
 class ShufflingChunkPoolControlRequest:
-    """Request to chunk pools: set or reset the anchor, or without a field only read it.
-
-    >>> ShufflingChunkPoolControlRequest(set_chunk_anchor="games_17.tar").reset_chunk_anchor
-    False
-    """
+    """Request to chunk pools: set or reset the anchor, or without a field only read it."""
 
     reset_chunk_anchor: bool = False
     set_chunk_anchor: str | None = None
@@ -286,23 +224,14 @@ class ShufflingChunkPoolControlRequest:
 
 @dataclass(frozen=True)
 class StageControlRequest:
-    """A message to all stages.
-
-    >>> StageControlRequest(chunk_pool_request=ShufflingChunkPoolControlRequest(reset_chunk_anchor=True))
-    ...     # doctest: +ELLIPSIS
-    StageControlRequest(chunk_pool_request=...)
-    """
+    """A message to all stages."""
 
     chunk_pool_request: ShufflingChunkPoolControlRequest | None = None
 
 
 @dataclass(frozen=True)
 class ShufflingChunkPoolControlResponse:
-    """The anchor of a pool, and how many chunks came after it.
-
-    >>> ShufflingChunkPoolControlResponse("games_17.tar", 3).chunks_since_anchor
-    3
-    """
+    """The anchor of a pool, and how many chunks came after it."""
 
     chunk_anchor: str = ""
     chunks_since_anchor: int = 0
@@ -310,10 +239,6 @@ class ShufflingChunkPoolControlResponse:
 
 @dataclass(frozen=True)
 class StageControlResponse:
-    """Answer of a stage.
-
-    >>> StageControlResponse(ShufflingChunkPoolControlResponse("games_17.tar", 3)).chunk_pool_response.chunk_anchor
-    'games_17.tar'
-    """
+    """Answer of a stage."""
 
     chunk_pool_response: ShufflingChunkPoolControlResponse

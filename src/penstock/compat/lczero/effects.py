@@ -12,28 +12,7 @@ CAPACITY = QueueConfig().queue_capacity
 
 
 def without_effect(branches: Sequence[Branch], queues: Mapping[str, Sequence[QueueConfig]]) -> list[str]:
-    """Return a warning for each setting without effect: here, or, as in the original, without another field.
-
-    Args:
-        branches: Stages that lead to each output.
-        queues: The outputs of each stage, by its name.
-
-    Example:
-        >>> from penstock.compat.lczero.binding import load_config
-        >>> from penstock.compat.lczero.graph import Graph
-        >>> graph = Graph(load_config('''
-        ...     stage { name: "files" file_path_provider { output { queue_capacity: 16 } } }
-        ...     stage { name: "sources" input: "files" chunk_source_loader {} }
-        ...     stage { name: "pool" input: "sources" shuffling_chunk_pool { hanse_sampling_gamma: 2 } }
-        ...     stage { name: "frames" input: "pool" chunk_unpacker { position_count: 1 } }
-        ...     stage { name: "tensors" input: "frames" tensor_generator {} }
-        ...     output: "tensors"
-        ... '''))
-        >>> for setting in without_effect(graph.branches(), graph.queues):
-        ...     print(setting)
-        hanse_sampling_gamma of 'pool', without hanse_sampling_threshold
-        queue_capacity of ['files'], as what waits behind these stages is bounded in bytes
-    """
+    """Return a warning for each setting without effect: here, or, as in the original, without another field."""
     settings = [setting for branch in branches for feed in branch.feeds for setting in _of_feed(feed)]
     tensors = {branch.names["tensor_generator"] for branch in branches}  # their capacity says how many batches wait
     others = {name: outputs for name, outputs in queues.items() if name not in tensors}

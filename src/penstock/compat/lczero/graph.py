@@ -72,13 +72,6 @@ class Graph:
 
     Raises `PlanError` for a stage without a name or with one that is taken, without options of exactly one kind, for an
     input that no stage gives or that is of another type, and for outputs that are not tensors or have one alias.
-
-    >>> from penstock.compat.lczero.binding import load_config
-    >>> graph = Graph(load_config('stage { name: "files" file_path_provider {} }'))
-    >>> graph.add(load_config('stage { name: "frames" input: "files" chunk_unpacker {} }'))
-    Traceback (most recent call last):
-    ...
-    penstock.errors.PlanError: expected Chunks for stage 'frames' (chunk_unpacker), got Files of 'files'
     """
 
     def __init__(self, config: DataLoaderConfig) -> None:

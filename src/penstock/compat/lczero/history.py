@@ -11,12 +11,7 @@ Snapshot = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Fullness:
-    """How full a queue was at several looks.
-
-    Example:
-        >>> (Fullness.of(3) + Fullness.of(1)).fields()
-        {'min': 1, 'max': 3, 'sum': 4, 'count': 2, 'latest': 1}
-    """
+    """How full a queue was at several looks."""
 
     least: int
     most: int
@@ -55,16 +50,6 @@ class History:
 
     Counts of a period are differences of two snapshots. What cannot be had by differences, how full queues were, is
     summed up between one snapshot and the next; a snapshot that goes leaves its share to the next one.
-
-    Args:
-        finest: Seconds between two snapshots, at least.
-
-    Example:
-        >>> history = History()
-        >>> for second in range(100):
-        ...     history.add({"time": float(second), "stages": {}})
-        >>> len(history) < 20, history.at(99.0 - 30)["time"] <= 69.0, history.at(-9.0)["time"]
-        (True, True, 0.0)
     """
 
     def __init__(self, finest: float = 0.25) -> None:

@@ -42,44 +42,6 @@ class DataLoader(Iterator[Batch]):
 
     A batch is a tuple of `inputs` `[B, 112, 8, 8]`, `probabilities` `[B, 1858]` and `values` `[B, 6, 3]`, float32;
     `tensors` selects others. The loader is an iterator over the first output, and a context manager.
-
-    Args:
-        config: The stages: a protocol buffer message or its bytes, as the original takes them; or text, a dict or a
-            `DataLoaderConfig`. See `docs/compat/lczero.md` for what each field does.
-        seed: Seed of the order, which does not depend on the number of threads.
-        timeout: Maximum wait of each `get_next`, in seconds.
-        follow: `False` reads the existing files `passes` times, and then raises `StopIteration`.
-        passes: Passes over the window. None is endless, or one pass with `follow=False`.
-        journal: Folder to write the moves of each window to.
-        replay: Folder of a journal whose moves are repeated.
-        tensors: Tensors of a batch.
-        max_lost: Chunks that may be torn or cannot be read, a number or a fraction, before the run ends with
-            `DataError`; None for any number, as in the original.
-        protobuf: Whether metrics are bytes of a message, as in the original, or a dict. The default is the form of the
-            configuration.
-
-    Raises:
-        DataError, FormatError, PlanError: For a configuration that is none, that does not fit together, or that asks
-            for what there is not. `FormatError` where there is no such directory.
-        MissingExtraError: For bytes, and for `protobuf=True`, if `protobuf` is not installed.
-
-    >>> import tempfile
-    >>> from penstock.formats.lc0 import FRAME, packed_chunk
-    >>> import numpy as np
-    >>> folder, games = tempfile.mkdtemp(), np.zeros((5, 8396), np.uint8)
-    >>> games.view(FRAME)["version"], games.view(FRAME)["input_format"] = 7, 1
-    >>> _ = Path(folder, "training.1.gz").write_bytes(packed_chunk(games))
-    >>> config = f'''
-    ...     stage {{ name: "files" file_path_provider {{ directory: "{folder}" }} }}
-    ...     stage {{ name: "sources" input: "files" chunk_source_loader {{}} }}
-    ...     stage {{ name: "pool" input: "sources" shuffling_chunk_pool {{}} }}
-    ...     stage {{ name: "frames" input: "pool" chunk_unpacker {{ position_sampling_rate: 1 }} }}
-    ...     stage {{ name: "tensors" input: "frames" tensor_generator {{ batch_size: 4 }} }}
-    ...     output: "tensors"
-    ... '''
-    >>> with DataLoader(config, follow=False) as loader:
-    ...     [[array.shape for array in batch] for batch in loader]
-    [[(4, 112, 8, 8), (4, 1858), (4, 6, 3)], [(1, 112, 8, 8), (1, 1858), (1, 6, 3)]]
     """
 
     def __init__(
@@ -164,18 +126,8 @@ class DataLoader(Iterator[Batch]):
         self.stop()
 
     def send_control_message(self, request: object) -> list[tuple[str, Any]]:
-        """Ask the pools for their anchor, or to set or reset it. The count in the answer to a reset is that before it.
-
-        Args:
-            request: A `StageControlRequest`: a protocol buffer message or its bytes, as the original takes them; or
-                text, a dict or the dataclass.
-
-        Returns:
-            The name of each pool with its answer. To a message or bytes, the answer is a `StageControlResponse` of the
-            same generated code, with `HasField`; to anything else, a dataclass of that name.
-
-        Raises:
-            DataError: For a request of another form.
+        """Ask the pools for their anchor, or to set or reset it. The count in the answer to a reset is
+        that before it.
         """
         asked = load_request(request).chunk_pool_request
         if asked is None:
@@ -191,32 +143,13 @@ class DataLoader(Iterator[Batch]):
         return answers
 
     def get_bucket_metrics(self, time_period: int, include_pending: bool = True) -> tuple[Any, float]:
-        """Return the figures of all stages over the last `2 ** time_period` seconds, as `get_aggregate_ending_now`.
-
-        Args:
-            time_period: From -128 to 127, as the original numbers its periods: 0 is a second, 6 a minute.
-            include_pending: As there.
-
-        Raises:
-            PlanError: For another period.
-        """
+        """Return the figures of all stages over the last `2 ** time_period` seconds, as `get_aggregate_ending_now`."""
         if type(time_period) is not int or not -128 <= time_period <= 127:
             raise PlanError(f"expected a period from -128 to 127, the power of two of seconds, got {time_period!r}")
         return self.get_aggregate_ending_now(2.0**time_period, include_pending)
 
     def get_aggregate_ending_now(self, duration_seconds: float, include_pending: bool = True) -> tuple[Any, float]:
-        """Return the figures of all stages over so many seconds, and how many seconds these are.
-
-        Args:
-            duration_seconds: `math.inf` means since the start.
-            include_pending: Without, the period ends at the last look, up to a quarter of a second ago, not now.
-
-        Returns:
-            The bytes of a `DataLoaderMetricsProto`, or a dict with its fields: see `protobuf`. And the seconds.
-
-        Raises:
-            PlanError: For a negative time, or none.
-        """
+        """Return the figures of all stages over so many seconds, and how many seconds these are."""
         if not duration_seconds >= 0:
             raise PlanError(f"expected a time of zero seconds or more, got {duration_seconds!r}")
         with self._figures:
@@ -311,13 +244,7 @@ def _answer(pool: ShufflingChunkPool, asked: ShufflingChunkPoolControlRequest) -
 
 
 def make_dataloader(config: object, **options: Any) -> DataLoader:
-    """Return a started `DataLoader`. Options and errors are the same.
-
-    >>> make_dataloader('output: "tensors"')
-    Traceback (most recent call last):
-    ...
-    penstock.errors.PlanError: expected a stage for an output to read among [], got 'tensors'
-    """
+    """Return a started `DataLoader`. Options and errors are the same."""
     loader = DataLoader(config, **options)
     loader.start()
     return loader

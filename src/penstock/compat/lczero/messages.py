@@ -154,35 +154,18 @@ METRICS = "lczero.DataLoaderMetricsProto"
 
 
 def message_class(name: str) -> Any:
-    """Return the class of a message by its full name, made from the table above.
-
-    Raises:
-        MissingExtraError: If `protobuf` is not installed.
-
-    Example:
-        >>> message_class(RESPONSE)(chunk_pool_response={"chunk_anchor": "a.tar"}).HasField("chunk_pool_response")
-        True
-    """
+    """Return the class of a message by its full name, made from the table above."""
     factory = require("google.protobuf.message_factory", EXTRA)
     return factory.GetMessageClass(_pool().FindMessageTypeByName(name))
 
 
 def serialize(name: str, fields: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a message. `fields` has dicts for messages, and lists for fields that come several times.
-
-    Example:
-        >>> serialize(METRICS, {"stage_metrics": [{"name": "pool"}]})
-        b'\\n\\x06\\n\\x04pool'
-    """
+    """Return the bytes of a message. `fields` has dicts for messages, and lists for fields that come several times."""
     return message_class(name)(**fields).SerializeToString()
 
 
 def parse_message(name: str, data: bytes, where: str) -> Any:
-    """Return the message that bytes hold.
-
-    Raises:
-        DataError: If the bytes are no such message, or have fields that the table lacks: `where` names the place.
-    """
+    """Return the message that bytes hold."""
     message = message_class(name)()
     try:
         message.ParseFromString(data)

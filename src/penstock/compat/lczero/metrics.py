@@ -77,16 +77,7 @@ def stage_metrics(
     pools: Sequence[Mapping[str, str]],
     queues: Mapping[str, Sequence[QueueConfig]],
 ) -> list[dict[str, Any]]:
-    """Return the figures of a branch's stages between two snapshots, a dict each, as their `StageMetricProto`.
-
-    Args:
-        branch: Stages that lead to an output.
-        before: Statistics of the pipeline at the start of the period.
-        after: Statistics at the end of the period.
-        fullness: How full the queues of our stages were meanwhile.
-        pools: The texts `anchor` and `last_chunk_key` of the pool of each feed.
-        queues: The outputs of each stage of the configuration, by the stage's name.
-    """
+    """Return the figures of a branch's stages between two snapshots, a dict each, as their `StageMetricProto`."""
     stages: list[dict[str, Any]] = []
     for feed, texts in zip(branch.feeds, pools, strict=True):
         suffix = f".{feed.names['chunk_unpacker']}" if len(branch.feeds) > 1 else ""

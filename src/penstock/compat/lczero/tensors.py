@@ -13,14 +13,6 @@ class TensorBase:
 
     In the original, tensors own the memory of the arrays that `get_next` returns. Here arrays own their memory, and a
     tensor describes one that it is given.
-
-    Args:
-        array: Any array.
-
-    Example:
-        >>> tensor = TensorBase(np.zeros((2, 3), np.float32))
-        >>> tensor.shape(), tensor.strides(), tensor.element_size(), tensor.py_format()
-        ([2, 3], [12, 4], 4, 'f')
     """
 
     def __init__(self, array: AnyArray) -> None:

@@ -55,9 +55,6 @@ def parse(text: str) -> tuple[Entry, ...]:
     """Return the fields of a message in the text format, in their order; `name: [a, b]` counts as two.
 
     Cost: one pass. Raises `FormatError` with the line for what is not of the format.
-
-    >>> parse('stage { name: "pool" } # the first')
-    (Entry(name='stage', value=(Entry(name='name', value=Text(value='pool'), line=1),), line=1),)
     """
     return _Parser([*_tokens(text)]).message("", 0)
 

@@ -15,35 +15,13 @@ NOT_DOWNLOADED = "nothing is downloaded; fetch the wanted revision into root bef
 
 
 def only(name: str, value: object, known: object, why: str) -> None:
-    """Refuse an argument that has another value than the one that is honoured.
-
-    Args:
-        name: Name of the argument.
-        value: Its value.
-        known: The value that is honoured.
-        why: Why others are not.
-
-    Raises:
-        ArgumentError: The value is another one.
-
-    Example:
-        >>> only("revision", None, None, "nothing is downloaded")
-    """
+    """Refuse an argument that has another value than the one that is honoured."""
     if value != known:
         raise ArgumentError(f"expected {name}={known!r}, got {value!r}: {why}")
 
 
 def root_of(repo_id: str, root: str | Path | None) -> Path:
-    """Return the folder of a dataset on this machine.
-
-    Args:
-        repo_id: Such as `"lerobot/pusht"`.
-        root: The folder, or None: `repo_id` in the folder of the variable `HF_LEROBOT_HOME`, by default `lerobot` in
-            that of `HF_HOME`.
-
-    Raises:
-        DataError: `root` is a URL.
-    """
+    """Return the folder of a dataset on this machine."""
     if root is not None:
         return local_path(root)
     cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
@@ -52,11 +30,7 @@ def root_of(repo_id: str, root: str | Path | None) -> Path:
 
 
 def existing_root(repo_id: str, root: str | Path | None) -> Path:
-    """Return the folder of a dataset that exists. `root` may be a URL, whose files are fetched when they are read.
-
-    Raises:
-        FileNotFoundError: It has no metadata. The message says where they were looked for.
-    """
+    """Return the folder of a dataset that exists. `root` may be a URL, whose files are fetched when they are read."""
     if root is not None and has_url(root):
         return Location.of(root).paths()[0]
     folder = root_of(repo_id, root)
@@ -70,10 +44,6 @@ def existing_root(repo_id: str, root: str | Path | None) -> Path:
 
 
 def require_local(root: Path) -> None:
-    """Refuse to write to a dataset behind a URL.
-
-    Raises:
-        DataError: The folder is a mirror of one.
-    """
+    """Refuse to write to a dataset behind a URL."""
     if is_mirrored(root):
         raise DataError("expected a dataset on this machine to write to, got one behind a URL; record to a folder")

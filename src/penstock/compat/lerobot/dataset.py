@@ -41,33 +41,7 @@ _BACKENDS = (None, "pyav")
 
 
 class LeRobotDataset(_Dataset):
-    """Frames of a LeRobot dataset of version 2.0, 2.1 or 3.0, as dicts of tensors.
-
-    Args:
-        repo_id: Such as `"lerobot/pusht"`.
-        root: Folder or URL of the dataset. The default is None: `repo_id` in `HF_LEROBOT_HOME`.
-        episodes: Indices of the episodes to read. The default is None: all.
-        image_transforms: Function of the tensor of each camera. The default is None.
-        delta_timestamps: Seconds around each frame by feature. The default is None: the frame alone.
-        tolerance_s: Most seconds between times and frames. The default is 1e-4.
-        revision: Must be None, because nothing is downloaded.
-        force_cache_sync: Must be False, because nothing is downloaded.
-        download_videos: Nothing is downloaded either way. The default is True.
-        video_backend: None or `"pyav"`, which decodes video here.
-        batch_encoding_size: Without effect: each episode is encoded when it is saved, or before.
-        vcodec: Encoder of episodes that are recorded: `"libsvtav1"`, `"auto"`, which is the same, `"h264"` or `"hevc"`.
-            A dataset with video has one encoder. The default is `"libsvtav1"`: the encoder of the dataset.
-        streaming_encoding: Whether frames are encoded while they are added, so that saving an episode waits for the
-            last frames only. The default is False.
-        encoder_queue_maxsize: Without effect: frames that wait have at most 64 MiB for each camera.
-        encoder_threads: Without effect: an encoder chooses its threads.
-
-    Raises:
-        FileNotFoundError: There is no dataset at the place.
-        FormatError: The dataset is damaged.
-        PlanError: A time is no multiple of `1 / fps`.
-        ArgumentError: An episode or a feature is unknown, or an argument cannot be honoured.
-    """
+    """Frames of a LeRobot dataset of version 2.0, 2.1 or 3.0, as dicts of tensors."""
 
     def __init__(
         self,
@@ -131,31 +105,7 @@ class LeRobotDataset(_Dataset):
         encoder_queue_maxsize: int = 30,
         encoder_threads: int | None = None,
     ) -> Self:
-        """Create a dataset to record.
-
-        Args:
-            repo_id: Such as `"me/cubes"`.
-            fps: Frames a second.
-            features: `dtype`, `shape` and `names` by name. Cameras have the dtype `"video"` or `"image"`.
-            root: Folder of the dataset, which must not exist. The default is None: `repo_id` in `HF_LEROBOT_HOME`.
-            robot_type: Name of the robot. The default is None.
-            use_videos: Whether features may be video. The default is True.
-            tolerance_s: As for reading.
-            image_writer_processes: Without effect: frames stay in memory until the episode is saved.
-            image_writer_threads: Without effect, as `image_writer_processes`.
-            video_backend: As for reading.
-            batch_encoding_size: Without effect: each episode is encoded when it is saved, or before.
-            vcodec: `"libsvtav1"`, `"auto"`, which is the same, `"h264"` or `"hevc"`. The default is `"libsvtav1"`.
-            metadata_buffer_size: Without effect: metadata are written when the dataset is finalised.
-            streaming_encoding: Whether frames are encoded while they are added. The default is False.
-            encoder_queue_maxsize: Without effect, as for reading.
-            encoder_threads: Without effect, as for reading.
-
-        Raises:
-            FileExistsError: The folder exists.
-            SpecError: A feature cannot be stored.
-            ArgumentError: An argument cannot be honoured.
-        """
+        """Create a dataset to record."""
         if video_backend not in _BACKENDS:
             raise ArgumentError(f"expected video_backend None or 'pyav', got {video_backend!r}")
         LeRobotDatasetMetadata.create(
@@ -181,22 +131,11 @@ class LeRobotDataset(_Dataset):
         return self.num_frames
 
     def __getitem__(self, idx: int) -> dict[str, Any]:
-        """Read one item.
-
-        Args:
-            idx: Number of a frame among the frames of the chosen episodes. Negative numbers count from the end.
-
-        Raises:
-            IndexError: There is no such frame.
-        """
+        """Read one item."""
         return self.__getitems__([idx])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        """Read several items at once, as `DataLoader` does.
-
-        Args:
-            indices: Numbers of frames.
-        """
+        """Read several items at once, as `DataLoader` does."""
         batch = self._open().samples[[operator.index(i) for i in indices]]
         return items_of(batch, self.meta, self.delta_timestamps, self.image_transforms)
 
@@ -242,22 +181,7 @@ class LeRobotDataset(_Dataset):
         upload_large_folder: bool = False,
         **card_kwargs: Any,
     ) -> None:
-        """Refuse to upload. The error names the command of the Hub's tools that does.
-
-        Args:
-            branch: Not used.
-            tags: Not used.
-            license: Not used.
-            tag_version: Not used.
-            push_videos: Not used.
-            private: Not used.
-            allow_patterns: Not used.
-            upload_large_folder: Not used.
-            card_kwargs: Not used.
-
-        Raises:
-            ArgumentError: Always.
-        """
+        """Refuse to upload. The error names the command of the Hub's tools that does."""
         refuse_to_push(self.repo_id, self.root)
 
     def pull_from_repo(
@@ -265,26 +189,11 @@ class LeRobotDataset(_Dataset):
         allow_patterns: Sequence[str] | str | None = None,
         ignore_patterns: Sequence[str] | str | None = None,
     ) -> None:
-        """Refuse to download. The error names the command of the Hub's tools that does.
-
-        Args:
-            allow_patterns: Files to fetch.
-            ignore_patterns: Files that are not fetched.
-
-        Raises:
-            ArgumentError: Always.
-        """
+        """Refuse to download. The error names the command of the Hub's tools that does."""
         refuse_to_pull(self.repo_id, self.root, allow_patterns, ignore_patterns)
 
     def download(self, download_videos: bool = True) -> None:
-        """Refuse to download. The error names the command of the Hub's tools that does.
-
-        Args:
-            download_videos: Whether videos are fetched, too.
-
-        Raises:
-            ArgumentError: Always.
-        """
+        """Refuse to download. The error names the command of the Hub's tools that does."""
         chosen = None if self.episodes is None else [str(path) for path in self.get_episodes_file_paths()]
         refuse_to_pull(self.repo_id, self.root, chosen, None if download_videos else "videos/*")
 
@@ -316,25 +225,13 @@ class LeRobotDataset(_Dataset):
         return {name: [round(time * self.fps) for time in times] for name, times in self.delta_timestamps.items()}
 
     def create_episode_buffer(self, episode_index: int | None = None) -> dict[str, Any]:
-        """Return an empty buffer of an episode.
-
-        Args:
-            episode_index: Its index. The default is None: the next.
-        """
+        """Return an empty buffer of an episode."""
         index = self.meta.total_episodes if episode_index is None else episode_index
         columns: dict[str, Any] = {name: [] for name in self.meta.features}
         return {"size": 0, TASK: [], **columns, "episode_index": index}
 
     def add_frame(self, frame: Mapping[str, Any]) -> None:
-        """Add a frame to the episode. Values are copied, and stay in memory until `save_episode`.
-
-        Args:
-            frame: Arrays or tensors by name, with the dtype and shape of the feature; pictures as uint8, as floats
-                from 0 to 1, or of Pillow, channels first or last; and the text `"task"`.
-
-        Raises:
-            DataError: A feature is missing or unknown, or a value does not fit.
-        """
+        """Add a frame to the episode. Values are copied, and stay in memory until `save_episode`."""
         require_local(self.root)
         self._note_depth_units(frame)
         values = checked_frame(frame, self._open().features)
@@ -368,17 +265,7 @@ class LeRobotDataset(_Dataset):
         self._cameras.append({path: values[name] for name, path in paths.items()})
 
     def save_episode(self, episode_data: Mapping[str, Any] | None = None, parallel_encoding: bool = True) -> None:
-        """Save the episode. From then on it lasts, and can be read.
-
-        Args:
-            episode_data: A buffer with frames, as `create_episode_buffer` has them. The default is None: the frames
-                that were added.
-            parallel_encoding: Without effect: cameras are encoded at the same time.
-
-        Raises:
-            DataError: There are no frames, or `episode_index` is not the next one.
-            LockedError: Another writer is open.
-        """
+        """Save the episode. From then on it lasts, and can be read."""
         buffer = self.episode_buffer if episode_data is None else episode_data
         if buffer is None or not buffer["size"]:
             raise DataError("expected frames to save, got none; add them with add_frame")
@@ -401,11 +288,7 @@ class LeRobotDataset(_Dataset):
             self.clear_episode_buffer()
 
     def clear_episode_buffer(self, delete_images: bool = True) -> None:
-        """Drop the frames that were added since the last saved episode.
-
-        Args:
-            delete_images: Without effect: there are no files of pictures.
-        """
+        """Drop the frames that were added since the last saved episode."""
         if self._cameras is not None:
             self._cameras.discard()
             self._cameras = None
@@ -420,12 +303,7 @@ class LeRobotDataset(_Dataset):
             self._opened = None
 
     def start_image_writer(self, num_processes: int = 0, num_threads: int = 4) -> None:
-        """Do nothing: frames stay in memory until `save_episode`, so there is no image writer.
-
-        Args:
-            num_processes: Without effect.
-            num_threads: Without effect.
-        """
+        """Do nothing: frames stay in memory until `save_episode`, so there is no image writer."""
 
     def stop_image_writer(self) -> None:
         """Do nothing: no image writer runs."""

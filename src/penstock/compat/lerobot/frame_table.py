@@ -20,25 +20,11 @@ TableFormat = Literal["torch", "numpy"] | None
 
 
 class FrameTable:
-    """Table with a row for each frame, without video, as LeRobot's `hf_dataset`. Rows stay on disk until they are read.
+    """Table with a row for each frame, without video, as LeRobot's `hf_dataset`. Rows stay on disk until
+    they are read.
 
     `table[5]` is a dict, `table[2:5]` and `table[[2, 4]]` are dicts of lists, `table["action"]` is a list of all rows.
     Values are tensors, images `[channels, height, width]` from 0 to 1, text `str`.
-
-    Args:
-        samples: A sample for each frame.
-        features: Features by name, whose columns `samples` has. None of them is video.
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> from penstock.formats.lerobot.info import Feature
-        >>> data = penstock.from_arrays({"actions": np.arange(4.0), "episode_index": [0, 0, 1, 1]}, lengths=[2, 2])
-        >>> features = {"action": Feature("action", "actions", "float64", ())}
-        >>> features["episode_index"] = Feature("episode_index", "episode_index", "int64", ())
-        >>> table = FrameTable(data.samples(), features)
-        >>> second = table.filter(lambda row: row["episode_index"] == 1)
-        >>> second.with_format("numpy")["action"].tolist(), len(second)
-        ([2.0, 3.0], 2)
     """
 
     def __init__(self, samples: MapDataset, features: Mapping[str, Feature]) -> None:
@@ -55,15 +41,7 @@ class FrameTable:
             yield from self._items(np.arange(first, min(first + _READ, len(self))))
 
     def __getitem__(self, key: str | int | slice | Sequence[int]) -> Any:
-        """Read a column, a row, or rows.
-
-        Args:
-            key: Name of a column, number of a row, or numbers of rows.
-
-        Raises:
-            KeyError: There is no such column.
-            IndexError: There is no such row.
-        """
+        """Read a column, a row, or rows."""
         if isinstance(key, str):
             if key not in self._features:
                 raise KeyError(f"no column {key!r}; there are {self.column_names}")
@@ -103,74 +81,35 @@ class FrameTable:
         return self.num_rows, self.num_columns
 
     def select(self, indices: Sequence[int]) -> Self:
-        """Return a table of some rows, in the given order.
-
-        Args:
-            indices: Numbers of rows.
-
-        Raises:
-            IndexError: There is no such row.
-        """
+        """Return a table of some rows, in the given order."""
         table = copy(self)
         table._rows = self._rows[self._numbers(indices)]
         return table
 
     def select_columns(self, column_names: str | Sequence[str]) -> Self:
-        """Return a table of some columns.
-
-        Args:
-            column_names: Name or names.
-
-        Raises:
-            ArgumentError: There is no such column.
-        """
+        """Return a table of some columns."""
         names = self._known(column_names)
         table = copy(self)
         table._features = {name: self._features[name] for name in names}
         return table
 
     def remove_columns(self, column_names: str | Sequence[str]) -> Self:
-        """Return a table without some columns.
-
-        Args:
-            column_names: Name or names.
-
-        Raises:
-            ArgumentError: There is no such column.
-        """
+        """Return a table without some columns."""
         without = self._known(column_names)
         return self.select_columns([name for name in self._features if name not in without])
 
     def filter(self, function: Callable[[Mapping[str, Any]], Any]) -> Self:
-        """Return a table of the rows for which a function is true. Only columns that the function uses are read.
-
-        Args:
-            function: Gets each row as a mapping.
-        """
+        """Return a table of the rows for which a function is true. Only columns that the function uses are read."""
         cached: dict[str, Any] = {}
         chosen = [i for i in range(len(self)) if function(_LazyRow(self, i, cached))]
         return self.select(chosen)
 
     def unique(self, column: str) -> list[Any]:
-        """Return the different values of a column of single numbers or text, in the order of their first rows.
-
-        Args:
-            column: Name of the column.
-
-        Raises:
-            KeyError: There is no such column.
-        """
+        """Return the different values of a column of single numbers or text, in the order of their first rows."""
         return list(dict.fromkeys(self.with_format(None)[column]))
 
     def with_format(self, type: TableFormat) -> Self:  # the name of the argument is LeRobot's
-        """Return the table with values of another type.
-
-        Args:
-            type: `"torch"`, `"numpy"`, or None for Python numbers, lists and pictures of Pillow.
-
-        Raises:
-            ArgumentError: There is no such format.
-        """
+        """Return the table with values of another type."""
         if type not in ("torch", "numpy", None):
             raise ArgumentError(f"expected format 'torch', 'numpy' or None, got {type!r}")
         table = copy(self)

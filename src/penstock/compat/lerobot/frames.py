@@ -16,18 +16,7 @@ TASK = "task"
 
 
 def checked_frame(frame: Mapping[str, Any], features: Mapping[str, Feature]) -> dict[str, Any]:
-    """Return copies of the values of a frame, as they are stored.
-
-    Args:
-        frame: Arrays or tensors by name of the feature, pictures, text, and the text `"task"`.
-        features: Features of the dataset.
-
-    Returns:
-        The same names. Pictures are `[height, width, 3]` uint8, and depth `[height, width, 1]` of its dtype.
-
-    Raises:
-        DataError: Features are missing or unknown, or a value has another type, dtype or shape.
-    """
+    """Return copies of the values of a frame, as they are stored."""
     expected = {name for name in features if name not in INDICES} | {TASK}
     wrong = [f"no value of {name!r}" for name in sorted(expected - frame.keys())]
     wrong += [f"no feature {name!r}" for name in sorted(frame.keys() - expected)]

@@ -12,26 +12,14 @@ Patterns = Sequence[str] | str | None
 
 
 def refuse_to_push(repo_id: str, root: Path) -> NoReturn:
-    """Raise an error that says how to upload a dataset.
-
-    Args:
-        repo_id: Name of the dataset on the Hub.
-        root: Its folder.
-    """
+    """Raise an error that says how to upload a dataset."""
     raise ArgumentError(
         f"penstock does not upload: call finalize, then run `hf upload {repo_id} {root} --repo-type dataset`"
     )
 
 
 def refuse_to_pull(repo_id: str, root: Path, allowed: Patterns, ignored: Patterns) -> NoReturn:
-    """Raise an error that says how to fetch a dataset.
-
-    Args:
-        repo_id: Name of the dataset on the Hub.
-        root: Its folder.
-        allowed: Patterns of files to fetch, or None for all.
-        ignored: Patterns of files that are not fetched, or None.
-    """
+    """Raise an error that says how to fetch a dataset."""
     words = "".join(f" --include '{each}'" for each in _patterns(allowed))
     words += "".join(f" --exclude '{each}'" for each in _patterns(ignored))
     raise ArgumentError(

@@ -38,16 +38,7 @@ VIDEO_CODECS = {"libsvtav1": "libsvtav1", "auto": "libsvtav1", "h264": "libx264"
 
 
 class EpisodeRows:
-    """Metadata of episodes: `rows[0]` is a dict of one, `rows["length"]` a list of all.
-
-    Args:
-        rows: Entries of each episode.
-
-    Example:
-        >>> rows = EpisodeRows([{"episode_index": 0, "length": 3}])
-        >>> rows[0]["length"], rows["length"], len(rows)
-        (3, [3], 1)
-    """
+    """Metadata of episodes: `rows[0]` is a dict of one, `rows["length"]` a list of all."""
 
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
         self._rows = rows
@@ -72,20 +63,7 @@ class EpisodeRows:
 
 
 class LeRobotDatasetMetadata:
-    """Metadata of a LeRobot dataset of version 2.0, 2.1 or 3.0.
-
-    Args:
-        repo_id: Such as `"lerobot/pusht"`.
-        root: Folder of the dataset. The default is None: `repo_id` in `HF_LEROBOT_HOME`.
-        revision: Must be None, because nothing is downloaded.
-        force_cache_sync: Must be False, because nothing is downloaded.
-        metadata_buffer_size: Without effect: rows are written when the dataset is finalised.
-
-    Raises:
-        FileNotFoundError: There is no dataset at the place.
-        FormatError: The metadata is damaged.
-        ArgumentError: An argument cannot be honoured.
-    """
+    """Metadata of a LeRobot dataset of version 2.0, 2.1 or 3.0."""
 
     def __init__(
         self,
@@ -117,13 +95,7 @@ class LeRobotDatasetMetadata:
         video_files_size_in_mb: int | None = None,
         vcodec: str = "libsvtav1",
     ) -> Self:
-        """Create a dataset without episodes. See `LeRobotDataset.create`.
-
-        Raises:
-            FileExistsError: The folder exists.
-            SpecError: A feature cannot be stored.
-            ArgumentError: An argument cannot be honoured.
-        """
+        """Create a dataset without episodes. See `LeRobotDataset.create`."""
         encoder = _encoder(vcodec)
         if not use_videos:
             only("vcodec", vcodec, "libsvtav1", "without videos nothing is encoded")
@@ -148,15 +120,7 @@ class LeRobotDatasetMetadata:
         allow_patterns: Sequence[str] | str | None = None,
         ignore_patterns: Sequence[str] | str | None = None,
     ) -> None:
-        """Refuse to download. The error names the command of the Hub's tools that does.
-
-        Args:
-            allow_patterns: Files to fetch.
-            ignore_patterns: Files that are not fetched.
-
-        Raises:
-            ArgumentError: Always.
-        """
+        """Refuse to download. The error names the command of the Hub's tools that does."""
         refuse_to_pull(self.repo_id, self.root, allow_patterns, ignore_patterns)
 
     @property
@@ -171,27 +135,13 @@ class LeRobotDatasetMetadata:
         return EncoderSettings.of(own if is_dict(own) else {})
 
     def require_encoder(self, vcodec: str) -> None:
-        """Check the encoder for episodes to record.
-
-        Args:
-            vcodec: Name of an encoder.
-
-        Raises:
-            ArgumentError: There is no such encoder, or the dataset has video of another one.
-        """
+        """Check the encoder for episodes to record."""
         encoder, own = _encoder(vcodec), self.encoder_settings.codec
         if vcodec != "libsvtav1" and self.video_keys and encoder != own:
             raise ArgumentError(f"expected the encoder {own!r} of the dataset, got vcodec={vcodec!r}; leave it out")
 
     def update_video_info(self, video_key: str | None = None) -> None:
-        """Note the encoding of cameras in `features`, where it is missing; `finalize` stores it in the dataset.
-
-        Args:
-            video_key: Name of a camera. The default is None: all.
-
-        Raises:
-            ArgumentError: There is no such camera in video.
-        """
+        """Note the encoding of cameras in `features`, where it is missing; `finalize` stores it in the dataset."""
         if video_key is not None and video_key not in self.video_keys:
             raise ArgumentError(f"no camera {video_key!r} in video; there are {self.video_keys}")
         for name in self.video_keys if video_key is None else [video_key]:
@@ -396,17 +346,7 @@ class LeRobotDatasetMetadata:
         data_files_size_in_mb: int | None = None,
         video_files_size_in_mb: int | None = None,
     ) -> None:
-        """Change the sizes of files and folders, for episodes that are saved from now on.
-
-        Args:
-            chunks_size: Most files of a folder. The default is None: as it is.
-            data_files_size_in_mb: Size in MiB at which a data file is full. The default is None: as it is.
-            video_files_size_in_mb: Size in MiB at which a video file is full. The default is None: as it is.
-
-        Raises:
-            ArgumentError: A size is below 1.
-            LockedError: A writer is open.
-        """
+        """Change the sizes of files and folders, for episodes that are saved from now on."""
         given = {
             "chunks_size": chunks_size,
             "data_files_size_in_mb": data_files_size_in_mb,

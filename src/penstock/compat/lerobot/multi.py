@@ -32,20 +32,6 @@ class MultiLeRobotDataset(_Dataset):
     """Frames of several LeRobot datasets, as dicts of tensors with `dataset_index`.
 
     Features that a dataset lacks are left out of all items, with a warning.
-
-    Args:
-        repo_ids: Such as `["lerobot/pusht", "me/cubes"]`.
-        root: Folder whose folders are named by `repo_ids`. The default is None: `HF_LEROBOT_HOME`.
-        episodes: Indices of the episodes to read of each dataset, by `repo_id`. The default is None: all.
-        image_transforms: Function of the tensor of each camera. The default is None.
-        delta_timestamps: Seconds around each frame by feature. The default is None: the frame alone.
-        tolerances_s: Most seconds between times and frames, by `repo_id`. The default is None: 1e-4.
-        download_videos: Nothing is downloaded either way. The default is True.
-        video_backend: As for `LeRobotDataset`.
-
-    Raises:
-        FileNotFoundError: A dataset is not there.
-        ArgumentError: The datasets have no feature in common, or an argument cannot be honoured.
     """
 
     def __init__(
@@ -92,22 +78,11 @@ class MultiLeRobotDataset(_Dataset):
         return int(self._first[-1])
 
     def __getitem__(self, idx: int) -> dict[str, Any]:
-        """Read one item.
-
-        Args:
-            idx: Number of a frame; the frames of the first dataset come first.
-
-        Raises:
-            IndexError: There is no such frame.
-        """
+        """Read one item."""
         return self.__getitems__([idx])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        """Read several items at once, as `DataLoader` does.
-
-        Args:
-            indices: Numbers of frames.
-        """
+        """Read several items at once, as `DataLoader` does."""
         numbers = np.array([operator.index(i) for i in indices], np.int64)
         if ((numbers < 0) | (numbers >= len(self))).any():
             raise IndexError(f"expected frames within 0:{len(self)}, got {numbers.tolist()}")

@@ -42,17 +42,7 @@ class Frames(NamedTuple):
 def open_frames(
     meta: LeRobotDatasetMetadata, episodes: Sequence[int] | None, times: Times | None, tolerance_s: float
 ) -> Frames:
-    """Open the frames of some episodes. A `DamageWarning` names what cannot be read.
-
-    Args:
-        meta: Metadata of the dataset.
-        episodes: Indices of the episodes, or None for all.
-        times: Seconds around each frame by feature, or None.
-        tolerance_s: Most seconds between times and frames.
-
-    Raises:
-        ArgumentError: There is no such episode or feature, or `times` has text.
-    """
+    """Open the frames of some episodes. A `DamageWarning` names what cannot be read."""
     source = LeRobotSource(meta.root, tolerance_s=tolerance_s)
     if (left_out := source.account.warning()) is not None:
         warn_damage(f"{meta.root}: {left_out}", stacklevel=4)
@@ -75,14 +65,7 @@ def open_frames(
 def items_of(
     batch: Columns, meta: LeRobotDatasetMetadata, times: Times | None, transform: ImageTransform | None
 ) -> list[dict[str, Any]]:
-    """Return the items of a batch of samples.
-
-    Args:
-        batch: Columns of samples of `Frames.samples`.
-        meta: Metadata of the dataset.
-        times: Seconds around each frame by feature, or None.
-        transform: Function of the tensor of each camera, or None.
-    """
+    """Return the items of a batch of samples."""
     columns = batch.flat
     features = {name: each for name, each in meta.stored.features.items() if each.path in columns}
     ordered = sorted(features, key=lambda name: features[name].dtype != "video")  # LeRobot has video first
@@ -112,13 +95,7 @@ def items_of(
 
 
 def tensor_of(feature: Feature, rows: Array, times: int = 0) -> Any:
-    """Return the values of a feature: a tensor with a row for each sample, or a list of text.
-
-    Args:
-        feature: The feature.
-        rows: Its column.
-        times: Rows around each frame. The default 0 means the frame alone, without an axis of times.
-    """
+    """Return the values of a feature: a tensor with a row for each sample, or a list of text."""
     if isinstance(rows, Ragged):
         return rows.strings()
     if feature.shape == (1,):

@@ -32,27 +32,6 @@ class StreamingLeRobotDataset(_Iterable):
 
     Blocks of frames that are next to each other are shuffled, and then the frames of the blocks that `buffer_size`
     holds. So each part of a file is read once. In a `DataLoader`, worker processes share the items of an epoch.
-
-    Args:
-        repo_id: Such as `"lerobot/pusht"`.
-        root: Folder or URL of the dataset, such as `"hf://datasets/lerobot/pusht"`. The default is None: `repo_id` in
-            `HF_LEROBOT_HOME`.
-        episodes: Indices of the episodes to read. The default is None: all.
-        image_transforms: Function of the tensor of each camera. The default is None.
-        delta_timestamps: Seconds around each frame by feature. The default is None: the frame alone.
-        tolerance_s: Most seconds between times and frames. The default is 1e-4.
-        revision: Must be None, because nothing is downloaded.
-        force_cache_sync: Must be False, because nothing is downloaded.
-        streaming: Without effect: rows are read when they are needed.
-        buffer_size: Frames that are shuffled together. The default is 1000.
-        max_num_shards: Without effect: blocks come from all files.
-        seed: Seed of the order. The default is 42.
-        rng: Generator that gives the seed of each epoch in place of `seed`. The default is None.
-        shuffle: Whether each epoch has another order. The default is True; False repeats one shuffled order.
-
-    Raises:
-        FileNotFoundError: There is no dataset at the place.
-        ArgumentError: An episode or a feature is unknown, or an argument cannot be honoured.
     """
 
     def __init__(

@@ -118,11 +118,7 @@ def stored_spec(name: str, spec: EnvSpec | None) -> dict[str, str]:
 
 
 def as_set(value: str | Iterable[str]) -> set[str]:
-    """Return one or several names as a set.
-
-    >>> as_set("me")
-    {'me'}
-    """
+    """Return one or several names as a set."""
     return {value} if isinstance(value, str) else {str(name) for name in value}
 
 

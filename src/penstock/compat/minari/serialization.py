@@ -23,12 +23,10 @@ class UnknownSpaceError(SpecError, NotImplementedError):
 
 @singledispatch
 def serialize_space(space: GymSpace, to_string: bool = True) -> dict[str, Any] | str:  # noqa: ARG001
-    """Return a space as the standard's JSON text, or as a plain dict. `serialize_space.register(MySpace)` adds a space.
+    """Return a space as the standard's JSON text, or as a plain dict. `serialize_space.register(MySpace)`
+    adds a space.
 
     Raises `UnknownSpaceError`, a `NotImplementedError`, for a space that is not registered.
-
-    >>> serialize_space(gymnasium.spaces.Discrete(2), to_string=False)["type"]
-    'Discrete'
     """
     how = f"add one with @serialize_space.register({type(space).__name__})"
     raise UnknownSpaceError(f"No serialization method available for {space}; {how}")
@@ -79,9 +77,6 @@ class _SpaceReader:
 
         Raises `UnknownSpaceError`, a `NotImplementedError`, for a type that is not registered, and `SpecError` for
         fields that do not fit.
-
-        >>> deserialize_space('{"type": "MultiBinary", "n": 3}')
-        MultiBinary(3)
         """
         data = json.loads(space_dict) if isinstance(space_dict, str) else dict(space_dict)
         reader = self.registry.get(str(data.get("type")))

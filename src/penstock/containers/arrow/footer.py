@@ -53,13 +53,7 @@ class ParquetPage:
 
 @dataclass(frozen=True)
 class RebuiltFooter:
-    """The footer of a file without one.
-
-    Args:
-        keep: Bytes of the file that belong to whole row groups.
-        content: The footer, with its length and the magic bytes.
-        rows: Number of rows.
-    """
+    """The footer of a file without one."""
 
     keep: int
     content: bytes
@@ -73,11 +67,7 @@ def lacks_footer(path: Path) -> bool:
 
 
 def footer_end(path: Path) -> int | None:
-    """Return the byte behind the last footer in a file that does not end with one, because other bytes follow.
-
-    Args:
-        path: The file. It is searched backward, as a whole if no footer is in it.
-    """
+    """Return the byte behind the last footer in a file that does not end with one, because other bytes follow."""
     data = map_file(path)
     end = len(data)
     while end > 0:
@@ -93,12 +83,7 @@ def footer_end(path: Path) -> int | None:
 
 
 def footer_like(path: Path, models: Sequence[Path]) -> RebuiltFooter | None:
-    """Return the footer of a file without one, from the first model that fits, or None.
-
-    Args:
-        path: The file.
-        models: Files that may have the same columns.
-    """
+    """Return the footer of a file without one, from the first model that fits, or None."""
     for model in models:
         with suppress(FormatError):
             return rebuilt_footer(path, model)
@@ -106,17 +91,7 @@ def footer_like(path: Path, models: Sequence[Path]) -> RebuiltFooter | None:
 
 
 def rebuilt_footer(path: Path, model: Path) -> RebuiltFooter:
-    """Return the footer of a file without one.
-
-    Args:
-        path: The file.
-        model: Another file with the same columns.
-
-    Raises:
-        FormatError: The pages can be divided into columns in several ways, or do not fit the model; or no row group is
-            whole.
-        MissingExtraError: PyArrow is not installed.
-    """
+    """Return the footer of a file without one."""
     data = map_file(model)
     size = int.from_bytes(bytes(data[-8:-4]), "little")
     with parsing(model, "footer"):

@@ -26,13 +26,7 @@ _BLOCK = np.dtype([("offset", "<i8"), ("metadata", "<i4"), ("padding", "<i4"), (
 
 
 def check_one_file(path: Path, room: int, magic: bytes) -> None:
-    """Raise `FormatError` if a file has several files in it.
-
-    Args:
-        path: The file.
-        room: Bytes between the end of the data, as the footer has it, and the footer.
-        magic: The magic bytes of an end and of a beginning.
-    """
+    """Raise `FormatError` if a file has several files in it."""
     if room <= _END_OF_STREAM:
         return
     first = max(room - WINDOW, 0)
@@ -46,12 +40,7 @@ def check_one_file(path: Path, room: int, magic: bytes) -> None:
 
 
 def parquet_room(footer: Any, size: int) -> int:
-    """Return the bytes between the data of a Parquet file and its footer.
-
-    Args:
-        footer: The footer, as PyArrow has it.
-        size: Bytes of the file.
-    """
+    """Return the bytes between the data of a Parquet file and its footer."""
     end = 4
     if footer.num_row_groups and footer.num_columns:
         last = footer.row_group(footer.num_row_groups - 1).column(footer.num_columns - 1)
@@ -61,21 +50,12 @@ def parquet_room(footer: Any, size: int) -> int:
 
 
 def arrow_footer(data: ByteArray) -> ByteArray:
-    """Return the footer of an Arrow file.
-
-    Args:
-        data: The file, which PyArrow opens.
-    """
+    """Return the footer of an Arrow file."""
     return data[-10 - int.from_bytes(data[-10:-6].tobytes(), "little") : -10]
 
 
 def arrow_room(footer: ByteArray, size: int) -> int:
-    """Return the bytes between the last record batch of an Arrow file and its footer.
-
-    Args:
-        footer: The footer.
-        size: Bytes of the file.
-    """
+    """Return the bytes between the last record batch of an Arrow file and its footer."""
 
     def number(place: int, dtype: str) -> int:
         return int(footer[place : place + np.dtype(dtype).itemsize].view(dtype)[0])

@@ -39,14 +39,7 @@ class FileEnds:
 
     @classmethod
     def of(cls, path: Path) -> FileEnds:
-        """Read them.
-
-        Args:
-            path: The file.
-
-        Raises:
-            OSError: The file cannot be read.
-        """
+        """Read them."""
         state = file_state(path)
         with open_file(path) as file:
             head = file.read(ENDS)
@@ -60,17 +53,7 @@ class FileEnds:
 
 
 class ParquetFile:
-    """A Parquet file that is open only while it is read. Cost of the constructor: reading the footer.
-
-    Args:
-        path: The file.
-        footers: Cache of footers, shared by the files of a dataset.
-
-    Raises:
-        FormatError: The file is no Parquet file, has no footer, as the file of a killed writer, or is several files
-            in one.
-        MissingExtraError: PyArrow is not installed.
-    """
+    """A Parquet file that is open only while it is read. Cost of the constructor: reading the footer."""
 
     def __init__(self, path: Path, footers: Cache) -> None:
         self.path = path
@@ -93,44 +76,15 @@ class ParquetFile:
         return self._footer()[1]
 
     def columns(self, groups: Sequence[int], name: str) -> Any:
-        """Decode a column of several row groups at once, a fraction of the time of small row groups one by one.
-
-        Args:
-            groups: Numbers of the row groups.
-            name: Name of the column.
-
-        Returns:
-            One valid Arrow array.
-
-        Raises:
-            FormatError: The file changed since it was opened, or the column is damaged.
-        """
+        """Decode a column of several row groups at once, a fraction of the time of small row groups one by one."""
         return one_array(self._read(groups, name), sum(self.rows[group] for group in groups))
 
     def column(self, group: int, name: str) -> Any:
-        """Decode a column of a row group.
-
-        Args:
-            group: Number of the row group.
-            name: Name of the column.
-
-        Returns:
-            One valid Arrow array.
-
-        Raises:
-            FormatError: The file changed since it was opened, or the column is damaged.
-        """
+        """Decode a column of a row group."""
         return one_array(self._read([group], name), self.rows[group])
 
     def first(self, name: str) -> Any:
-        """Return an Arrow array of the first row of a column. Cost: its first page.
-
-        Args:
-            name: Name of the column.
-
-        Raises:
-            FormatError: The file changed since it was opened, the column is damaged, or there is no row.
-        """
+        """Return an Arrow array of the first row of a column. Cost: its first page."""
 
         def read(path: Path) -> Any:
             parquet = require("pyarrow.parquet", "arrow")
@@ -141,15 +95,7 @@ class ParquetFile:
             return one_array(read_unchanged(self.path, self._state, read), 1)
 
     def constant(self, group: int, name: str) -> int | None:
-        """Return the value that all rows of a row group have in a column of whole numbers or booleans, or None.
-
-        Args:
-            group: Number of the row group.
-            name: Name of the column.
-
-        Returns:
-            The value. None if the footer has no statistics of the column, and for different or missing values.
-        """
+        """Return the value that all rows of a row group have in a column of whole numbers or booleans, or None."""
         footer = self._footer()[0]
         if name not in self._leaves:
             paths = [footer.schema.column(i).path for i in range(footer.num_columns)]
@@ -176,12 +122,7 @@ class ParquetFile:
         return read_unchanged(self.path, self._state, read)
 
     def remote_ranges(self, group: int, name: str) -> list[Wanted]:
-        """Return the bytes behind a URL that `column` would fetch; none for a file on this machine.
-
-        Args:
-            group: Number of the row group.
-            name: Name of the column.
-        """
+        """Return the bytes behind a URL that `column` would fetch; none for a file on this machine."""
         return self._ranges([group], name)
 
     def _ranges(self, groups: Sequence[int], name: str) -> list[Wanted]:
@@ -203,13 +144,8 @@ class ParquetFile:
 
 
 def chunks_of(metadata: Any, schema: Any, groups: Iterable[int], name: str) -> tuple[IntArray, IntArray]:
-    """Return where the stored chunks of a column begin and end in its file, one for each of its leaves and row group.
-
-    Args:
-        metadata: Footer of the file.
-        schema: Its Arrow schema.
-        groups: Numbers of row groups.
-        name: Name of the column, whose leaves are `name`, or begin with `name` and a dot.
+    """Return where the stored chunks of a column begin and end in its file, one for each of its leaves
+    and row group.
     """
     longer = tuple(f"{other}." for other in schema.names if other.startswith(f"{name}."))
     begins: list[int] = []

@@ -23,19 +23,7 @@ _FOOTER = 16  # reads, at most, by which PyArrow opens a file
 
 
 class RangedArrowFile:
-    """An Arrow file of which parts are read.
-
-    Args:
-        path: The file.
-
-    Raises:
-        pyarrow.ArrowException: The file is no Arrow file, or damaged.
-        FormatError: The file is several files, one behind the other.
-        OSError: It cannot be read.
-        MissingExtraError: PyArrow is not installed.
-
-    Cost of opening: the footer, and the narrowest column, whose buffers come with the number of rows.
-    """
+    """An Arrow file of which parts are read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -76,12 +64,7 @@ class RangedArrowFile:
             return 1 << 62
 
     def remote_ranges(self, batch: int, name: str) -> list[Wanted]:
-        """Return the bytes that `column` would fetch.
-
-        Args:
-            batch: Number of the record batch.
-            name: Name of the column.
-        """
+        """Return the bytes that `column` would fetch."""
         remote = remote_file(self._path)
         if remote is None:
             return []
@@ -99,22 +82,12 @@ class RangedArrowFile:
         return begin, end
 
     def column(self, batch: int, name: str) -> Any:
-        """Return a column of a record batch as an Arrow array.
-
-        Args:
-            batch: Number of the record batch.
-            name: Name of the column.
-        """
+        """Return a column of a record batch as an Arrow array."""
         return self._reader(self.schema.names.index(name))[0].get_batch(batch).column(0)
 
 
 class _DescribedFile(io.RawIOBase):
-    """A file whose footer and descriptions of record batches are read once.
-
-    Args:
-        path: The file.
-        described: What was read of them, by range; it grows.
-    """
+    """A file whose footer and descriptions of record batches are read once."""
 
     def __init__(self, path: Path, described: dict[tuple[int, int], bytes]) -> None:
         super().__init__()

@@ -20,17 +20,7 @@ Items = tuple[int, list[Any]]
 
 
 class ThriftReader:
-    """Reads structs from bytes.
-
-    Args:
-        data: The bytes, which are not copied.
-        position: Where the struct begins. It is behind the struct after `struct`.
-
-    Example:
-        >>> written = struct_bytes({1: (I32, -3), 4: (BINARY, b"x"), 7: (LIST, (I64, [1, 2]))})
-        >>> ThriftReader(written).struct()
-        {1: (5, -3), 4: (8, b'x'), 7: (9, (6, [1, 2]))}
-    """
+    """Reads structs from bytes."""
 
     def __init__(self, data: bytes | memoryview, position: int = 0) -> None:
         self.position = position
@@ -107,15 +97,7 @@ class ThriftReader:
 
 
 def struct_bytes(fields: Fields) -> bytes:
-    """Return the bytes of a struct, the inverse of `ThriftReader.struct`.
-
-    Args:
-        fields: Type and value of each field by number.
-
-    Example:
-        >>> struct_bytes({1: (TRUE, True), 20: (I32, 1)}).hex()
-        '1105280200'
-    """
+    """Return the bytes of a struct, the inverse of `ThriftReader.struct`."""
     parts: list[bytes] = []
     last = 0
     for number in sorted(fields):

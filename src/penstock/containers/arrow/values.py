@@ -38,12 +38,7 @@ def arrow() -> Any:
 
 
 def leaves_of(schema: Any, shapes: Shapes, wanted: frozenset[str] | None, path: Path) -> dict[str, TableColumn]:
-    """Return the columns of a schema by path, of all of its columns or only the `wanted` ones.
-
-    Raises:
-        FormatError: Columns cannot be read, or have the same path.
-        ArgumentError: A wanted column or one of `shapes` does not exist, or is no list.
-    """
+    """Return the columns of a schema by path, of all of its columns or only the `wanted` ones."""
     leaves: dict[str, TableColumn] = {}
     unreadable: dict[str, str] = {}
     for column in schema:

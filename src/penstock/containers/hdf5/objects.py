@@ -47,11 +47,7 @@ MAX_DIM = 0xFFFFFFFF
 
 
 class VlenBytes(list[bytes]):
-    """Byte strings of different lengths, stored as variable-length uint8.
-
-    >>> VlenBytes([b"one", b"three"])
-    [b'one', b'three']
-    """
+    """Byte strings of different lengths, stored as variable-length uint8."""
 
 
 Value = AnyArray | Sequence[str] | VlenBytes | None
@@ -63,9 +59,6 @@ class Storage:
 
     `checksum` adds Fletcher-32 to each chunk, which our reader and libhdf5 verify when they read it. With neither, an
     array is one chunk, so that it is in one piece in the file; values of variable length have no checksum.
-
-    >>> Storage(compression="gzip", level=1).chunk_bytes
-    1048576
     """
 
     compression: Literal["gzip"] | None = None

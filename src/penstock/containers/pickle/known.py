@@ -20,11 +20,7 @@ from penstock.errors import SpecError
 
 
 class ColorSpace(Enum):
-    """Meaning of the channels of image observations.
-
-    >>> ColorSpace("RGB")
-    <ColorSpace.RGB: 'RGB'>
-    """
+    """Meaning of the channels of image observations."""
 
     RGB = "RGB"
     GRAY = "GRAY"
@@ -36,9 +32,6 @@ class Trajectory:
 
     `acts`, `[T, ...]` array; `obs`, an array or a list of dicts; `rews` and `infos`, `T` of each or None;
     `terminal`, whether the environment ended it, None where the file does not say.  Fields are as stored, unchecked.
-
-    >>> Trajectory(acts=np.zeros(2), obs=np.zeros((3, 4))).rews is None
-    True
     """
 
     acts: Any

@@ -24,15 +24,6 @@ def loads(data: Buffer, *, where: str = "", path: object = None, limits: Limits 
     Raises `UnsafeDataError` for data that names anything else, has false sizes or asks for too much, and
     `FormatError` for what is no whole pickle.  Cost: one copy of the bytes of its arrays (two out of a
     `memoryview`), and about a microsecond an opcode.
-
-    >>> import pickle
-    >>> import numpy as np
-    >>> loads(pickle.dumps({"acts": np.arange(3), "done": False}, protocol=4))
-    {'acts': array([0, 1, 2]), 'done': False}
-    >>> loads(b"cos\\nsystem\\n(S'rm -rf /'\\ntR.")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    ...
-    penstock.errors.UnsafeDataError: expected plain values, ... got 'os.system'; nothing was imported or run; ...
     """
     m = Machine(data if type(data) is bytes else bytes(data), where, path, limits)
     return vet(m, run(m))
@@ -42,10 +33,6 @@ def load(data: Buffer, *, path: object, where: str = "", trust: Literal["pickle"
     """`loads`, or Python's own `pickle.loads` where the caller trusts the file as a program: `trust="pickle"`.
 
     Raises what `loads` raises; `DataError` for another `trust`; with `trust="pickle"`, any error of the pickle.
-
-    >>> import pickle, fractions
-    >>> load(pickle.dumps(fractions.Fraction(1, 2)), path="half.pkl", trust="pickle")
-    Fraction(1, 2)
     """
     if trust == "pickle":
         return pickle.loads(data)  # noqa: S301

@@ -21,18 +21,7 @@ _OTHERS = frozenset(
 
 
 def load_saved(data: bytes, *, where: str = "", path: object = None, limits: Limits = LIMITS) -> Any:
-    """Return what `torch.save` saved, with tensors as read-only arrays. Nothing is run, and PyTorch is not needed.
-
-    Args:
-        data: The whole file.
-        where: Place of the file, for messages.
-        path: File or archive, for messages.
-        limits: Limits of the values.
-
-    Raises:
-        UnsafeDataError: The file has other members than values, or names anything but plain values and tensors.
-        FormatError: The file is damaged, or older than PyTorch 1.6.
-    """
+    """Return what `torch.save` saved, with tensors as read-only arrays. Nothing is run, and PyTorch is not needed."""
     place: dict[str, Any] = {"path": path, "where": where or None}
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:

@@ -61,12 +61,6 @@ class PickleTemplate:
         """The template of a member, or None for one that is no plain array or scalar.
 
         Raises what `loads` raises.  Cost: one `loads` and some 100 us.
-
-        >>> import pickle
-        >>> PickleTemplate.learn(pickle.dumps(np.float32(1), protocol=4)).dtype
-        dtype('float32')
-        >>> PickleTemplate.learn(pickle.dumps([1, 2], protocol=4)) is None
-        True
         """
         raw = bytes(data)
         m, starts = Machine(raw, "", None, LIMITS), list[int]()

@@ -15,16 +15,6 @@ class Ahead:
     """File of the unpacked bytes of an archive, which a thread reads ahead.
 
     The thread ends with the file, or after `close`.
-
-    Args:
-        open: Opens the archive. It is called by the thread.
-        path: Name of the archive, for messages.
-        limit: Bytes to unpack ahead. Two pieces of 1 MiB may come on top.
-
-    Example:
-        >>> file = Ahead(lambda: __import__("io").BytesIO(b"frame"), "a.tar", limit=4)
-        >>> file.read(4), file.read(4), file.read(4)
-        (b'fram', b'e', b'')
     """
 
     def __init__(self, open: Callable[[], IO[bytes]], path: object, limit: int) -> None:
@@ -35,11 +25,7 @@ class Ahead:
         self._piece = memoryview(b"")  # rest of the piece that is being read
 
     def read(self, n: int) -> bytes:
-        """Return at most `n` bytes, and none at the end.
-
-        Raises:
-            Exception: Whatever opening and reading raise, after the bytes before it.
-        """
+        """Return at most `n` bytes, and none at the end."""
         if not self._piece:
             try:
                 self._piece = memoryview(self._pieces.get())

@@ -27,14 +27,7 @@ _POLYNOMIAL = 0xEDB88320
 
 
 class PackedSegment(NamedTuple):
-    """A part of a compressed file that stands for itself.
-
-    Attributes:
-        begin: Its first byte in the compressed file.
-        end: The byte behind it.
-        length: Bytes when unpacked.
-        checksum: Their CRC-32, for gzip alone.
-    """
+    """A part of a compressed file that stands for itself."""
 
     begin: int
     end: int
@@ -45,28 +38,7 @@ class PackedSegment(NamedTuple):
 def pack_segments(
     source: Path, target: Path, kind: Literal["gzip", "zstd"], cuts: Sequence[int]
 ) -> list[PackedSegment]:
-    """Compress a file to another one, which appears when it is complete.
-
-    Args:
-        source: The file.
-        target: The compressed file.
-        kind: How it is compressed.
-        cuts: Bytes of the file at which its segments begin, from 0, and its size.
-
-    Returns:
-        The segments.
-
-    Example:
-        >>> import gzip, tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> _ = (folder / "a").write_bytes(b"heads and tails")
-        >>> first, second = pack_segments(folder / "a", folder / "a.gz", "gzip", [0, 6, 15])
-        >>> first.length, gzip.decompress((folder / "a.gz").read_bytes())
-        (6, b'heads and tails')
-        >>> join_segments([(folder / "a.gz", second), (folder / "a.gz", first)], folder / "b.gz", "gzip")
-        >>> gzip.decompress((folder / "b.gz").read_bytes())
-        b'and tailsheads '
-    """
+    """Compress a file to another one, which appears when it is complete."""
     segments: list[PackedSegment] = []
     with open_file(source) as file, atomic_file(target, durable="file") as out:
         out.write(HEADER if kind == "gzip" else b"")
@@ -95,12 +67,8 @@ def _pack_range(file: IO[bytes], begin: int, end: int, out: IO[bytes], kind: Lit
 
 
 def join_segments(segments: Iterable[tuple[Path, PackedSegment]], target: Path, kind: Literal["gzip", "zstd"]) -> None:
-    """Copy segments into one compressed file, which appears when it is complete. One from an earlier call is replaced.
-
-    Args:
-        segments: The file of each segment, and its place there, in the order of the unpacked bytes.
-        target: The new file.
-        kind: How they are compressed.
+    """Copy segments into one compressed file, which appears when it is complete. One from an earlier call
+    is replaced.
     """
     copied: list[PackedSegment] = []
     with atomic_file(target, durable="folder") as out:

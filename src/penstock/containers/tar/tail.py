@@ -12,12 +12,6 @@ def torn_end(path: Path) -> tuple[Members, int, bool]:
     """Return the whole members of an archive, its size in bytes, and whether a torn end is behind them.
 
     Bytes that may be data are no torn end: those behind the end-of-archive marker, unless a killed writer left them.
-
-    Args:
-        path: A plain archive.
-
-    Raises:
-        FormatError: The archive is damaged before its end.
     """
     data = map_file(path)
     members = walk(data, path, torn="drop")

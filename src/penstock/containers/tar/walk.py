@@ -75,14 +75,7 @@ class TarMember:
 
 @dataclass(frozen=True)
 class ArchiveEnd:
-    """The place where the members of a file end, and the bytes that follow.
-
-    Args:
-        position: Where the next member would be written.
-        torn: Message about a member that is cut off there, or about the missing end-of-archive marker, without which
-            further members may be lost. None for a whole archive.
-        behind: First byte behind the end-of-archive marker that belongs to no archive. None for a whole archive.
-    """
+    """The place where the members of a file end, and the bytes that follow."""
 
     position: int
     torn: str | None = None
@@ -171,9 +164,6 @@ def stream(
 
     The generator's return value is what `Members.tail` says. Raises what `walk` raises; with `torn="drop"`, members
     end where the archive, or its compression, is cut off. Memory: one member.
-
-    >>> list(stream(__import__("io").BytesIO(bytes(1024))))
-    []
     """
     forward = Forward(file)
     position = archive = 0
@@ -206,9 +196,6 @@ def after_end(read: Read, position: int, path: object) -> tuple[int | None, Arch
 
     tar's writers end every archive with blocks of zeros, so an archive without one was cut off, perhaps between
     members.
-
-    >>> after_end(lambda at, n: b"", 1536, None)[1].torn
-    'expected the end-of-archive marker, got the end of the file - at byte 1536: members behind it may be lost'
     """
     if not (block := read(position, BLOCK)):
         if position == 0:

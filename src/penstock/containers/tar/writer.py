@@ -27,11 +27,7 @@ _PAX_NAME = b"@PaxHeader"
 
 
 class Heads:
-    """Headers of members whose names differ only in what stands before a common rest: checked once, then quick.
-
-    >>> Heads("frame_0", ".obs.npy").head("frame_1", 5) == head("frame_1.obs.npy", 5)
-    True
-    """
+    """Headers of members whose names differ only in what stands before a common rest: checked once, then quick."""
 
     def __init__(self, example: str, rest: str) -> None:
         head(example + rest, 0)
@@ -58,9 +54,6 @@ def member(name: str, payload: bytes | bytearray | memoryview) -> bytes:
 
     USTAR; a PAX header comes before it where the name is longer than 100 bytes. Raises `DataError` for a name that
     no reader would take.
-
-    >>> len(member("frame_000.txt", b"hello"))
-    1024
     """
     size = len(payload)
     return b"".join((head(name, size), payload, bytes(padded(size) - size)))
@@ -116,15 +109,6 @@ class TarAppender:
     `TarAppender.create` makes a new one with its first members, which appears at its path only when whole. Leftovers of
     a killed writer behind the end are cut off. Raises `FormatError` for an archive that is damaged, or has other bytes
     behind its end: they may be data.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "a.tar"
-    >>> with TarAppender.create(path, member("a.txt", b"1")) as archive:
-    ...     archive.append([member("b.txt", b"2")])
-    >>> import tarfile
-    >>> with tarfile.open(path) as archive:
-    ...     archive.getnames()
-    ['a.txt', 'b.txt']
     """
 
     def __init__(self, path: Path, end: int | None = None) -> None:

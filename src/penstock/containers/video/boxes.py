@@ -88,16 +88,7 @@ class _Reader:
 
 
 def check_boxes(path: Path, fd: int, size: int) -> None:
-    """Check that the file can hold what the tables of an MP4 or QuickTime file claim.
-
-    Args:
-        path: The file.
-        fd: Its descriptor.
-        size: Its bytes.
-
-    Raises:
-        UnsafeDataError: It cannot.
-    """
+    """Check that the file can hold what the tables of an MP4 or QuickTime file claim."""
     reader = _Reader(path, fd)
     others = packets = edits = 0  # claims of other tables; packets and edits of the track in work
     for name, begin, end in reader.boxes(0, size):

@@ -36,11 +36,7 @@ _HIDDEN = 1 << 40  # first timestamp of frames that are not shown
 
 
 class Decoder:
-    """One decoder, used by one thread at a time.
-
-    Args:
-        context: Codec context of PyAV.
-    """
+    """One decoder, used by one thread at a time."""
 
     def __init__(self, context: Any) -> None:
         av = require("av", "video")
@@ -53,16 +49,7 @@ class Decoder:
     def frames(
         self, packets: Iterable[tuple[memoryview, int, bool]], palette: bytes = b""
     ) -> Generator[tuple[int, Any]]:
-        """Decode packets, beginning at a key frame, and yield what comes out of them.
-
-        Args:
-            packets: Bytes and frame number of each packet, in decoding order, and whether it holds a key frame; -1 for
-                a frame that is not shown.
-            palette: Colours of the values of paletted frames. The default is none.
-
-        Yields:
-            Frame number and frame of PyAV, in presentation order.
-        """
+        """Decode packets, beginning at a key frame, and yield what comes out of them."""
         self._context.flush_buffers()  # forgets the end of the packets before, and their reference frames
         for i, (raw, number, is_key) in enumerate(packets):
             # A packet made of bytes would refer to them, and decoders read a little behind the end of a packet. One
@@ -85,18 +72,7 @@ class Decoder:
                 yield frame.pts, frame
 
     def pixels(self, frame: Any, width: int, height: int, format: PixelFormat) -> AnyArray:
-        """Convert a frame.
-
-        Args:
-            frame: Frame of PyAV.
-            width: Pixels of the result; the frame is scaled if it has others. Codes of depth are not mixed: each pixel
-                is one of the frame.
-            height: Pixels of the result.
-            format: Format of the pixels.
-
-        Returns:
-            `[height, width, channels]`, equal to `frame.to_ndarray(format=format, width=width, height=height)`.
-        """
+        """Convert a frame."""
         dtype, channels = PIXELS[format]
         scaled = (
             {"interpolation": "POINT"} if format != "rgb24" and (frame.width, frame.height) != (width, height) else {}
@@ -132,10 +108,6 @@ class DecoderPool:
         """Use a decoder for the block, an idle one of the same encoding if there is any.
 
         A decoder that raised an error is not used again.
-
-        Args:
-            encoding: Digest of the parameters, or another name of what the decoder decodes.
-            make: Makes a new decoder.
         """
         with self._lock:
             while self._busy >= cores():

@@ -240,12 +240,7 @@ def packet_index(path: Path, stream: int = 0, *, keep: bool = True) -> PacketInd
 
 
 def pyav() -> Any:
-    """Return PyAV.
-
-    Raises:
-        MissingExtraError: It is not installed, or too old: version 17 tells of parameters that change in a stream, and
-            converts colours in the calling thread.
-    """
+    """Return PyAV."""
     av = require("av", EXTRA)
     if int(av.__version__.split(".")[0]) < LEAST_PYAV:
         raise MissingExtraError(
@@ -255,11 +250,7 @@ def pyav() -> Any:
 
 
 def open_video(path: Path) -> IO[bytes]:
-    """Open a regular file. A remote file fetches what is read through the object.
-
-    Raises:
-        FormatError: The file is missing, or a folder, device or pipe.
-    """
+    """Open a regular file. A remote file fetches what is read through the object."""
     fd = open_regular(path, follow=True, fetch=False)
     if remote_file(path) is None:
         return open(fd, "rb")

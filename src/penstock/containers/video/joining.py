@@ -26,30 +26,13 @@ from penstock.files.folders import atomic_path
 
 
 def can_join(one: PacketIndex, other: PacketIndex) -> bool:
-    """Return whether the packets of two files can be in one file.
-
-    Args:
-        one: Index of a file.
-        other: Index of another file.
-    """
+    """Return whether the packets of two files can be in one file."""
     alike = (one.encoding, one.time_base, one.rotation) == (other.encoding, other.time_base, other.rotation)
     return alike and all(len(each) == len(each.rank) for each in (one, other))  # no packet is hidden
 
 
 def join_videos(paths: Sequence[Path], indexes: Sequence[PacketIndex], fps: float | Fraction, target: Path) -> None:
-    """Write the frames of MP4 files into one MP4 file, which appears when it is complete.
-
-    Args:
-        paths: The files, at least one, in the order of their frames.
-        indexes: Index of each file. `can_join` holds for all of them.
-        fps: Frames a second of all files.
-        target: The new file, in an existing folder.
-
-    Raises:
-        FileExistsError: `target` exists.
-        DataError: The files have different encodings.
-        FormatError: A file is damaged.
-    """
+    """Write the frames of MP4 files into one MP4 file, which appears when it is complete."""
     if not all(can_join(indexes[0], each) for each in indexes):
         raise DataError(f"expected files of one encoding to join, got others among {[str(path) for path in paths]}")
     av = require("av", EXTRA)

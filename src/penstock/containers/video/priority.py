@@ -21,13 +21,6 @@ def same_priority() -> Generator[None]:
     """Give the thread that runs the block, and all threads that begin within it, the scheduling that it had before.
 
     Elsewhere than on Linux nothing is changed.
-
-    Example:
-        >>> before = os.sched_getscheduler(0)
-        >>> with same_priority():
-        ...     pass
-        >>> os.sched_getscheduler(0) == before
-        True
     """
     if sys.platform != "linux":
         yield

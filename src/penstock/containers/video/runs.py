@@ -60,14 +60,7 @@ class PacketRun(NamedTuple):
 
 
 def divided(file: int, index: PacketIndex, numbers: IntArray, rows: IntArray) -> Iterator[PacketRun]:
-    """Divide the wanted frames of a file into runs.
-
-    Args:
-        file: Number of the file.
-        index: Its index.
-        numbers: `[n]` int64 numbers of the frames, increasing, at least one.
-        rows: `[n]` int64 numbers of these frames among all wanted frames of the read.
-    """
+    """Divide the wanted frames of a file into runs."""
     start, packet = index.start[numbers], index.packet[numbers]
     begin, last = 0, int(packet[0])
     for i in range(1, len(rows)):

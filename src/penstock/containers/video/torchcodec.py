@@ -17,11 +17,7 @@ from penstock.errors import FormatError, MissingExtraError
 
 
 def torchcodec_decoders() -> Any:
-    """Return the module `torchcodec.decoders`.
-
-    Raises:
-        MissingExtraError: torchcodec is not installed, or finds no FFmpeg.
-    """
+    """Return the module `torchcodec.decoders`."""
     try:
         return importlib.import_module("torchcodec.decoders")
     except (ImportError, OSError, RuntimeError) as error:
@@ -32,13 +28,7 @@ def torchcodec_decoders() -> Any:
 
 
 class TorchcodecDecoder:
-    """Decoder of one file, used by one thread at a time.
-
-    Args:
-        path: The file.
-        index: Packet index of the file.
-        device: Device of torch that decodes, such as `"cuda"`.
-    """
+    """Decoder of one file, used by one thread at a time."""
 
     def __init__(self, path: Path, index: PacketIndex, device: str) -> None:
         self.nbytes = index.width * index.height * 36  # 12 frames of references, as for PyAV
@@ -52,17 +42,7 @@ class TorchcodecDecoder:
             raise FormatError(message, path=path)
 
     def rgb(self, frames: IntArray) -> ByteArray:
-        """Decode frames.
-
-        Args:
-            frames: `[n]` numbers.
-
-        Returns:
-            `[n, height, width, 3]` uint8, RGB, in memory of the CPU.
-
-        Raises:
-            FormatError: torchcodec cannot decode them.
-        """
+        """Decode frames."""
         try:
             rgb: ByteArray = self._decoder.get_frames_at(frames.tolist()).data.cpu().numpy()
         except (RuntimeError, ValueError, IndexError) as error:

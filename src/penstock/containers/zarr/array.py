@@ -292,11 +292,7 @@ class ZarrArray(ZarrRows):
 def _cut(
     size: int, start: IntArray, length: IntArray, destination: IntArray
 ) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Cut spans of rows at the multiples of `size`.
-
-    Returns:
-        First row, number of rows and destination of each part, and the number of its span.
-    """
+    """Cut spans of rows at the multiples of `size`."""
     some = np.flatnonzero(length > 0)
     start = start[some]
     stop = start + length[some]

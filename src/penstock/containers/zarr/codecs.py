@@ -33,14 +33,7 @@ _ABSENT = (1 << 64) - 1  # offset and size of a chunk that a shard does not have
 
 @dataclass(frozen=True, eq=False)
 class ShardTable:
-    """The chunks of a shard: their codecs, and the table of their places.
-
-    Args:
-        inner: How each chunk is encoded.
-        counts: Chunks along each axis.
-        has_checksum: Whether a CRC-32C follows the table.
-        at_end: Whether the table is at the end of the shard, rather than at its start.
-    """
+    """The chunks of a shard: their codecs, and the table of their places."""
 
     inner: ChunkCodecs
     counts: tuple[int, ...]
@@ -72,17 +65,7 @@ class ShardTable:
 
 @dataclass(frozen=True, eq=False)
 class ChunkCodecs:
-    """How the values of a chunk are stored.
-
-    Args:
-        shape: Shape of the chunk.
-        dtype: Dtype of its values.
-        fill: Bytes of one value where nothing was written.
-        filters: Configurations of filters, in the order of encoding. The default is none.
-        axes: Order in which the axes are stored. The default is None: as they are.
-        packers: Configurations of the compressor and of checksums, in the order of encoding. The default is none.
-        shards: Chunks within the chunk. The default is None.
-    """
+    """How the values of a chunk are stored."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -285,11 +268,7 @@ _UNFILTER: Mapping[str, Callable[[AnyArray, Mapping[str, Any]], AnyArray]] = {
 
 
 def tiles(shape: tuple[int, ...], chunk: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
-    """The chunks that make up an array: the number of each along every axis, and its place.
-
-    >>> [(index, place[1]) for index, place in tiles((2, 5), (2, 4))]
-    [((0, 0), slice(0, 4, None)), ((0, 1), slice(4, 5, None))]
-    """
+    """The chunks that make up an array: the number of each along every axis, and its place."""
     counts = [-(-n // size) for n, size in zip(shape, chunk, strict=True)]
     for index in product(*map(range, counts)):
         corners = zip(index, chunk, shape, strict=True)

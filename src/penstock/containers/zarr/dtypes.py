@@ -28,9 +28,6 @@ def dtype_of(described: object, path: object = None, where: str | None = None, d
     perhaps the shape of a sub-array. Fields are in order, without padding.
 
     Raises `FormatError` for anything else, and `UnsafeDataError` for Python objects.
-
-    >>> dtype_of([["yaw", "<f4"], ["centroid", "<f8", [2]]]).itemsize
-    20
     """
     if is_list(described) and described and depth:
         fields = [_field(entry, path, where, depth) for entry in described]
@@ -72,11 +69,7 @@ def _field(entry: Any, path: object, where: str | None, depth: int) -> tuple[Any
 
 
 def described(dtype: np.dtype[Any]) -> str | list[Any]:
-    """What `dtype_of` reads back. Raises `DataError` for padding, and for dtypes that it would refuse.
-
-    >>> described(np.dtype([("extent", "<f4", (3,))]))
-    [['extent', '<f4', [3]]]
-    """
+    """What `dtype_of` reads back. Raises `DataError` for padding, and for dtypes that it would refuse."""
     description = dtype.str if dtype.fields is None else [_listed(entry) for entry in dtype.descr]
     try:
         again = dtype_of(description)
@@ -97,9 +90,6 @@ def fill_of(value: Any, dtype: np.dtype[Any], path: object = None, where: str | 
     """The bytes of one element where nothing was written: `null` and 0 are zero bytes; structures are base64.
 
     Raises `FormatError` for a value that the dtype cannot have.
-
-    >>> fill_of("AAAAAA==", np.dtype([("yaw", "<f4")])), fill_of(True, np.dtype("?"))
-    (b'\\x00\\x00\\x00\\x00', b'\\x01')
     """
     if value is None or (type(value) is int and value == 0) or value == "":
         return bytes(dtype.itemsize)
@@ -121,11 +111,7 @@ def fill_of(value: Any, dtype: np.dtype[Any], path: object = None, where: str | 
 
 
 def fill_described(dtype: np.dtype[Any]) -> Any:
-    """A fill value of zero bytes as zarr v2 writes it.
-
-    >>> fill_described(np.dtype("?")), fill_described(np.dtype([("yaw", "<f4")]))
-    (False, 'AAAAAA==')
-    """
+    """A fill value of zero bytes as zarr v2 writes it."""
     if dtype.fields is not None or dtype.kind in "SV":
         return base64.b64encode(bytes(dtype.itemsize)).decode("ascii")
     return {"b": False, "U": "", "f": 0.0, "c": [0.0, 0.0]}.get(dtype.kind, 0)

@@ -31,13 +31,7 @@ _BLOCK_BYTES = 16 << 20  # of rows that are decoded at a time
 
 @dataclass(frozen=True)
 class ArrayPart:
-    """Rows of an array that one writer wrote.
-
-    Args:
-        group: Folder of the group of the part.
-        first: The first row of the part in the array there.
-        change: Function of its rows that gives the rows to store. The default is None: they stay as they are.
-    """
+    """Rows of an array that one writer wrote."""
 
     group: Path
     first: int
@@ -45,16 +39,7 @@ class ArrayPart:
 
 
 def join_arrays(name: str, parts: Sequence[ArrayPart], out: Path) -> None:
-    """Join the parts of an array. A second call continues after a kill.
-
-    Args:
-        name: Name of the array in all groups.
-        parts: The parts in the order of their rows.
-        out: Folder of the new group.
-
-    Raises:
-        FormatError: A chunk of a part is missing.
-    """
+    """Join the parts of an array. A second call continues after a kill."""
     arrays = [ZarrGroup(part.group).array(name).metadata for part in parts]
     empty = arrays[0].resized(0)
     (out / name).mkdir(parents=True, exist_ok=True)

@@ -33,10 +33,6 @@ class ArrayMetadata:
     """The description of an array: rows of `dtype`, in chunks of `chunks[0]` rows.
 
     `codecs` says how a chunk is stored. `description` is all of the JSON, which a writer keeps but for the shape.
-
-    >>> rows = ArrayMetadata.of(np.dtype("<f8"), (250, 2), 100)
-    >>> rows.chunk_rows, rows.row_bytes, rows.count, rows.key(2)
-    (100, 16, 3, '2.0')
     """
 
     shape: tuple[int, ...]
@@ -139,20 +135,12 @@ class ArrayMetadata:
 
 
 def dumped(entries: Mapping[str, Any]) -> bytes:
-    """JSON laid out as the zarr library does.
-
-    >>> dumped({"zarr_format": 2})
-    b'{\\n    "zarr_format": 2\\n}'
-    """
+    """JSON laid out as the zarr library does."""
     return json.dumps(entries, indent=4, sort_keys=True, ensure_ascii=True, separators=(",", ": ")).encode("ascii")
 
 
 def array_metadata(entries: Mapping[str, Any], path: object = None, where: str = ARRAY) -> ArrayMetadata:
-    """Check what a `.zarray` says. Raises `FormatError`, `UnsafeDataError`.
-
-    >>> array_metadata({"zarr_format": 2, "shape": [3], "chunks": [2], "dtype": "<i4"}).count
-    2
-    """
+    """Check what a `.zarray` says. Raises `FormatError`, `UnsafeDataError`."""
     place: Any = {"path": path, "where": where}
     if entries.get("zarr_format") != 2:
         raise FormatError(f"expected zarr_format 2, got {entries.get('zarr_format')!r}", **place)

@@ -20,10 +20,6 @@ class ZarrRows(ABC):
     """`n` rows of one dtype, read by number, slice, numbers, mask or name of a field; always copies.
 
     Subclasses read a range (`read_into`) and give one row (`row`); `take` may be made faster. Thread-safe.
-
-    >>> rows = MemoryRows(np.array([(1, 2.0), (3, 4.0)], [("a", "i4"), ("b", "f8")]))
-    >>> rows[1]["b"].item(), rows[-1:]["a"].tolist(), rows["b"].tolist(), rows[[1, 0]]["a"].tolist()
-    (4.0, [3], [2.0, 4.0], [3, 1])
     """
 
     dtype: np.dtype[Any]
@@ -126,11 +122,7 @@ class ZarrRows(ABC):
 
 
 class MemoryRows(ZarrRows):
-    """The rows of one C-contiguous array: a memory map, or memory.
-
-    >>> MemoryRows(np.arange(5))[1:3].tolist()
-    [1, 2]
-    """
+    """The rows of one C-contiguous array: a memory map, or memory."""
 
     def __init__(self, array: AnyArray) -> None:
         self.array = np.ascontiguousarray(array)
@@ -152,11 +144,7 @@ class MemoryRows(ZarrRows):
 
 
 def as_bytes(array: AnyArray) -> ByteArray:
-    """`[n, row_bytes]` the bytes of the rows of a C-contiguous array: copied at once, not field by field.
-
-    >>> as_bytes(np.zeros((3, 2), "f4")).shape
-    (3, 8)
-    """
+    """`[n, row_bytes]` the bytes of the rows of a C-contiguous array: copied at once, not field by field."""
     n = len(array)
     width = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
     return array.reshape(-1).view(np.uint8).reshape(n, width)

@@ -34,12 +34,7 @@ class ChangedFile:
 
 
 def cut_rows(path: Path, arrays: Mapping[str, tuple[ZarrArray, int]]) -> Iterator[ChangedFile]:
-    """Yield each file that has to change for arrays to have fewer rows.
-
-    Args:
-        path: Folder or ZIP archive of the group.
-        arrays: Each array, and its new number of rows, by name. They are of one group.
-    """
+    """Yield each file that has to change for arrays to have fewer rows."""
     store = next((array.store for array, _ in arrays.values()), None)
     if isinstance(store, ZipStore):
         content = _appended(store, _entries(store, arrays.values()))

@@ -16,11 +16,7 @@ from penstock.errors import FormatError, require
 
 
 def decoder_of(compressor: Mapping[str, Any]) -> Callable[[ByteArray, int], ByteArray]:
-    """How streams of a codec are decoded: `decode(raw, size)` gives at most `size + 1` bytes. Raises `FormatError`.
-
-    >>> decoder_of({"id": "zlib"})(np.frombuffer(zlib.compress(b"ab"), np.uint8), 2).tobytes()
-    b'ab'
-    """
+    """How streams of a codec are decoded: `decode(raw, size)` gives at most `size + 1` bytes. Raises `FormatError`."""
     try:
         return _DECODERS[compressor["id"]]
     except KeyError:

@@ -42,11 +42,7 @@ _KNOWN = frozenset(
 
 
 def array_of_version3(entries: Mapping[str, Any], path: object = None, where: str = NODE) -> ArrayMetadata:
-    """Check what the `zarr.json` of an array says. Raises `FormatError`.
-
-    >>> array_of_version3(described_in_version3(np.dtype("<f4"), (9, 2), (4, 2), None)).key(1)
-    'c/1/0'
-    """
+    """Check what the `zarr.json` of an array says. Raises `FormatError`."""
     place: Any = {"path": path, "where": where}
     if entries.get("zarr_format") != 3 or entries.get("node_type") != "array":
         stated = f"{entries.get('node_type')!r} of zarr_format {entries.get('zarr_format')!r}"

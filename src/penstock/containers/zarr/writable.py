@@ -24,14 +24,6 @@ class WritableRows(ZarrRows):
 
     One writer at a time. Cost: every chunk that an assignment touches is decoded and encoded, so assign many rows at
     once.
-
-    >>> import tempfile
-    >>> place = Path(tempfile.mkdtemp()) / "numbers"
-    >>> rows = WritableRows.create(place, ArrayMetadata.of(np.dtype("i8"), (3,), 2, None))
-    >>> rows[1:] = [5, 6]
-    >>> rows.append([7])
-    >>> rows[:].tolist()
-    [0, 5, 6, 7]
     """
 
     def __init__(self, folder: Path, metadata: ArrayMetadata) -> None:

@@ -37,9 +37,6 @@ CODECS = ("blosc", "zlib", "gzip", "bz2", "lzma", "lz4", "zstd")
 def compressor_of(given: str | Mapping[str, Any] | None) -> dict[str, Any] | None:
     """A codec's configuration: None stores values uncompressed, a name (`"lz4"` and `"zstd"` are Blosc's, with shuffle;
     the others stand alone), or a configuration as a `.zarray` has it. Raises `DataError`, `MissingExtraError`.
-
-    >>> compressor_of("lz4")["cname"], compressor_of(None)
-    ('lz4', None)
     """
     if given is None or given == "none":
         return None
@@ -198,24 +195,15 @@ def new_array(
     compressor: Mapping[str, Any] | None,
     zarr_format: int = 2,
 ) -> ArrayMetadata:
-    """The description of an empty array of a version. Raises `DataError` for a dtype that zarr cannot store.
-
-    >>> new_array(np.dtype("f4"), (2,), 8, None, 3).key(0)
-    'c/0/0'
-    """
+    """The description of an empty array of a version. Raises `DataError` for a dtype that zarr cannot store."""
     if zarr_format == 2:
         return ArrayMetadata.of(dtype, (0, *row_shape), chunk_rows, compressor)
     return array_of_version3(described_in_version3(dtype, (0, *row_shape), (chunk_rows, *row_shape), compressor))
 
 
 def create_group(folder: Path, attributes: Mapping[str, Any] | None = None, zarr_format: int = 2) -> None:
-    """The files that make an existing folder a group. Without `attributes`, a group of version 2 has no file of them.
-
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> create_group(folder, {"labels": []})
-    >>> sorted(file.name for file in folder.iterdir())
-    ['.zattrs', '.zgroup']
+    """The files that make an existing folder a group. Without `attributes`, a group of version 2 has no
+    file of them.
     """
     if zarr_format == 3:
         write_atomic(folder / NODE, dumped({"attributes": {}, "node_type": "group", "zarr_format": 3}))

@@ -31,9 +31,6 @@ def as_frames(frames: ByteArray) -> ByteArray:
     """`[n, 8396]` uint8 the frames of a chunk, such that their numbers can be viewed; copied only where they cannot.
 
     Raises `DataError` for arrays of another form.
-
-    >>> as_frames(np.zeros((2, 8396), np.uint8)).shape
-    (2, 8396)
     """
     if frames.dtype != np.uint8 or frames.ndim != 2 or frames.shape[1] != FRAME.itemsize:
         raise DataError(f"expected frames [n, {FRAME.itemsize}] uint8, got {list(frames.shape)} {frames.dtype}")
@@ -93,12 +90,7 @@ class Game:
         return self.states[:, TRANSFORM]
 
     def fen(self, i: int) -> str:
-        """Board `i` in letters, as its side to move sees it: ranks from the last to the first.
-
-        >>> game = Game(np.zeros((1, 64), np.uint8), np.zeros((1, 13), np.int64), np.zeros(1, np.int64))
-        >>> game.fen(0)
-        '8/8/8/8/8/8/8/8'
-        """
+        """Board `i` in letters, as its side to move sees it: ranks from the last to the first."""
         ranks = ("".join(PIECES[piece] for piece in rank) for rank in self.boards[i].reshape(8, 8)[::-1])
         text = "/".join(ranks)
         for empty in range(8, 0, -1):
@@ -111,9 +103,6 @@ def replay(frames: ByteArray, transposition: Transposition = "diagonal") -> Game
 
     Nothing is refused here: errors are in `faults`. `transposition` says what turning the board does to the
     indices of moves. Raises `DataError` for arrays of another form. Cost: a third of a microsecond a frame.
-
-    >>> replay(np.zeros((2, 8396), np.uint8)).played.tolist()
-    [-1, -1]
     """
     return Game(*games.inspect(as_frames(frames), _tables(transposition), values=False))
 
@@ -124,12 +113,10 @@ def _tables(transposition: Transposition) -> tuple[IntArray, IntArray, IntArray]
 
 
 def inspect(frames: ByteArray, transposition: Transposition = "diagonal") -> Game:
-    """Replay the frames of a game as `replay` does, and look at their values too: `faults` has what is wrong with both.
+    """Replay the frames of a game as `replay` does, and look at their values too: `faults` has what is
+    wrong with both.
 
     Raises `DataError` for arrays of another form. Cost: half a microsecond a frame, most of it for fetching frames.
-
-    >>> len(inspect(np.zeros((2, 8396), np.uint8)))
-    2
     """
     return inspect_records(as_frames(frames), transposition)
 
@@ -142,13 +129,6 @@ def inspect_records(records: ByteArray, transposition: Transposition) -> Game:
 def chess_board(game: Game, i: int) -> Any:
     """Position `i` as a board of python-chess, the side to move being white, without castling. Raises
     `MissingExtraError` without the extra `chess`.
-
-    >>> import chess
-    >>> boards = np.zeros((1, 64), np.uint8)
-    >>> boards[0, [4, 60, 0]] = 6, 12, 4
-    >>> state = np.full((1, 13), -1)
-    >>> chess_board(Game(boards, state, np.zeros(1, np.int64)), 0).fen()
-    '4k3/8/8/8/8/8/8/R3K3 w - - 0 1'
     """
     chess: Any = require("chess", "chess")
     board = chess.Board(None)

@@ -18,15 +18,7 @@ _HEAD, _KEPT = 6, 23  # words of a compact row before small fields, and of these
 
 
 def changed(records: ByteArray, changes: Changes) -> AnyArray:
-    """`[n]` `CHANGED` the positions of a game.
-
-    >>> from penstock.domains.chess.compact import decode
-    >>> game = np.zeros((2, 8396), np.uint8)
-    >>> positions = changed(game, Changes(np.ones((2, 31), np.uint32), True))
-    >>> frames = decode(encode_changed(positions, np.array([1])))
-    >>> frames[0, :4].tolist(), frames[0, 8272:8276].tolist()
-    ([7, 0, 0, 0], [1, 0, 0, 0])
-    """
+    """`[n]` `CHANGED` the positions of a game."""
     out = np.empty(len(records), CHANGED)
     out["game"].fill(records)
     out["at"] = np.arange(len(records))

@@ -14,10 +14,6 @@ from penstock.live.hooks import Frames, Rejected
 class ChunkValidator:
     """Lets games through that have none of some `faults`, by default those for which the original's rescorer fails a
     game. A stage of `penstock.live.chunk_stages.ChunkStages`. Cost: one `validate`, two microseconds a frame.
-
-    >>> import numpy as np
-    >>> ChunkValidator()(np.zeros((1, 8396), np.uint8), "training.1.gz#0").reason
-    'validate.input_format'
     """
 
     def __init__(self, faults: Set[Fault] = REFERENCE) -> None:
@@ -30,12 +26,7 @@ class ChunkValidator:
 
 
 class ChunkRescorer:
-    """Checks games and corrects their targets, in place. A stage of `penstock.live.chunk_stages.ChunkStages`.
-
-    >>> import numpy as np
-    >>> ChunkRescorer(Rescorer())(np.zeros((1, 8396), np.uint8), "training.1.gz#0").reason
-    'rescore.input_format'
-    """
+    """Checks games and corrects their targets, in place. A stage of `penstock.live.chunk_stages.ChunkStages`."""
 
     def __init__(self, rescorer: Rescorer) -> None:
         self._apply = rescorer.apply
@@ -49,10 +40,6 @@ class ChunkRescorer:
 class RecordRescorer:
     """As `ChunkRescorer`, of records as they are stored, which nothing changes: gives positions for `encode_changed`.
     Of a `light` rescorer.
-
-    >>> import numpy as np
-    >>> RecordRescorer(Rescorer())(np.zeros((1, 8356), np.uint8), "training.1.gz#0").reason
-    'rescore.input_format'
     """
 
     def __init__(self, rescorer: Rescorer) -> None:

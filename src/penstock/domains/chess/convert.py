@@ -30,10 +30,6 @@ def convert(frames: ByteArray, input_format: int, *, transposition: Transpositio
 
     Raises `FormatError` for frames that are no game, `DataError` for an unknown input format. Cost: two
     microseconds a frame.
-
-    >>> convert(np.zeros((1, 8396), np.uint8), 1)
-    Traceback (most recent call last):
-    penstock.errors.FormatError: expected frames of a game, got one with the fault 'input_format' - at frame 0
     """
     check_format(input_format)
     frames = as_frames(frames)

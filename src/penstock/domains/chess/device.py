@@ -44,13 +44,6 @@ class TorchTensors:
     Winners are computed in float64, so a device has to have it for those.
 
     Raises `DataError` for damaged rows and unknown input formats, `RuntimeError` where the device is missing.
-
-    >>> from penstock.domains.chess.compact import encode
-    >>> frames = np.zeros((2, 8396), np.uint8)
-    >>> frames[:, 4] = 1
-    >>> batch = TorchTensors(ChessTensors("float16"))(encode(frames))
-    >>> batch["planes"].shape, batch["planes"].dtype
-    (torch.Size([2, 112, 8, 8]), torch.float16)
     """
 
     def __init__(

@@ -47,11 +47,6 @@ def expand(
 
     Raises `DataError` for rows or buffers of another form, for a damaged compact row, and for an input format that does
     not exist; buffers are then filled in part. Cost: one pass, bound by writing the buffers; the GIL is released.
-
-    >>> out = np.empty((2, 112, 8, 8), np.float16)
-    >>> expand(np.zeros((2, 8396), np.uint8), planes=out, input_format="reference")
-    >>> out[0, 108:, 0, 0].tolist()
-    [0.0, 0.0, 0.0, 1.0]
     """
     if input_format not in get_args(InputFormat):
         raise DataError(f"expected input_format to be one of {get_args(InputFormat)}, got {input_format!r}")
@@ -77,12 +72,10 @@ def expand(
 
 @cache
 def levels(dtype: npt.DTypeLike) -> UInt32Array:
-    """`[3, 256]` the bits of each byte as an element of `dtype`: as a number, by 99 and by 100, rounded from float32.
+    """`[3, 256]` the bits of each byte as an element of `dtype`: as a number, by 99 and by 100, rounded
+    from float32.
 
     Of uint8 all three are the byte itself. Read-only.
-
-    >>> levels("f4").view(np.float32)[:, 99].tolist()
-    [99.0, 1.0, 0.9900000095367432]
     """
     byte = np.arange(256, dtype=np.float32)
     if np.dtype(dtype) == np.uint8:

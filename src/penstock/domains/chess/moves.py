@@ -62,9 +62,6 @@ def _packed(move: str) -> tuple[int, int, int]:
 def policy_index() -> IntArray:
     """`[4, 64, 64]` int64 the index of a move by promotion (none or knight, queen, rook, bishop), from and to; -1 where
     no piece moves so. A square is `8 * rank + file`. Read-only.
-
-    >>> int(policy_index()[0, 4, 7]), MOVES[policy_index()[0, 4, 7]]
-    (103, 'e1h1')
     """
     table = np.full((4, 64, 64), -1, np.int64)
     for index, move in enumerate(MOVES):
@@ -78,9 +75,6 @@ def squares(transposition: Transposition = "diagonal") -> IntArray:
     """`[8, 64]` int64 where each transform (bits `FLIP`, `MIRROR`, `TRANSPOSE`, in this order) takes a square.
 
     Raises `DataError` for another word than the words of `Transposition`.
-
-    >>> squares()[FLIP, 0], squares()[TRANSPOSE, 0]
-    (np.int64(7), np.int64(63))
     """
     if transposition not in get_args(Transposition):
         raise DataError(f"expected transposition to be one of {get_args(Transposition)}, got {transposition!r}")
@@ -101,9 +95,6 @@ def squares(transposition: Transposition = "diagonal") -> IntArray:
 def turned(transposition: Transposition = "diagonal") -> IntArray:
     """`[8, 1858]` int64 the index that each move has after a transform, -1 for a promotion that it turns aside: with
     `MIRROR` or `TRANSPOSE` no promotion is left, because they are of positions without pawns. Read-only.
-
-    >>> MOVES[turned()[FLIP, MOVES.index("a7b8q")]], MOVES[turned()[TRANSPOSE, MOVES.index("a1a2")]]
-    ('h7g8q', 'h8g8')
     """
     packed: IntArray = np.array([_packed(move) for move in MOVES])
     to: Any = squares(transposition)

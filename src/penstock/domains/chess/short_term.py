@@ -17,9 +17,6 @@ VERSION = np.array([7, 0, 0, 0], np.uint8)
 def lacks_short_term(frames: ByteArray) -> bool:
     """Whether a chunk of frames `[n, 8396]` uint8 comes from records before version 7: no frame has a `d_st`, or none
     tells a move that follows, where the last frame at least would say so.
-
-    >>> lacks_short_term(np.zeros((3, 8396), np.uint8))
-    True
     """
     return rescoring.lacks_short_term(as_frames(frames), TAIL)
 
@@ -30,14 +27,6 @@ def fill_short_term(frames: ByteArray, theta: float = THETA) -> None:
     Backwards, `q_st` is `theta` times the next frame's, seen from the other side, and `1 - theta` times `root_q`,
     in the last frame `root_q` itself; `d_st` the same for `root_d`, without a change of side, at least 0. All in
     float32, in the order of the original rescorer, whose bits these are. Past the end, indices are `NO_MOVE`.
-
-    >>> from penstock.formats.lc0 import FRAME
-    >>> frames = np.zeros((2, 8396), np.uint8)
-    >>> rows = frames.view(FRAME)[:, 0]
-    >>> rows["root_q"], rows["played_idx"] = (0.5, 0.25), (7, 9)
-    >>> fill_short_term(frames, 0.5)
-    >>> rows["q_st"].tolist(), rows["opp_played_idx"].tolist()
-    ([0.125, 0.25], [9, 65535])
     """
     rescoring.fill_short_term(frames, TAIL, theta)
     frames[:, :4] = VERSION

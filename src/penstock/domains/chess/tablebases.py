@@ -66,10 +66,6 @@ def _folders(paths: tuple[str, ...], ending: str) -> Iterator[str]:
 class Syzygy:
     """Syzygy tables in folders, by python-chess. Raises `DataError` for a folder without them, `MissingExtraError`
     without the extra `chess`.
-
-    >>> Syzygy("/nowhere")
-    Traceback (most recent call last):
-    penstock.errors.DataError: expected a folder with tables (*.rtbw), got '/nowhere'; leave it out to do without
     """
 
     def __init__(self, *paths: str) -> None:

@@ -41,12 +41,6 @@ def velocities(
 
     Differences of positions that follow one another, of the future's first from the current one. Missing
     positions are zeros: so are the velocities of the two steps next to them if they are to be `masked`.
-
-    >>> from types import SimpleNamespace as Poses
-    >>> past = Poses(positions=np.zeros((1, 1, 2), "f4"), there=np.ones((1, 1), "f4"))
-    >>> ahead = Poses(positions=np.array([[[1, 0], [0, 0]]], "f4"), there=np.array([[1, 0]], "f4"))
-    >>> velocities(past, ahead, 0.5, False)[1][..., 0].tolist(), velocities(past, ahead, 0.5, True)[1][..., 0].tolist()
-    ([[2.0, -2.0]], [[2.0, -0.0]])
     """
     step = np.float32(step_time)
     back = (history.positions[:, :-1] - history.positions[:, 1:]) / step
@@ -61,9 +55,6 @@ def velocities(
 def follow(start: AnyArray, controls: AnyArray) -> AnyArray:
     """The poses `[n, N, 4]` (x, y, yaw, metres a step) of cars that begin at `start[n, 4]` and turn and accelerate by
     `controls[n, N, 2]` (radians and metres a step, each step).
-
-    >>> follow(np.array([[0.0, 0, 0, 1]]), np.zeros((1, 2, 2)))[0, :, 0].tolist()
-    [1.0, 2.0]
     """
     turned = np.cumsum(controls, axis=1) + start[:, None, 2:]
     yaw, speed = turned[..., 0], turned[..., 1]
@@ -96,16 +87,12 @@ CAR = Tracking(
 
 
 def feasible(start: AnyArray, goal: AnyArray, tracking: Tracking = CAR) -> tuple[AnyArray, AnyArray]:
-    """The way that a car can follow from `start[n, 4]` (x, y, yaw, metres a step) nearest to `goal[n, N, 3]`, or
-    `[n, N, 4]` where speeds count too.
+    """The way that a car can follow from `start[n, 4]` (x, y, yaw, metres a step) nearest to `goal[n, N, 3]`, or `[n,
+    N, 4]` where speeds count too.
 
     Minimises half the sum of squared and weighted distances and controls (see `Tracking`), with every control within
     its limits, by projected Gauss-Newton steps. Gives poses `[n, N, 4]` and controls `[n, N, 2]`. Each row depends on
     itself alone. Cost: some hundred microseconds a row at 50 steps.
-
-    >>> way, controls = feasible(np.array([[0.0, 0.5, 0, 1]]), np.array([[[k, 0.0, 0] for k in range(1, 30)]]))
-    >>> bool(abs(way[0, -1, 1]) < 0.1), bool(np.abs(controls[..., 0]).max() <= MOST_TURN)
-    (True, True)
     """
     n, length = goal.shape[:2]
     weights = np.broadcast_to(tracking.weights, goal.shape)

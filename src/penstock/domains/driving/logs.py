@@ -75,13 +75,7 @@ class Logs(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """The four arrays of a dataset in memory.
-
-    >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
-    >>> logs = Arrays(*(np.zeros(0, dtype) for dtype in (SCENE_DTYPE, FRAME_DTYPE, AGENT_DTYPE, TL_FACE_DTYPE)))
-    >>> len(Timeline.of(logs)), isinstance(logs, Logs)
-    (0, True)
-    """
+    """The four arrays of a dataset in memory."""
 
     scenes: AnyArray
     frames: AnyArray

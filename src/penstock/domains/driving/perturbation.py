@@ -16,11 +16,7 @@ _DRAWS = 8  # uniform numbers a sample: whether, and up to three offsets of two 
 
 
 def uniforms(seed: int, positions: IntArray) -> FloatArray:
-    """`[n, 8]` numbers in [0, 1) for `[n]` positions of a plan, each a function of seed and position alone.
-
-    >>> bool((uniforms(3, np.array([5, 9]))[1] == uniforms(3, np.array([9]))[0]).all())
-    True
-    """
+    """`[n, 8]` numbers in [0, 1) for `[n]` positions of a plan, each a function of seed and position alone."""
     counters = np.asarray(positions, np.int64)[:, None] * _DRAWS + np.arange(_DRAWS)
     drawn = keys(seed, counters.reshape(-1)) >> np.uint64(11)
     return drawn.reshape(counters.shape).astype(np.float64) * 2.0**-53
@@ -36,11 +32,7 @@ class Offsets(ABC):
 
 @dataclass(frozen=True)
 class Gaussian(Offsets):
-    """Normal offsets: means and deviations of metres to the left, metres ahead and radians.
-
-    >>> Gaussian((0, 0, 0), (1, 0, 0.1)).draw(np.full((1, 7), 0.5)).round(3).tolist()
-    [[-1.177, 0.0, -0.118]]
-    """
+    """Normal offsets: means and deviations of metres to the left, metres ahead and radians."""
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
@@ -53,11 +45,7 @@ class Gaussian(Offsets):
 
 @dataclass(frozen=True)
 class Uniform(Offsets):
-    """Offsets anywhere between `low` and `high`: metres to the left, metres ahead, radians.
-
-    >>> Uniform((0, 0, 0), (1, 2, 4)).draw(np.full((1, 7), 0.25)).tolist()
-    [[0.25, 0.5, 1.0]]
-    """
+    """Offsets anywhere between `low` and `high`: metres to the left, metres ahead, radians."""
 
     low: tuple[float, float, float]
     high: tuple[float, float, float]
@@ -84,12 +72,6 @@ class AckermannPerturbation(Perturbation):
     come back sideways. Only samples with all frames of their future are moved.
 
     Raises `DataError` for a probability outside 0 to 1.
-
-    >>> moved = AckermannPerturbation(Uniform((1, 0, 0), (1, 0, 0)), 1.0)
-    >>> straight = np.array([[[k, 0.0, 0.0] for k in range(20)]])
-    >>> way = moved(straight, np.array([0]))[0]
-    >>> way[0].tolist(), bool(abs(way[-1, 1]) < 0.5)
-    ([0.0, 1.0, 0.0], True)
     """
 
     offsets: Offsets
@@ -117,9 +99,6 @@ def displaced(way: FloatArray, offset: FloatArray, min_displacement: float = 0.0
     radians), and whose others come back to the way as a car can.
 
     Where the whole way is shorter than `min_displacement` metres, it is moved ahead only. Cost: one call of `feasible`.
-
-    >>> displaced(np.array([[[0.0, 0, 0], [1, 0, 0]]]), np.array([[2.0, 0, 0]]), 5.0)[0, 0].tolist()
-    [0.0, 0.0, 0.0]
     """
     offset = np.array(offset, np.float64)
     steps = np.linalg.norm(np.diff(way[..., :2], axis=1), axis=-1)

@@ -26,12 +26,7 @@ LIGHTS = ("RED", "YELLOW", "GREEN")
 
 
 class SceneFromAbove:
-    """What is drawn of one scene: its frames, agents, and the map around it.
-
-    Args:
-        scene: The scene, as `scene_logs` returns it.
-        road: The map. The default is None: no lanes, lights and crosswalks.
-    """
+    """What is drawn of one scene: its frames, agents, and the map around it."""
 
     def __init__(self, scene: Arrays, road: MapAPI | None = None) -> None:
         self.scene = scene

@@ -27,9 +27,6 @@ _ACTIVE = 0
 class Reach:
     """How much of a map a sample has: at most `lanes` of `points` each and `crosswalks` of at most `crosswalk_points`,
     within `distance` metres.
-
-    >>> Reach().lanes
-    30
     """
 
     lanes: int = 30

@@ -42,13 +42,6 @@ def write_gt_csv(
     """Write ground truth, a line an agent; see `GroundTruth` for the shapes. Coordinates get five decimals.
 
     Raises `BadPredictionError` for shapes that do not fit.
-
-    >>> import tempfile
-    >>> path = tempfile.mkdtemp() + "/gt.csv"
-    >>> write_gt_csv(path, np.array([7]), np.array([2]), np.array([[[1.0, -0.5]]]), np.array([[1.0]]))
-    >>> with open(path) as file:
-    ...     file.read().split()
-    ['timestamp,track_id,avail_0,coord_x00,coord_y00', '7,2,1.0,1.00000,-0.50000']
     """
     n, steps = coords.shape[0], coords.shape[1] if coords.ndim == 3 else -1
     fits = coords.shape == (n, steps, 2) and timestamps.shape == track_ids.shape == (n,) and avails.shape == (n, steps)

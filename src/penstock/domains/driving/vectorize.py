@@ -37,11 +37,7 @@ HISTORIES = ("history_num_frames_ego", "history_num_frames_agents")
 
 @dataclass(frozen=True)
 class VectorSizes:
-    """How much a vector sample has: history of the ego and of agents, `others` agents within `radius` metres.
-
-    >>> VectorSizes(1, 3).history
-    3
-    """
+    """How much a vector sample has: history of the ego and of agents, `others` agents within `radius` metres."""
 
     history_ego: int = 1
     history_agents: int = 3

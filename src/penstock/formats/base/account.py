@@ -24,25 +24,7 @@ NAMED = 3  # entries that a warning names
 
 @dataclass(frozen=True)
 class LeftOut:
-    """One thing that a reader found and does not use.
-
-    Args:
-        thing: Kind of the thing: `"file"`, `"member"` (of an archive), `"array"`, `"column"`, `"topic"`, `"episode"`,
-            `"rows"` or `"bytes"`.
-        where: Its name or place in the dataset, without the path of the dataset. For example `"b.tar"`,
-            `"obs/text"`, `"games.tar: byte 10240"`.
-        reason: Why it is not used: the name of a finding, such as `"unsupported-dtype"`.
-        message: The expected and the actual content, and the remedy.
-        count: How many things of this kind and reason the entry stands for; `where` names the first. The default is 1.
-        episodes: Numbers of episodes that it concerns. The default is none: unknown or all.
-
-    Raises:
-        ArgumentError: There is no such thing or reason.
-
-    Example:
-        >>> LeftOut("array", "notes", "unsupported-dtype", "expected numbers, got text of variable length").level
-        'error'
-    """
+    """One thing that a reader found and does not use."""
 
     thing: Thing
     where: str
@@ -59,17 +41,7 @@ class LeftOut:
 
     @classmethod
     def of_error(cls, thing: Thing, where: str, error: FormatError) -> LeftOut:
-        """Return the entry of a thing that cannot be read.
-
-        Args:
-            thing: Kind of the thing.
-            where: Its name or place.
-            error: Why it cannot be read.
-
-        Example:
-            >>> LeftOut.of_error("array", "notes", FormatError("expected 4 bytes, got 2", where="notes/0")).reason
-            'damaged-part'
-        """
+        """Return the entry of a thing that cannot be read."""
         reason = "unsupported-dtype" if isinstance(error, UnsupportedDtypeError) else "damaged-part"
         return cls(thing, where, reason, str(error).partition(" - at ")[0])
 
@@ -93,14 +65,7 @@ class LeftOut:
 
     @classmethod
     def from_json(cls, entries: Mapping[str, Any]) -> LeftOut:
-        """Return the entry of a dict that `to_json` made.
-
-        Args:
-            entries: The dict.
-
-        Raises:
-            FormatError: The dict has other entries.
-        """
+        """Return the entry of a dict that `to_json` made."""
         try:
             episodes = tuple(map(int, entries.get("episodes", ())))
             values = (str(entries["where"]), str(entries["reason"]), str(entries["message"]))
@@ -111,43 +76,18 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Account:
-    """Use of each thing that a reader found.
-
-    Args:
-        left_out: Everything that is not used. The default is none.
-        used: Where columns come from, as column by name in the files, for those whose names differ. The default is
-            none: columns have the names of the files.
-        ends: A sentence that says where episodes end, for formats that have to decide it. The default is
-            empty: the format defines it.
-
-    Example:
-        >>> text = LeftOut("array", "notes", "unsupported-dtype", "expected numbers, got text")
-        >>> account = Account((text,), {"obs": "observations"}, "episodes end where timeouts is true")
-        >>> account.warning()
-        'left out 1 array: notes (expected numbers, got text)'
-        >>> account.warning(level="error") == account.warning(), Account().warning() is None
-        (True, True)
-    """
+    """Use of each thing that a reader found."""
 
     left_out: tuple[LeftOut, ...] = ()
     used: Mapping[str, str] = field(default_factory=dict[str, str])
     ends: str = ""
 
     def with_left_out(self, entry: LeftOut | None) -> Account:
-        """Return the account with one more entry; itself for None.
-
-        Args:
-            entry: The entry.
-        """
+        """Return the account with one more entry; itself for None."""
         return self if entry is None else replace(self, left_out=(*self.left_out, entry))
 
     def warning(self, level: Literal["error", "warning"] = "warning", *, without: Collection[str] = ()) -> str | None:
-        """Return one sentence about everything that may hold data and is not used; None if there is nothing.
-
-        Args:
-            level: `"error"` for errors alone. The default is errors and warnings.
-            without: Reasons of entries that the sentence leaves out. The default is none.
-        """
+        """Return one sentence about everything that may hold data and is not used; None if there is nothing."""
         levels = ("error",) if level == "error" else ("error", "warning")
         entries = [entry for entry in self.left_out if entry.level in levels and entry.reason not in without]
         if not entries:
@@ -167,14 +107,7 @@ class Account:
 
     @classmethod
     def from_json(cls, entries: Mapping[str, Any]) -> Account:
-        """Return the account of a dict that `to_json` made.
-
-        Args:
-            entries: The dict.
-
-        Raises:
-            FormatError: The dict has other entries.
-        """
+        """Return the account of a dict that `to_json` made."""
         try:
             left_out, used, ends = entries["left_out"], entries["used"], entries["ends"]
         except KeyError as error:
@@ -183,18 +116,7 @@ class Account:
 
 
 def joined_accounts(accounts: Sequence[Account], names: Sequence[str], first: Sequence[int]) -> Account:
-    """Return the account of several datasets that are joined in order.
-
-    Args:
-        accounts: Account of each dataset.
-        names: Name of each dataset, which precedes the place of each entry.
-        first: Number of the first episode of each dataset in the joined one.
-
-    Example:
-        >>> left = Account((LeftOut("array", "notes", "unsupported-dtype", "text", episodes=(1,)),))
-        >>> joined_accounts([Account(), left], ["a", "b"], [0, 3]).left_out[0].finding().episodes
-        (4,)
-    """
+    """Return the account of several datasets that are joined in order."""
     left_out = [
         LeftOut(
             entry.thing,
@@ -216,15 +138,6 @@ def unused_files(names: Iterable[str], expected: str, hidden: tuple[str, ...] = 
     """Return the entries of files in a dataset's folder that its format does not read, sorted by name.
 
     Hidden files and documents, such as `README.md`, are notes. Others may hold data.
-
-    Args:
-        names: Paths of the files in the folder.
-        expected: Files that the format reads, for the message, such as `"files .tar"`.
-        hidden: How the names of hidden files and folders begin. The default is a dot.
-
-    Example:
-        >>> [(entry.where, entry.reason) for entry in unused_files(["b.bin", ".DS_Store", "README.md"], "files .tar")]
-        [('.DS_Store', 'hidden'), ('README.md', 'document'), ('b.bin', 'other-file')]
     """
     return [
         LeftOut("file", name, _file_reason(name, hidden), f"expected {expected}, got {name}") for name in sorted(names)

@@ -23,18 +23,7 @@ from penstock.kernels.rows import RowMap
 
 @dataclass(frozen=True, eq=False)
 class BlockRows:
-    """Where rows are in blocks.
-
-    Args:
-        first: `[R + 1]` int64 first row of each run, and the end.
-        block: `[R]` int64 block of each run.
-        skip: `[R]` int64 rows of the block before the run.
-
-    Example:
-        >>> rows = BlockRows.whole(np.array([0, 2, 5]))
-        >>> rows.block.tolist(), rows.skip.tolist()
-        ([0, 1], [0, 0])
-    """
+    """Where rows are in blocks."""
 
     first: IntArray
     block: IntArray
@@ -42,39 +31,18 @@ class BlockRows:
 
     @classmethod
     def whole(cls, first: IntArray) -> BlockRows:
-        """All rows of consecutive blocks.
-
-        Args:
-            first: `[B + 1]` int64 first row of each block, and the end.
-        """
+        """All rows of consecutive blocks."""
         count = len(first) - 1
         return cls(first, np.arange(count), np.zeros(count, np.int64))
 
     @classmethod
     def parts(cls, bounds: IntArray, start: IntArray, offsets: IntArray) -> BlockRows:
-        """Ranges of the rows of blocks, in order.
-
-        Args:
-            bounds: `[B + 1]` int64 first stored row of each block, and the end.
-            start: `[E]` int64 first stored row of each range.
-            offsets: `[E + 1]` int64 first row of each range, and the end.
-
-        Example:
-            >>> rows = BlockRows.parts(np.array([0, 4, 8]), np.array([2]), np.array([0, 5]))
-            >>> rows.first.tolist(), rows.block.tolist(), rows.skip.tolist()
-            ([0, 2, 5], [0, 1], [2, 0])
-        """
+        """Ranges of the rows of blocks, in order."""
         pieces = cut(bounds, start, np.diff(offsets), offsets[:-1])
         return cls(np.append(pieces.destination, offsets[-1]), pieces.run, pieces.start - bounds[pieces.run])
 
     def read_array(self, load: Callable[[int], Array], selection: Selection, out: AnyArray) -> None:
-        """Gather rows of an array column, as `Source.read_array`.
-
-        Args:
-            load: Returns the decoded rows of a block by its number.
-            selection: Rows to read, and their places.
-            out: `[n * L, *shape]`, filled at the covered places.
-        """
+        """Gather rows of an array column, as `Source.read_array`."""
         raw = out.reshape(-1).view(np.uint8)
         for block, mine in self.pieces(selection):
             rows = load(block)
@@ -82,13 +50,7 @@ class BlockRows:
                 RowMap.of(rows).gather(mine.start, mine.length, mine.destination, raw)
 
     def read_ragged(self, load: Callable[[int], Array], field: Field, selection: Selection) -> Ragged:
-        """Read rows of a ragged column, as `Source.read_ragged`.
-
-        Args:
-            load: Returns the decoded rows of a block by its number.
-            field: Field of the column.
-            selection: Rows to read, and their places.
-        """
+        """Read rows of a ragged column, as `Source.read_ragged`."""
         pieces = cut(self.first, selection.start, selection.length, selection.start)
         parts = [Ragged(np.empty((0, *field.shape), field.dtype), np.zeros(1, np.int64))]
         for block, mine in self._by_block(pieces):
@@ -98,11 +60,7 @@ class BlockRows:
         return spread(Ragged.concatenate(parts), selection)
 
     def blocks(self, selection: Selection) -> list[int]:
-        """Return the blocks that have rows of a selection, in order.
-
-        Args:
-            selection: Rows to read.
-        """
+        """Return the blocks that have rows of a selection, in order."""
         pieces = cut(self.first, selection.start, selection.length, selection.destination)
         return np.unique(self.block[pieces.run]).tolist()
 

@@ -15,9 +15,6 @@ def each_metadata(source: Source) -> Iterator[tuple[int, dict[str, Any] | Format
     """Yield the number of each episode, and its metadata or the error that reading them is.
 
     Episodes are read by ranges. A range that is an error is halved until the damaged episodes are alone.
-
-    Args:
-        source: The dataset.
     """
     count = len(source)
     ranges = [(first, min(first + AT_ONCE, count)) for first in range(0, count, AT_ONCE)][::-1]

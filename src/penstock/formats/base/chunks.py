@@ -60,12 +60,7 @@ Opener = Callable[[Path], ChunkSource | None]
 
 
 def chosen(frames: ByteArray, wanted: Wanted | None) -> ByteArray:
-    """What `ChunkSource.load` gives of frames that were read whole; these themselves where all are wanted.
-
-    >>> import numpy as np
-    >>> chosen(np.arange(4, dtype=np.uint8)[:, None], lambda n: np.array([0, n - 1])).tolist()
-    [[0], [3]]
-    """
+    """What `ChunkSource.load` gives of frames that were read whole; these themselves where all are wanted."""
     if wanted is None:
         return frames
     places = wanted(len(frames))

@@ -62,27 +62,13 @@ PROBE = 4096  # first rows of an array of unknown name that tell whether all are
 
 
 def meaning_of(name: str, meanings: Mapping[str, Meaning] | None = None) -> Meaning | None:
-    """Return what an array marks, by its name or as the caller says; None if the name is not known.
-
-    Args:
-        name: The name. Of a name with dots, such as `next.done`, the last part counts.
-        meanings: Meaning by name, which precedes the table. The default is none.
-
-    Example:
-        >>> meaning_of("timeouts"), meaning_of("next.done"), meaning_of("flag", {"flag": "end"})
-        ('truncation', 'done', 'end')
-    """
+    """Return what an array marks, by its name or as the caller says; None if the name is not known."""
     given = (meanings or {}).get(name)
     return given or END_NAMES.get(name.rpartition(".")[2])
 
 
 def check_meanings(meanings: Mapping[str, Meaning], names: Iterable[str]) -> None:
-    """Raise `ArgumentError` for an unknown meaning, or a meaning of an array that does not exist.
-
-    Args:
-        meanings: The option `ends` of a format: meaning by name.
-        names: Names of the arrays.
-    """
+    """Raise `ArgumentError` for an unknown meaning, or a meaning of an array that does not exist."""
     listed = sorted(names)
     for name, meaning in meanings.items():
         if meaning not in MEANINGS:
@@ -93,17 +79,7 @@ def check_meanings(meanings: Mapping[str, Meaning], names: Iterable[str]) -> Non
 
 @dataclass(frozen=True, eq=False)
 class MarkArray:
-    """An array that may mark ends, which is read when it is needed.
-
-    Args:
-        shape: Its shape.
-        dtype: Its dtype.
-        rows: Function that returns the rows from a first one to the one before another.
-
-    Example:
-        >>> MarkArray.of(np.array([[0], [1]])).values.tolist()
-        [0, 1]
-    """
+    """An array that may mark ends, which is read when it is needed."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]

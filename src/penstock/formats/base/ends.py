@@ -33,17 +33,7 @@ _HINT = re.compile(r"end|done|term|trunc|timeout|last|final|reset|first|start|bo
 
 @dataclass(frozen=True, eq=False)
 class EpisodeEnds:
-    """Where episodes end, and how.
-
-    Args:
-        offsets: `[E + 1]` int64 first row of each episode, and the number of rows.
-        terminations: `[rows]` whether a step terminated its episode.
-        truncations: `[rows]` whether a step truncated its episode: each last step that did not terminate it, and what
-            the file marks so.
-        sentence: Where episodes end, for `Account.ends`; empty if no array says it.
-        consumed: Arrays whose values are all in the above, so that they need no column.
-        left_out: Arrays that may mark further ends, and are not used.
-    """
+    """Where episodes end, and how."""
 
     offsets: IntArray
     terminations: BoolArray
@@ -63,29 +53,7 @@ def find_ends(
     limit: int | None = None,
     breaks: Callable[[], BoolArray | None] | None = None,
 ) -> EpisodeEnds:
-    """Return where the episodes of a flat file end.
-
-    Args:
-        arrays: Its arrays by name, without observations, actions and rewards: numbers, or text for ids. They are read
-            only if their name, or their first rows, say that they may mark ends.
-        rows: Number of steps.
-        path: The file, for messages.
-        meanings: Meaning of arrays whose names the table lacks, or has otherwise. The default is none.
-        lengths: Steps of each episode, which precede all arrays. The default is None: the arrays decide.
-        limit: Most steps of an episode, for files without marks of time limits. The default is None: no limit.
-        breaks: Function that returns `[rows - 1]`, whether a stored next observation is not the observation of the
-            next row; None if they cannot be compared. It is called if nothing else marks the ends of episodes that did
-            not terminate. The default is None: no next observations.
-
-    Raises:
-        FormatError: An array does not fit the steps, arrays disagree, or there is a limit and marks of time limits.
-
-    Example:
-        >>> marks = {"terminals": np.array([0, 0, 1, 0]), "episode_ends": np.array([1, 3, 4])}
-        >>> ends = find_ends({n: MarkArray.of(a) for n, a in marks.items()}, 4, path="a.npz")
-        >>> ends.offsets.tolist(), ends.terminations.tolist(), ends.sentence
-        ([0, 1, 3, 4], [False, False, True, False], 'episodes end at the rows of `episode_ends`')
-    """
+    """Return where the episodes of a flat file end."""
     marks = _Marks(arrays, rows, path, meanings or {})
     sentence: list[str]
     if lengths is not None:
@@ -339,19 +307,6 @@ def may_mark(name: str, array: MarkArray, offsets: IntArray) -> str:
 
     It may if it is 0 and 1 (its name says so, or the ones are apart from each other and the first or last row has one),
     or if it rises and stays the same for some rows, as the id of an episode does.
-
-    Args:
-        name: Name of the array.
-        array: The array.
-        offsets: `[E + 1]` first rows of the episodes.
-
-    Example:
-        >>> flag, number = MarkArray.of(np.array([0, 0, 1, 0, 0, 1])), MarkArray.of(np.array([7, 7, 7, 8, 8, 8]))
-        >>> whole = np.array([0, 6])
-        >>> may_mark("flag", flag, whole), may_mark("number", number, whole)
-        ('is 0 and 1 as a flag of last steps', 'rises as the id of an episode')
-        >>> may_mark("flag", flag, np.array([0, 3, 6]))
-        ''
     """
     head = array.head()
     if array.shape[0] < 2 or not (_is_binary(head) or _rises(head)):
@@ -378,33 +333,13 @@ def _may_flag(name: str, flag: BoolArray, offsets: IntArray) -> str:
 
 
 def unused_end(name: str, reason: str, thing: Thing = "array") -> LeftOut:
-    """Return the entry of an array or column that may mark ends, and is not used.
-
-    Args:
-        name: Its name.
-        reason: Why it may mark ends.
-        thing: `"array"` or `"column"`. The default is `"array"`.
-
-    Example:
-        >>> unused_end("flag", "is 0 and 1 as a flag of last steps").reason
-        'unused-end'
-    """
+    """Return the entry of an array or column that may mark ends, and is not used."""
     hint = f"`ends={{{name!r}: 'end'}}` uses it (or 'start', 'id', 'step', 'truncation'), 'unused' says that it is none"
     return LeftOut(thing, name, "unused-end", f"{reason}; {hint}")
 
 
 def unordered_steps(name: str, row: int, thing: Thing = "array") -> LeftOut:
-    """Return the entry of step numbers that fall within an episode.
-
-    Args:
-        name: Their name.
-        row: The first row at which they fall.
-        thing: `"array"` or `"column"`. The default is `"array"`.
-
-    Example:
-        >>> unordered_steps("step", 3).message
-        "falls at row 3 within an episode; sort the rows, or say that it is no step number: `ends={'step': 'unused'}`"
-    """
+    """Return the entry of step numbers that fall within an episode."""
     hint = f"sort the rows, or say that it is no step number: `ends={{{name!r}: 'unused'}}`"
     return LeftOut(thing, name, "unused-end", f"falls at row {row} within an episode; {hint}")
 

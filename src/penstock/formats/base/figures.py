@@ -15,18 +15,6 @@ def merged_figures(one: Mapping[str, AnyArray], other: Mapping[str, AnyArray]) -
     """Return the figures of two sets of rows together, from the figures of each, weighted by `count`.
 
     The deviation is that of the population: squares of deviations from each mean, and of each mean from the common one.
-
-    Args:
-        one: `count`, `[1]` rows, and `min`, `max`, `mean` and `std`, of one shape.
-        other: The same of the other rows. One of both counts is above 0.
-
-    Example:
-        >>> def one_row(value: float) -> dict[str, AnyArray]:
-        ...     row = np.array([value])
-        ...     return {"count": np.array([1]), "min": row, "max": row, "mean": row, "std": row * 0}
-        >>> figures = merged_figures(one_row(0.0), one_row(1.0))
-        >>> figures["mean"].tolist(), figures["std"].tolist(), figures["count"].tolist()
-        ([0.5], [0.5], [2])
     """
     both = (one, other)
     counts = [each["count"].reshape((1,) * np.ndim(one["mean"])) for each in both]

@@ -50,13 +50,7 @@ _PROBE = 16  # files that are read to see whether reading waits
 
 @dataclass(frozen=True, eq=False)
 class FileFacts:
-    """Facts of one file.
-
-    Args:
-        values: Values that JSON can hold. Most files of a dataset have the same ones, such as a schema.
-        arrays: Arrays of one dimension. Files have the same names and dtypes. The default is none.
-        error: Why the file cannot be read. The default is None: it was read.
-    """
+    """Facts of one file."""
 
     values: Mapping[str, Any]
     arrays: Mapping[str, AnyArray] = field(default_factory=dict[str, AnyArray])
@@ -65,24 +59,7 @@ class FileFacts:
 
 @dataclass(frozen=True, eq=False)
 class FileTable(Sequence[FileFacts]):
-    """Facts of `F` files.
-
-    Args:
-        size: `[F]` int64 bytes of each file.
-        mtime_ns: `[F]` int64 time of each file.
-        settled: `[F]` bool, whether size and time tell this state of the file from all others. If not, its facts are
-            read again at the next opening.
-        texts: Distinct `values` of files, as JSON.
-        text: `[F]` int64 number of each file's `values`.
-        arrays: Values `[n]` of all files, by name of the array.
-        counts: `[F]` int64 number of values of each file, by name of the array.
-        errors: Error of each file that could not be read, by number.
-
-    Example:
-        >>> table = FileTable.of([FileFacts({"k": 1}, {"x": np.arange(n)}) for n in (2, 3)], [FileState(9, 9)] * 2)
-        >>> len(table), len(table.texts), table.arrays["x"].tolist(), table[1].arrays["x"].tolist()
-        (2, 1, [0, 1, 0, 1, 2], [0, 1, 2])
-    """
+    """Facts of `F` files."""
 
     size: IntArray
     mtime_ns: IntArray
@@ -95,13 +72,7 @@ class FileTable(Sequence[FileFacts]):
 
     @classmethod
     def of(cls, facts: Iterable[FileFacts], states: Iterable[FileState], now: int | None = None) -> FileTable:
-        """Return the facts of files as a table.
-
-        Args:
-            facts: Facts of each file.
-            states: State of each file before it was read.
-            now: Time at which the states were taken, in ns. The default is None: the time of the call.
-        """
+        """Return the facts of files as a table."""
         now = time.time_ns() if now is None else now
         texts: dict[str, int] = {}
         text: list[int] = []
@@ -179,11 +150,7 @@ class FileTable(Sequence[FileFacts]):
         return FileStates(self.size, self.mtime_ns, unknown, unknown)
 
     def stale(self, states: FileStates) -> IntArray:
-        """Return the numbers of the files whose facts are not known, because they changed.
-
-        Args:
-            states: State of each file now.
-        """
+        """Return the numbers of the files whose facts are not known, because they changed."""
         return np.flatnonzero((self.size != states.size) | (self.mtime_ns != states.mtime_ns) | ~self.settled)
 
     def packed(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
@@ -206,12 +173,7 @@ class FileTable(Sequence[FileFacts]):
 
 
 class ReadFacts(NamedTuple):
-    """Facts of some files of a survey, read by any processes.
-
-    Attributes:
-        numbers: `[n]` int64 numbers of the files.
-        table: Facts of these files.
-    """
+    """Facts of some files of a survey, read by any processes."""
 
     numbers: IntArray
     table: FileTable
@@ -219,21 +181,7 @@ class ReadFacts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FileSurvey:
-    """The files of a dataset, and how the facts of one are read.
-
-    Args:
-        kind: What the facts are, with the options that they depend on.
-        files: The files, in order.
-        read: Reads the facts of a file. Threads call it.
-
-    Example:
-        >>> import tempfile
-        >>> file = Path(tempfile.mkdtemp()) / "a"
-        >>> _ = file.write_bytes(b"abc")
-        >>> survey = FileSurvey("length", [file], lambda path: FileFacts({}, {"n": np.array([len(path.read_bytes())])}))
-        >>> survey.facts([0], threads=0).arrays["n"].tolist()
-        [3]
-    """
+    """The files of a dataset, and how the facts of one are read."""
 
     kind: str
     files: Sequence[Path]
@@ -259,15 +207,7 @@ class FileSurvey:
         return user_cache("file-tables") / self._name
 
     def facts(self, numbers: Iterable[int], *, threads: int | None = None) -> FileTable:
-        """Read the facts of files.
-
-        Args:
-            numbers: Numbers of the files.
-            threads: Threads to use. The default is None: several where reading waits for the storage, otherwise none.
-
-        Raises:
-            RemoteError: A store does not answer.
-        """
+        """Read the facts of files."""
         listed = list(numbers)
         tables: list[FileTable] = []
         is_waiting = bool(listed) and is_mirrored(self.files[listed[0]])
@@ -298,11 +238,7 @@ class FileSurvey:
             return self.read(path)
 
     def unknown(self, *, force: bool = False) -> IntArray:
-        """Return the numbers of the files whose facts are not in the user's cache.
-
-        Args:
-            force: Whether to count all files. The default is False.
-        """
+        """Return the numbers of the files whose facts are not in the user's cache."""
         table = None if force else self.kept()
         return np.arange(len(self.files)) if table is None else table.stale(file_states(self.listed))
 
@@ -315,24 +251,13 @@ class FileSurvey:
         return None
 
     def keep(self, table: FileTable) -> Path:
-        """Write a table to the user's cache; return its file.
-
-        Args:
-            table: Facts of all files.
-
-        Raises:
-            OSError: The folder cannot be written, or the disk is full.
-        """
+        """Write a table to the user's cache; return its file."""
         write_arrays(self.place, MAGIC, self.kind, *table.packed())
         make_room(self.place.parent, f"*{_SUFFIX}", BYTES)
         return self.place
 
     def with_facts(self, read: ReadFacts) -> FileTable:
-        """Return the facts of all files: those just read, and those in the user's cache.
-
-        Args:
-            read: Facts of at least the files that `unknown` names.
-        """
+        """Return the facts of all files: those just read, and those in the user's cache."""
         table = self.kept()
         if len(read.numbers) == len(self.files) or table is None:
             return read.table

@@ -24,23 +24,7 @@ AT_ONCE = 1024  # files of which the rows are gathered together
 
 @dataclass(frozen=True, eq=False)
 class FileRows:
-    """Rows of one width in runs: run `r` has rows `first[r] : first[r + 1]`, in file `file[r]` from `offset[r]` on.
-
-    Args:
-        files: The bytes of each file. An entry is taken when its rows are read.
-        first: `[R + 1]` int64 first row of each run, and the end.
-        file: `[R]` int64 number of each run's file.
-        offset: `[R]` int64 byte at which each run begins.
-        row_bytes: Bytes of a row.
-
-    Example:
-        >>> files = [np.arange(6, dtype=np.uint8), np.arange(10, 14, dtype=np.uint8)]
-        >>> rows = FileRows.of(files, np.array([2, 1]), np.array([1, 0]), np.array([0, 3]), 2)
-        >>> out = np.zeros(4, np.uint8)
-        >>> rows.gather(np.array([1]), np.array([2]), np.array([0]), out)
-        >>> out.tolist()
-        [12, 13, 3, 4]
-    """
+    """Rows of one width in runs: run `r` has rows `first[r] : first[r + 1]`, in file `file[r]` from `offset[r]` on."""
 
     files: Sequence[ByteArray]
     first: IntArray
@@ -61,12 +45,7 @@ class FileRows:
         return int(self.first[-1])
 
     def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
-        """Copy rows `start[j] : start[j] + length[j]` to rows `destination[j]` on of `out`, for every span `j`.
-
-        Raises:
-            IndexError: A span leaves the rows or `out`, or a run leaves its file.
-            FormatError: A file changed since the dataset was opened.
-        """
+        """Copy rows `start[j] : start[j] + length[j]` to rows `destination[j]` on of `out`, for every span `j`."""
         if self.row_bytes == 0:
             return
         target = flat(out, self.row_bytes)

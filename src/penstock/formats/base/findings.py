@@ -16,18 +16,7 @@ Level = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True)
 class FindingKind:
-    """What a name of findings means.
-
-    Args:
-        level: `"error"` for data that are wrong or cannot be read, `"warning"` for data that probably are, `"note"` for
-            data worth a look.
-        meaning: When the finding is reported.
-        remedy: What to do about it.
-
-    Example:
-        >>> FINDINGS["nan"].level
-        'error'
-    """
+    """What a name of findings means."""
 
     level: Level
     meaning: str

@@ -336,15 +336,7 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def folder_of(files: Path | Sequence[Path]) -> Path:
-    """Return the path itself, or the folder that several files have in common.
-
-    Args:
-        files: One path, or several.
-
-    Example:
-        >>> folder_of([Path("/a/b/1.tar"), Path("/a/c/2.tar")]).as_posix()
-        '/a'
-    """
+    """Return the path itself, or the folder that several files have in common."""
     if isinstance(files, Path):
         return files
     return files[0] if len(files) == 1 else Path(os.path.commonpath([file.absolute() for file in files]))
@@ -369,17 +361,7 @@ def _options_of(entry: Format) -> list[str]:
 
 
 def unknown_option(owner: str, name: str, known: Collection[str]) -> ArgumentError:
-    """Return the error for an option that does not exist.
-
-    Args:
-        owner: Name of the format or function that takes the options, for the message.
-        name: The unknown option.
-        known: Names of all options.
-
-    Example:
-        >>> unknown_option("the format 'tapes'", "sped", ["speed"])
-        ArgumentError("the format 'tapes' has no option 'sped'; did you mean 'speed'?; its options are ['speed']")
-    """
+    """Return the error for an option that does not exist."""
     options = f"its options are {list(known)}" if known else "it has no options"
     return ArgumentError(f"{owner} has no option {name!r}{suggestion(name, known)}; {options}")
 
@@ -394,13 +376,6 @@ def available() -> dict[str, Format]:
     """Return every format by name: folders of `penstock.formats` first, then entry points `penstock.formats`.
 
     Cost: imports the package of each format once, without its heavy libraries.
-
-    Raises:
-        FormatError: An entry point does not name a `Format`.
-
-    Example:
-        >>> {"columns", "minari", "webdataset"} <= available().keys()
-        True
     """
     by_name = {entry.name: entry for folder in _folders() if (entry := _built_in(folder)) is not None}
     for point in importlib.metadata.entry_points(group="penstock.formats"):
@@ -443,18 +418,7 @@ def _built_in(folder: str) -> Format | None:
 
 
 def named(name: str) -> Format:
-    """Return a format by name.
-
-    Args:
-        name: Name of the format.
-
-    Raises:
-        UnknownFormatError: There is no such format. The message lists all.
-
-    Example:
-        >>> named("columns").name
-        'columns'
-    """
+    """Return a format by name."""
     if name in _folders() and (entry := _built_in(name)) is not None and entry.name == name:
         return entry  # the usual case imports no other format
     try:
@@ -465,20 +429,7 @@ def named(name: str) -> Format:
 
 
 def format_to_write(path: str | os.PathLike[str], name: str | None = None) -> Format:
-    """Return the format of a new dataset.
-
-    Args:
-        path: Path or URL of the new dataset.
-        name: Name of the format. The default is chosen by the ending of the path, otherwise `"columns"`.
-
-    Raises:
-        UnknownFormatError: There is no such format; the message lists all. Or `path` ends as files that penstock reads
-            and does not write, such as `.parquet`, and there is no `name`.
-
-    Example:
-        >>> [format_to_write(path).name for path in ("runs/cartpole", "runs/cartpole.tar", "runs/cartpole.zarr")]
-        ['columns', 'webdataset', 'zarr']
-    """
+    """Return the format of a new dataset."""
     if name is not None:
         return named(name)
     text = os.fspath(path).rstrip("/")
@@ -494,23 +445,7 @@ def format_to_write(path: str | os.PathLike[str], name: str | None = None) -> Fo
 
 
 def recognise(location: str | os.PathLike[str]) -> tuple[Format, Path]:
-    """Return the format and path of a dataset, by path or id.
-
-    Args:
-        location: File, folder, or id of a dataset that a format knows.
-
-    Raises:
-        FileNotFoundError: Nothing exists there, and no format knows that id.
-        UnknownFormatError: No format recognises the data.
-        RemoteError: A store does not answer, so the format is not known.
-
-    Example:
-        >>> import penstock, tempfile
-        >>> data = penstock.from_arrays({"rewards": [0.0, 1.0]}, lengths=[2])
-        >>> report = penstock.convert(data, f"{tempfile.mkdtemp()}/demo")
-        >>> recognise(report.out)[0].name
-        'columns'
-    """
+    """Return the format and path of a dataset, by path or id."""
     path = Path(location)
     if not path.exists():
         located = [(f, p) for f in available().values() if (p := f.locate(os.fspath(location))) is not None]
@@ -544,12 +479,7 @@ def _without_data(path: Path) -> str | None:
 
 
 def nothing_at(path: Path, text: str | None = None) -> FileNotFoundError:
-    """Return the error for a path where nothing is. It suggests a similar name in the same folder.
-
-    Args:
-        path: The path.
-        text: The location as it was given. The default is the path.
-    """
+    """Return the error for a path where nothing is. It suggests a similar name in the same folder."""
     try:
         names = os.listdir(path.parent)
     except OSError:

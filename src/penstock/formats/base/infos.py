@@ -35,10 +35,6 @@ def read_infos(steps: Sequence[Mapping[str, Any]], ends: IntArray, known: Contai
     that only last steps have becomes metadata of the episode; an array that all of them have, and no other step, a
     column with a row an episode. `known` are the paths that are columns, where that is known: where all steps are last
     ones nothing else tells.
-
-    >>> found = read_infos([{"x": 1}, {"x": 2, "won": True}], np.array([1]))
-    >>> found.columns["infos/x"][1].tolist(), found.episodes
-    ([1, 2], [{'infos/won': True}])
     """
     rows = [dict(leaves(step)) for step in steps]
     columns: dict[str, tuple[Field, AnyArray | Ragged]] = {}
@@ -71,11 +67,7 @@ def _tell(
 
 
 def column_of(values: Sequence[Any], align: Align) -> tuple[Field, AnyArray | Ragged] | None:
-    """One column of text, of bytes, of numbers, of arrays of one shape or of one dimension; None for other values.
-
-    >>> column_of([1, 2.5], "step")[1].tolist(), len(column_of([[1, 2], [3]], "step")[1])
-    ([1.0, 2.5], 2)
-    """
+    """One column of text, of bytes, of numbers, of arrays of one shape or of one dimension; None for other values."""
     kinds: set[type[Any]] = {value.__class__ for value in values}
     if kinds == {str}:
         try:
@@ -113,11 +105,7 @@ def _arrays(values: Sequence[Any]) -> list[AnyArray] | None:
 
 
 def leaves(value: Any, before: str = "", depth: int = DEPTH) -> Iterator[tuple[str, Any]]:
-    """Paths and values below a nested dict. Anything deeper than `depth`, and an empty dict, is a value.
-
-    >>> list(leaves({"a": {"b": 1}, "c": [2]}))
-    [('a/b', 1), ('c', [2])]
-    """
+    """Paths and values below a nested dict. Anything deeper than `depth`, and an empty dict, is a value."""
     if not is_mapping(value) or not depth or (before and not value):
         yield before, value
         return
@@ -126,11 +114,7 @@ def leaves(value: Any, before: str = "", depth: int = DEPTH) -> Iterator[tuple[s
 
 
 def plain(value: Any) -> Any:
-    """The same with what JSON can hold: NumPy values as numbers and lists, other objects as text.
-
-    >>> plain({"a": np.float32(1), 2: (np.arange(2), {3})})
-    {'a': 1.0, '2': [[0, 1], '{3}']}
-    """
+    """The same with what JSON can hold: NumPy values as numbers and lists, other objects as text."""
     if is_mapping(value):
         return {str(key): plain(inner) for key, inner in value.items()}
     if is_listed(value):

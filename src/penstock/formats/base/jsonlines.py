@@ -17,11 +17,7 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def encode(metadata: Mapping[str, Any]) -> bytes:
-    """One line of JSON, with its end. Raises `DataError` as `plain` does, or for more than 2 GB.
-
-    >>> encode({"seed": np.int64(3), "goal": np.zeros(2)})
-    b'{"seed":3,"goal":[0.0,0.0]}\\n'
-    """
+    """One line of JSON, with its end. Raises `DataError` as `plain` does, or for more than 2 GB."""
     text = _encode(plain(metadata)).encode() + b"\n"
     if len(text) > _LARGEST:
         raise DataError(f"expected metadata of at most {_LARGEST} bytes, got {len(text)}; store it as a column")

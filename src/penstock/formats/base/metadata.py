@@ -17,22 +17,13 @@ class MetadataSource(Protocol):
     """Something that reads metadata of episodes, such as a `Source`."""
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the metadata of episodes.
-
-        Args:
-            episodes: Their numbers.
-        """
+        """Return the metadata of episodes."""
         ...
 
 
 @final
 class LazyMetadata(Mapping[str, Any]):
-    """Metadata of one episode, read at first use.
-
-    Args:
-        source: Reads the metadata.
-        episode: Number of the episode.
-    """
+    """Metadata of one episode, read at first use."""
 
     __slots__ = ("_episode", "_held", "_source")
 
@@ -62,18 +53,7 @@ class LazyMetadata(Mapping[str, Any]):
 
 
 def stated_rate(metadata: Mapping[str, Any]) -> float | None:
-    """Return the steps a second that the metadata of a dataset state under `fps`.
-
-    Args:
-        metadata: Metadata of the dataset.
-
-    Returns:
-        A positive finite number; None if the entry is missing or is something else.
-
-    Example:
-        >>> stated_rate({"fps": 30}), stated_rate({"fps": float("inf")}), stated_rate({"fps": 10**400})
-        (30.0, None, None)
-    """
+    """Return the steps a second that the metadata of a dataset state under `fps`."""
     rate = metadata.get("fps")
     if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 < rate <= sys.float_info.max:
         return None
@@ -81,18 +61,7 @@ def stated_rate(metadata: Mapping[str, Any]) -> float | None:
 
 
 def number_columns(stored: Sequence[Mapping[str, Any]]) -> dict[str, AnyArray]:
-    """Return each entry that is a number in some episode as a column.
-
-    Args:
-        stored: Metadata of each episode.
-
-    Returns:
-        `[episodes]` by name: int64 if all episodes have an integer, and otherwise float64 with NaN where it is missing.
-
-    Example:
-        >>> number_columns([{"seed": 3, "author": "me"}, {"seed": 4, "score": 0.5}])
-        {'seed': array([3, 4]), 'score': array([nan, 0.5])}
-    """
+    """Return each entry that is a number in some episode as a column."""
     names = dict.fromkeys(name for entry in stored for name, value in entry.items() if _is_number(value))
     return {name: _number_column([entry.get(name) for entry in stored]) for name in names}
 

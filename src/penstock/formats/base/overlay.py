@@ -17,12 +17,7 @@ from penstock.formats.base.source import Source
 
 
 class OverlaySource(Source):
-    """Source that reads from another source. A subclass has `fingerprint`, and reads the columns that it adds.
-
-    Args:
-        base: The source below. It is closed with this one.
-        spec: All columns.
-    """
+    """Source that reads from another source. A subclass has `fingerprint`, and reads the columns that it adds."""
 
     parses: ClassVar[bool] = False  # `base` guards its own reads, and errors of added columns are not about a file
 

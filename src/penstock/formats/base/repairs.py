@@ -16,21 +16,7 @@ from typing import Any
 
 @dataclass(frozen=True, eq=False)
 class Repair:
-    """A change of one file.
-
-    Args:
-        finding: Name of the findings that it mends.
-        path: The file.
-        message: What changes, in words.
-        content: Returns the new bytes. The default is None: there are none, `keep` bytes stay.
-        keep: Bytes at the start of the file that stay; `content` follows them. The default is None: `content` is the
-            whole file, which is replaced atomically.
-        where: Place of the finding that it mends, as the finding says. The default is None: all of that name.
-
-    Example:
-        >>> Repair("torn-tail", Path("run/episodes"), "cut 5 bytes off", keep=96).keep
-        96
-    """
+    """A change of one file."""
 
     finding: str
     path: Path
@@ -41,27 +27,12 @@ class Repair:
 
 
 def cut_repair(path: Path, keep: int, size: int, *, where: str | None = None, then: bytes = b"") -> Repair:
-    """Return the repair of a torn tail: keep some bytes.
-
-    Args:
-        path: The file.
-        keep: Bytes that stay.
-        size: Present size of the file in bytes.
-        where: Place of the finding. The default is None: all findings of that name.
-        then: Bytes that follow. The default is none.
-    """
+    """Return the repair of a torn tail: keep some bytes."""
     message = f"cut {size - keep:,} bytes off the end" if size > keep else "close the end"
     return Repair("torn-tail", path, message, lambda: then, keep, where)
 
 
 def json_repair(finding: str, path: Path, changes: dict[str, Any], old: dict[str, Any]) -> Repair:
-    """Return the repair of entries of a JSON file.
-
-    Args:
-        finding: Name of the finding.
-        path: The file.
-        changes: Entries to add or replace.
-        old: The present entries, which stay.
-    """
+    """Return the repair of entries of a JSON file."""
     shown = ", ".join(f"{name} {old.get(name)!r} -> {value!r}" for name, value in changes.items())
     return Repair(finding, path, f"set {shown}", lambda: json.dumps({**old, **changes}, indent=4).encode())

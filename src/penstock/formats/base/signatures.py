@@ -22,20 +22,8 @@ POINTED = "a pointer of Git LFS instead of the file; `git lfs pull` fetches it"
 
 
 def likely_formats(path: Path) -> frozenset[str] | None:
-    """Return the folders of the formats that a file has by its first bytes, or None for others. Cost: one small read.
-
-    Args:
-        path: File or folder.
-
-    Raises:
-        RemoteError: A store does not answer.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "steps.parquet"
-        >>> _ = path.write_bytes(b"PAR1\\x15")
-        >>> sorted(likely_formats(path)), likely_formats(path.parent)
-        (['tables'], None)
+    """Return the folders of the formats that a file has by its first bytes, or None for others. Cost: one
+    small read.
     """
     if not path.is_file():
         return None
@@ -50,11 +38,7 @@ def likely_formats(path: Path) -> frozenset[str] | None:
 
 
 def is_pointer(path: Path) -> bool:
-    """Return whether a file is a pointer of Git LFS. Cost: one small read.
-
-    Args:
-        path: File or folder.
-    """
+    """Return whether a file is a pointer of Git LFS. Cost: one small read."""
     try:
         if not path.is_file():
             return False

@@ -442,16 +442,7 @@ def _refusal(source: Source, name: str, args: tuple[Any, ...], error: Exception)
 
 
 def check_values(column: str, offsets: IntArray, selection: Selection) -> None:
-    """Raise an error if a span is outside the values of a ragged column.
-
-    Args:
-        column: Name of the column, for the message.
-        offsets: Offsets of the column.
-        selection: Spans to check.
-
-    Raises:
-        ExpiredRowError: A span is out of range.
-    """
+    """Raise an error if a span is outside the values of a ragged column."""
     if len(selection.start) == 0:
         return
     lo, hi = int(selection.start.min()), int((selection.start + selection.length).max())

@@ -72,17 +72,7 @@ class RaggedReader(Protocol):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SourceState:
-    """State of an opened dataset.
-
-    Args:
-        spec: Columns and spaces.
-        offsets: `[E + 1]` int64 first step row of each episode, and the end.
-        digest: The fingerprint, or a function that computes it at first use.
-        metadata: Metadata of the whole dataset. The default is none.
-        arrays: Reader of each array column. The default is none: the source defines `read_array`.
-        ragged: Reader of each ragged column. The default is none: the source defines `read_ragged`, if it has any.
-        account: What became of everything that the reader found. The default is empty: nothing was left out.
-    """
+    """State of an opened dataset."""
 
     spec: Spec
     offsets: IntArray
@@ -197,12 +187,7 @@ class StateSource(Source, Generic[S_co]):
 
 @dataclass(frozen=True, eq=False)
 class GatheredColumn:
-    """Array column that is read by one gather of its rows.
-
-    Args:
-        rows: The rows.
-        repair_bools: Whether bytes of bools may be other than 0 and 1, as in damaged files.
-    """
+    """Array column that is read by one gather of its rows."""
 
     rows: RowReader
     repair_bools: bool = False
@@ -232,17 +217,7 @@ class GatheredColumn:
 
 @dataclass(frozen=True, eq=False)
 class RaggedColumn:
-    """Ragged column in memory.
-
-    Args:
-        rows: The rows.
-
-    Example:
-        >>> one = np.ones(1, np.int64)
-        >>> column = RaggedColumn(Ragged.from_strings(["a", "b"]))
-        >>> column.read_ragged(Selection(one * 0, one, one, one, (1, 2))).strings()
-        ['', 'b']
-    """
+    """Ragged column in memory."""
 
     rows: Ragged
 

@@ -25,22 +25,7 @@ _BLOCK = 1 << 16  # rows that are compared at a time, which stay in the cache of
 
 @dataclass(frozen=True, eq=False)
 class StepRuns:
-    """Runs of rows.
-
-    Args:
-        start: `[r]` int64 first row of each run.
-        rows: Number of rows.
-        ended: `[r]` whether the last row of each run is marked as the end of an episode.
-        marked: `[r]` whether its first row is.
-        values: `[r]` id of each run: an array of integers, or texts. None: there are no ids.
-        first: `[r]` step number of the first row of each run. None: there are no step numbers.
-        last: `[r]` step number of its last row. None: there are no step numbers.
-
-    Example:
-        >>> ids, steps = np.array([5, 5, 5, 5, 6]), np.array([0, 1, 0, 1, 0])
-        >>> StepRuns.of(ids, steps, np.zeros(5, bool), 5).episodes("a", "episode").offsets.tolist()
-        [0, 2, 4, 5]
-    """
+    """Runs of rows."""
 
     start: IntArray
     rows: int
@@ -52,14 +37,7 @@ class StepRuns:
 
     @classmethod
     def of(cls, values: AnyArray | None, steps: AnyArray | None, ended: BoolArray | None, rows: int) -> StepRuns:
-        """Return the runs of rows.
-
-        Args:
-            values: `[rows]` id of each row, or None.
-            steps: `[rows]` step number of each row, or None.
-            ended: `[rows]` whether each row is marked as the end of an episode, or None: no row is.
-            rows: Number of rows.
-        """
+        """Return the runs of rows."""
         start = run_starts(rows, values, steps, ended)
         return cls.at(start, None if values is None else values[start], steps, ended, rows)
 
@@ -111,13 +89,6 @@ class StepRuns:
         An episode begins where the id changes, where the step number starts again (it falls to the first number of the
         episode, or below), and after an end. Where there are ids, marks count as ends if each episode of another id
         follows one, and no two rows in a row of one id are marked; where step numbers start again, these decide alone.
-
-        Args:
-            path: The file, for messages.
-            name: Name of the ids, for messages.
-
-        Raises:
-            FormatError: Rows of an episode are not next to each other.
         """
         begins = np.ones(len(self.start), np.bool_)
         begins[1:] = False
@@ -200,17 +171,7 @@ class StepRuns:
 
 @dataclass(frozen=True, eq=False)
 class RunEpisodes:
-    """Episodes, and which marks ended them.
-
-    Args:
-        start: `[E]` int64 first row of each episode.
-        rows: Number of rows.
-        values: `[E]` id of each episode; empty without ids.
-        uses_steps: Whether step numbers that start again begin episodes.
-        uses_ends: Whether marks end them.
-        ends_within: Rows that are marked as ends and end no episode.
-        falls_within: Rows first_rows which the step number falls within an episode.
-    """
+    """Episodes, and which marks ended them."""
 
     start: IntArray
     rows: int
@@ -227,14 +188,7 @@ class RunEpisodes:
 
 
 def run_starts(rows: int, values: AnyArray | None, steps: AnyArray | None, ended: BoolArray | None) -> IntArray:
-    """Return the first row of each run.
-
-    Args:
-        rows: Number of rows.
-        values: `[rows]` id of each row, or None.
-        steps: `[rows]` step number of each row, or None.
-        ended: `[rows]` whether each row is marked as the end of an episode, or None: no row is.
-    """
+    """Return the first row of each run."""
     starts = [np.arange(min(rows, 1))]
     for a in range(1, rows, _BLOCK):
         before, here = slice(a - 1, min(a + _BLOCK, rows) - 1), slice(a, a + _BLOCK)

@@ -30,16 +30,7 @@ CONVERSION = "penstock_conversion"
 
 @dataclass(frozen=True)
 class UnfinishedWork:
-    """Work that writes a dataset and has not ended: it still runs, or it was interrupted.
-
-    Args:
-        work: Kind of the work, such as `"conversion"`.
-        episodes: Number of episodes that the dataset has when the work ends.
-
-    Example:
-        >>> UnfinishedWork("conversion", 40).left_out("demo", 17).message
-        'the conversion stopped at 17 of 40 episodes, or still runs: run the same command again'
-    """
+    """Work that writes a dataset and has not ended: it still runs, or it was interrupted."""
 
     work: str
     episodes: int
@@ -50,10 +41,6 @@ class UnfinishedWork:
 
         The mark of such a target was lost, or an earlier version of penstock wrote the target, or somebody removed
         episodes from it.
-
-        Args:
-            metadata: Metadata of the dataset.
-            episodes: Number of episodes that the dataset has.
         """
         try:
             total: Any = json.loads(metadata.get(CONVERSION) or "{}").get("total")
@@ -63,14 +50,7 @@ class UnfinishedWork:
 
     @classmethod
     def at(cls, path: Path) -> UnfinishedWork | None:
-        """Return the unfinished work on the dataset at a path; None if there is none.
-
-        Args:
-            path: File or folder of the dataset, or a file or folder in its folder.
-
-        Raises:
-            FormatError: The mark has other content.
-        """
+        """Return the unfinished work on the dataset at a path; None if there is none."""
         places = (*_places(path), f"{os.path.dirname(os.path.abspath(path))}/{MARK}")
         mark = next((file for file in places if os.path.isfile(file)), None)
         if mark is None:
@@ -82,21 +62,12 @@ class UnfinishedWork:
             raise FormatError(f"expected the mark of unfinished work, got {entries}", path=mark) from error
 
     def begin(self, out: Path) -> None:
-        """Mark a dataset before an episode is written.
-
-        Args:
-            out: File or folder of the dataset. A file need not exist yet.
-        """
+        """Mark a dataset before an episode is written."""
         inside, beside = _places(out)
         write_atomic(inside if out.is_dir() else beside, json.dumps(asdict(self)).encode())
 
     def left_out(self, where: str, episodes: int | None) -> LeftOut:
-        """Return the entry of the account.
-
-        Args:
-            where: Name of the dataset.
-            episodes: Number of episodes that can be read, or None if the dataset cannot be opened.
-        """
+        """Return the entry of the account."""
         done = 0 if episodes is None else episodes
         stopped = f"before the end of its {counted(self.episodes, 'episode')}"
         if episodes is not None:
@@ -106,11 +77,7 @@ class UnfinishedWork:
 
 
 def remove_mark(out: Path) -> None:
-    """Remove the mark, which is the last change of the work.
-
-    Args:
-        out: File or folder of the dataset.
-    """
+    """Remove the mark, which is the last change of the work."""
     for mark in _places(out):
         with suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(mark)

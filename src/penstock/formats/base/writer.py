@@ -20,15 +20,7 @@ class RowStream(ABC):
 
     @abstractmethod
     def append(self, rows: Mapping[str, AnyArray]) -> None:
-        """Take the next row.
-
-        Args:
-            rows: One row of each of `columns`, by path. They are copied.
-
-        Raises:
-            DataError: A row cannot be stored.
-            OSError: The disk is full.
-        """
+        """Take the next row."""
 
     @abstractmethod
     def discard(self) -> None:
@@ -36,18 +28,7 @@ class RowStream(ABC):
 
 
 class PartStart(NamedTuple):
-    """Where a part begins in the whole dataset, of which several processes write parts.
-
-    Attributes:
-        episode: Number of its first episode.
-        step: Number of its first step.
-        values: Number of its first value in ragged columns, if the format asks for it (`Format.places_values`) and the
-            source says it.
-
-    Example:
-        >>> PartStart(10, 2500, {}).step
-        2500
-    """
+    """Where a part begins in the whole dataset, of which several processes write parts."""
 
     episode: int
     step: int

@@ -24,13 +24,11 @@ from penstock.formats.columns.writer import ColumnsWriter
 
 
 class ColumnsFormat(Format):
-    """A folder with one append-only file of raw values a column, and a table of episodes. See docs/formats/columns.md.
+    """A folder with one append-only file of raw values a column, and a table of episodes. See
+    docs/formats/columns.md.
 
     `open` knows the option `episodes` of `ColumnsSource`; `append` knows `sync`, `create` knows `sync`, `compression`
     and `block_steps`, as `ColumnsWriter` does.
-
-    >>> ColumnsFormat().recognises(Path("/"))
-    False
     """
 
     name: ClassVar[str] = "columns"

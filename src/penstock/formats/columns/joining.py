@@ -23,15 +23,7 @@ from penstock.formats.columns.layout import METADATA, SEGMENTS, StoreLayout
 
 
 def join_stores(parts: Sequence[Path], out: Path) -> None:
-    """Move the segments of stores into one store. A second call continues after a kill.
-
-    Args:
-        parts: Stores that one writer wrote each, in the order of their episodes.
-        out: The new store. Its folder may exist from an earlier call.
-
-    Raises:
-        FormatError: A part is damaged, or more than one writer wrote it.
-    """
+    """Move the segments of stores into one store. A second call continues after a kill."""
     layouts = [StoreLayout.read(part) for part in parts]
     first = layouts[0]
     joined = StoreLayout(out, first.spec, first.packing)
@@ -48,19 +40,11 @@ def join_stores(parts: Sequence[Path], out: Path) -> None:
 
 
 def publish_segment(part: Path, store: Path, number: int) -> None:
-    """Give the files of a part a second name in a store, append its episodes to the table, and remove the first names.
+    """Give the files of a part a second name in a store, append its episodes to the table, and remove the
+    first names.
 
     A second call does nothing, also at the same time. After a kill, it does what is missing. The part keeps its files
     until the table has all episodes, because a segment without episodes may be removed by a replay.
-
-    Args:
-        part: A store that one writer wrote.
-        store: Another store with the same columns.
-        number: Number of the segment in that store. No writer may use it.
-
-    Raises:
-        FormatError: A store is damaged.
-        StateError: The store has another segment of that number.
     """
     source, target = StoreLayout.read(part), StoreLayout.read(store)
     added = _renumbered(source, number)
@@ -86,11 +70,7 @@ def _link_segment(source: Path, target: Path) -> None:
 
 
 def segments_of(store: Path) -> set[int]:
-    """Return the numbers of the segments that have episodes in the table, also of removed ones.
-
-    Args:
-        store: Folder of a store.
-    """
+    """Return the numbers of the segments that have episodes in the table, also of removed ones."""
     return set(table.read(StoreLayout.read(store).table)["segment"].tolist())
 
 

@@ -29,14 +29,7 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 
 @dataclass(frozen=True, eq=False)
 class StoreLayout:
-    """The folder `root` of a store, its spec, and how its values are compressed (None: raw).
-
-    >>> from penstock.core.spec import Field
-    >>> import numpy as np
-    >>> layout = StoreLayout(Path("store"), Spec({"observations/arm": Field(np.dtype("f4"))}))
-    >>> layout.values(0, "observations/arm").as_posix()
-    'store/segments/0/observations%2Farm.values'
-    """
+    """The folder `root` of a store, its spec, and how its values are compressed (None: raw)."""
 
     root: Path
     spec: Spec
@@ -123,11 +116,7 @@ def _file_name(column: str) -> str:
 
 
 def is_segment(name: str) -> bool:
-    """Whether a name in the folder of segments is the number of one.
-
-    >>> is_segment("10"), is_segment("010")
-    (True, False)
-    """
+    """Whether a name in the folder of segments is the number of one."""
     return _NUMBER.fullmatch(name) is not None
 
 

@@ -22,12 +22,10 @@ Compression = int | Mapping[str, int] | None
 
 @dataclass(frozen=True)
 class Packing:
-    """Blocks of `steps` steps of one episode are deflated together, each column of `levels` with its zlib level 0..9.
+    """Blocks of `steps` steps of one episode are deflated together, each column of `levels` with its zlib
+    level 0..9.
 
     The last block of an episode holds what is left, and the last boundary row. Columns that are not named stay raw.
-
-    >>> Packing.of(Spec({"image": Field(np.dtype("u1"), (8, 8))}), 6).to_json()
-    {'name': 'zlib', 'steps': 64, 'levels': {'image': 6}}
     """
 
     steps: int
@@ -64,11 +62,7 @@ class Packing:
         return self
 
     def counts(self, steps: IntArray) -> IntArray:
-        """How many blocks episodes of so many steps have: at least one, for the last boundary row.
-
-        >>> Packing(64, {}).counts(np.array([0, 64, 65])).tolist()
-        [1, 1, 2]
-        """
+        """How many blocks episodes of so many steps have: at least one, for the last boundary row."""
         return np.maximum(-(-steps // self.steps), 1)
 
     def to_json(self) -> dict[str, Any]:

@@ -20,9 +20,6 @@ def torn_tails(path: Path) -> Iterator[Repair]:
     """Yield a repair for each file of the store that ends in bytes of no episode.
 
     Entries of the table that are damaged as a whole stay: their episodes may be complete.
-
-    Args:
-        path: Folder of the store.
     """
     try:
         snapshot = Snapshot.open(path)

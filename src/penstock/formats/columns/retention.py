@@ -41,13 +41,7 @@ _LIMIT = 1 << 60
 
 @dataclass(frozen=True)
 class RetentionState:
-    """Contents of `retention.json`.
-
-    Args:
-        keep_steps: Steps to keep at least.
-        segment_steps: Steps after which a writer begins another segment.
-        first: Number of the first episode that is kept.
-    """
+    """Contents of `retention.json`."""
 
     keep_steps: int
     segment_steps: int
@@ -55,14 +49,7 @@ class RetentionState:
 
 
 def read_retention(root: Path) -> RetentionState | None:
-    """Return the retention of a store, or None if it keeps everything.
-
-    Args:
-        root: Folder of the store.
-
-    Raises:
-        FormatError: The file is damaged.
-    """
+    """Return the retention of a store, or None if it keeps everything."""
     path = root / RETENTION
     if not os.path.lexists(path):
         return None
@@ -75,38 +62,13 @@ def read_retention(root: Path) -> RetentionState | None:
 
 
 def first_kept(root: Path) -> int:
-    """Return the number of the first episode that a store keeps.
-
-    Args:
-        root: Folder of the store.
-    """
+    """Return the number of the first episode that a store keeps."""
     retention = read_retention(root)
     return 0 if retention is None else retention.first
 
 
 class Retention:
-    """Removes the files of old episodes of a store.
-
-    Args:
-        root: Folder of the store.
-        segment_steps: Steps after which a writer begins another segment.
-
-    Example:
-        >>> import tempfile
-        >>> from penstock.core.episode import Episode
-        >>> from penstock.core.spec import Field, Spec
-        >>> from penstock.formats.columns.source import ColumnsSource
-        >>> from penstock.formats.columns.writer import ColumnsWriter
-        >>> path, spec = Path(tempfile.mkdtemp()) / "store", Spec({"rewards": Field(np.dtype("f8"))})
-        >>> writer = ColumnsWriter.create(path, spec)
-        >>> retention = Retention.begin(path, keep_steps=32)
-        >>> for number in range(100):
-        ...     _ = writer.write(Episode(spec, {"rewards": np.full(2, 1.0 * number)}))
-        >>> retention.trim()
-        84
-        >>> len(ColumnsSource(path)), ColumnsSource(path).episode(0).rewards.tolist()
-        (16, [84.0, 84.0])
-    """
+    """Removes the files of old episodes of a store."""
 
     def __init__(self, root: Path, segment_steps: int) -> None:
         self._layout = StoreLayout.read(root)
@@ -114,16 +76,7 @@ class Retention:
 
     @classmethod
     def begin(cls, root: str | os.PathLike[str], keep_steps: int) -> Retention:
-        """Let a store keep at least so many steps from now on. Writers that are open notice it.
-
-        Args:
-            root: Folder of the store.
-            keep_steps: Steps to keep at least, 1 or more. It replaces what was said before.
-
-        Raises:
-            DataError: `keep_steps` is below 1.
-            FormatError: There is no column store.
-        """
+        """Let a store keep at least so many steps from now on. Writers that are open notice it."""
         if not 1 <= keep_steps < _LIMIT:
             raise DataError(f"expected keep_steps of at least 1, got {keep_steps}")
         path = Path(root)
@@ -137,15 +90,7 @@ class Retention:
         return retention
 
     def trim(self) -> int:
-        """Remove the files of segments that have left.
-
-        Returns:
-            The number of segments that were removed. Cost: reads the entries of the episodes that are kept; an fsync
-            if any leave.
-
-        Raises:
-            OSError: Files cannot be renamed or deleted.
-        """
+        """Remove the files of segments that have left."""
         root = self._layout.root
         removed = 0
         with scratch_folder(root / SEGMENTS / "removed") as scratch, self._locked():

@@ -33,19 +33,6 @@ class ColumnsSource(StateSource[Snapshot]):
     `episodes`: open the first so many alone. `first`: the number of the first episode must be this. Raises
     `FormatError` for a damaged store. Cost: 0.3 µs an episode.
     No file stays open: columns are mapped, and maps hold no file descriptors.
-
-    >>> import tempfile
-    >>> import numpy as np
-    >>> from penstock.core.spec import Field, Spec
-    >>> from penstock.formats.columns.writer import ColumnsWriter
-    >>> path = Path(tempfile.mkdtemp()) / "store"
-    >>> spec = Spec({"rewards": Field(np.dtype("f8"))})
-    >>> with ColumnsWriter.create(path, spec) as writer:
-    ...     writer.write(Episode(spec, {"rewards": np.arange(3.0)}, metadata={"seed": 7}))
-    0
-    >>> with ColumnsSource(path) as source:
-    ...     source.offsets.tolist(), source.episode(0).rewards.tolist(), source.episode_metadata([0])
-    ([0, 3], [0.0, 1.0, 2.0], [{'seed': 7}])
     """
 
     def __init__(self, path: str | os.PathLike[str], episodes: int | None = None, first: int | None = None) -> None:

@@ -19,26 +19,7 @@ from penstock.formats.columns.snapshot import Maps, Snapshot
 
 
 class EpisodeTail:
-    """Reader that follows a store. Its cost depends on the new episodes alone.
-
-    Args:
-        path: Folder of the store.
-
-    Raises:
-        FormatError: There is no column store, or it is damaged.
-
-    Example:
-        >>> import tempfile
-        >>> from penstock.core.spec import Field
-        >>> from penstock.formats.columns.writer import ColumnsWriter
-        >>> path, spec = tempfile.mkdtemp() + "/store", Spec({"rewards": Field(np.dtype("f8"))})
-        >>> writer = ColumnsWriter.create(path, spec)
-        >>> tail = EpisodeTail(path)
-        >>> [writer.write(Episode(spec, {"rewards": np.ones(steps)})) for steps in (3, 5)]
-        [0, 1]
-        >>> tail.written(), [len(episode) for episode in tail.read(1)], tail.done
-        (2, [3], 1)
-    """
+    """Reader that follows a store. Its cost depends on the new episodes alone."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._layout = StoreLayout.read(Path(path))
@@ -64,11 +45,7 @@ class EpisodeTail:
         return first_kept(self._layout.root)
 
     def skip(self, episodes: int) -> None:
-        """Leave out episodes.
-
-        Args:
-            episodes: Number of the next episode to read.
-        """
+        """Leave out episodes."""
         self.done = episodes
         self._last = self._entries(episodes - 1, episodes).tobytes() if episodes else b""
 
@@ -76,13 +53,6 @@ class EpisodeTail:
         """Yield the episodes after the first `done`. `done` counts each one when the next one is asked for.
 
         So an episode that the reader refuses with an error comes again, and numbers stay right.
-
-        Args:
-            end: Number of the episode to stop before. The default is None: all episodes of the store.
-
-        Raises:
-            FormatError: The store was replaced since, or is damaged.
-            ExpiredRowError: Files of these episodes were removed.
         """
         known = min(self.done, 1)
         entries = self._entries(self.done - known, end)

@@ -36,16 +36,6 @@ class ColumnsWriter(Writer):
     `close` and every 64 MB; `sync="episode"` does so for every episode, which is then safe from a power loss as well.
 
     Raises `FormatError` for a damaged store. Cost: 50 µs an episode of 5 columns, and one write of its bytes.
-
-    >>> import numpy as np
-    >>> from penstock.core.spec import Field
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "store"
-    >>> spec = Spec({"rewards": Field(np.dtype("f8"))})
-    >>> ColumnsWriter.create(path, spec, {"author": "me"}).close()
-    >>> with ColumnsWriter(path, sync="episode") as writer:
-    ...     writer.write(Episode(spec, {"rewards": np.ones(3)}))
-    0
     """
 
     def __init__(self, path: str | os.PathLike[str], *, sync: Sync = "close") -> None:

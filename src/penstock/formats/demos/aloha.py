@@ -56,11 +56,7 @@ IMAGES = "observations/images/"
 
 
 class AlohaKind(HDF5Kind):
-    """An HDF5 file an episode, as ALOHA and ACT record them. See docs/formats/demos.md.
-
-    >>> AlohaKind().recognises(Path("/"))
-    False
-    """
+    """An HDF5 file an episode, as ALOHA and ACT record them. See docs/formats/demos.md."""
 
     name: ClassVar[str] = "aloha"
     description: ClassVar[str] = "ALOHA and ACT HDF5 (action, observations/qpos, observations/images/...)"

@@ -26,11 +26,7 @@ _SUFFIX = ".npz"
 
 
 class AtariKind(Kind):
-    """`.npz` of dicts with `states`, `actions` and `dones`; see `read_atari`.
-
-    >>> AtariKind().recognises(Path("/"))
-    False
-    """
+    """`.npz` of dicts with `states`, `actions` and `dones`; see `read_atari`."""
 
     name: ClassVar[str] = "atari"
     description: ClassVar[str] = "Atari rollouts in .npz or .npy"

@@ -60,11 +60,7 @@ LONG = 1 << 16  # bytes of a text that is short enough for metadata
 
 
 class D4rlKind(HDF5Kind):
-    """HDF5 with `observations`, `actions`, `rewards` and `terminals` of all trajectories. See docs/formats/demos.md.
-
-    >>> D4rlKind().recognises(Path("/"))
-    False
-    """
+    """HDF5 with `observations`, `actions`, `rewards` and `terminals` of all trajectories. See docs/formats/demos.md."""
 
     name: ClassVar[str] = "d4rl"
     description: ClassVar[str] = "D4RL HDF5 (observations, actions, rewards, terminals, timeouts)"

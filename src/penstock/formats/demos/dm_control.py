@@ -23,11 +23,7 @@ _CLASSES = (b"imitation.data.types", b"imitation.util.rollout")
 
 
 class DmControlKind(Kind):
-    """`.pkl.gz` of a list of imitation's trajectories; see `read_dm_control`.
-
-    >>> DmControlKind().recognises(Path("/"))
-    False
-    """
+    """`.pkl.gz` of a list of imitation's trajectories; see `read_dm_control`."""
 
     name: ClassVar[str] = "dm_control"
     several: ClassVar[bool] = True

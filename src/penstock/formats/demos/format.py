@@ -19,9 +19,6 @@ class DemosFormat(Format):
     """Demonstrations as their makers published them; read-only. See docs/formats/demos.md.
 
     `open` takes `kind`, the name of one of `KINDS`, where the content should not be asked, and that kind's options.
-
-    >>> DemosFormat().recognises(Path("/"))
-    False
     """
 
     name: ClassVar[str] = "demos"

@@ -52,9 +52,6 @@ class Frames:
     frame of zeros.
 
     Cost: the runs, which are not copied if they are C-contiguous and large, and 8 k bytes a row.
-
-    >>> Frames([np.arange(6).reshape(3, 2)], np.array([[0, 1], [-1, 2]])).field("boundary").shape
-    (4,)
     """
 
     def __init__(self, runs: Sequence[AnyArray], index: IntArray | None = None, axis: int = 0) -> None:
@@ -127,9 +124,6 @@ class Frames:
 def stack_index(lengths: Sequence[int], k: int, *, repeat: bool) -> IntArray:
     """`[rows, k]` the last `k` frames at every row, oldest first; before the first frame of an episode it is the first
     again (`repeat`), or none (-1).
-
-    >>> stack_index([2, 1], 3, repeat=False).tolist()
-    [[-1, -1, 0], [-1, 0, 1], [-1, -1, 2]]
     """
     first = np.repeat(offsets_of(lengths)[:-1], lengths)[:, None]
     index = np.arange(len(first))[:, None] + np.arange(1 - k, 1)
@@ -137,13 +131,7 @@ def stack_index(lengths: Sequence[int], k: int, *, repeat: bool) -> IntArray:
 
 
 class FrameSource(StateSource[SourceState]):
-    """Columns in memory, some of them `Frames`. Those of `spec` that are not in `frames` are in `columns`.
-
-    >>> frames = Frames([np.arange(6).reshape(3, 2)])
-    >>> spec = Spec({"observations": frames.field("boundary")})
-    >>> FrameSource(spec, {"observations": frames}, {}, np.array([0, 2]), {}, [{}]).episode(0).observations.tolist()
-    [[0, 1], [2, 3], [4, 5]]
-    """
+    """Columns in memory, some of them `Frames`. Those of `spec` that are not in `frames` are in `columns`."""
 
     def __init__(
         self,

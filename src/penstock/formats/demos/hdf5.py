@@ -304,11 +304,7 @@ def is_hdf5(path: Path) -> bool:
 
 
 def attribute(value: Any) -> Any:
-    """An attribute or a scalar as a plain value that JSON can hold.
-
-    >>> attribute(np.float64(0.5)), attribute(np.bytes_(b"ok")), attribute(np.array([1, 2]))
-    (0.5, 'ok', [1, 2])
-    """
+    """An attribute or a scalar as a plain value that JSON can hold."""
     if is_array(value) and value.dtype.kind in "OS":
         return attribute(value.tolist())
     if is_list(value):

@@ -33,11 +33,7 @@ DEEPEST = 64  # lists in lists
 
 
 class ImitationKind(Kind):
-    """What `imitation.data.serialize.save` wrote, in any of its versions. See docs/formats/demos.md.
-
-    >>> ImitationKind().recognises(Path("/"))
-    False
-    """
+    """What `imitation.data.serialize.save` wrote, in any of its versions. See docs/formats/demos.md."""
 
     name: ClassVar[str] = "imitation"
     description: ClassVar[str] = "imitation's trajectories (.npz, Arrow folder, pickle)"

@@ -30,11 +30,7 @@ _CLASSES = (b"MILBenchTrajectory", b"MAGICALTrajectory", b"imitation.util.rollou
 
 
 class MagicalKind(Kind):
-    """A `.pkl.gz` a trajectory, one or a folder of them; see `read_magical`.
-
-    >>> MagicalKind().recognises(Path("/"))
-    False
-    """
+    """A `.pkl.gz` a trajectory, one or a folder of them; see `read_magical`."""
 
     name: ClassVar[str] = "magical"
     several: ClassVar[bool] = True

@@ -61,22 +61,15 @@ PREPROCESSORS: Mapping[str, Preprocessor] = {
 
 
 def preprocessor_named(name: str) -> Preprocessor:
-    """The preprocessor of that name. Raises `DataError`.
-
-    >>> preprocessor_named("LoRes3EA").views
-    ['allo', 'ego']
-    """
+    """The preprocessor of that name. Raises `DataError`."""
     if name not in PREPROCESSORS:
         raise DataError(f"expected preprocessor to be None or one of {list(PREPROCESSORS)}, got {name!r}")
     return PREPROCESSORS[name]
 
 
 def shrunken(frame: Images) -> Images:
-    """`[H / 4, W / 4, C]` the mean of every 4 x 4 box of `[H, W, C]`, halves to the even number, as OpenCV's
-    INTER_AREA gives it. Cost: about 1 ms for 384 x 384.
-
-    >>> shrunken(np.arange(16, dtype="u1").reshape(4, 4, 1)).tolist()
-    [[[8]]]
+    """`[H / 4, W / 4, C]` the mean of every 4 x 4 box of `[H, W, C]`, halves to the even number, as OpenCV's INTER_AREA
+    gives it. Cost: about 1 ms for 384 x 384.
     """
     rows = sum_of([frame[i::BOX] for i in range(BOX)])
     boxes = sum_of([rows[:, i::BOX] for i in range(BOX)])
@@ -85,11 +78,7 @@ def shrunken(frame: Images) -> Images:
 
 
 def sum_of(parts: Sequence[npt.NDArray[np.integer]]) -> npt.NDArray[np.uint16]:
-    """The sum of arrays of one shape, in 16 bits.
-
-    >>> int(sum_of([np.full(1, 255, "u1")] * 4)[0])
-    1020
-    """
+    """The sum of arrays of one shape, in 16 bits."""
     total = parts[0].astype(np.uint16)
     for part in parts[1:]:
         total += part

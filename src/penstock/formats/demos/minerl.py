@@ -30,11 +30,7 @@ _TEXT = 1 << 24  # bytes of a metadata.json
 
 
 class MineRLKind(Kind):
-    """Stream folders of `rendered.npz` and `recording.mp4`; see `read_minerl`.
-
-    >>> MineRLKind().recognises(Path("/"))
-    False
-    """
+    """Stream folders of `rendered.npz` and `recording.mp4`; see `read_minerl`."""
 
     name: ClassVar[str] = "minerl"
     description: ClassVar[str] = "MineRL streams of rendered.npz and recording.mp4"

@@ -23,11 +23,7 @@ _SUFFIX = ".pickle"
 
 
 class ProcgenKind(Kind):
-    """A pickled dict of the lists `obs`, `acts`, `rews` and `dones`; see `read_procgen`.
-
-    >>> ProcgenKind().recognises(Path("/"))
-    False
-    """
+    """A pickled dict of the lists `obs`, `acts`, `rews` and `dones`; see `read_procgen`."""
 
     name: ClassVar[str] = "procgen"
     description: ClassVar[str] = "procgen rollouts in a pickle"

@@ -61,11 +61,7 @@ LONG = 1 << 16  # characters of an attribute that is too long for metadata
 
 
 class RobomimicKind(HDF5Kind):
-    """HDF5 with a group of datasets a demonstration. See docs/formats/demos.md.
-
-    >>> RobomimicKind().recognises(Path("/"))
-    False
-    """
+    """HDF5 with a group of datasets a demonstration. See docs/formats/demos.md."""
 
     name: ClassVar[str] = "robomimic"
     description: ClassVar[str] = "robomimic HDF5 (data/demo_0, ...)"
@@ -186,10 +182,8 @@ def _mask_findings(masks: Mapping[str, list[str]], demos: Collection[str]) -> It
 
 
 def _splits_beside(key: str, masks: Collection[str]) -> list[str]:
-    """The validation and test splits that go with a split for training, as `20_percent_valid` with `20_percent_train`.
-
-    >>> _splits_beside("few_train", ["few_train", "few_valid", "valid"])
-    ['few_valid']
+    """The validation and test splits that go with a split for training, as `20_percent_valid` with
+    `20_percent_train`.
     """
     prefix, split = key[: len(key) - len(key.rpartition("_")[2])], key.rpartition("_")[2]
     later = SPLITS[SPLITS.index(split) + 1 :] if split in SPLITS else ()

@@ -135,11 +135,7 @@ class DemoSource(StateSource[SourceState]):
 
 
 def nameable(name: str, others: Iterable[str] = ()) -> bool:
-    """Whether a column can have that path, next to the others' paths.
-
-    >>> nameable("infos/qpos"), nameable("../x"), nameable("obs", ["obs", "obs/image"])
-    (True, False, False)
-    """
+    """Whether a column can have that path, next to the others' paths."""
     parts = name.split("/")
     plain = all(_PART.fullmatch(part) and part not in (".", "..") for part in parts)
     return plain and not any(other != name and under(name, other) for other in others)

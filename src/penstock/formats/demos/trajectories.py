@@ -30,9 +30,6 @@ class Track:
     together are T + 1, or {} where the source is given `Frames`; and arrays `[T, ...]`, at least one. `rewards` `[T]`
     or None, `infos` T dicts or None; `terminated`, whether the last step ends the episode, and is not merely
     the last there is.
-
-    >>> Track({"": [np.zeros((3, 4))]}, {"": np.zeros(2)}).steps
-    2
     """
 
     observations: Mapping[str, Sequence[AnyArray]]
@@ -65,10 +62,6 @@ def source_of(
     `left_out` are entries of the account besides those of rewards and infos.
     Raises `FormatError` for trajectories that do not fit together, `DataError` for another `frame_stack`. Memory: large
     observations stay where they are, everything else is copied once.
-
-    >>> track = Track({"": [np.zeros((3, 4))]}, {"": np.zeros(2)}, terminated=True)
-    >>> source_of([track], {"kind": "mine"}, path=None).episode(0).terminations.tolist()
-    [False, True]
     """
     if not tracks:
         raise FormatError("expected at least one trajectory, got none", path=path)
@@ -177,10 +170,6 @@ def unpickled(value: Any, *, path: object, where: str, metadata: Mapping[str, An
 
     It is terminated as it says itself; else it is not if its last info says `TimeLimit.truncated`, or has a `discount`
     above 0, which in dm_control's terms is an end in time alone.
-
-    >>> pickled = Trajectory(acts=np.zeros(2), obs=np.zeros((3, 4)), terminal=True)
-    >>> unpickled(pickled, path=None, where="trajectory 0").terminated
-    True
     """
     if not isinstance(value, Trajectory):
         raise FormatError(f"expected a trajectory, got {type(value).__name__}", path=path, where=where)
@@ -227,9 +216,6 @@ def _listed(value: Any) -> list[Any]:
 def observations(value: Any, *, path: object, where: str) -> dict[str, list[AnyArray]]:
     """Runs of rows by path below the column: of an array `[n, ...]`, of a list of arrays, or of a list of dicts of
     them. Nothing is copied. Raises `FormatError` for anything else.
-
-    >>> list(observations([{"ego": np.zeros((4, 4))}] * 3, path=None, where=""))
-    ['ego']
     """
     if is_array(value) and value.dtype.kind in NUMBERS and value.ndim:
         return {"": [value]}
@@ -262,9 +248,6 @@ def cuts(dones: BoolArray) -> list[tuple[int, int]]:
 
     The next state of the last action is missing, so it is no step. A done ends an episode with the state that
     follows it in the file, and another one begins there.
-
-    >>> cuts(np.array([False, True, False, False]))
-    [(0, 2), (2, 3)]
     """
     kept = dones[:-1].copy()
     kept[-1:] = True

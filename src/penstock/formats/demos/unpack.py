@@ -73,10 +73,6 @@ def _head(path: Path, size: int, *, gzipped: bool) -> bytes:
 def opening(head: bytes, count: int) -> list[Any]:
     """The first `count` values and opcodes of a pickle: text as it is, other opcodes by their names; opcodes that add
     nothing are passed over. Nothing is executed.
-
-    >>> import pickle
-    >>> opening(pickle.dumps({"obs": [1]}), 3)
-    ['EMPTY_DICT', 'obs', 'EMPTY_LIST']
     """
     opened: list[Any] = []
     if not head.startswith(b"\x80"):  # older protocols are text, and pickletools warns of other text that it tries

@@ -31,16 +31,7 @@ class Clip:
 
 
 class ClipFrames:
-    """Clips in order, a row a frame: `[3, H, W]` uint8, RGB.
-
-    Args:
-        clips: The clips.
-        cache_bytes: Decoded frames kept in memory, those used last.
-
-    Raises:
-        FormatError: Videos are damaged or have several sizes; when rows are read, also if frames are missing.
-        MissingExtraError: PyAV is not installed.
-    """
+    """Clips in order, a row a frame: `[3, H, W]` uint8, RGB."""
 
     def __init__(self, clips: Sequence[Clip], cache_bytes: int = CACHE_BYTES) -> None:
         self._clips: list[Clip] = list(clips)

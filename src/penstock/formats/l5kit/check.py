@@ -185,11 +185,7 @@ def _agents(tables: Tables, offsets: IntArray, path: str) -> Iterator[Finding]:
 
 
 def map_near(path: Path) -> Path | None:
-    """Return the map of a dataset, next to it or to its folder as in L5Kit's release, or None.
-
-    Args:
-        path: The dataset.
-    """
+    """Return the map of a dataset, next to it or to its folder as in L5Kit's release, or None."""
     folders = (path.absolute().parent, path.absolute().parent.parent)
     places = [place / name for place in folders for name in (MAP, Path("semantic_map", MAP))]
     return next((place for place in places if place.is_file()), None)

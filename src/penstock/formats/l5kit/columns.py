@@ -42,11 +42,7 @@ WIDTHS = {
 
 
 def flat(rows: AnyArray, name: str) -> AnyArray:
-    """`[n * width]` one field of rows, row by row.
-
-    >>> flat(np.zeros(3, AGENT_DTYPE), "centroid").shape
-    (6,)
-    """
+    """`[n * width]` one field of rows, row by row."""
     return np.ascontiguousarray(rows[name]).reshape(-1)
 
 
@@ -89,11 +85,7 @@ def _nested(episode: Episode, table: str, dtype: np.dtype[Any]) -> tuple[AnyArra
 
 
 def intervals(counts: IntArray, first: int = 0) -> IntArray:
-    """`[n, 2]` half-open intervals without gaps.
-
-    >>> intervals(np.array([2, 0, 1]), 10).tolist()
-    [[10, 12], [12, 12], [12, 13]]
-    """
+    """`[n, 2]` half-open intervals without gaps."""
     offsets = offsets_of(counts) + first
     return np.stack([offsets[:-1], offsets[1:]], 1)
 

@@ -24,12 +24,10 @@ from penstock.formats.l5kit.writer import L5KitWriter
 
 
 class L5KitFormat(Format):
-    """Driving logs as L5Kit stores them: scenes, frames, agents and faces of traffic lights. See docs/formats/l5kit.md.
+    """Driving logs as L5Kit stores them: scenes, frames, agents and faces of traffic lights. See
+    docs/formats/l5kit.md.
 
     `open` knows the options of `L5KitSource`, `create` the options of `L5KitWriter.create`.
-
-    >>> L5KitFormat().recognises(Path("/"))
-    False
     """
 
     name: ClassVar[str] = "l5kit"

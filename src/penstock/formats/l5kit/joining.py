@@ -28,12 +28,7 @@ _BLOCK_ROWS = 1 << 16  # that are copied at a time
 
 
 def join_tables(parts: Sequence[Path], out: Path) -> None:
-    """Join datasets to one dataset. A second call continues after a kill.
-
-    Args:
-        parts: Folders of datasets that were begun with `L5KitWriter.begin_at`, in the order of their scenes.
-        out: The new folder. It may exist from an earlier call.
-    """
+    """Join datasets to one dataset. A second call continues after a kill."""
     out.mkdir(parents=True, exist_ok=True)
     firsts: list[Mapping[str, int]] = [json.loads(read_text(part / PART))["first_rows"] for part in parts]
     flat = (parts[0] / "scenes.npy").exists()

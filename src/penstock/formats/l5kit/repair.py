@@ -23,9 +23,6 @@ from penstock.formats.l5kit.tables import Tables, open_tables, stored_rows
 def unused_rows(path: Path) -> Iterator[Repair]:
     """Yield a repair for each array with rows of no scene: of the file that says how many rows it has, of a `.npy` file
     as a whole, of a ZIP archive one for all arrays.
-
-    Args:
-        path: Folder or archive of the dataset.
     """
     tables = open_tables(path, Cache(0))
     try:

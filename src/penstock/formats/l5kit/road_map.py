@@ -30,13 +30,11 @@ NO_TYPE = {2, 3, 4, 5, 6, 48}  # fields of a control that do not say which contr
 
 @dataclass(frozen=True)
 class MapElement:
-    """One element of the map: its `id`, its `kind` (`lane`, `control`, `junction`, ...), and of a control which it is.
+    """One element of the map: its `id`, its `kind` (`lane`, `control`, `junction`, ...), and of a control
+    which it is.
 
     `control` is the number of the control's type in the map's schema, 0 for anything else: 16 a crosswalk, 29 a
     traffic light, others faces and signs. `outlined` says whether a control has points.
-
-    >>> MapElement("a", "control", control=11).color
-    'RED'
     """
 
     id: str
@@ -83,11 +81,7 @@ class RoadMap:
 
     @classmethod
     def parse(cls, data: bytes) -> RoadMap:
-        """The map in `data`, the bytes of a `MapFragment`. Raises `FormatError` for what is none.
-
-        >>> RoadMap.parse(b"").elements
-        []
-        """
+        """The map in `data`, the bytes of a `MapFragment`. Raises `FormatError` for what is none."""
         reader = _MapParser(data)
         for part in wire.fields(data, (0, len(data))):
             if part[0] == 2:

@@ -46,14 +46,6 @@ class L5KitSource(StateSource[SourceState]):
 
     Raises `FormatError` for damaged data with array and row, `FileNotFoundError`, `DataError` for an option's value.
     Cost: opening reads the scenes; intervals of frames are read when agents or faces are first asked for.
-
-    >>> import tempfile
-    >>> from penstock.formats.l5kit.writer import L5KitWriter
-    >>> path = tempfile.mkdtemp() + "/drive.zarr"
-    >>> L5KitWriter.create(path, SPEC, compressor=None).close()
-    >>> with L5KitSource(path) as source:
-    ...     len(source), source.agents[:].shape, source.format_version
-    (0, (0,), 2)
     """
 
     def __init__(
@@ -206,13 +198,10 @@ class L5KitSource(StateSource[SourceState]):
 
 
 def offsets_in(intervals: IntArray, rows: int, where: str, path: object = None) -> IntArray:
-    """`[n + 1]` int64 where each of `[n, 2]` intervals begins, and the end. They are half-open, without gaps,
-    from 0 on; one that is empty may stand anywhere.
+    """`[n + 1]` int64 where each of `[n, 2]` intervals begins, and the end. They are half-open, without gaps, from 0
+    on; one that is empty may stand anywhere.
 
     Raises `FormatError` for any that decreases, leaves a gap, overlaps, or ends behind row `rows`.
-
-    >>> offsets_in(np.array([[0, 2], [0, 0], [2, 3]]), 3, "frames.agent_index_interval").tolist()
-    [0, 2, 2, 3]
     """
     start, stop = intervals[:, 0].astype(np.int64), intervals[:, 1].astype(np.int64)
     # Compared before they are subtracted, because the difference of two false numbers could wrap around.

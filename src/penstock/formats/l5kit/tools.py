@@ -52,8 +52,7 @@ def chop(path: Path_, output: Path_, frames: int, **options: Any) -> None:
 
 def split(path: Path_, output: Path_, parts: Mapping[str, int], **options: Any) -> list[tuple[int, int]]:
     """Parts of a dataset below the folder `output`, which is made: `parts` says how many scenes each has, in order; the
-    last may be -1, for all that are left. Returns the scenes `[a, b)` of each. `options` go to
-    `L5KitWriter.create`.
+    last may be -1, for all that are left. Returns the scenes `[a, b)` of each. `options` go to `L5KitWriter.create`.
 
     Raises `DataError` for more scenes than there are, or bad names, `FileExistsError`, `FormatError`.
     """
@@ -77,15 +76,7 @@ def split(path: Path_, output: Path_, parts: Mapping[str, int], **options: Any) 
 
 
 def cut(scene: Scene, first: int, last: int) -> Scene:
-    """Frames `first:last` of a scene (counted in it) with their agents and faces; intervals stay as they are.
-
-    >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, TL_FACE_DTYPE
-    >>> frames = np.zeros(2, FRAME_DTYPE)
-    >>> frames["agent_index_interval"] = [[5, 7], [7, 8]]
-    >>> scene = Scene(np.zeros((), SCENE_DTYPE), frames, np.zeros(3, AGENT_DTYPE), np.zeros(0, TL_FACE_DTYPE))
-    >>> len(cut(scene, 0, 1).agents), len(cut(scene, 1, 2).agents)
-    (2, 1)
-    """
+    """Frames `first:last` of a scene (counted in it) with their agents and faces; intervals stay as they are."""
     frames = scene.frames[first:last]
     copied: list[AnyArray] = []
     fields = ("agent_index_interval", "traffic_light_faces_index_interval")
@@ -114,12 +105,7 @@ def get_scene(source: L5KitSource, e: int) -> Scene:
 
 
 def combined_scenes(scenes: AnyArray) -> AnyArray:
-    """Scenes of which one begins when the one before it ends, by the same host, as one.
-
-    >>> scenes = np.array([((0, 5), "a", 0, 10), ((5, 9), "a", 10, 20), ((9, 12), "b", 20, 30)], SCENE_DTYPE)
-    >>> combined_scenes(scenes)["frame_index_interval"].tolist()
-    [[0, 9], [9, 12]]
-    """
+    """Scenes of which one begins when the one before it ends, by the same host, as one."""
     continues = (scenes["start_time"][1:] == scenes["end_time"][:-1]) & (scenes["host"][1:] == scenes["host"][:-1])
     starts = np.flatnonzero(np.concatenate([np.ones(min(len(scenes), 1), bool), ~continues]))
     combined = scenes[starts].copy()

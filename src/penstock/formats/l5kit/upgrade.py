@@ -85,15 +85,7 @@ class UpgradedRows(ZarrRows):
 
 
 def current(stored: ZarrRows, dtype: np.dtype[Any], name: str, path: object) -> ZarrRows:
-    """The rows as they are if they are of the current version, upgraded otherwise. Raises `FormatError`.
-
-    >>> from penstock.containers.zarr import MemoryRows
-    >>> from penstock.formats.l5kit.dtypes import FRAME_DTYPE
-    >>> old = np.dtype([(n, FRAME_DTYPE[n]) for n in ("timestamp", "agent_index_interval")] +
-    ...                [("ego_translation", "<f4", (3,)), ("ego_rotation", "<f4", (3, 3))])
-    >>> current(MemoryRows(np.ones(1, old)), FRAME_DTYPE, "frames", None)[0]["traffic_light_faces_index_interval"]
-    array([0, 0])
-    """
+    """The rows as they are if they are of the current version, upgraded otherwise. Raises `FormatError`."""
     if stored.ndim != 1:
         raise FormatError(f"expected one axis, got shape {list(stored.shape)}", path=path, where=name)
     return stored if stored.dtype == dtype else UpgradedRows(stored, dtype, name, path)

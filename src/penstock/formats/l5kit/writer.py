@@ -50,14 +50,6 @@ class L5KitWriter(Writer):
     the first and the last timestamp. Other entries are refused, because the format has no place for them.
 
     Raises `FormatError` for an older version (convert it), `LockedError`, `FileNotFoundError`.
-
-    >>> import tempfile
-    >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, TL_FACE_DTYPE
-    >>> with L5KitWriter.create(tempfile.mkdtemp() + "/drive.zarr", compressor=None) as writer:
-    ...     frames = np.zeros(2, FRAME_DTYPE)
-    ...     frames["agent_index_interval"] = [[0, 1], [1, 1]]
-    ...     writer.write_scene(np.zeros((), SCENE_DTYPE), frames, np.zeros(1, AGENT_DTYPE), np.zeros(0, TL_FACE_DTYPE))
-    0
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

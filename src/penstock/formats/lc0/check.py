@@ -108,9 +108,6 @@ def broken_history(frames: ByteArray) -> BoolArray:
     """`[n - 1]` whether the 7 older positions of a frame differ from the 7 newest of the frame before it, seen from the
     other side: ranks turned round, which is the order of a word's bytes, and colours exchanged; repetitions stay. Only
     of input formats 1 and 2; the others turn the board and cut their history.
-
-    >>> broken_history(np.zeros((2, 8396), np.uint8)).tolist()
-    [False]
     """
     rows = frames.view(FRAME)[:, 0]
     planes = rows["planes"].reshape(len(rows), 8, _HISTORY)

@@ -399,14 +399,6 @@ def open_chunks(
     Raises `ChunkError` for an empty file called `.gz` or `.tar` (`empty`) and for one that is something else
     (`not_gzip`, `archive`); `DataError` for another `missing_st`; `OSError`. Cost: a read of the first bytes; of a
     tar, one small read a member.
-
-    >>> import tempfile
-    >>> from penstock.formats.lc0.records import RECORDS
-    >>> path = Path(tempfile.mkdtemp()) / "training.1.gz"
-    >>> _ = path.write_bytes(bytes([7, 0, 0, 0, 1, 0, 0, 0]).ljust(RECORDS[7].itemsize, bytes(1)))
-    >>> chunks = open_chunks(path)
-    >>> len(chunks), chunks.load(0).shape
-    (1, (1, 8396))
     """
     check_missing(missing_st)
     place = Path(path)

@@ -9,11 +9,7 @@ from penstock.errors import FormatError
 
 
 class Reason(StrEnum):
-    """Why a chunk, or a file of chunks, is bad. A closed list, to count by.
-
-    >>> Reason.CRC, str(Reason("too_large"))
-    (<Reason.CRC: 'crc'>, 'too_large')
-    """
+    """Why a chunk, or a file of chunks, is bad. A closed list, to count by."""
 
     NOT_GZIP = "not_gzip"  # neither gzip nor records
     CRC = "crc"  # bytes differ from the checksum or length behind them
@@ -29,11 +25,8 @@ class Reason(StrEnum):
 
 
 class ChunkError(FormatError):
-    """A chunk that cannot be used. `reason` is the word to count it by; the message says what was expected and found.
-
-    >>> raise ChunkError("expected records, got none", Reason.EMPTY, path="training.1.gz")
-    Traceback (most recent call last):
-    penstock.formats.lc0.errors.ChunkError: expected records, got none - in training.1.gz
+    """A chunk that cannot be used. `reason` is the word to count it by; the message says what was
+    expected and found.
     """
 
     def __init__(self, message: str, reason: Reason, *, path: object = None, where: str | None = None) -> None:

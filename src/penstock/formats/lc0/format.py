@@ -23,12 +23,10 @@ from penstock.formats.lc0.writer import IN_A_TAR, Lc0Writer, lock_of
 
 
 class Lc0Format(Format):
-    """Training games of Leela Chess Zero: gzip chunks, plain ones, tars of them, or a folder. See docs/formats/lc0.md.
+    """Training games of Leela Chess Zero: gzip chunks, plain ones, tars of them, or a folder. See
+    docs/formats/lc0.md.
 
     `open` knows the options of `Lc0Source`; `create` and `append` know `record` (`"v7"` or `"v6"`) and `level`.
-
-    >>> Lc0Format().recognises(Path("/"))
-    False
     """
 
     name: ClassVar[str] = "lc0"

@@ -48,12 +48,7 @@ class _Entry(NamedTuple):
 
 
 class FrameCounts:
-    """The kept counts of the files of a dataset.
-
-    Args:
-        files: The files.
-        limit: Bytes of a chunk, unpacked, of which others are refused: counts of another limit do not hold.
-    """
+    """The kept counts of the files of a dataset."""
 
     def __init__(self, files: Iterable[Path], limit: int) -> None:
         self._parent = next((_name_of(file.parent) for file in files), "")
@@ -80,11 +75,7 @@ class FrameCounts:
             self._counted += state.size
 
     def save(self, *, every_file: bool) -> None:
-        """Keep the counts, if enough was read. Where there is no room, frames are counted again.
-
-        Args:
-            every_file: Whether the dataset has all files of the folder. Then counts of others are dropped.
-        """
+        """Keep the counts, if enough was read. Where there is no room, frames are counted again."""
         if self._counted < LEAST:
             return
         kept = self._used if every_file else {**self._entries, **self._used}

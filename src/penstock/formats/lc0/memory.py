@@ -41,12 +41,6 @@ def empty(n: int, width: int) -> ByteArray:
     by page.
 
     Memory is used again only when nothing refers to what was given before, by this thread, so callers may keep arrays.
-
-    >>> first = empty(400, 100)
-    >>> address, part = first.ctypes.data, first[5:]
-    >>> del first
-    >>> empty(400, 100).ctypes.data == address  # `part` still holds it
-    False
     """
     size, spare_bytes = n * width, 0 if _SPARE.block is None else _SPARE.block.nbytes
     if not LEAST <= size <= MOST or spare_bytes > WASTE * size:

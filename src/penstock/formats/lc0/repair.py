@@ -15,11 +15,7 @@ from penstock.formats.lc0.index import begins_with_record
 
 
 def torn_archives(path: Path) -> Iterator[Repair]:
-    """Yield a repair for each tar that is torn. A gzip member that was cut off lost its last positions, and stays.
-
-    Args:
-        path: A file of games, or a folder of them.
-    """
+    """Yield a repair for each tar that is torn. A gzip member that was cut off lost its last positions, and stays."""
     for file in files_at(path):
         if file.suffix == ".tar" and begins_with_record(file):
             try:

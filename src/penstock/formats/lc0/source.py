@@ -52,16 +52,6 @@ class Lc0Source(StateSource[SourceState]):
     Raises `ChunkError`, `DataError` for an option's value, `FileNotFoundError`. Cost: opening reads all compressed
     bytes, for how many frames a chunk has stands at its end; 50 µs a game. Of a folder it does so once: the counts are
     kept in the user's cache, and a later opening reads new and changed files.
-
-    >>> import tempfile
-    >>> from penstock.formats.lc0.records import FRAME
-    >>> path = Path(tempfile.mkdtemp()) / "training.1.gz"
-    >>> record = np.zeros(3, FRAME)
-    >>> record["version"], record["input_format"], record["rule50_count"] = 7, 1, [0, 1, 2]
-    >>> _ = path.write_bytes(record.tobytes())
-    >>> with Lc0Source(path) as source:
-    ...     source.offsets.tolist(), source.episode(0).columns["rule50_count"].tolist()
-    ([0, 3], [0, 1, 2])
     """
 
     def __init__(

@@ -16,28 +16,13 @@ METADATA = ".penstock-lc0.json"
 
 
 def read_metadata(folder: Path) -> dict[str, Any]:
-    """Return the metadata of a folder of games; empty if it has none.
-
-    Args:
-        folder: The folder.
-
-    Raises:
-        FormatError: The file is no JSON object.
-    """
+    """Return the metadata of a folder of games; empty if it has none."""
     path = folder / METADATA
     return json_object(read_bytes(path), path) if path.is_file() else {}
 
 
 def write_metadata(folder: Path, metadata: Mapping[str, Any]) -> None:
-    """Write the metadata of a folder of games, atomically. No file is made for no metadata.
-
-    Args:
-        folder: The folder.
-        metadata: All entries.
-
-    Raises:
-        DataError: JSON cannot hold an entry.
-    """
+    """Write the metadata of a folder of games, atomically. No file is made for no metadata."""
     if not metadata and not (folder / METADATA).exists():
         return
     try:

@@ -42,20 +42,12 @@ def check_missing(missing: str) -> None:
 
 
 def version_of(head: bytes) -> int:
-    """The version that the first 4 bytes of a record tell, little-endian; 0 where there are fewer.
-
-    >>> version_of(b"\\6\\0\\0\\0....")
-    6
-    """
+    """The version that the first 4 bytes of a record tell, little-endian; 0 where there are fewer."""
     return int.from_bytes(head[:4], "little") if len(head) >= 4 else 0
 
 
 def plausible(head: bytes) -> bool:
-    """Whether a record may begin with these bytes, at least 8 of them: its version, and what follows it.
-
-    >>> plausible(b"\\6\\0\\0\\0\\1\\0\\0\\0"), plausible(b"\\6\\0\\0\\0\\6\\0\\0\\0")
-    (True, False)
-    """
+    """Whether a record may begin with these bytes, at least 8 of them: its version, and what follows it."""
     version = version_of(head)
     if version not in RECORDS or len(head) < 8:
         return False
@@ -66,11 +58,7 @@ def plausible(head: bytes) -> bool:
 
 
 def frames_in(version: int, size: int) -> int:
-    """How many frames `size` bytes of records of a version are. Raises `ChunkError`: `version`, `empty`, `size`.
-
-    >>> frames_in(6, 2 * 8356)
-    2
-    """
+    """How many frames `size` bytes of records of a version are. Raises `ChunkError`: `version`, `empty`, `size`."""
     if size == 0:
         raise ChunkError("expected records, got no bytes", Reason.EMPTY)
     if version not in RECORDS:
@@ -87,23 +75,14 @@ def upgraded(raw: bytes, missing: Missing = "zero") -> ByteArray:
 
     `missing` says what short-term values become that the record does not have. Raises `ChunkError`: `empty`,
     `version`, `size`, `mixed`. Cost: one copy.
-
-    >>> record = np.zeros(2, RECORDS[6])
-    >>> record["version"] = 6
-    >>> frames = upgraded(record.tobytes(), "nan")
-    >>> frames.shape, frames.view(FRAME)["d_st"].ravel().tolist()
-    ((2, 8396), [nan, nan])
     """
     rows, version = records(raw)
     return upgraded_records(rows, version, missing)
 
 
 def records(raw: bytes) -> tuple[ByteArray, int]:
-    """`[n, width]` uint8 the records that `raw` is, read-only and not copied, and their version. Raises as `upgraded`.
-
-    >>> rows, version = records(b"\\6\\0\\0\\0".ljust(8356, b"."))
-    >>> rows.shape, version
-    ((1, 8356), 6)
+    """`[n, width]` uint8 the records that `raw` is, read-only and not copied, and their version. Raises as
+    `upgraded`.
     """
     version = version_of(raw)
     try:

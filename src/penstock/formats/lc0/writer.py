@@ -36,10 +36,6 @@ def packed_chunk(frames: ByteArray, record: Record = "v7", level: int = LEVEL) -
     place for `d_st` and the two played indices of other positions.
 
     Raises `DataError` for other frames, for none, and for another record.
-
-    >>> import gzip
-    >>> len(gzip.decompress(packed_chunk(np.zeros((2, 8396), np.uint8), "v6"))) == 2 * 8356
-    True
     """
     if record not in ("v6", "v7"):
         raise DataError(f"expected record to be 'v6' or 'v7', got {record!r}")
@@ -54,12 +50,7 @@ def packed_chunk(frames: ByteArray, record: Record = "v7", level: int = LEVEL) -
 
 
 def write_chunk(frames: ByteArray, file: IO[bytes], record: Record = "v7", level: int = LEVEL) -> int:
-    """Write `packed_chunk` to a file opened for bytes; how many there were. Raises `DataError`, `OSError`.
-
-    >>> import io
-    >>> write_chunk(np.zeros((1, 8396), np.uint8), io.BytesIO()) > 20
-    True
-    """
+    """Write `packed_chunk` to a file opened for bytes; how many there were. Raises `DataError`, `OSError`."""
     packed = packed_chunk(frames, record, level)
     file.write(packed)
     return len(packed)
@@ -75,16 +66,6 @@ class Lc0Writer(Writer):
     `frames`, `version`).
 
     Raises `FormatError`, `LockedError`, `DataError`, `FileNotFoundError`. Cost of opening: as `Lc0Source`.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "games.tar"
-    >>> game = {name: np.zeros((2, *field.shape), field.dtype) for name, field in SPEC.fields.items()}
-    >>> with Lc0Writer.create(path, SPEC) as writer:
-    ...     writer.write(Episode(SPEC, {**game, "input_format": np.ones(2, "<u4")}))
-    0
-    >>> with Lc0Source(path) as source:
-    ...     source.offsets.tolist(), source.episode_metadata([0])[0]["member"]
-    ([0, 2], 'training.000000000.gz')
     """
 
     def __init__(self, path: str | os.PathLike[str], *, record: Record = "v7", level: int = LEVEL) -> None:

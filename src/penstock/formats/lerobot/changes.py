@@ -17,16 +17,7 @@ from penstock.formats.lerobot.written_files import json_bytes
 
 
 def change_sizes(root: Path, sizes: Mapping[str, int]) -> None:
-    """Change the sizes of files and folders for episodes that are saved from now on.
-
-    Args:
-        root: Folder of the dataset.
-        sizes: MiB or files by name: `data_files_size_in_mb`, `video_files_size_in_mb` or `chunks_size`.
-
-    Raises:
-        ArgumentError: A size is below 1.
-        LockedError: A writer is open.
-    """
+    """Change the sizes of files and folders for episodes that are saved from now on."""
     if wrong := {name: size for name, size in sizes.items() if size < 1}:
         raise ArgumentError(f"expected sizes of at least 1, got {wrong}")
     with _locked_info(root) as entries:
@@ -34,15 +25,7 @@ def change_sizes(root: Path, sizes: Mapping[str, int]) -> None:
 
 
 def note_depth_units(root: Path, units: Mapping[str, Unit]) -> None:
-    """Note the units of depth maps, before the first episode is saved.
-
-    Args:
-        root: Folder of the dataset.
-        units: Unit by name of the feature.
-
-    Raises:
-        LockedError: A writer is open.
-    """
+    """Note the units of depth maps, before the first episode is saved."""
     with _locked_info(root) as entries:
         for name, unit in units.items():
             feature = entries["features"][name]

@@ -27,13 +27,7 @@ _NAMED = 20  # episodes of one kind that are named
 
 
 def findings(path: Path, options: Mapping[str, Any], *, deep: bool) -> Iterator[Finding]:
-    """Yield what is wrong with a dataset.
-
-    Args:
-        path: Folder of the dataset.
-        options: Options of `open`.
-        deep: Whether to read indices and timestamps.
-    """
+    """Yield what is wrong with a dataset."""
     for file in files_without_footer(path):
         message = "expected a footer at the end of the file, got none"
         yield Finding("missing-footer", str(file.relative_to(path)), message)
@@ -65,12 +59,7 @@ def _totals(source: LeRobotSource) -> Iterator[Finding]:
 
 
 def stated_totals(state: LeRobotState, left_out: Collection[int] = ()) -> dict[str, tuple[int, Any]]:
-    """Return the totals of the episodes in data files, and the stored ones.
-
-    Args:
-        state: The dataset.
-        left_out: Episodes that cannot be read.
-    """
+    """Return the totals of the episodes in data files, and the stored ones."""
     listed = [entry for entry in state.episodes if entry.file.parent.name != FOLDER]
     totals = {
         "total_episodes": len(listed) + len(left_out),
@@ -127,12 +116,7 @@ def _of_camera(kind: str, name: str, column: str, message: str, episodes: list[i
 
 
 def index_columns(source: LeRobotSource, *, whole: bool) -> dict[str, IntArray]:
-    """Return what the columns of numbers must be, by name, `[steps]` int64.
-
-    Args:
-        source: The dataset.
-        whole: Whether the source has all episodes, so that `index` is known.
-    """
+    """Return what the columns of numbers must be, by name, `[steps]` int64."""
     state = source.state
     step = np.arange(source.steps) - np.repeat(state.offsets[:-1], np.diff(state.offsets))
     numbers = np.array([entry.index for entry in state.episodes], np.int64)
@@ -173,18 +157,10 @@ def _indices(source: LeRobotSource, *, whole: bool) -> Iterator[Finding]:
 
 
 def files_without_footer(root: Path) -> list[Path]:
-    """Return the data files whose writer was killed.
-
-    Args:
-        root: Folder of the dataset.
-    """
+    """Return the data files whose writer was killed."""
     return [path for path in data_files(root) if lacks_footer(path)]
 
 
 def data_files(root: Path) -> list[Path]:
-    """Return the Parquet files with rows.
-
-    Args:
-        root: Folder of the dataset.
-    """
+    """Return the Parquet files with rows."""
     return sorted((root / "data").glob("*/*.parquet"))

@@ -36,16 +36,7 @@ _BYTES = Field(np.dtype(np.uint8), kind="ragged")
 
 @dataclass(frozen=True, eq=False)
 class DataFiles:
-    """The data files of a dataset, and where its rows are in them.
-
-    Args:
-        files: The files.
-        schemas: Names of the columns of each kind of file; mostly all files have the same.
-        file: `[B]` int64 file of each block.
-        group: `[B]` int64 row group of each block in its file.
-        rows: Where the rows of the dataset are in the blocks.
-        cache: Cache of decoded blocks.
-    """
+    """The data files of a dataset, and where its rows are in them."""
 
     files: tuple[ParquetFile, ...]
     schemas: tuple[tuple[str, ...], ...]
@@ -55,14 +46,7 @@ class DataFiles:
     cache: Cache
 
     def block(self, number: int, name: str, dtype: np.dtype[Any], decode: Callable[[Any], Array]) -> Array:
-        """Return a column of a block, from the cache or decoded.
-
-        Args:
-            number: Number of the block.
-            name: Name of the column in the files.
-            dtype: Dtype of the values.
-            decode: Makes rows of an Arrow array.
-        """
+        """Return a column of a block, from the cache or decoded."""
         file = self.file_of(number)
         group = int(self.group[number])
 
@@ -79,15 +63,6 @@ class DataFiles:
         """Read blocks of a column in one go: runs of at least `TOGETHER` that are not in the cache, which gets them.
 
         A file may have a row group for each episode. To read one takes half a millisecond, however small it is.
-
-        Args:
-            blocks: Rising numbers of blocks.
-            name: Name of the column in the files.
-            dtype: Dtype of the values.
-            decode: Makes rows of an Arrow array.
-
-        Returns:
-            Rows by block. A run with a damaged block is not among them: reading it alone says where the damage is.
         """
         if len(blocks) < TOGETHER:
             return {}
@@ -116,12 +91,7 @@ class DataFiles:
         return self.cache.get(key, copied)
 
     def remote_ranges(self, name: str, selection: Selection) -> list[Wanted]:
-        """Return the bytes behind a URL that reading a column fetches.
-
-        Args:
-            name: Name of the column in the files.
-            selection: Rows to read.
-        """
+        """Return the bytes behind a URL that reading a column fetches."""
         return [
             wanted
             for block in self.rows.blocks(selection)
@@ -133,11 +103,7 @@ class DataFiles:
         return self.files[int(self.file[block])]
 
     def lengths(self, load: Callable[[int], Array]) -> IntArray:
-        """Return the length of each row of a ragged column. Cost: decodes all blocks.
-
-        Args:
-            load: Returns the rows of a block.
-        """
+        """Return the length of each row of a ragged column. Cost: decodes all blocks."""
         lengths = [np.zeros(0, np.int64)]
         runs = zip(self.rows.block.tolist(), self.rows.skip.tolist(), np.diff(self.rows.first).tolist(), strict=True)
         for block, skip, count in runs:
@@ -153,13 +119,7 @@ class DataFiles:
 
 @dataclass(frozen=True, eq=False)
 class StoredColumn:
-    """Numbers or text of the data files.
-
-    Args:
-        data: The files.
-        name: Name of the column in the files.
-        field: Dtype and shape of a row.
-    """
+    """Numbers or text of the data files."""
 
     data: DataFiles
     name: str
@@ -192,11 +152,7 @@ class StoredColumn:
         return self.data.lengths(self.load)
 
     def rows(self, count: int) -> AnyArray:
-        """Return all rows of an array column.
-
-        Args:
-            count: Their number.
-        """
+        """Return all rows of an array column."""
         out = np.empty((count, *self.field.shape), self.field.dtype)
         self.read(span(count), out)
         return out
@@ -204,13 +160,7 @@ class StoredColumn:
 
 @dataclass(frozen=True, eq=False)
 class ImageColumn:
-    """Images of the data files.
-
-    Args:
-        data: The files.
-        name: Name of the column in the files.
-        shape: `(height, width, channels)`.
-    """
+    """Images of the data files."""
 
     data: DataFiles
     name: str
@@ -252,12 +202,7 @@ class ImageColumn:
 
 @dataclass(frozen=True, eq=False)
 class TaskColumn:
-    """Text of the task of each step.
-
-    Args:
-        index: Column with the number of the task.
-        tasks: Text of each task.
-    """
+    """Text of the task of each step."""
 
     index: StoredColumn
     tasks: Mapping[int, str]
@@ -313,11 +258,7 @@ class RaggedSource(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class CountedRagged:
-    """A ragged column for `SourceState`: offsets are counted at first use.
-
-    Args:
-        column: Reads rows.
-    """
+    """A ragged column for `SourceState`: offsets are counted at first use."""
 
     column: RaggedSource
 
@@ -352,15 +293,7 @@ class CountedRagged:
 
 
 def rows_of(array: Any, field: Field) -> Array:
-    """Return numbers or text of an Arrow array.
-
-    Args:
-        array: Array of numbers, lists of numbers, or text; extension types are read as their storage.
-        field: Wanted dtype and shape. Lists of one number are one number where the shape is `()`.
-
-    Raises:
-        FormatError: The array has lists of other sizes, missing values, or values that the dtype cannot have.
-    """
+    """Return numbers or text of an Arrow array."""
     types = arrow().types
     array = _storage(array)
     if field.kind == "text":
@@ -383,11 +316,7 @@ def rows_of(array: Any, field: Field) -> Array:
 
 
 def encoded_images(array: Any) -> Ragged:
-    """Return the bytes of each image of a column of structs with `bytes` and `path`, or of bytes alone.
-
-    Raises:
-        FormatError: An image has no bytes, because it is in another file.
-    """
+    """Return the bytes of each image of a column of structs with `bytes` and `path`, or of bytes alone."""
     types = arrow().types
     array = _storage(array)
     if types.is_struct(array.type):

@@ -29,24 +29,7 @@ DATA_LIMIT, VIDEO_LIMIT = "data_files_size_in_mb", "video_files_size_in_mb"
 
 @dataclass(frozen=True, eq=False)
 class WriteOptions:
-    """Options of a new dataset.
-
-    Args:
-        fps: Steps a second. The default is None: `metadata["fps"]`.
-        robot_type: Name of the robot. The default is None: `metadata["robot_type"]`.
-        cameras: How columns `[height, width, 3]` of uint8 are stored: `"image"` as PNG, `"video"`, which loses detail,
-            or `"array"` as numbers. The default is `"image"`.
-        depth: Units of depth maps `[height, width, 1]`, by path: `"m"` (float32) or `"mm"` (uint16), which
-            are stored as TIFF; or a dict with `unit`, `depth_min`, `depth_max`, `shift` and `use_log`, which with
-            `cameras="video"` are stored as codes in video if no value changes. The default is None:
-            `metadata["depth"]`, which datasets of LeRobot have.
-        codec: Encoder of video, as for `VideoWriter`. The default is `"libsvtav1"`.
-        crf: Quality of video, lower is better. The default is None: the default of the encoder.
-        g: Frames from one key frame of video to the next. The default is 2.
-        data_files_size_in_mb: Size in MiB at which a data file is full. The default is 100.
-        video_files_size_in_mb: Size in MiB at which a video file is full. The default is 200.
-        chunks_size: Most files of a folder. The default is 1000.
-    """
+    """Options of a new dataset."""
 
     fps: float | None = None
     robot_type: str | None = None
@@ -69,13 +52,7 @@ class WriteOptions:
 
 
 def create_empty(path: Path, spec: Spec, metadata: Mapping[str, Any], options: WriteOptions) -> None:
-    """Create an empty dataset for columns.
-
-    Raises:
-        FileExistsError: The path exists.
-        SpecError: LeRobot has no place for a column.
-        DataError: The steps a second are unknown.
-    """
+    """Create an empty dataset for columns."""
     stored = stored_features(spec, options.cameras, _depths(spec, metadata, options))
     fps = metadata.get("fps") if options.fps is None else options.fps
     if not isinstance(fps, (int, float)) or not fps > 0:
@@ -99,19 +76,7 @@ def create_empty(path: Path, spec: Spec, metadata: Mapping[str, Any], options: W
 def create_features(
     path: Path, features: Mapping[str, Mapping[str, Any]], options: WriteOptions, *, videos: bool
 ) -> None:
-    """Create an empty dataset with features as LeRobot describes them. `features_spec` has its columns.
-
-    Args:
-        path: Folder of the dataset.
-        features: `dtype`, `shape` and `names` by name of the feature, without those that the format computes.
-        options: Options. `cameras` has no meaning here, because features say how cameras are stored.
-        videos: Whether the dataset names files of video.
-
-    Raises:
-        FileExistsError: The path exists.
-        SpecError: A feature cannot be stored.
-        ArgumentError: The steps a second are missing.
-    """
+    """Create an empty dataset with features as LeRobot describes them. `features_spec` has its columns."""
     if options.fps is None or not options.fps > 0:
         raise ArgumentError(f"expected fps above 0, got {options.fps!r}")
     if wrong := [name for name in features if "/" in name or name in index_features() or name == TASK]:

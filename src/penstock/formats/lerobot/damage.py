@@ -24,11 +24,7 @@ _NAMED = 8  # episodes that a message names
 
 
 class Losses:
-    """Entries of the account, as they are found.
-
-    Args:
-        root: Folder of the dataset.
-    """
+    """Entries of the account, as they are found."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -36,14 +32,7 @@ class Losses:
         self.episodes: set[int] = set()  # `episode_index` of each episode that is left out
 
     def add_episodes(self, indices: Sequence[int], reason: str, message: str, file: Path | None = None) -> None:
-        """Leave out episodes, unless they are left out already.
-
-        Args:
-            indices: `episode_index` of each.
-            reason: Name of a finding.
-            message: The expected and the actual content.
-            file: The file for which all of them are left out. The default is None: the episodes are the place.
-        """
+        """Leave out episodes, unless they are left out already."""
         new = [index for index in indices if index not in self.episodes]
         if not new:
             return
@@ -59,13 +48,7 @@ class Losses:
 
 
 def with_videos(entries: Sequence[EpisodeEntry], names: Collection[str], losses: Losses) -> list[EpisodeEntry]:
-    """Return the episodes whose video files exist. Cost: a look at each file.
-
-    Args:
-        entries: The episodes.
-        names: Cameras that are read.
-        losses: Other episodes are added.
-    """
+    """Return the episodes whose video files exist. Cost: a look at each file."""
     for file, indices in _by_file(entries, names).items():
         if not file.is_file():
             losses.add_episodes(indices, "missing-part", "expected a video file, got none", file)
@@ -75,15 +58,7 @@ def with_videos(entries: Sequence[EpisodeEntry], names: Collection[str], losses:
 def with_frames(
     info: Info, entries: Sequence[EpisodeEntry], names: Collection[str], losses: Losses, tolerance: float
 ) -> list[EpisodeEntry]:
-    """Return the episodes whose own frames last as long as their tables. Cost: the index of each file.
-
-    Args:
-        info: The dataset.
-        entries: The episodes, whose files exist.
-        names: Cameras that are read.
-        losses: Other episodes are added.
-        tolerance: Most seconds between a row and its frame.
-    """
+    """Return the episodes whose own frames last as long as their tables. Cost: the index of each file."""
     times: dict[Path, AnyArray] = {}
     for file, indices in _by_file(entries, names).items():
         try:
@@ -106,26 +81,13 @@ def with_frames(
 
 
 def own_frames(times: AnyArray, place: VideoPlace, tolerance: float, fps: float) -> AnyArray:
-    """Return the times of the frames of an episode.
-
-    Args:
-        times: `[F]` rising seconds of the frames of the file.
-        place: Where the frames of the episode are.
-        tolerance: Most seconds between a row and its frame.
-        fps: Frames a second.
-    """
+    """Return the times of the frames of an episode."""
     first, last = np.searchsorted(times, bounds(place, tolerance, fps)).tolist()
     return times[first:last]
 
 
 def add_unused_files(info: Info, entries: Sequence[EpisodeEntry], losses: Losses) -> None:
-    """Add the files in the folder of a dataset that are of no episode. Cost: the names of all files.
-
-    Args:
-        info: The dataset.
-        entries: All episodes.
-        losses: Files are added. A folder without any file of the dataset is one entry.
-    """
+    """Add the files in the folder of a dataset that are of no episode. Cost: the names of all files."""
     used = {*episode_files(info), *journal_files(info), *(entry.file for entry in entries)}
     used |= {place.file for entry in entries for place in entry.videos.values()}
     start = len(str(info.root)) + 1

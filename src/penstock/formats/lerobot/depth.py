@@ -29,23 +29,7 @@ CODE_NAMES = (*_NUMBERS, "use_log")
 
 @dataclass(frozen=True)
 class Depth:
-    """Unit and codes of a depth map.
-
-    Args:
-        unit: `"m"` or `"mm"`. The default None is unknown; depth in video is read as millimetres then.
-        depth_min: Metres of the first code. The default is 0.01, and the other defaults are LeRobot's as well.
-        depth_max: Metres of the last code.
-        shift: Metres that are added before the logarithm.
-        use_log: Whether codes are steps of the logarithm.
-
-    Raises:
-        ValueError: No depth has these codes.
-
-    Example:
-        >>> depth = Depth("mm")
-        >>> depth.values[[0, 1, 4095]].tolist(), depth.codes(np.array([10, 500, 60000], np.uint16)).tolist()
-        ([10, 11, 10000], [0, 397, 4095])
-    """
+    """Unit and codes of a depth map."""
 
     unit: Unit | None = None
     depth_min: float = 0.01
@@ -64,11 +48,7 @@ class Depth:
 
     @classmethod
     def of(cls, feature: Mapping[str, Any]) -> Depth | None:
-        """Return the depth that a feature of `meta/info.json` describes, or None for one without depth.
-
-        Raises:
-            ValueError: The feature has an unknown unit, or no depth has its codes.
-        """
+        """Return the depth that a feature of `meta/info.json` describes, or None for one without depth."""
         entries = [entry if is_dict(entry := feature.get(name)) else {} for name in ("info", "video_info")]
         info = entries[0]
         if not any(entry.get(name) for entry in entries for name in ("is_depth_map", "video.is_depth_map")):
@@ -116,14 +96,7 @@ class Depth:
         return np.array_equal(self.codes(self.values), np.arange(CODES))
 
     def codes(self, depth: AnyArray) -> AnyArray:
-        """Return the nearest code of each depth, uint16. Depth outside of the range has the first or last code.
-
-        Args:
-            depth: Depth in the unit of the column.
-
-        Raises:
-            DataError: A depth is NaN.
-        """
+        """Return the nearest code of each depth, uint16. Depth outside of the range has the first or last code."""
         scale = 1.0 if self.unit == "m" else MM
         values = depth.astype(np.float32)
         if np.isnan(values).any():
@@ -144,18 +117,10 @@ class Depth:
         return math.log(float(np.float32(metres * scale) + np.float32(self.shift * scale)))
 
     def described(self, *, video: bool) -> dict[str, Any]:
-        """Return the entry `info` of the feature.
-
-        Args:
-            video: Whether the depth is stored as codes in video.
-        """
+        """Return the entry `info` of the feature."""
         codes = {f"video.{name}": getattr(self, name) for name in CODE_NAMES} if video else {}
         return {"is_depth_map": True, **({"depth_unit": self.unit} if self.unit else {}), **codes}
 
     def to_json(self, *, video: bool) -> dict[str, Any]:
-        """Return the entry of a column in the metadata of a dataset.
-
-        Args:
-            video: Whether the depth is stored as codes in video.
-        """
+        """Return the entry of a column in the metadata of a dataset."""
         return {"unit": self.unit, **({name: getattr(self, name) for name in CODE_NAMES} if video else {})}

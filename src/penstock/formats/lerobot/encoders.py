@@ -17,13 +17,7 @@ from penstock.formats.lerobot.depth import Depth
 
 @dataclass(frozen=True)
 class EncoderSettings:
-    """Settings of the encoders of a dataset, see `VideoWriter`.
-
-    Args:
-        codec: Encoder. The default is `"libsvtav1"`.
-        crf: Quality. The default is None: the default of the encoder.
-        g: Frames from one key frame to the next. The default is 2.
-    """
+    """Settings of the encoders of a dataset, see `VideoWriter`."""
 
     codec: str = "libsvtav1"
     crf: int | None = None
@@ -36,27 +30,14 @@ class EncoderSettings:
         return cls(str(entry.get("codec", "libsvtav1")), crf, g or 2)
 
     def open(self, path: Path, fps: float, depth: Depth | None = None) -> VideoWriter:
-        """Begin a file, which replaces an existing one.
-
-        Args:
-            path: The file.
-            fps: Frames a second.
-            depth: Unit and codes of a depth map. Codes are encoded without loss, as in LeRobot. The
-                default is None: the camera has colours.
-        """
+        """Begin a file, which replaces an existing one."""
         if depth is not None:
             return VideoWriter(path, fps, codec="libx265", pix_fmt="gray12le", options=_NO_LOSS, overwrite=True)
         return VideoWriter(path, fps, codec=self.codec, crf=self.crf, g=self.g, overwrite=True)
 
 
 def encode_cameras(frames: Mapping[Path, tuple[Depth | None, AnyArray]], fps: float, settings: EncoderSettings) -> None:
-    """Encode the frames of cameras at the same time.
-
-    Args:
-        frames: `[n, height, width, 3]` uint8 by file, the same number for all files; or depth, with its unit and codes.
-        fps: Frames a second.
-        settings: Settings of the encoders of colours.
-    """
+    """Encode the frames of cameras at the same time."""
     with ExitStack() as stack:
         depths = [depth for depth, _ in frames.values()]
         writers = [stack.enter_context(settings.open(path, fps, depth)) for path, (depth, _) in frames.items()]

@@ -28,12 +28,7 @@ _EXTENSION = "datasets.features.features.Array{}DExtensionType"
 
 @dataclass(frozen=True)
 class StoredFeature:
-    """How a column is stored.
-
-    Args:
-        feature: Name, path and type.
-        field: Field of the column.
-    """
+    """How a column is stored."""
 
     feature: Feature
     field: Field
@@ -95,16 +90,7 @@ class StoredFeature:
 def stored_features(
     spec: Spec, cameras: Cameras, depths: Mapping[str, tuple[Depth, bool]] = {}
 ) -> dict[str, StoredFeature]:
-    """Return how the columns of a dataset are stored, by path.
-
-    Args:
-        spec: Columns of the dataset.
-        cameras: How columns `[height, width, 3]` of uint8 are stored.
-        depths: Unit and codes of each depth map, and whether it is stored in video. The default is none.
-
-    Raises:
-        SpecError: LeRobot has no place for a column.
-    """
+    """Return how the columns of a dataset are stored, by path."""
     features: dict[str, StoredFeature] = {}
     for path, field in spec.items():
         if path == TASK and field.kind == "text" and field.align == "step":

@@ -25,13 +25,7 @@ LARGEST = 1 << 40  # index of an episode or a file, and frames of an episode
 
 @dataclass(frozen=True)
 class VideoPlace:
-    """Where the frames of one camera of an episode are.
-
-    Args:
-        file: The video file.
-        start: Seconds in the file at which the episode starts.
-        end: Seconds in the file at which the episode ends, or None if it fills the file.
-    """
+    """Where the frames of one camera of an episode are."""
 
     file: Path
     start: float
@@ -40,16 +34,7 @@ class VideoPlace:
 
 @dataclass(frozen=True, eq=False)
 class EpisodeEntry:
-    """What the metadata says about one episode.
-
-    Args:
-        index: Its `episode_index`.
-        length: Frames.
-        file: Data file.
-        tasks: Texts of its tasks.
-        videos: Place of each camera, by name.
-        extra: Other entries. Statistics are left out.
-    """
+    """What the metadata says about one episode."""
 
     index: int
     length: int
@@ -60,15 +45,7 @@ class EpisodeEntry:
 
 
 def read_entries(info: Info, damage: list[LeftOut]) -> list[EpisodeEntry]:
-    """Return the episodes in the order of their index.
-
-    Args:
-        info: The dataset.
-        damage: Unreadable files and entries are appended.
-
-    Raises:
-        FormatError: Two episodes have one index, or there is no metadata of episodes.
-    """
+    """Return the episodes in the order of their index."""
     entries: dict[int, EpisodeEntry] = {}
     for row in stored_rows(info, damage):
         try:
@@ -88,12 +65,7 @@ def read_entries(info: Info, damage: list[LeftOut]) -> list[EpisodeEntry]:
 
 
 def stored_rows(info: Info, damage: list[LeftOut]) -> Iterable[dict[str, Any]]:
-    """Return the metadata of each episode as they are stored, without statistics.
-
-    Args:
-        info: The dataset.
-        damage: Unreadable files are appended.
-    """
+    """Return the metadata of each episode as they are stored, without statistics."""
     return _parquet_rows(info, damage) if info.shared_files else _json_rows(info.root / "meta/episodes.jsonl")
 
 
@@ -169,12 +141,7 @@ def _parquet_rows(info: Info, damage: list[LeftOut]) -> Iterator[dict[str, Any]]
 
 
 def read_statistics(info: Info, episodes: Sequence[int]) -> dict[int, dict[str, dict[str, Any]]]:
-    """Return the stored statistics of episodes: by index, name of the feature and figure.
-
-    Args:
-        info: The dataset.
-        episodes: Wanted `episode_index`.
-    """
+    """Return the stored statistics of episodes: by index, name of the feature and figure."""
     wanted = set(episodes)
     by_episode: dict[int, dict[str, dict[str, Any]]] = {}
     if not info.shared_files:

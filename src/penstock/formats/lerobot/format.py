@@ -26,11 +26,7 @@ from penstock.formats.lerobot.writer import LeRobotWriter, create
 
 
 class LeRobotFormat(Format):
-    """LeRobot datasets of versions 2.0, 2.1 and 3.0. See docs/formats/lerobot.md.
-
-    >>> LeRobotFormat().recognises(Path("/"))
-    False
-    """
+    """LeRobot datasets of versions 2.0, 2.1 and 3.0. See docs/formats/lerobot.md."""
 
     name: ClassVar[str] = "lerobot"
     description: ClassVar[str] = "LeRobot datasets 2.0, 2.1 and 3.0, with images or video"

@@ -45,16 +45,7 @@ MOST_CELLS = 1 << 28  # values in a row of a feature
 
 @dataclass(frozen=True)
 class Feature:
-    """One column of a dataset.
-
-    Args:
-        name: Name in the dataset, such as `"observation.state"`.
-        path: Path of the column, such as `"observations/state"`.
-        dtype: `"image"`, `"video"`, `"string"`, or the name of a dtype.
-        shape: Shape of a row. Cameras have `(height, width, channels)`; one number has `()`.
-        depth: Unit and codes of a depth map. The default is None: the camera has colours, or it is no camera.
-        pixels: Dtype of the pixels of a camera. The default is uint8.
-    """
+    """One column of a dataset."""
 
     name: str
     path: str
@@ -73,16 +64,7 @@ class Feature:
 
 @dataclass(frozen=True, eq=False)
 class Info:
-    """Content of `meta/info.json`.
-
-    Args:
-        root: Folder of the dataset.
-        version: Such as `"v3.0"`.
-        fps: Frames a second.
-        features: Columns by name.
-        unknown: Features that have no column, and why.
-        entries: The whole file.
-    """
+    """Content of `meta/info.json`."""
 
     root: Path
     version: str
@@ -119,20 +101,11 @@ class Info:
         return observations, actions
 
     def data_file(self, **values: int) -> Path:
-        """Return the path of a data file.
-
-        Args:
-            values: `chunk_index` and `file_index`, or `episode_index`.
-        """
+        """Return the path of a data file."""
         return self._file("data_path", values)
 
     def video_file(self, key: str, **values: int) -> Path:
-        """Return the path of a video file.
-
-        Args:
-            key: Name of the camera.
-            values: As for `data_file`.
-        """
+        """Return the path of a video file."""
         return self._file("video_path", {"video_key": key, **values})
 
     def _file(self, entry: str, values: Mapping[str, int | str]) -> Path:
@@ -165,15 +138,7 @@ class Info:
         return {}
 
     def split(self, name: str) -> tuple[int, int]:
-        """Return the first episode of a split, and the one after its last.
-
-        Args:
-            name: Such as `"train"`.
-
-        Raises:
-            ArgumentError: There is no such split.
-            FormatError: The split is no range.
-        """
+        """Return the first episode of a split, and the one after its last."""
         splits = self.entries.get("splits")
         splits = splits if is_dict(splits) else {}
         if name not in splits:

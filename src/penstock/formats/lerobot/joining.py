@@ -37,13 +37,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class JoinedFile:
-    """A file of consecutive pending episodes.
-
-    Args:
-        place: Its numbers.
-        episodes: The episodes.
-        indexes: Packets of the video of each episode; none for a data file.
-    """
+    """A file of consecutive pending episodes."""
 
     place: Place
     episodes: Sequence[PendingEpisode]
@@ -53,14 +47,7 @@ class JoinedFile:
 def data_groups(
     episodes: Sequence[PendingEpisode], limit: float, first: Place, after: Callable[[Place], Place]
 ) -> Iterator[JoinedFile]:
-    """Divide episodes into data files.
-
-    Args:
-        episodes: At least one.
-        limit: MiB of a full file.
-        first: Numbers of the first file.
-        after: Returns the numbers of the next file.
-    """
+    """Divide episodes into data files."""
     file = JoinedFile(first, ())
     for episode in episodes:
         file = replace(file, episodes=[*file.episodes, episode])
@@ -74,15 +61,7 @@ def data_groups(
 def video_groups(
     name: str, episodes: Sequence[PendingEpisode], limit: float, first: Place, after: Callable[[Place], Place]
 ) -> Iterator[JoinedFile]:
-    """Divide episodes into video files of a camera. Episodes that were encoded in another way begin a file.
-
-    Args:
-        name: Feature of the camera.
-        episodes: At least one.
-        limit: MiB of a full file.
-        first: Numbers of the first file.
-        after: Returns the numbers of the next file.
-    """
+    """Divide episodes into video files of a camera. Episodes that were encoded in another way begin a file."""
     file, size = JoinedFile(first, ()), 0.0
     for episode in episodes:
         path = episode.entry.videos[name].file
@@ -127,13 +106,7 @@ def write_video(info: Info, name: str, file: JoinedFile) -> dict[int, dict[str, 
 
 
 def video_info(path: Path, fps: float, depth: Depth | None = None) -> dict[str, Any]:
-    """Return what LeRobot notes about the encoding of a camera under `info` of its feature.
-
-    Args:
-        path: A video file of the camera.
-        fps: Frames a second.
-        depth: Unit and codes of a depth map. The default is None: the camera has colours.
-    """
+    """Return what LeRobot notes about the encoding of a camera under `info` of its feature."""
     with open_video(path) as file, demuxer(file, path, 0) as (container, stream):
         return {
             "video.height": stream.height,
@@ -176,12 +149,7 @@ def journal_files(info: Info) -> list[Path]:
 
 
 def undo_journal(info: Info, known: set[Path]) -> None:
-    """Remove the files that a killed writer made and no metadata name, and the list of them.
-
-    Args:
-        info: The dataset.
-        known: Files that metadata name.
-    """
+    """Remove the files that a killed writer made and no metadata name, and the list of them."""
     for path in journal_files(info):
         if path not in known:
             path.unlink(missing_ok=True)

@@ -28,11 +28,7 @@ _FIRST_BACK = {path: name for name, path in FIRST.items()}
 
 
 def path_of(name: str) -> str:
-    """Return the path of a feature.
-
-    >>> path_of("observation.images.top"), path_of("action"), path_of("next.reward"), path_of("gripper")
-    ('observations/images/top', 'actions', 'rewards', 'gripper')
-    """
+    """Return the path of a feature."""
     if name in EXACT:
         return EXACT[name]
     head, *rest = name.split(".")
@@ -40,11 +36,7 @@ def path_of(name: str) -> str:
 
 
 def name_of(path: str) -> str:
-    """Return the name of a feature for a path.
-
-    >>> name_of("observations/images/top"), name_of("actions"), name_of("terminations")
-    ('observation.images.top', 'action', 'next.done')
-    """
+    """Return the name of a feature for a path."""
     if path in _EXACT_BACK:
         return _EXACT_BACK[path]
     head, *rest = path.split("/")
@@ -52,11 +44,7 @@ def name_of(path: str) -> str:
 
 
 def paths_of(names: Iterable[str]) -> dict[str, str]:
-    """Return the path of each feature. No path is below another one, and none occurs twice.
-
-    >>> paths_of(["action", "action.arm"])
-    {'action': 'actions', 'action.arm': 'actions.arm'}
-    """
+    """Return the path of each feature. No path is below another one, and none occurs twice."""
     wanted = {name: path_of(name) for name in names}
     paths: dict[str, str] = {}
     for name, path in wanted.items():

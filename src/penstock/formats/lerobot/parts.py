@@ -42,15 +42,7 @@ TASKS = "task_index"
 
 
 def join_datasets(parts: Sequence[Path], out: Path) -> None:
-    """Move the files of datasets into one dataset. A second call continues after a kill.
-
-    Args:
-        parts: Datasets of version 3.0, each of which continues the numbers of the one before it.
-        out: The new dataset. Its folder may exist from an earlier call.
-
-    Raises:
-        FormatError: A part is damaged, or does not continue the one before it.
-    """
+    """Move the files of datasets into one dataset. A second call continues after a kill."""
     infos = [read_info(part) for part in parts]
     joined = _JoinedDataset(out, infos)
     for info in infos:

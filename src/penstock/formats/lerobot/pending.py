@@ -28,13 +28,7 @@ LOCK = f"{FOLDER}/lock"
 
 @dataclass(frozen=True, eq=False)
 class PendingEpisode:
-    """An episode in a file of its own.
-
-    Args:
-        path: The file.
-        entry: What the metadata say.
-        statistics: Figures by feature.
-    """
+    """An episode in a file of its own."""
 
     path: Path
     entry: EpisodeEntry
@@ -52,13 +46,7 @@ def video_path(root: Path, index: int, name: str) -> Path:
 
 
 def read_pending(info: Info, known: set[int], damage: list[LeftOut]) -> list[PendingEpisode]:
-    """Return the pending episodes in the order of their index.
-
-    Args:
-        info: The dataset.
-        known: Indices of episodes that are in its files already.
-        damage: Unreadable files are appended.
-    """
+    """Return the pending episodes in the order of their index."""
     episodes: list[PendingEpisode] = []
     for path in sorted((info.root / FOLDER).glob("episode-*.parquet")):
         try:

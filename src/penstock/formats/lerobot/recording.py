@@ -38,38 +38,7 @@ from penstock.formats.lerobot.writer import LeRobotWriter, create
 
 
 class LeRobotTarget:
-    """Target of a recorder that writes a LeRobot dataset, with cameras as video that is encoded during recording.
-
-    Args:
-        path: Folder of the dataset. One that exists is continued.
-        fps: Steps a second.
-        robot_type: Name of the robot. The default is None.
-        codec: Encoder of video, as for `VideoWriter`. `"ffv1"`, and `"libx264rgb"` with `crf=0`, lose nothing. The
-            default is None: `"libsvtav1"`, or the encoder of the dataset that is continued.
-        crf: Quality of video, lower is better. The default is None: the default of the encoder.
-        g: Frames from one key frame of video to the next. The default is None: 2.
-
-    Raises:
-        ArgumentError: An option has no such value, or another one in the dataset that is continued.
-        FormatError: The dataset that is continued is damaged.
-
-    Example:
-        >>> import numpy as np, penstock, tempfile
-        >>> from penstock import spaces
-        >>> from penstock.formats.lerobot import LeRobotTarget
-        >>> path = f"{tempfile.mkdtemp()}/arm"
-        >>> camera = spaces.Box(np.zeros((32, 48, 3), np.uint8), np.full((32, 48, 3), 255, np.uint8), np.dtype("uint8"))
-        >>> joints = spaces.Box(np.full(2, -3.2), np.full(2, 3.2), np.dtype("float64"))
-        >>> target = LeRobotTarget(path, fps=10, codec="libx264rgb", crf=0)
-        >>> observations = spaces.Dict({"top": camera, "state": joints})
-        >>> with penstock.Recorder(target, observation_space=observations, action_space=joints) as recorder:
-        ...     recorder.begin({"top": np.zeros((32, 48, 3), np.uint8), "state": np.zeros(2)})
-        ...     for t in range(1, 4):
-        ...         recorder.step(np.ones(2), {"top": np.full((32, 48, 3), t, np.uint8), "state": np.ones(2)})
-        ...     recorder.end()
-        >>> penstock.open(path)[0].columns["observations/top"][:, 0, 0, 0].tolist()
-        [0, 1, 2]
-    """
+    """Target of a recorder that writes a LeRobot dataset, with cameras as video that is encoded during recording."""
 
     def __init__(
         self,
@@ -97,12 +66,7 @@ class LeRobotTarget:
         self._stream: CameraStream | None = None
 
     def __call__(self, spec: Spec) -> Writer:
-        """Create or continue the dataset for the columns of a recorder.
-
-        Raises:
-            SpecError: LeRobot has no place for a column, or the dataset that is continued has others.
-            LockedError: Another writer is open.
-        """
+        """Create or continue the dataset for the columns of a recorder."""
         stored = stored_spec(spec)
         if not os.path.lexists(self.path):
             return RecordingWriter(create(self.path, stored, {}, self._options), spec, self)
@@ -113,14 +77,7 @@ class LeRobotTarget:
         return RecordingWriter(LeRobotWriter(self.path, existing), spec, self)
 
     def row_stream(self, fields: Mapping[str, Field]) -> RowStream | None:
-        """Begin to encode the cameras of an episode. A stream that is open is dropped.
-
-        Args:
-            fields: Columns of observations by path.
-
-        Returns:
-            What takes the rows of the episode, or None if there are no cameras.
-        """
+        """Begin to encode the cameras of an episode. A stream that is open is dropped."""
         if self._stream is not None:
             self._stream.discard()
         names = [path for path, field in fields.items() if is_camera(field)]
@@ -137,15 +94,7 @@ class LeRobotTarget:
 
 
 class CameraStream(RowStream):
-    """Encoders of the cameras of one episode, each in a thread.
-
-    Args:
-        path: Folder of the dataset; files are made in a hidden folder next to it.
-        names: Paths of the columns.
-        fps: Frames a second.
-        settings: Settings of the encoders of colours.
-        depths: Unit and codes of depth maps, by path of the column. The default is none: all have colours.
-    """
+    """Encoders of the cameras of one episode, each in a thread."""
 
     def __init__(
         self,
@@ -203,13 +152,7 @@ class CameraStream(RowStream):
 
 
 class RecordingWriter(Writer):
-    """Writer of recorded episodes, without the observation after the last action.
-
-    Args:
-        writer: Writer of the dataset, which this one owns.
-        spec: Columns of the recorder.
-        target: The target, which may have encoded frames.
-    """
+    """Writer of recorded episodes, without the observation after the last action."""
 
     def __init__(self, writer: LeRobotWriter, spec: Spec, target: LeRobotTarget) -> None:
         self._writer = writer

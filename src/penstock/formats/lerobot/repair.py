@@ -28,12 +28,7 @@ from penstock.formats.lerobot.written_files import json_bytes, tables_with
 
 
 def repairs(path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:
-    """Yield the changes that mend findings.
-
-    Args:
-        path: Folder of the dataset.
-        findings: What was found.
-    """
+    """Yield the changes that mend findings."""
     names = {finding.name for finding in findings}
     if "missing-footer" in names:
         yield from _footers(path)

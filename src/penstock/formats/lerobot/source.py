@@ -74,31 +74,7 @@ class LeRobotState(SourceState):
 
 
 class LeRobotSource(StateSource[LeRobotState]):
-    """A LeRobot dataset of version 2.0, 2.1 or 3.0.
-
-    Args:
-        path: Folder of the dataset.
-        split: Name of the split to read, such as `"train"`. The default is None: all episodes.
-        columns: Columns to read, by path (`"observations/state"`) or original name (`"observation.state"`). The default
-            is None: all.
-        decode: `"rgb8"` decodes images and video to `[height, width, channels]` uint8. `"bytes"` returns encoded
-            images, and packets of video, as ragged columns. The default is `"rgb8"`.
-        tolerance_s: Most seconds between the timestamp of a row and its frame in a video. The default is 1e-4.
-        cache_bytes: Most bytes of decoded row groups that stay in memory. The default is 256 MiB.
-        size: `(height, width)` to which frames of video are scaled (bilinear). The default is None: as stored.
-        decoder: Decoder of video, `"pyav"` (the default) or `"torchcodec"`, which takes no `size`.
-        device: Device on which torchcodec decodes, such as `"cuda"`. The default is `"cpu"`.
-        frame_cache_bytes: Most bytes of decoded frames of video that stay in memory, divided among the cameras. The
-            default 0 keeps none.
-        check_videos: Whether episodes whose videos are damaged, or end before their table, are left out with a warning.
-            This makes the index of each video file. The default is None: in datasets on this machine with at most
-            256 videos of episodes. Without it, reading such an episode is an error.
-
-    Raises:
-        FormatError: The metadata is damaged, or no episode can be read.
-        ArgumentError: There is no such split, column or value of an option, or an option of video without video.
-        MissingExtraError: PyArrow is not installed.
-    """
+    """A LeRobot dataset of version 2.0, 2.1 or 3.0."""
 
     def __init__(
         self,
@@ -193,11 +169,7 @@ class LeRobotSource(StateSource[LeRobotState]):
         return Spec(dict(chosen) | task, self.spec.observation_space, self.spec.action_space)
 
     def episode_statistics(self, episodes: Sequence[int]) -> list[dict[str, dict[str, Any]]]:
-        """Return the stored statistics of episodes, by path of the column and figure, such as `"mean"` and `"q01"`.
-
-        Args:
-            episodes: Numbers of the episodes.
-        """
+        """Return the stored statistics of episodes, by path of the column and figure, such as `"mean"` and `"q01"`."""
         state = self.state
         indices = [state.episodes[e].index for e in episodes]
         stored = read_statistics(state.info, indices)
@@ -223,18 +195,7 @@ def _indices_by_file(entries: Sequence[EpisodeEntry]) -> dict[Path, set[int]]:
 def open_files(
     info: Info, entries: Sequence[EpisodeEntry], known: Mapping[Path, set[int]], losses: Losses, cache: Cache
 ) -> tuple[DataFiles, list[EpisodeEntry]]:
-    """Open the data files, and find the rows of each episode.
-
-    Args:
-        info: The dataset.
-        entries: Episodes by their metadata.
-        known: `episode_index` of all episodes of each file, also of episodes that are not wanted.
-        losses: Episodes that cannot be read, and rows of no episode, are added.
-        cache: Cache of decoded blocks.
-
-    Returns:
-        The files, and the episodes that can be read.
-    """
+    """Open the data files, and find the rows of each episode."""
     footers = Cache(FOOTER_BYTES)
     files: list[ParquetFile] = []
     schemas: dict[tuple[str, ...], None] = {}

@@ -31,11 +31,7 @@ Figures = dict[str, AnyArray]
 
 
 def column_figures(values: AnyArray) -> Figures:
-    """Return the figures of a column in an episode.
-
-    Args:
-        values: `[T, ...]` numbers, T at least 1. Figures are over all axes but the last; of `[T]`, they are `[1]`.
-    """
+    """Return the figures of a column in an episode."""
     numbers: AnyArray = values.astype(np.float64) if values.dtype == np.uint64 else values  # Parquet has no larger ones
     rows = numbers.reshape(-1, 1 if values.ndim == 1 else values.shape[-1])
     figures = _few(rows) if len(rows) < 2 else _many(rows)
@@ -43,12 +39,7 @@ def column_figures(values: AnyArray) -> Figures:
 
 
 def picture_figures(frames: AnyArray, scale: float = 255.0) -> Figures:
-    """Return the figures of each channel of pictures, `[C, 1, 1]`.
-
-    Args:
-        frames: `[T, height, width, C]`, T at least 1. Some of them are looked at.
-        scale: What figures are divided by. The default 255 scales bytes to 0 to 1; depth has 1.
-    """
+    """Return the figures of each channel of pictures, `[C, 1, 1]`."""
     fewest, most, power = _SAMPLES
     count = max(min(fewest, len(frames)), min(int(len(frames) ** power), most))
     chosen = np.round(np.linspace(0, len(frames) - 1, count)).astype(int)
@@ -75,10 +66,6 @@ def add_figures(whole: dict[str, Figures], figures: Mapping[str, Mapping[str, An
     """Merge figures of an episode, by feature, into figures of earlier episodes.
 
     Figures are merged as they are stored, so figures in memory and figures in a file give the same result.
-
-    Args:
-        whole: Figures by feature, which are changed.
-        figures: Figures of the episode: arrays, or lists of numbers.
     """
     for name, new in plain_figures(figures).items():
         arrays = {figure: np.asarray(value) for figure, value in new.items()}

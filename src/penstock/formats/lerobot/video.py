@@ -32,15 +32,7 @@ ROUNDING = 2.0**-24  # of a time that is stored as float32
 
 @dataclass(frozen=True)
 class FrameOptions:
-    """How the frames of all cameras are read.
-
-    Args:
-        tolerance: Most seconds between a row and its frame.
-        size: `(height, width)` to which frames are scaled, or None.
-        decoder: `"pyav"` or `"torchcodec"`.
-        device: Device on which torchcodec decodes.
-        cache_bytes: Decoded frames of each camera that are kept in memory.
-    """
+    """How the frames of all cameras are read."""
 
     tolerance: float
     size: tuple[int, int] | None = None
@@ -55,19 +47,7 @@ class FrameOptions:
 
 @dataclass(frozen=True, eq=False)
 class VideoColumn:
-    """Frames of one camera.
-
-    Args:
-        files: The video files.
-        file: `[E]` int64 file of each episode.
-        start: `[E]` float64 seconds in the file at which each episode starts.
-        within: `[2, E]` float64 seconds from which on its frames are, and before which.
-        offsets: `[E + 1]` int64 first row of each episode, and the end.
-        timestamp: Column with the seconds of each row since the start of its episode.
-        shape: `(height, width, channels)`.
-        tolerance: Most seconds between a row and its frame.
-        depth: Depth of each code, for frames that are codes of a depth map. None for colours.
-    """
+    """Frames of one camera."""
 
     files: VideoFiles
     file: IntArray
@@ -89,16 +69,7 @@ class VideoColumn:
         options: FrameOptions,
         fps: float,
     ) -> VideoColumn:
-        """Make the column of a camera.
-
-        Args:
-            places: Place of each episode.
-            offsets: First row of each episode, and the end.
-            timestamp: Column with the seconds of each row.
-            feature: The camera. torchcodec decodes no depth maps: PyAV does.
-            options: How frames are read.
-            fps: Frames a second.
-        """
+        """Make the column of a camera."""
         numbers: dict[Path, int] = {}
         file = np.array([numbers.setdefault(place.file, len(numbers)) for place in places], np.int64)
         files = VideoFiles(
@@ -116,14 +87,7 @@ class VideoColumn:
         return cls(files, file, start, within, offsets, timestamp, shape, options.tolerance, depth)
 
     def locate(self, rows: IntArray) -> tuple[IntArray, IntArray]:
-        """Return the file number and the frame number of rows.
-
-        Args:
-            rows: `[n]` int64.
-
-        Raises:
-            FormatError: A row has no frame of its episode within the tolerance.
-        """
+        """Return the file number and the frame number of rows."""
         seconds = np.empty(len(rows), np.float64)
         n = len(rows)
         one = np.ones(n, np.int64)
@@ -173,11 +137,6 @@ def bounds(place: VideoPlace, tolerance: float, fps: float) -> tuple[float, floa
     """Return the seconds in its file from which on the frames of an episode are, and before which.
 
     Both are a little earlier than stored, because times are rounded: by the tolerance, and at most by half a frame.
-
-    Args:
-        place: Where the frames are.
-        tolerance: Most seconds between a row and its frame.
-        fps: Frames a second.
     """
     end = math.inf if place.end is None else place.end
     first, last = (time - min(tolerance + abs(time) * ROUNDING, 0.5 / fps) for time in (place.start, end))

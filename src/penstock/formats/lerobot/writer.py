@@ -88,17 +88,7 @@ def create(path: Path, spec: Spec, metadata: Mapping[str, Any], options: WriteOp
 
 
 class LeRobotWriter(Writer):
-    """Appends episodes to a LeRobot dataset of version 3.0. One writer at a time.
-
-    Args:
-        root: Folder of the dataset.
-        spec: Columns of the episodes.
-        exact_depth: Whether depth that the codes of a video would change is refused. The default is True.
-
-    Raises:
-        FormatError: The dataset is damaged, or has an older version.
-        LockedError: Another writer is open.
-    """
+    """Appends episodes to a LeRobot dataset of version 3.0. One writer at a time."""
 
     def __init__(self, root: Path, spec: Spec, *, exact_depth: bool = True) -> None:
         self._root = Path(root)
@@ -144,20 +134,7 @@ class LeRobotWriter(Writer):
 
     @override
     def write(self, episode: Episode, *, videos: Mapping[str, Path] | None = None) -> int:
-        """Save one episode.
-
-        Args:
-            episode: Episode with the columns of the dataset, with at least one step.
-            videos: Files with the encoded frames of all video columns, by path of the column, which move into the
-                dataset. The default is None: frames are encoded here.
-
-        Returns:
-            Its number.
-
-        Raises:
-            SpecError: The columns differ from the dataset's.
-            DataError: It has no steps, or a value has no place.
-        """
+        """Save one episode."""
         if self._lock < 0:
             raise DataError("expected an open writer, got one that was closed; open the dataset for appending again")
         if dict(episode.spec.fields) != dict(self.spec.fields):
@@ -174,11 +151,7 @@ class LeRobotWriter(Writer):
         return self._first[0] + len(self) - 1
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries of the dataset's metadata, atomically.
-
-        Args:
-            metadata: New entries. Those that describe stored data cannot be replaced.
-        """
+        """Add or replace entries of the dataset's metadata, atomically."""
         if wrong := sorted(STRUCTURE & metadata.keys()):
             raise DataError(f"expected entries that may change, got {wrong}, which describe the stored data")
         own = self._internal()
@@ -346,11 +319,7 @@ class LeRobotWriter(Writer):
                 path.unlink()
 
     def _write_rows(self, places: Mapping[int, Mapping[str, Any]]) -> None:
-        """Write the file of metadata that makes the pending episodes part of the dataset.
-
-        Args:
-            places: Where data and videos of each episode are, by its index.
-        """
+        """Write the file of metadata that makes the pending episodes part of the dataset."""
         pa = arrow()
         known = episode_files(self._info)
         number = numbers(self._next_file("meta/episodes"))

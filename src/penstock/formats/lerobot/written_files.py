@@ -50,12 +50,7 @@ def write_tables(path: Path, schema: Any, tables: Iterable[Any]) -> None:
 
 
 def tables_with(file: Any, columns: Mapping[str, AnyArray]) -> Iterator[Any]:
-    """Yield the row groups of a Parquet file with other values in some columns.
-
-    Args:
-        file: An open `ParquetFile`.
-        columns: `[rows]` values of the whole file, by name.
-    """
+    """Yield the row groups of a Parquet file with other values in some columns."""
     pa = arrow()
     begin = 0
     for group in range(file.num_row_groups):

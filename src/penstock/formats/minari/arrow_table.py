@@ -72,13 +72,7 @@ def _require_of_data(error: Exception) -> None:
 
 
 def remote_ranges(path: Path, name: str, places: Cache) -> list[Wanted]:
-    """Return the bytes behind a URL that `EpisodeFile.column` fetches; none for a file on this machine.
-
-    Args:
-        path: File of an episode.
-        name: Name of a top-level column.
-        places: Cache of the places of columns. The footer of a large file is read if it has none.
-    """
+    """Return the bytes behind a URL that `EpisodeFile.column` fetches; none for a file on this machine."""
     remote = remote_file(path)
     if remote is None:
         return []

@@ -190,13 +190,7 @@ class ArrowWriter(writing.DatasetWriter):
 
 
 def join_datasets(parts: Sequence[Path], out: Path, place: Path) -> None:
-    """Move the episodes of datasets, whose numbers follow each other, into one dataset. A second call continues.
-
-    Args:
-        parts: Datasets in the order of their episodes.
-        out: The new dataset. Its folder may exist from an earlier call.
-        place: Where it is moved to afterwards.
-    """
+    """Move the episodes of datasets, whose numbers follow each other, into one dataset. A second call continues."""
     data = out / "data"
     data.mkdir(parents=True, exist_ok=True)
     described = [metadata.read_json(folder / "data" / metadata.FILE) or {} for folder in parts]

@@ -24,13 +24,7 @@ _COMMIT_BYTES = 256 << 20  # of values between two commits
 
 
 def join_files(parts: Sequence[Path], out: Path, place: Path) -> None:
-    """Copy the episodes of datasets, whose numbers follow each other, to one dataset. A second call continues.
-
-    Args:
-        parts: Datasets in the order of their episodes.
-        out: The new dataset. Its folder may exist from an earlier call.
-        place: Where it is moved to afterwards.
-    """
+    """Copy the episodes of datasets, whose numbers follow each other, to one dataset. A second call continues."""
     data = out / "data"
     data.mkdir(parents=True, exist_ok=True)
     described = [_entries(part / "data") for part in parts]

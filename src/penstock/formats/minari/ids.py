@@ -31,9 +31,6 @@ def parse(dataset_id: str) -> DatasetId:
     """Take an id such as `"D4RL/door/human-v2"` apart. Source: the Minari 0.5 id grammar.
 
     Raises `DataError` for text that is not an id. A missing version is None, for the caller to judge.
-
-    >>> parse("D4RL/door/human-v2")
-    DatasetId(namespace='D4RL/door', name='human', version=2)
     """
     match = DATASET_ID.fullmatch(dataset_id)
     if match is None:
@@ -46,21 +43,13 @@ def parse(dataset_id: str) -> DatasetId:
 
 
 def generate(namespace: str | None, name: str, version: int | None = None) -> str:
-    """Put an id together; the inverse of `parse`.
-
-    >>> generate("D4RL/door", "human", 2), generate(None, "human")
-    ('D4RL/door/human-v2', 'human')
-    """
+    """Put an id together; the inverse of `parse`."""
     prefix = "" if namespace is None else f"{namespace}/"
     return prefix + name + ("" if version is None else f"-v{version}")
 
 
 def hierarchy(namespace: str | None) -> Iterator[str]:
-    """Every namespace that holds this one, outermost first, and itself.
-
-    >>> list(hierarchy("a1/b1/c1"))
-    ['a1', 'a1/b1', 'a1/b1/c1']
-    """
+    """Every namespace that holds this one, outermost first, and itself."""
     parts = [] if namespace is None else namespace.split("/")
     return ("/".join(parts[: i + 1]) for i in range(len(parts)))
 
@@ -76,9 +65,6 @@ def inside(name: str, base: Path | None = None) -> Path:
 
     The grammar is the caller's business; this holds for any text. Raises `UnsafeDataError` for an empty name,
     an absolute path, "..", or a link inside the root that leads out of it.
-
-    >>> inside("D4RL/door/human-v2", Path("/data")).as_posix()
-    '/data/D4RL/door/human-v2'
     """
     top = root() if base is None else base
     parts = name.replace("\\", "/").split("/")
@@ -101,11 +87,7 @@ def directory(dataset_id: str, base: Path | None = None) -> Path:
 
 
 def id_of(path: Path, base: Path | None = None) -> str:
-    """The id that a dataset's directory has by its place: relative to the root, or its own name outside of it.
-
-    >>> id_of(Path("/data/D4RL/human-v2"), Path("/data")), id_of(Path("/tmp/human-v2"), Path("/data"))
-    ('D4RL/human-v2', 'human-v2')
-    """
+    """The id that a dataset's directory has by its place: relative to the root, or its own name outside of it."""
     top, place = (root() if base is None else base).resolve(), path.resolve()
     return place.relative_to(top).as_posix() if place.is_relative_to(top) and place != top else place.name
 

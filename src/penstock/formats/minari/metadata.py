@@ -66,11 +66,7 @@ def write_json(path: Path, data: Mapping[str, Any], *, durable: bool = True) -> 
 
 
 def dumps(data: Any) -> str:
-    """JSON text of plain data, NumPy values and sets included. Raises `DataError` for anything else.
-
-    >>> dumps({"a": np.float32(0.5), "b": {1}})
-    '{"a": 0.5, "b": [1]}'
-    """
+    """JSON text of plain data, NumPy values and sets included. Raises `DataError` for anything else."""
     try:
         return json.dumps(data, default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
@@ -81,9 +77,6 @@ def strict_dumps(data: Any) -> str:
     """What `dumps` gives, as every JSON parser reads it: JSON has no `Infinity` and no `NaN`.
 
     An infinite float is 1e999 or -1e999, which is JSON and which parsers read as infinite; NaN is null.
-
-    >>> strict_dumps({"ref_min_score": -np.inf, "mean": np.nan}), json.loads("-1e999")
-    ('{"ref_min_score": -1e999, "mean": null}', -inf)
     """
     text = dumps(data)
     if not any(word in text for word in ("Infinity", "NaN")):  # also where they stand in text
@@ -175,11 +168,7 @@ def changed(stored: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, A
 
 
 def flattened(options: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Nested entries with keys joined by "/", as HDF5 attributes have them.
-
-    >>> dict(flattened({"a": {"b": 1}}, "options"))
-    {'options/a/b': 1}
-    """
+    """Nested entries with keys joined by "/", as HDF5 attributes have them."""
     for key, value in options.items():
         if is_mapping(value):
             yield from flattened(value, f"{prefix}/{key}")
@@ -188,11 +177,7 @@ def flattened(options: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, An
 
 
 def unflattened(entries: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """The inverse of `flattened`, for all entries of an episode.
-
-    >>> unflattened([("options/a/b", 1), ("seed", 2)])
-    {'options': {'a': {'b': 1}}, 'seed': 2}
-    """
+    """The inverse of `flattened`, for all entries of an episode."""
     tree: dict[str, Any] = {}
     for name, value in entries:
         *parents, leaf = name.split("/")
@@ -218,11 +203,7 @@ def _seed(seed: Any) -> Any:
 
 
 def statistics(rewards: Any) -> dict[str, float]:
-    """Sum, mean, deviation, largest and smallest of `[T]` rewards, under the standard's names; empty without steps.
-
-    >>> statistics(np.array([1.0, 3.0]))["rewards_std"]
-    1.0
-    """
+    """Sum, mean, deviation, largest and smallest of `[T]` rewards, under the standard's names; empty without steps."""
     values = np.asarray(rewards, np.float64)
     if len(values) == 0:
         return {}

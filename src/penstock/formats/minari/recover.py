@@ -36,12 +36,7 @@ def rebuild_metadata(
 
 
 def metadata_repairs(path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:
-    """Yield the repair of `metadata.json`: totals as in the files, and spaces that fit the columns.
-
-    Args:
-        path: The dataset.
-        findings: What was found.
-    """
+    """Yield the repair of `metadata.json`: totals as in the files, and spaces that fit the columns."""
     try:
         whole = rebuilt_entries(path)
     except (SpecError, FormatError):

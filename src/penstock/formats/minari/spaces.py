@@ -20,20 +20,12 @@ INDEX = "_index_"
 
 
 def required(path: str) -> bool:
-    """Whether the standard asks for the column.
-
-    >>> required("observations/camera"), required("infos/camera")
-    (True, False)
-    """
+    """Whether the standard asks for the column."""
     return path in FLAGS or any(under(root, path) for root in ROOTS)
 
 
 def is_image(space: Space | None) -> bool:
-    """Whether the standard takes a space for an image: uint8, 2 or 3 dimensions, sides of 32 or more, 0 to 255.
-
-    >>> is_image(Box(np.zeros((32, 32)), np.full((32, 32), 255), np.dtype("uint8")))
-    True
-    """
+    """Whether the standard takes a space for an image: uint8, 2 or 3 dimensions, sides of 32 or more, 0 to 255."""
     return (
         isinstance(space, Box)
         and space.dtype == np.uint8
@@ -45,12 +37,7 @@ def is_image(space: Space | None) -> bool:
 
 
 def stored_path(path: str, spec: Spec) -> str:
-    """A column's place in an episode group: items of tuples are `_index_i` there.
-
-    >>> from penstock.core.spaces import Discrete
-    >>> stored_path("actions/0", Spec({}, None, Tuple((Discrete(2),))))
-    'actions/_index_0'
-    """
+    """A column's place in an episode group: items of tuples are `_index_i` there."""
     root, *rest = path.split("/")
     space = {"observations": spec.observation_space, "actions": spec.action_space}.get(root)
     out = [root]
@@ -64,9 +51,6 @@ def column_path(stored: str, space: Space | None) -> str:
     """The column of a dataset at `stored`, the path in an episode group below `observations` or `actions`.
 
     Without a space, every name `_index_i` counts as item `i` of a tuple.
-
-    >>> column_path("actions/_index_0/x", None)
-    'actions/0/x'
     """
     root, *rest = stored.split("/")
     out = [root]

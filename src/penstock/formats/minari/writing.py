@@ -154,11 +154,7 @@ class WritePlan:
 
 
 def seed_of(seed: Any) -> int:
-    """A seed as an int. Raises `DataError` for one that 64 bits do not hold.
-
-    >>> seed_of(np.uint64(7))
-    7
-    """
+    """A seed as an int. Raises `DataError` for one that 64 bits do not hold."""
     if not is_integer(seed) or not -(2**63) <= int(seed) < 2**64:
         raise DataError(f"expected a seed that 64 bits hold, got {seed!r}")
     return int(seed)

@@ -47,14 +47,7 @@ MOST_BYTES = 1 << 30  # of one compressed tensor whose size varies
 
 @dataclass(frozen=True, eq=False)
 class FeatureColumn(ABC):
-    """One feature of all records.
-
-    Args:
-        records: The records.
-        feature: The feature.
-        key: Number of its first list in the index.
-        cache: Cache of decoded episodes, shared by all columns.
-    """
+    """One feature of all records."""
 
     records: RLDSRecords
     feature: RLDSFeature
@@ -92,15 +85,7 @@ class FeatureColumn(ABC):
         out[...] = self.rows(record, a, b)
 
     def read_pieces(self, pieces: RowPieces, out: AnyArray) -> IntArray:
-        """Read values of many records, which were verified, into rows of an array.
-
-        Args:
-            pieces: Records as `run`, the first value of each as `start`, and its row of `out` as `destination`.
-            out: The rows, in C order. Rows without a piece stay as they are.
-
-        Returns:
-            Numbers of the pieces that are left to `read_into`, because their lists are unusual or damaged.
-        """
+        """Read values of many records, which were verified, into rows of an array."""
         return np.arange(len(pieces.run))
 
     def _lists(self, pieces: RowPieces) -> _Lists:
@@ -183,12 +168,7 @@ class NumberColumn(FeatureColumn):
         return values.reshape(steps, *shape)
 
     def placed(self, first: int, rows: IntArray) -> RowMap | None:
-        """Return a map of rows in place, or None if values have to be decoded.
-
-        Args:
-            first: The first row of each record that the map has.
-            rows: `[R]` int64 rows of each record from there on.
-        """
+        """Return a map of rows in place, or None if values have to be decoded."""
         index, dtype = self.records.index, self.feature.dtype
         width = math.prod(size or 0 for size in self.feature.shape)
         kind = index.kinds[:, self.key]
@@ -233,15 +213,7 @@ class BlobColumn(FeatureColumn):
         return np.zeros(int(self._first[-1]), np.uint32)
 
     def places(self, pieces: RowPieces) -> tuple[ByteArray, IntArray, IntArray, BoolArray]:
-        """Find values of many records, which were verified.
-
-        Args:
-            pieces: As for `read_pieces`.
-
-        Returns:
-            An array, the place `[n, 2]` of each value in it (begin and end), the row of each value, and `[P]` which
-            pieces were not found. They have places of no bytes.
-        """
+        """Find values of many records, which were verified."""
         lists = self._lists(pieces)
         total = self._counts(pieces)
         offsets = offsets_of(pieces.length)
@@ -289,12 +261,7 @@ class EncodedText(BlobColumn):
 
 @dataclass(frozen=True, eq=False)
 class EncodedImages(BlobColumn):
-    """Encoded images of one shape.
-
-    Args:
-        shape: `(height, width, channels)`.
-        fast_jpeg: Whether JPEG is decoded with the fast transform, as TensorFlow does by default.
-    """
+    """Encoded images of one shape."""
 
     shape: tuple[int, int, int] = (0, 0, 3)
     fast_jpeg: bool = False

@@ -99,12 +99,7 @@ def list_of(feature: RLDSFeature, rows: Array, images: Images) -> bytes:
 
 
 def varints(values: IntArray) -> bytes:
-    """Return numbers as varints of 1 to 10 bytes, end to end.
-
-    Example:
-        >>> varints(np.array([1, 300, -1])).hex()
-        '01ac02ffffffffffffffffff01'
-    """
+    """Return numbers as varints of 1 to 10 bytes, end to end."""
     words = np.ascontiguousarray(values).view(np.uint64)
     sizes = np.ones(len(words), np.int64)
     for bits in range(7, 64, 7):

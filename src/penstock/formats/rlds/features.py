@@ -27,18 +27,7 @@ Kind = Literal["number", "text", "image", "bytes"]
 
 @dataclass(frozen=True)
 class RLDSFeature:
-    """A leaf of the tree.
-
-    Args:
-        path: Names from the root, joined by `/`.
-        kind: `"number"` for a list of numbers, `"text"` for UTF-8, `"image"` for an encoded image, and `"bytes"` for
-            the bytes of a tensor.
-        dtype: Dtype of the values.
-        shape: Shape of one value, None where it varies.
-        zipped: Whether the bytes of a tensor are compressed with zlib.
-        within: Lengths of the sequences that the value is in, the outermost first, None where they vary. The steps of
-            the episode are not among them.
-    """
+    """A leaf of the tree."""
 
     path: str
     kind: Kind
@@ -69,11 +58,7 @@ _FIXED = {
 
 
 def read_features(folder: Path) -> list[RLDSFeature]:
-    """Return the leaves of the tree in a folder, in the order of the file.
-
-    Raises:
-        FormatError: The file is damaged, or has features that cannot be read.
-    """
+    """Return the leaves of the tree in a folder, in the order of the file."""
     path = folder / FILE
     try:
         tree: Any = json.loads(read_bytes(path))

@@ -22,15 +22,7 @@ _SHARD = re.compile(r"(?P<name>.+)-(?P<split>[\w]+)\.(?P<kind>\w+)-(?P<number>\d
 
 @dataclass(frozen=True)
 class SplitFiles:
-    """The shards of one split.
-
-    Args:
-        name: Name of the split.
-        kind: `"tfrecord"` or `"array_record"`.
-        paths: Files of the existing shards, in order.
-        count: Number of shards, with the missing ones.
-        lengths: Number of records of each of `paths`, as `dataset_info.json` says; empty if it does not.
-    """
+    """The shards of one split."""
 
     name: str
     kind: str
@@ -56,17 +48,7 @@ def versions_below(path: Path) -> dict[str, list[Path]]:
 
 
 def version_folder(path: Path, config: str | None, version: str | None) -> Path:
-    """Return the folder of one version.
-
-    Args:
-        path: Folder of a version, a config or a dataset.
-        config: Name of the config. The default is None: the only one.
-        version: Such as `"1.0.0"`. The default is None: the newest.
-
-    Raises:
-        FormatError: There is no version.
-        ArgumentError: There are several configs, or not the wanted config or version.
-    """
+    """Return the folder of one version."""
     if is_version(path):
         if config is not None or version is not None:
             raise ArgumentError(
@@ -98,11 +80,7 @@ def read_info(folder: Path) -> dict[str, Any]:
 
 
 def splits_of(folder: Path, info: Mapping[str, Any]) -> dict[str, SplitFiles]:
-    """Return the splits of a version by name, in the order of `dataset_info.json`, others behind.
-
-    Raises:
-        FormatError: Shards of a split have different totals or formats.
-    """
+    """Return the splits of a version by name, in the order of `dataset_info.json`, others behind."""
     shards: dict[str, list[re.Match[str]]] = {}
     for file in sorted(folder.iterdir()):
         if (match := _SHARD.fullmatch(file.name)) is not None:
@@ -137,10 +115,6 @@ def chosen_splits(splits: Mapping[str, SplitFiles], wanted: str | None, folder: 
     """Return the splits that an option names: one, several joined by `+`, or all.
 
     The default None is the only split, or the one that is called `train`.
-
-    Raises:
-        FormatError: There is no split.
-        ArgumentError: There is no such split, or a name is needed.
     """
     if not splits:
         raise FormatError("expected shards of a split, found none", path=folder)

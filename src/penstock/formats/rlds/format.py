@@ -22,11 +22,7 @@ from penstock.formats.rlds.writer import RLDSWriter, join_datasets
 
 
 class RLDSFormat(Format):
-    """RLDS and TFDS datasets whose records are episodes. See docs/formats/rlds.md.
-
-    >>> RLDSFormat().recognises(Path("/"))
-    False
-    """
+    """RLDS and TFDS datasets whose records are episodes. See docs/formats/rlds.md."""
 
     name: ClassVar[str] = "rlds"
     description: ClassVar[str] = "RLDS and TFDS datasets of episodes, such as Open X-Embodiment"

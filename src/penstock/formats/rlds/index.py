@@ -56,22 +56,7 @@ _WALKS = 16  # remote shards that are indexed at once: each waits for one answer
 
 @dataclass(frozen=True, eq=False)
 class RecordIndex:
-    """The sound records of a split, in the order of the shards.
-
-    Args:
-        shard: `[R]` int32 number of each record's shard.
-        number: `[R]` int64 number of each record in its shard.
-        begin: `[R]` int64, the byte at which each record begins in its shard; in ArrayRecord files its chunk.
-        chunked: `[R]` bool, whether the record is in a chunk of an ArrayRecord file.
-        within: `[R]` int64 number of each record in its chunk, 0 in TFRecord files.
-        size: `[R]` int64, the bytes of each record.
-        checksum: `[R]` uint32, the masked CRC-32C of each record.
-        steps: `[R]` int64 number of steps.
-        spans: `[R, K, 3]` int64: begin and end of the list of each key, from the start of the record, and the number
-            of its values, -1 for bytes.
-        kinds: `[R, K]` uint8 kind of each list.
-        damaged: Name of the shard and reason, for each record that was left out.
-    """
+    """The sound records of a split, in the order of the shards."""
 
     shard: Int32Array
     number: IntArray
@@ -101,17 +86,7 @@ def keys_of(features: Sequence[RLDSFeature]) -> list[str]:
 
 
 def index_split(splits: Sequence[SplitFiles], features: Sequence[RLDSFeature], *, cache: bool) -> RecordIndex:
-    """Return the index of the shards of splits, from the cache if possible.
-
-    Args:
-        splits: The splits.
-        features: The features to find.
-        cache: Whether the index is kept in the user's cache.
-
-    Raises:
-        FormatError: A shard cannot be read.
-        OSError: A shard cannot be opened.
-    """
+    """Return the index of the shards of splits, from the cache if possible."""
     paths = [path for split in splits for path in split.paths]
     keys = keys_of(features)
     stats = [(path.name, state.size, state.mtime_ns) for path in paths for state in (file_state(path),)]
@@ -164,15 +139,7 @@ def _index_shard(shard: int, path: Path, length: int, features: Sequence[RLDSFea
 
 
 def map_shard(path: Path, length: int) -> tuple[ByteArray, bool]:
-    """Map a shard to find its records: lazily if the heads of its records are to be fetched alone.
-
-    Args:
-        path: The file.
-        length: Number of its records, or -1 if it is unknown.
-
-    Returns:
-        The map, and whether this is an ArrayRecord file.
-    """
+    """Map a shard to find its records: lazily if the heads of its records are to be fetched alone."""
     by_heads = length > 0 and is_mirrored(path) and file_state(path).size >= LARGE * length
     data = map_records(path, lazy=by_heads)
     chunked = is_riegeli(read_mapped(data[: len(START)]))
@@ -247,14 +214,7 @@ class ScannedRecords:
 
 
 def scan_records(data: ByteArray, begin: IntArray, size: IntArray, features: Sequence[RLDSFeature]) -> ScannedRecords:
-    """Find the lists of all features in records, and count their steps.
-
-    Args:
-        data: `[n]` uint8, read-only, all records.
-        begin: `[R]` int64, the byte at which each record begins.
-        size: `[R]` int64, the bytes of each record.
-        features: The features.
-    """
+    """Find the lists of all features in records, and count their steps."""
     keys = [key.encode("utf-8", "surrogatepass") for key in keys_of(features)]
     ends = np.cumsum([len(key) for key in keys], dtype=np.int64)
     spans = np.empty((len(begin), len(keys), 3), np.int64)

@@ -34,12 +34,7 @@ ENDS = {"terminations": "is_terminal", "truncations": "is_last"}
 
 
 def column_of_feature(path: str) -> str:
-    """Return the name of the column of a feature.
-
-    Example:
-        >>> column_of_feature("steps/observation/image"), column_of_feature("steps/is_last"), column_of_feature("goal")
-        ('observations/image', 'truncations', 'goal')
-    """
+    """Return the name of the column of a feature."""
     if not path.startswith(f"{STEPS}/"):
         return path
     root, *rest = path.removeprefix(f"{STEPS}/").split("/")
@@ -48,12 +43,7 @@ def column_of_feature(path: str) -> str:
 
 
 def feature_of_column(name: str) -> str:
-    """Return the path of the feature of a step that has a column, without `steps`.
-
-    Example:
-        >>> feature_of_column("observations/image"), feature_of_column("truncations"), feature_of_column("tag")
-        ('observation/image', 'is_last', 'tag')
-    """
+    """Return the path of the feature of a step that has a column, without `steps`."""
     root, *rest = name.split("/")
     known = {column: feature for feature, column in ROOTS.items()} | ENDS
     return "/".join([known.get(root, root), *rest])
@@ -65,26 +55,13 @@ def is_metadata(feature: RLDSFeature) -> bool:
 
 
 def metadata_name(path: str) -> str:
-    """Return the name of an entry in the metadata of an episode.
-
-    Example:
-        >>> metadata_name("episode_metadata/file_path"), metadata_name("id")
-        ('file_path', 'id')
-    """
+    """Return the name of an entry in the metadata of an episode."""
     return path.removeprefix(f"{METADATA}/")
 
 
 @dataclass(frozen=True)
 class OwnFile:
-    """What penstock wrote next to `features.json`.
-
-    Args:
-        spec: Columns and spaces.
-        columns: Name of the column of each feature.
-        last_step: What the last step of a record has.
-        metadata: Metadata of the dataset.
-        images: How images are encoded, for writing more of them.
-    """
+    """What penstock wrote next to `features.json`."""
 
     spec: Spec
     columns: Mapping[str, str]

@@ -47,14 +47,7 @@ class FeatureList:
 
 
 class RLDSRecords:
-    """The mapped shards of a split and the index of their records. Safe from any number of threads.
-
-    Args:
-        paths: Files of the shards.
-        buffers: The shards, mapped.
-        index: The index of their records.
-        verify: Whether the checksum of a record is compared before the record is read for the first time.
-    """
+    """The mapped shards of a split and the index of their records. Safe from any number of threads."""
 
     def __init__(self, paths: Sequence[Path], buffers: Sequence[ByteArray], index: RecordIndex, verify: bool) -> None:
         self.paths = tuple(paths)
@@ -77,18 +70,7 @@ class RLDSRecords:
 
     @contextmanager
     def reading(self, records: IntArray, keys: Sequence[int], *, verify: bool = True) -> Generator[None]:
-        """Verify records, and have their lists on this machine for the block.
-
-        Args:
-            records: Numbers of records.
-            keys: Numbers of the lists that the block reads.
-            verify: Whether to compare checksums that were not compared before. The default is True.
-
-        Raises:
-            ChecksumError: The data of a record differ from its checksum.
-            FormatError: A shard was truncated.
-            RemoteError: Bytes cannot be fetched.
-        """
+        """Verify records, and have their lists on this machine for the block."""
         wanted = self.remote_ranges(records, keys, verify=verify)
         with filled(wanted) if wanted else nullcontext():
             if verify:
@@ -118,12 +100,7 @@ class RLDSRecords:
         return np.split(records, np.flatnonzero(np.diff(portion)) + 1)
 
     def verify(self, records: IntArray) -> None:
-        """Compare the checksums of records that were not compared before.
-
-        Raises:
-            ChecksumError: The data of a record differ from its checksum. The message names shard and record.
-            FormatError: A shard was truncated.
-        """
+        """Compare the checksums of records that were not compared before."""
         new = np.unique(records[self._unchecked[records]])
         shards: list[int] = np.unique(self.index.shard[new]).tolist()
         for shard in shards:
@@ -140,11 +117,7 @@ class RLDSRecords:
         return self.buffers[int(self.index.shard[record])], int(self.index.begin[record])
 
     def messages(self, records: IntArray) -> tuple[ByteArray, IntArray]:
-        """Return an array that has some records, which were verified, and the place in it at which each begins.
-
-        Raises:
-            FormatError: A shard was truncated, or a chunk is damaged.
-        """
+        """Return an array that has some records, which were verified, and the place in it at which each begins."""
         self._files.check()
         return self._data, self._begin[records]
 

@@ -27,18 +27,7 @@ from penstock.kernels.crc32c import HEAD, crc32c, masked
 
 @dataclass(frozen=True)
 class ShardEnd:
-    """How a shard ends.
-
-    Args:
-        path: The file.
-        split: Name of its split.
-        number: Its number among the files of the split.
-        records: Whole records.
-        stated: Records that `dataset_info.json` states, or -1.
-        end: Byte behind the last whole record.
-        size: Bytes of the file.
-        torn: Whether half a record follows the last whole one, and no complete record is known to be lost.
-    """
+    """How a shard ends."""
 
     path: Path
     split: str
@@ -57,11 +46,7 @@ class ShardEnd:
 
 
 def shard_ends(folder: Path) -> list[ShardEnd]:
-    """Return how each TFRecord shard of a version ends. Cost: the heads of all records.
-
-    Args:
-        folder: Folder of the version.
-    """
+    """Return how each TFRecord shard of a version ends. Cost: the heads of all records."""
     ends: list[ShardEnd] = []
     for split in splits_of(folder, read_info(folder)).values():
         for number, path in enumerate(split.paths if split.kind == "tfrecord" else ()):
@@ -78,11 +63,7 @@ def shard_ends(folder: Path) -> list[ShardEnd]:
 
 
 def tail_repairs(folder: Path) -> Iterator[Repair]:
-    """Yield the repairs of half records at the end of shards, and of totals.
-
-    Args:
-        folder: Folder of the version.
-    """
+    """Yield the repairs of half records at the end of shards, and of totals."""
     ends = shard_ends(folder)
     for end in ends:
         if end.torn:

@@ -78,32 +78,7 @@ class _RLDSState(SourceState):
 
 
 class RLDSSource(StateSource[_RLDSState]):
-    """One split of a TFDS dataset whose records are episodes.
-
-    Args:
-        path: Folder of a version, of a config or of the dataset.
-        split: Name of the split; several joined by `+`, or `"all"`. The default is None: the only split, or `train`.
-        config: Name of the config. The default is None: the only one.
-        version: Such as `"1.0.0"`. The default is None: the newest.
-        last_step: What the last step of a record has. `"observation"`: an observation alone, as RLDS defines it; an
-            episode has one step less than its record, and observations are boundary columns. `"step"`: an action too,
-            as most of Open X-Embodiment has it; observations are step columns. The default is None: decided by the
-            content of some episodes.
-        columns: Columns to read, by their names in penstock. The default is None: all.
-        jpeg: How JPEG images are decoded. `"accurate"` is within one unit of TensorFlow's `INTEGER_ACCURATE`. `"fast"`
-            equals TensorFlow's default, whose inexact transform differs by some units, and needs the extra `jpeg`. The
-            default is `"accurate"`.
-        verify: Whether the checksum of each record is compared when it is first read. The default is True.
-        cache: Where the index is kept: `"user"`, the user's cache folder, or `"off"`. The default is `"user"`.
-        cache_bytes: Most bytes of decoded values that stay in memory. The default is 256 MiB.
-
-    Raises:
-        FormatError: Files are damaged, or have features of unknown classes.
-        ArgumentError: A split, config, version, column or value of an option does not exist.
-        MissingExtraError: A library is not installed that the images or shards need.
-
-    Cost of opening: one pass over the heads of all records for the first time, then one small file.
-    """
+    """One split of a TFDS dataset whose records are episodes."""
 
     def __init__(
         self,

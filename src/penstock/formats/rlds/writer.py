@@ -28,15 +28,7 @@ _VERSION = "1.0.0"
 
 
 class RLDSWriter(Writer):
-    """Appends episodes to the shard of a dataset that penstock created. One writer at a time.
-
-    Args:
-        path: Folder of the version.
-
-    Raises:
-        FormatError: The dataset was not created by penstock.
-        LockedError: Another writer has it open.
-    """
+    """Appends episodes to the shard of a dataset that penstock created. One writer at a time."""
 
     def __init__(self, path: Path) -> None:
         self._folder = path
@@ -62,21 +54,7 @@ class RLDSWriter(Writer):
     def create(
         cls, path: Path, spec: Spec, metadata: Mapping[str, Any], *, name: str | None = None, images: Images = "png"
     ) -> RLDSWriter:
-        """Create an empty dataset with a split `train`, and open it.
-
-        Args:
-            path: Folder of the version, which does not exist.
-            spec: Columns and spaces.
-            metadata: Metadata of the dataset.
-            name: Name of the dataset for TFDS. The default is None: the name of the folder, or of the folder above it.
-            images: `"png"`, or `"jpeg"`, which loses detail, for arrays of uint8 with 1, 3 or (PNG) 4 channels; `"raw"`
-                stores them as tensors. The default is `"png"`.
-
-        Raises:
-            FileExistsError: The folder exists.
-            SpecError: A column has no feature.
-            ArgumentError: The name or `images` is not one that TFDS knows.
-        """
+        """Create an empty dataset with a split `train`, and open it."""
         if images not in ("png", "jpeg", "raw"):
             raise ArgumentError(f"expected images 'png', 'jpeg' or 'raw', got {images!r}")
         if name is not None and not _NAME.fullmatch(name):
@@ -184,13 +162,7 @@ def _split_of(lengths: Sequence[int], nbytes: int) -> dict[str, Any]:
 
 
 def join_datasets(parts: Sequence[Path], out: Path, place: Path) -> None:
-    """Move the shards of datasets into one dataset, where they are numbered. A second call continues after a kill.
-
-    Args:
-        parts: Datasets of one shard each, in the order of their episodes.
-        out: The new dataset. Its folder may exist from an earlier call.
-        place: Where it is moved to afterwards.
-    """
+    """Move the shards of datasets into one dataset, where they are numbered. A second call continues after a kill."""
     out.mkdir(parents=True, exist_ok=True)
     described = [folder.read_info(part) for part in parts]
     own = str(described[0]["name"])

@@ -13,11 +13,7 @@ from penstock.formats.tables.files import files_at, kind_of
 
 
 def findings(path: Path | Sequence[Path]) -> Iterator[Finding]:
-    """Yield a finding for each Parquet file that does not end with a footer.
-
-    Args:
-        path: A file, a folder of shards, or files.
-    """
+    """Yield a finding for each Parquet file that does not end with a footer."""
     for file in files_at(path):
         if kind_of(file) == "parquet" and lacks_footer(file):
             if (end := footer_end(file)) is not None:
@@ -28,11 +24,7 @@ def findings(path: Path | Sequence[Path]) -> Iterator[Finding]:
 
 
 def footer_repairs(files: Sequence[Path]) -> Iterator[Repair]:
-    """Yield a repair for each Parquet file without a footer, if another file has one and fits.
-
-    Args:
-        files: The files of one table.
-    """
+    """Yield a repair for each Parquet file without a footer, if another file has one and fits."""
     parquet = [file for file in files if kind_of(file) == "parquet"]
     lacking = [file for file in parquet if lacks_footer(file)]
     for file in lacking:

@@ -30,13 +30,7 @@ FLAGS = ("termination", "truncation", "done", "end")
 
 @dataclass(frozen=True)
 class EndColumns:
-    """The columns of a table that tell its episodes apart, by their paths.
-
-    Args:
-        episode: The column whose value is constant in an episode.
-        step: The column of step numbers. None: there is none.
-        flags: Columns that are true at the end of an episode.
-    """
+    """The columns of a table that tell its episodes apart, by their paths."""
 
     episode: str
     step: str | None
@@ -46,18 +40,7 @@ class EndColumns:
     def of(
         cls, leaves: Mapping[str, TableColumn], episode: str | None, meanings: Mapping[str, Meaning], path: Path
     ) -> EndColumns:
-        """Return the columns of a table.
-
-        Args:
-            leaves: All columns by path.
-            episode: Path of the episode column. None: the first of the known names.
-            meanings: The option `ends`: what columns mark, if their names are not in the table.
-            path: The table, for messages.
-
-        Raises:
-            FormatError: No column has a known name, or the column has other values than integers and text.
-            ArgumentError: There is no column of the given name.
-        """
+        """Return the columns of a table."""
         column = episode_column(leaves, episode, path)
         numbers = {name: leaf for name, leaf in leaves.items() if name != column and _is_number(leaf)}
         steps = [name for name in numbers if meaning_of(name, meanings) == "step"]
@@ -66,11 +49,7 @@ class EndColumns:
         return cls(column, steps[0] if steps else None, tuple(flags))
 
     def account(self, episodes: RunEpisodes) -> Account:
-        """Return where episodes end, and which of the columns may mark further ends and are not used.
-
-        Args:
-            episodes: The episodes.
-        """
+        """Return where episodes end, and which of the columns may mark further ends and are not used."""
         words = [f"where `{self.episode}` changes"]
         flags = " or ".join(f"`{name}`" for name in self.flags)
         if self.flags and episodes.uses_ends:
@@ -100,16 +79,7 @@ def _is_number(leaf: TableColumn) -> bool:
 
 
 def runs_of(shards: Sequence[TableShard], leaves: Mapping[str, TableColumn], columns: EndColumns) -> StepRuns:
-    """Return the runs of rows in files.
-
-    Args:
-        shards: The files, in order.
-        leaves: All columns by path.
-        columns: Which of them tell episodes apart.
-
-    Raises:
-        FormatError: A row has no episode.
-    """
+    """Return the runs of rows in files."""
     parts = [_runs_in(shard, blocks, leaves, columns) for shard in shards for blocks in _spans(shard)]
     return StepRuns.joined(parts or [_no_runs(leaves, columns)])
 
@@ -180,14 +150,7 @@ def episode_names(schema: Any, name: str | None) -> set[str]:
 
 
 def end_leaves(schema: Any, episode: str | None, meanings: Mapping[str, Meaning], path: Path) -> dict[str, TableColumn]:
-    """Return the columns of a table that may tell its episodes apart, whichever columns are read.
-
-    Args:
-        schema: The schema of a file.
-        episode: Path of the episode column. None: the first of the known names.
-        meanings: The option `ends`.
-        path: The file, for messages.
-    """
+    """Return the columns of a table that may tell its episodes apart, whichever columns are read."""
     types = require("pyarrow", "arrow").types
     names = episode_names(schema, episode) & set(schema.names)
     for field in schema:
@@ -199,12 +162,7 @@ def end_leaves(schema: Any, episode: str | None, meanings: Mapping[str, Meaning]
 
 
 def episode_column(leaves: Mapping[str, TableColumn], name: str | None, path: Path) -> str:
-    """Return the path of the episode column.
-
-    Raises:
-        FormatError: No column has a known name, or the column has other values than integers and text.
-        ArgumentError: There is no column of the given name.
-    """
+    """Return the path of the episode column."""
     if name is None:
         column = next((known for known in IDS if known in leaves), None)
         if column is None:

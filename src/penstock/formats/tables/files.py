@@ -39,10 +39,6 @@ def kind_by(head: bytes, suffix: str) -> Kind | None:
     """Return the kind of table in a file, or None for another file.
 
     An Arrow stream and JSON lines have no magic number: the suffix of the file must agree with the content.
-
-    Args:
-        head: The first bytes of the file.
-        suffix: Suffix of its name.
     """
     if head[:4] == b"PAR1":
         return "parquet"
@@ -67,12 +63,7 @@ def instead_of_table(path: Path) -> str:
 
 
 def unused_beside(path: Path | Sequence[Path], files: Sequence[Path]) -> list[LeftOut]:
-    """Return everything in a folder that is not a file of its table, nor describes the table.
-
-    Args:
-        path: The folder, or what else the table was opened with.
-        files: The files of the table.
-    """
+    """Return everything in a folder that is not a file of its table, nor describes the table."""
     if not isinstance(path, Path) or not path.is_dir():
         return []
     used = {*(file.name for file in files), STATE, INFO}
@@ -85,9 +76,6 @@ def files_at(path: Path | Sequence[Path]) -> Sequence[Path]:
     """Return the file itself, the given files, or the shards of a folder in natural order of their names.
 
     A saved Hugging Face dataset lists its shards, and may have other Arrow files as caches.
-
-    Raises:
-        FormatError: The path has several splits, or the list of shards is damaged.
     """
     if not isinstance(path, Path):
         return list(path)

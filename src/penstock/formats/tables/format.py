@@ -20,11 +20,7 @@ from penstock.formats.tables.survey import is_surveyed, survey_of
 
 
 class TablesFormat(Format):
-    """Parquet, Arrow and JSON-lines tables with an episode column. See docs/formats/tables.md.
-
-    >>> TablesFormat().recognises(Path("/"))
-    False
-    """
+    """Parquet, Arrow and JSON-lines tables with an episode column. See docs/formats/tables.md."""
 
     name: ClassVar[str] = "tables"
     description: ClassVar[str] = "Parquet, Arrow and JSON-lines tables with an episode column, Hugging Face datasets"

@@ -46,27 +46,7 @@ class _TableState(SourceState):
 
 
 class TableSource(StateSource[_TableState]):
-    """A Parquet, Arrow or JSON-lines table, or a folder of shards, with a row for each step.
-
-    Args:
-        path: File, folder, or the files of one table.
-        episode: Path of the column whose value is constant in an episode, integers or text. The default is None: the
-            first of the known names.
-        columns: Names of the table's columns to read; the episode column is always read. The default is None: all.
-        shapes: Shape of a row, for columns of lists that have the same length in every row. The default is none: such
-            columns are ragged in Parquet and Arrow files. Lists of a fixed size need no shape.
-        ends: What columns mark whose names are not in the table of names of ends, by name: `"end"`, `"step"` and so on,
-            or `"unused"`. The default is none.
-        cache_bytes: Most bytes of decoded columns that stay in memory. The default is 256 MiB.
-
-    Raises:
-        FormatError: A file is damaged, files have different columns, or rows of an episode are not next to each other.
-        ArgumentError: A column of the options does not exist.
-        MissingExtraError: PyArrow is not installed.
-
-    Cost of opening: the footers, and one pass over the columns of episodes, step numbers and ends; JSON lines are read
-    as a whole.
-    """
+    """A Parquet, Arrow or JSON-lines table, or a folder of shards, with a row for each step."""
 
     def __init__(
         self,

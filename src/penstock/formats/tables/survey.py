@@ -40,13 +40,7 @@ def is_surveyed(files: Sequence[Path]) -> bool:
 def survey_of(
     files: Sequence[Path], episode: str | None = None, meanings: Mapping[str, Meaning] | None = None
 ) -> FileSurvey:
-    """Return the survey of the files of a table.
-
-    Args:
-        files: Parquet or Arrow files.
-        episode: Path of the episode column. The default is None: the first of the known names.
-        meanings: The option `ends`. The default is None: columns of known names alone mark ends.
-    """
+    """Return the survey of the files of a table."""
     ends: dict[str, Meaning] = dict(meanings or {})
     return FileSurvey(
         f"tables 4 {episode!r} {sorted(ends.items())}", files, partial(_facts, episode=episode, ends=ends)
@@ -77,13 +71,7 @@ def _facts(path: Path, episode: str | None, ends: Mapping[str, Meaning]) -> File
 
 
 class SurveyedShards(Sequence[TableShard]):
-    """The files of a table by their facts: a file is opened when its rows are read, and closed when others are.
-
-    Args:
-        files: The files.
-        table: Their facts.
-        footers: Cache of footers of Parquet files.
-    """
+    """The files of a table by their facts: a file is opened when its rows are read, and closed when others are."""
 
     def __init__(self, files: Sequence[Path], table: FileTable, footers: Cache) -> None:
         self.files = files
@@ -100,11 +88,7 @@ class SurveyedShards(Sequence[TableShard]):
     @overload
     def __getitem__(self, number: slice) -> Sequence[TableShard]: ...
     def __getitem__(self, number: int | slice) -> TableShard | Sequence[TableShard]:
-        """Return a file, opened.
-
-        Raises:
-            FormatError: The file changed since the table was made, or is gone.
-        """
+        """Return a file, opened."""
         if isinstance(number, slice):
             return [self[i] for i in range(*number.indices(len(self)))]
         return self._opened.get(number, lambda: (self._open(number), 1))
@@ -165,16 +149,7 @@ class SurveyedShards(Sequence[TableShard]):
 
 @dataclass(frozen=True, eq=False)
 class OpenedTable:
-    """The files of a table, and their blocks of rows.
-
-    Args:
-        shards: The files.
-        schemas: Schemas, each with a file that has it.
-        identities: Identity of each file, to be read once.
-        counts: `[F]` int64 number of blocks of each file.
-        rows: `[B]` int64 number of rows of each block.
-        left_out: Files that are no tables, and bytes behind the end of others.
-    """
+    """The files of a table, and their blocks of rows."""
 
     shards: Sequence[TableShard]
     schemas: list[tuple[Path, Any]]
@@ -201,16 +176,7 @@ class OpenedTable:
 
 
 def open_table(files: Sequence[Path], episode: str | None, meanings: Mapping[str, Meaning]) -> OpenedTable:
-    """Open the files of a table; of many files only their survey.
-
-    Args:
-        files: The files.
-        episode: Path of the episode column, or None for the first of the known names.
-        meanings: The option `ends`.
-
-    Raises:
-        FormatError: A file is damaged, or no table.
-    """
+    """Open the files of a table; of many files only their survey."""
     footers = Cache(FOOTER_BYTES)
     if is_surveyed(files):
         table = survey_of(files, episode, meanings).table()

@@ -37,16 +37,7 @@ APPENDED = 16 << 20  # bytes of members that are put into an archive with one ap
 
 @dataclass(frozen=True, eq=False)
 class ArchivePlan:
-    """Which bytes of old archives go to which new archive.
-
-    Args:
-        head: First bytes of every new archive.
-        shard: `[P]` old archive of each piece.
-        begin: `[P]` first byte of each piece.
-        end: `[P]` the byte after each piece.
-        first: `[A + 1]` first piece of each new archive, and the end.
-        renamed: New name of the pieces that are the payload of a renamed member, by number of the piece.
-    """
+    """Which bytes of old archives go to which new archive."""
 
     head: bytes
     shard: IntArray
@@ -57,15 +48,7 @@ class ArchivePlan:
 
     @classmethod
     def of(cls, source: ShardSource, limits: tuple[int, int]) -> ArchivePlan:
-        """Decide what goes where. Keys that samples of several archives have are numbered.
-
-        Args:
-            source: The old archives.
-            limits: Bytes of a new archive, and episodes in it.
-
-        Raises:
-            FormatError: Archives have different descriptions.
-        """
+        """Decide what goes where. Keys that samples of several archives have are numbered."""
         if (left_out := source.account.warning()) is not None:
             warn_damage(f"{source.path}: {left_out}", stacklevel=2)
         buffers = mapped(source.shards)
@@ -101,12 +84,7 @@ class ArchivePlan:
         return cls(values["head"], *(values[name] for name in ("shard", "begin", "end", "first")), renamed=renamed)
 
     def pieces(self, number: int, buffers: Sequence[ByteArray]) -> Iterator[list[Piece]]:
-        """Yield the pieces of a new archive behind its head, in lists of about 16 MiB.
-
-        Args:
-            number: Number of the new archive.
-            buffers: The old archives.
-        """
+        """Yield the pieces of a new archive behind its head, in lists of about 16 MiB."""
         waiting: list[Piece] = []
         size = 0
         for i in range(int(self.first[number]), int(self.first[number + 1])):
@@ -132,21 +110,7 @@ def mapped(shards: Sequence[Path]) -> list[ByteArray]:
 def write_archive(
     plan: ArchivePlan, number: int, buffers: Sequence[ByteArray], folder: Path, kind: Compression = None
 ) -> Path:
-    """Write a new archive, which appears only when it is complete. Memory: 16 MiB, or one renamed member.
-
-    Args:
-        plan: What goes where.
-        number: Number of the new archive.
-        buffers: The old archives.
-        folder: Where it is written.
-        kind: Its compression. The default is None.
-
-    Returns:
-        Its path.
-
-    Raises:
-        FileExistsError: It exists.
-    """
+    """Write a new archive, which appears only when it is complete. Memory: 16 MiB, or one renamed member."""
     name, out = plan.name(number), folder / plan.name(number, kind)
     with scratch_folder(out) as scratch:
         with TarAppender.create(scratch / name, plan.head) as archive:
@@ -159,14 +123,7 @@ def write_archive(
 
 
 def is_archive(plan: ArchivePlan, number: int, buffers: Sequence[ByteArray], path: Path) -> bool:
-    """Return whether a file has the bytes of a new archive, packed or not. Memory: as of `write_archive`.
-
-    Args:
-        plan: What goes where.
-        number: Number of the new archive.
-        buffers: The old archives.
-        path: The file.
-    """
+    """Return whether a file has the bytes of a new archive, packed or not. Memory: as of `write_archive`."""
     try:
         data = plain(path, None)
     except (FormatError, OSError):
@@ -181,13 +138,7 @@ def is_archive(plan: ArchivePlan, number: int, buffers: Sequence[ByteArray], pat
 
 
 def archive_limits(out: Path, limits: tuple[int, int], kind: Compression) -> tuple[tuple[int, int], bool, Compression]:
-    """Return the limits of an archive at `out`, whether it is a single one, and its compression.
-
-    Args:
-        out: A folder, or one archive, whose name says its compression.
-        limits: Bytes of an archive in a folder, and episodes in it.
-        kind: Compression of archives in a folder.
-    """
+    """Return the limits of an archive at `out`, whether it is a single one, and its compression."""
     single, kind = packing(out, kind)
     return ((1 << 62, 1 << 62) if single else limits), single, kind
 

@@ -48,19 +48,7 @@ Trust = Literal["pickle", False]
 
 @dataclass(frozen=True)
 class How:
-    """How members are decoded.
-
-    Args:
-        images: Colours that images are decoded to, a key of `MODES`. The default is None: they stay encoded.
-        trust: `"pickle"` has Python run the pickles that are not plain data. The default is False.
-        resize: `(height, width)` that images are resized to; or the length of the shorter side, where the other one
-            follows. The default is None: as stored.
-        crop: `(height, width)` of the centre that is kept of images, after resizing. The default is None: all.
-        ragged: Whether images may be of unequal sizes. The default is False.
-
-    Raises:
-        DataError: An option has another value, or is about images that stay encoded.
-    """
+    """How members are decoded."""
 
     images: str | None = None
     trust: Trust = False
@@ -82,11 +70,7 @@ class How:
 
 
 def kind_of(extension: str) -> str:
-    """The last part of an extension, which says what it is.
-
-    >>> kind_of("left.jpg"), kind_of("json.gz")
-    ('jpg', 'json.gz')
-    """
+    """The last part of an extension, which says what it is."""
     *before, last = extension.split(".")
     return f"{before[-1]}.gz" if last == "gz" and before else last
 
@@ -102,20 +86,12 @@ def decoder(extension: str, how: How) -> Decode | None:
 
 
 def is_pickle(extension: str) -> bool:
-    """Whether the bytes are a pickle, perhaps a compressed one.
-
-    >>> is_pickle("infos.pickle"), is_pickle("x.pkl.gz"), is_pickle("npy")
-    (True, True, False)
-    """
+    """Whether the bytes are a pickle, perhaps a compressed one."""
     return kind_of(extension).removesuffix(".gz") in PICKLES
 
 
 def is_text(extension: str) -> bool:
-    """Whether the bytes are text.
-
-    >>> is_text("txt"), is_text("bin")
-    (True, False)
-    """
+    """Whether the bytes are text."""
     return kind_of(extension) in TEXTS
 
 
@@ -232,11 +208,7 @@ def _sized(image: AnyArray, how: How, member: MemberBytes) -> AnyArray:
 
 
 def is_image(extension: str) -> bool:
-    """Whether the bytes are an encoded image.
-
-    >>> is_image("left.jpg"), is_image("json")
-    (True, False)
-    """
+    """Whether the bytes are an encoded image."""
     return kind_of(extension) in IMAGES
 
 

@@ -35,9 +35,6 @@ class WebDatasetFormat(Format):
 
     `open` knows the options of `ShardSource`; `create` knows `layout` (`"npy"` or `"seed"`) and, as `append`, the
     options of `ShardWriter`.
-
-    >>> WebDatasetFormat().recognises(Path("/"))
-    False
     """
 
     name: ClassVar[str] = "webdataset"

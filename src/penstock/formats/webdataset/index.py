@@ -29,10 +29,8 @@ _SAMPLE = 512  # bytes of a block, of which three an archive are looked at
 
 
 def place(path: Path | Sequence[Path]) -> Path:
-    """The index of the dataset at `path`, or of several archives. Raises `OSError` where there is no folder for caches.
-
-    >>> place(Path("data/a.tar")).suffix
-    '.penstock-index'
+    """The index of the dataset at `path`, or of several archives. Raises `OSError` where there is no folder
+    for caches.
     """
     paths = [path] if isinstance(path, Path) else path
     name = hashlib.sha256(b"\0".join(os.fsencode(each.absolute()) for each in paths)).hexdigest()[:32]

@@ -23,12 +23,7 @@ _FIELDS = ("header", "payload", "size")
 
 
 class IndexedShards(ShardSource):
-    """Shards whose index is saved even for few members.
-
-    Args:
-        paths: The archives.
-        members: Members of each archive, which are not read again. The default is None.
-    """
+    """Shards whose index is saved even for few members."""
 
     def __init__(self, paths: Sequence[Path], members: Sequence[Members] | None = None) -> None:
         self._members = members
@@ -59,11 +54,7 @@ def index_file(paths: Sequence[Path]) -> Path:
 
 
 def members_of(path: Path) -> FileFacts:
-    """Read the headers of an archive; return its members.
-
-    Args:
-        path: The archive. A compressed one is unpacked into the user's cache.
-    """
+    """Read the headers of an archive; return its members."""
     members = read_members(plain(path, None), path, Options())
     arrays = {name: getattr(members, name) for name in _FIELDS}
     names = members.matrix
@@ -83,11 +74,7 @@ def members_from(facts: FileFacts) -> Members:
 
 @dataclass(frozen=True, eq=False)
 class ArchiveSurvey(FileSurvey):
-    """The archives of a dataset, whose index has more than their members: so it is made of all of them, or of none.
-
-    Args:
-        paths: The folder, or the archives, that the dataset was opened with.
-    """
+    """The archives of a dataset, whose index has more than their members: so it is made of all of them, or of none."""
 
     paths: Sequence[Path]
 
@@ -114,16 +101,7 @@ def is_indexed(paths: Sequence[Path]) -> bool:
 def index_shards(
     paths: Sequence[Path], members: Sequence[Members] | None = None, *, force: bool = False
 ) -> dict[str, Any]:
-    """Build the index of archives, unless the cache has it.
-
-    Args:
-        paths: A folder, or archives.
-        members: Members of each archive, which are not read again; then the index is built. The default is None.
-        force: Build the index also if it is up to date. The default is False.
-
-    Returns:
-        Counts of episodes, steps, samples and shards; the layout; the file of the index, its size, whether it is new.
-    """
+    """Build the index of archives, unless the cache has it."""
     if force:
         index_file(paths).unlink(missing_ok=True)
     with IndexedShards(paths, members) as source:

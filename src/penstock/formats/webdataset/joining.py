@@ -22,12 +22,7 @@ _HIDDEN = ".part-"
 
 
 def join_shards(parts: Sequence[Path], out: Path) -> None:
-    """Move the archives of several folders into one folder. A second call continues after a kill.
-
-    Args:
-        parts: Folders of archives, in the order of their episodes.
-        out: The new folder. It may exist from an earlier call.
-    """
+    """Move the archives of several folders into one folder. A second call continues after a kill."""
     out.mkdir(parents=True, exist_ok=True)
     for number, part in enumerate(parts):
         for archive in _archives(part, _FIRST):
@@ -40,15 +35,7 @@ def join_shards(parts: Sequence[Path], out: Path) -> None:
 
 
 def join_members(parts: Sequence[Path], out: Path) -> None:
-    """Copy the members of archives into one archive, which appears when it is complete, after one description.
-
-    Args:
-        parts: Archives that begin with the same description, in the order of their episodes.
-        out: The new archive. One from an earlier call is replaced.
-
-    Raises:
-        FormatError: An archive is damaged.
-    """
+    """Copy the members of archives into one archive, which appears when it is complete, after one description."""
     pieces: list[Piece] = []
     for number, part in enumerate(parts):
         data = map_file(part)

@@ -95,10 +95,6 @@ def extensions(spec: Spec) -> dict[str, str]:
     """The extension of every member of an episode, by column; ragged columns have `path:offsets` besides.
 
     Raises `SpecError` if two would be the same, and for ragged columns of vectors, which have no place.
-
-    >>> from penstock.core.spec import Field
-    >>> extensions(Spec({"infos/Hits": Field(np.dtype("f8"))}))
-    {'infos/Hits': 'infos.hits.npy'}
     """
     names: dict[str, str] = {}
     for path, field in spec.items():
@@ -201,11 +197,7 @@ class _OwnColumn:
 
 
 def key(number: int) -> str:
-    """The key of episode `number`, of one width so that names sort as numbers do.
-
-    >>> key(7)
-    'episode_000000007'
-    """
+    """The key of episode `number`, of one width so that names sort as numbers do."""
     return f"episode_{number:09d}"
 
 

@@ -21,43 +21,20 @@ SEGMENTS = ".segments"
 
 
 def cuts_of(data: ByteArray, path: Path) -> tuple[int, int]:
-    """Return where the episodes of an archive begin, behind its description, and the end of the last member.
-
-    Args:
-        data: The archive.
-        path: Its path, for messages.
-
-    Raises:
-        FormatError: The archive is damaged.
-    """
+    """Return where the episodes of an archive begin, behind its description, and the end of the last member."""
     members = walk(data, path)
     return int(members.header[1]) if len(members) > 1 else members.end, members.end
 
 
 def pack_part(plain: Path, packed: Path, kind: Literal["gzip", "zstd"]) -> None:
-    """Compress the archive of a part in segments, and write where they are.
-
-    Args:
-        plain: The archive.
-        packed: The compressed archive, which is made.
-        kind: How it is compressed.
-    """
+    """Compress the archive of a part in segments, and write where they are."""
     episodes, end = cuts_of(map_file(plain), plain)
     segments = pack_segments(plain, packed, kind, [0, episodes, end, end + len(END)])
     write_atomic(packed.with_name(packed.name + SEGMENTS), json.dumps(segments).encode())
 
 
 def join_packed(parts: Sequence[Path], out: Path, kind: Literal["gzip", "zstd"]) -> None:
-    """Copy the segments of parts into one archive, which appears when it is complete, after one description.
-
-    Args:
-        parts: Archives of `pack_part` that begin with the same description, in the order of their episodes.
-        out: The new archive. One from an earlier call is replaced.
-        kind: How they are compressed.
-
-    Raises:
-        FormatError: The description of the segments of a part is damaged.
-    """
+    """Copy the segments of parts into one archive, which appears when it is complete, after one description."""
     segments = [_segments(part) for part in parts]
     episodes = [(part, each[1]) for part, each in zip(parts, segments, strict=True)]
     first, last = (parts[0], segments[0][0]), (parts[-1], segments[-1][2])

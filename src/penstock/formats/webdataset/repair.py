@@ -24,12 +24,7 @@ from penstock.formats.webdataset.shards import shards_of
 
 
 def torn_archives(path: Path, names: Collection[str]) -> Iterator[Repair]:
-    """Yield a repair for each archive that is torn. Bytes that may be data stay where they are.
-
-    Args:
-        path: One archive, or a folder of them.
-        names: Names of the archives that findings say are torn.
-    """
+    """Yield a repair for each archive that is torn. Bytes that may be data stay where they are."""
     for shard in (shard for shard in shards_of(path) if shard.name in names):
         with open_file(shard) as file:
             kind = compression_of(file.read(4))

@@ -47,20 +47,6 @@ class SeedWriter(ShardWriter):
     Columns: `observations` (T + 1 rows, or below it), `actions`, `terminations`, `truncations`, and, where there are
     some, `rewards`, `infos/...` and others of T rows, and `infos/...` of arrays, a row an episode, which go to the last
     infos. `metadata` may have `env_cfg` and `color_space` ("RGB", "GRAY").
-
-    >>> import tempfile
-    >>> flag, path = Field(np.dtype(bool)), Path(tempfile.mkdtemp()) / "demos.tar"
-    >>> spec = Spec({"observations": Field(np.dtype("u1"), (3, 8, 8), "boundary"), "actions": Field(np.dtype("i8")),
-    ...     "terminations": flag, "truncations": flag})
-    >>> ends = np.array([False, True])
-    >>> columns = {"observations": np.ones((3, 3, 8, 8), "u1"), "actions": np.arange(2), "terminations": ends,
-    ...     "truncations": ~ends & False}
-    >>> with SeedWriter.create(path, spec, {"color_space": "RGB"}) as writer:
-    ...     writer.write(Episode(spec, columns))
-    0
-    >>> with ShardSource(path) as source:
-    ...     source.layout, source.samples.key(1), source.sample(1)["frame.pickle"], source.metadata["color_space"]
-    ('seed', 'frame_000000001', 1, 'RGB')
     """
 
     _spec: Spec

@@ -48,11 +48,7 @@ def shards_of(files: Path | Sequence[Path]) -> Sequence[Path]:
 
 
 def recording(path: Path) -> Path:
-    """The plain archive that a single packed one is recorded into, next to it and hidden.
-
-    >>> recording(Path("data/a.tgz")).as_posix()
-    'data/.a.tgz.tar'
-    """
+    """The plain archive that a single packed one is recorded into, next to it and hidden."""
     return path.with_name(f".{path.name}.tar")
 
 
@@ -102,11 +98,7 @@ def has_shards(path: Path) -> bool:
 
 
 def stem_of(path: Path) -> str:
-    """The name without the ending that says what kind of archive it is.
-
-    >>> stem_of(Path("data/a.b.tar.gz"))
-    'a.b'
-    """
+    """The name without the ending that says what kind of archive it is."""
     return _stem(path.name)
 
 

@@ -103,15 +103,6 @@ class ShardSource(StateSource[OpenedArchives]):
 
     Raises `FormatError` for damaged data, with archive, member and byte. Cost: one pass over the headers the first
     time, 2 µs a member, and over the observations of the seed's layout; afterwards the index is read.
-
-    >>> import tempfile
-    >>> from penstock.containers.tar import TarAppender, member
-    >>> path = Path(tempfile.mkdtemp()) / "a.tar"
-    >>> TarAppender.create(path, member("0.cls", b"3") + member("0.txt", b"go") + member("1.cls", b"4")
-    ...     + member("1.txt", b"left")).close()
-    >>> with ShardSource(path) as source:
-    ...     source.layout, source.episode(1).columns["cls"], source.sample(1)
-    ('samples', array([4]), {'__key__': '1', 'cls': 4, 'txt': b'left'})
     """
 
     def __init__(

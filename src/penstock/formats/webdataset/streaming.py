@@ -68,15 +68,6 @@ class ShardStream:
     Raises `FileNotFoundError`, `DataError`; the iterator `FormatError` for damaged data, and where a block has other
     columns than the one before. Memory: the buffer twice, and 32 MiB a thread. Cost: 15 µs a member, and the
     decompression, which goes on meanwhile.
-
-    >>> from io import BytesIO
-    >>> from penstock.containers.tar import END, member
-    >>> raw = b"".join(member(f"{i}.cls", b"%d" % i) for i in range(6)) + END
-    >>> samples = ShardStream({"pipe": lambda: BytesIO(raw)}, rows=2, shuffle=4, seed=1)
-    >>> samples.shuffling
-    'a buffer of 4 samples'
-    >>> sorted(int(x) for block in samples() for x in block["cls"])
-    [0, 1, 2, 3, 4, 5]
     """
 
     def __init__(

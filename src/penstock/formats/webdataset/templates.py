@@ -42,11 +42,6 @@ def learn(raw: bytes, decode: Callable[[bytes], Any]) -> ArrayTemplate | None:
     """The template of a member that `decode` makes an array or NumPy number of; None if there is none.
 
     Cost: some decodings of this member.
-
-    >>> import pickle
-    >>> found = learn(pickle.dumps(np.arange(3), protocol=4), pickle.loads)
-    >>> found.dtype, found.shape, found.values
-    (dtype('int64'), (3,), 24)
     """
     value = decode(raw)
     if not (is_array(value) or is_scalar(value)) or value.dtype.kind not in "biufc" or not value.nbytes:

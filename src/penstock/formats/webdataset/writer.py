@@ -176,19 +176,7 @@ class ShardWriter(Writer):
 
 
 class NpyShardWriter(ShardWriter):
-    """Our own layout (`penstock.formats.webdataset.own`): any columns, `.npy` members and JSON.
-
-    >>> import tempfile
-    >>> from penstock.core.spec import Field
-    >>> path = Path(tempfile.mkdtemp()) / "data.tar"
-    >>> spec = Spec({"rewards": Field(np.dtype("f8"))})
-    >>> with NpyShardWriter.create(path, spec, {"author": "me"}) as writer:
-    ...     writer.write(Episode(spec, {"rewards": np.ones(3)}, metadata={"seed": 1}))
-    0
-    >>> with ShardSource(path) as source:
-    ...     source.offsets.tolist(), source.metadata, source.episode_metadata([0])
-    ([0, 3], {'author': 'me'}, [{'seed': 1}])
-    """
+    """Our own layout (`penstock.formats.webdataset.own`): any columns, `.npy` members and JSON."""
 
     _description: own.Description
 
@@ -261,11 +249,7 @@ def start(path: Path, head: bytes, compression: Compression) -> None:
 
 
 def shard_name(number: int) -> str:
-    """The name of an archive in a folder.
-
-    >>> shard_name(3)
-    'shard-000003.tar'
-    """
+    """The name of an archive in a folder."""
     return f"shard-{number:06d}.tar"
 
 
@@ -280,9 +264,5 @@ def _locked(path: Path) -> int:
 
 
 def lock_path(path: Path) -> Path:
-    """Return the file that a writer locks: in the folder of archives, or next to a single one.
-
-    >>> lock_path(Path("data/a.tar")).as_posix()
-    'data/.a.tar.lock'
-    """
+    """Return the file that a writer locks: in the folder of archives, or next to a single one."""
     return path / LOCK if path.is_dir() else path.with_name(f".{path.name}.lock")

@@ -29,9 +29,6 @@ class ZarrFormat(Format):
     """Replay buffers in Zarr, as Diffusion Policy and UMI store them. See docs/formats/zarr.md.
 
     `open` takes the options of `ZarrSource`, `create` the options of `ZarrWriter.create`.
-
-    >>> ZarrFormat().recognises(Path("/"))
-    False
     """
 
     name: ClassVar[str] = "zarr"

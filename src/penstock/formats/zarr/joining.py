@@ -24,12 +24,7 @@ from penstock.formats.zarr.layout import DATA, ENDS, EPISODES, META, PART, Buffe
 
 
 def join_buffers(parts: Sequence[Path], out: Path) -> None:
-    """Join buffers to one buffer. A second call continues after a kill.
-
-    Args:
-        parts: Folders of buffers that were begun with `ZarrWriter.begin_at`, in the order of their episodes.
-        out: The new folder. It may exist from an earlier call.
-    """
+    """Join buffers to one buffer. A second call continues after a kill."""
     firsts: list[Mapping[str, int]] = [json.loads(read_text(part / PART))["first_rows"] for part in parts]
     for folder in ("", DATA, META):
         (out / folder).mkdir(parents=True, exist_ok=True)

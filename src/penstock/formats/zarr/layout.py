@@ -54,15 +54,7 @@ _LONGEST = 200  # bytes of a key; file systems end at 255, and `final.` and `.va
 
 @dataclass(frozen=True, eq=False)
 class ColumnArrays:
-    """The arrays of one column.
-
-    Args:
-        field: Dtype, shape and alignment. Its dtype has the machine's order of bytes.
-        rows: Name of the array with a row for each step or episode; of a ragged column, with its values. Columns whose
-            rows have no bytes have no array, and the name is empty.
-        final: Name of the array with the last row of each episode. The default is None: there is none.
-        ends: Name of the array with the end of each ragged row. The default is None: rows are equal.
-    """
+    """The arrays of one column."""
 
     field: Field
     rows: str
@@ -173,9 +165,6 @@ def paths_of(keys: Iterable[str], names: Mapping[str, str] | None = None) -> dic
     """The column of each key below `data`, by `names` or the table `NAMES`; others are observations.
 
     Raises `ArgumentError` for `names` of missing keys.
-
-    >>> paths_of(["img", "action", "obs/arm"])
-    {'img': 'observations/img', 'action': 'actions', 'obs/arm': 'observations/arm'}
     """
     listed, given = list(keys), dict(names or {})
     if wrong := [key for key in given if key not in listed]:
@@ -193,12 +182,7 @@ def paths_of(keys: Iterable[str], names: Mapping[str, str] | None = None) -> dic
 
 
 def keys_of(spec: Mapping[str, Field]) -> dict[str, str]:
-    """A key for each column, none twice: short names as others have them, otherwise the path with dots.
-
-    >>> column = Field(np.dtype("f4"))
-    >>> keys_of({"observations/img": column, "actions": column, "observations/a/b": column, "infos/img": column})
-    {'observations/img': 'img', 'actions': 'action', 'observations/a/b': 'a.b', 'infos/img': 'infos.img'}
-    """
+    """A key for each column, none twice: short names as others have them, otherwise the path with dots."""
     keys: dict[str, str] = {}
     taken = {"episode_ends", "episode_metadata"}
     for path in spec:

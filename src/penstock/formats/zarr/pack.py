@@ -17,25 +17,6 @@ def pack_zip(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> Pat
     """Pack a Zarr folder into one ZIP file, whose members are stored and so read in place.
 
     The file appears when it is complete.
-
-    Args:
-        folder: Folder of a Zarr group.
-        out: The new file, such as `dataset.zarr.zip`.
-
-    Returns:
-        The path of the file.
-
-    Raises:
-        FileExistsError: `out` exists.
-        FormatError: There is no folder.
-
-    Example:
-        >>> import penstock, tempfile
-        >>> folder = tempfile.mkdtemp()
-        >>> data = penstock.from_arrays({"actions": [1, 2, 3]}, lengths=[3])
-        >>> report = penstock.convert(data, f"{folder}/buffer.zarr", format="zarr")
-        >>> len(penstock.open(pack_zip(f"{folder}/buffer.zarr", f"{folder}/buffer.zarr.zip")))
-        1
     """
     root, place = Path(folder), Path(out)
     if not root.is_dir():

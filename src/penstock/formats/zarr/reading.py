@@ -39,13 +39,7 @@ class EmptyColumn:
 
 @dataclass(frozen=True, eq=False)
 class BoundaryColumn:
-    """T + 1 rows for an episode of T steps: T rows of one array, and a row of another.
-
-    Args:
-        rows: `[T total, ...]` rows of steps.
-        final: `[E, ...]` the row after the last step of each episode.
-        first: `[E + 1]` first boundary row of each episode.
-    """
+    """T + 1 rows for an episode of T steps: T rows of one array, and a row of another."""
 
     rows: ZarrArray
     final: ZarrArray
@@ -75,12 +69,7 @@ class BoundaryColumn:
 
 @dataclass(frozen=True, eq=False)
 class RaggedArrays:
-    """Rows of unequal length: the values of all of them, and where each begins.
-
-    Args:
-        values: `[n]` values.
-        value_offsets: `[rows + 1]` int64 first value of each row, and the end.
-    """
+    """Rows of unequal length: the values of all of them, and where each begins."""
 
     values: ZarrArray
     value_offsets: IntArray

@@ -13,11 +13,7 @@ from penstock.formats.zarr.source import ZarrSource
 
 
 def unused_rows(path: Path) -> Iterator[Repair]:
-    """Yield a repair for each file that says how many rows an array has; of a ZIP archive, one for all arrays.
-
-    Args:
-        path: Folder or archive of the buffer.
-    """
+    """Yield a repair for each file that says how many rows an array has; of a ZIP archive, one for all arrays."""
     with ZarrSource(path, cache_bytes=0, missing="fill") as source:
         names = sorted({name for stored in source.layout.columns.values() for name in stored.names()})
         arrays = {name: source.array(name) for name in names if name.startswith(f"{DATA}/")}

@@ -30,27 +30,6 @@ class ZarrSource(StateSource[SourceState]):
 
     A batch decodes the blocks or chunks that it needs, and keeps some of them for the next one. Rows behind the last
     episode, as an interrupted writer leaves them, are not read.
-
-    Args:
-        path: Folder or archive.
-        cache_bytes: Bytes of decoded rows to keep, shared by all columns and threads. The default is 256 MiB.
-        names: Columns by key below `data`, such as `{"stage": "infos/stage"}`. The default is the table `NAMES`.
-        missing: What a chunk is that is not stored: `"fill"` for the fill value, `"refuse"` for an error. The default
-            is `"fill"`, but an array of more than 1 GiB must have its first or its last row.
-
-    Raises:
-        FormatError: The data is damaged.
-        ArgumentError: An option has another value, or `names` has an unknown key.
-        FileNotFoundError: Nothing exists at the path.
-
-    Example:
-        >>> import penstock, tempfile
-        >>> data = penstock.from_arrays({"observations": np.zeros((5, 3)), "actions": np.arange(5)}, lengths=[2, 3])
-        >>> out = tempfile.mkdtemp() + "/buffer.zarr"
-        >>> report = penstock.convert(data, out, format="zarr")
-        >>> with ZarrSource(out) as source:
-        ...     source.group.arrays("data"), source.episode(1).actions.tolist()
-        (['data/action', 'data/obs'], [2, 3, 4])
     """
 
     def __init__(

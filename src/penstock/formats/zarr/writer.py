@@ -48,25 +48,6 @@ class ZarrWriter(Writer):
 
     An episode is saved when `write` returns. `write_all` commits every 64 MB, which saves compressing the last chunk of
     each array again for every episode. Buffers of other libraries are continued in their own chunks and compression.
-
-    Args:
-        path: Folder of the buffer.
-
-    Raises:
-        FormatError: The data is damaged, or no folder.
-        DataError: Chunks are stored in a way that we only read (JPEG-XL with loss, filters, shards).
-        LockedError: Another writer is open.
-
-    Example:
-        >>> import penstock, tempfile
-        >>> episode = penstock.from_arrays({"actions": [1, 2]}, lengths=[2])[0]
-        >>> path = tempfile.mkdtemp() + "/buffer.zarr"
-        >>> with ZarrWriter.create(path, episode.spec) as writer:
-        ...     writer.write(episode)
-        0
-        >>> with ZarrWriter(path) as writer:
-        ...     writer.write(episode)
-        1
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -118,24 +99,7 @@ class ZarrWriter(Writer):
         chunk_rows: int | Mapping[str, int] | None = None,
         zarr_format: int = 2,
     ) -> ZarrWriter:
-        """Create an empty buffer, which appears at `path` when it is complete, and open it for writing.
-
-        Args:
-            path: The new folder.
-            spec: Columns and spaces.
-            metadata: Attributes of the group. The default is none.
-            compressor: None, a name (`"zstd"` and `"lz4"` are Blosc's, with shuffle), or the configuration of a codec.
-                `"jpegxl"` stores pictures (uint8, 1 or 3 channels) as JPEG-XL without loss, one a chunk, and other
-                columns as `"zstd"` does; it needs the extra `jpegxl` and Zarr 2. The default is `"zstd"`.
-            chunk_rows: Rows of a chunk, for all columns or by column. The default is 256 KiB of rows.
-            zarr_format: 2, which Diffusion Policy and UMI read, or 3. The default is 2.
-
-        Raises:
-            FileExistsError: The path exists.
-            SpecError: The buffer cannot hold a column.
-            DataError: The metadata or the compressor cannot be stored.
-            ArgumentError: An option has another value.
-        """
+        """Create an empty buffer, which appears at `path` when it is complete, and open it for writing."""
         if zarr_format not in (2, 3):
             raise ArgumentError(f"expected zarr_format 2 or 3, got {zarr_format!r}")
         if compressor == "jpegxl" and zarr_format != 2:

@@ -22,13 +22,7 @@ from penstock.jobs.packed import pack, unpack
 
 
 class CacheOperation(Operation):
-    """`penstock cache` of some columns of a dataset.
-
-    Args:
-        arguments: Fields of `ChosenDataset` but for the choice of episodes; `columns`, by default all pictures;
-            `folder`, where cached columns are.
-        survey: Not used.
-    """
+    """`penstock cache` of some columns of a dataset."""
 
     def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
         super().__init__(arguments, survey)

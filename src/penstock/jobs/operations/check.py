@@ -27,12 +27,7 @@ from penstock.jobs.work_plan import MOST_BYTES
 
 
 class CheckOperation(Operation):
-    """`penstock.check` of a dataset.
-
-    Args:
-        arguments: Fields of `ChosenDataset` but for the choice of episodes; `deep` and `thresholds` as of
-            `penstock.check`.
-    """
+    """`penstock.check` of a dataset."""
 
     def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
         super().__init__(arguments, survey)

@@ -51,13 +51,7 @@ TARGET = "target"
 
 
 class ConvertOperation(Operation):
-    """`penstock.convert` of a dataset. A block is an episode.
-
-    Args:
-        arguments: Fields of `ChosenDataset`; `out`, `to`, `writer`, `drop`, `rename`, `fill_missing`, `certificate` and
-            `require` as `out`, `format`, `options` and others of `penstock.convert`; `target`, a dictionary with the
-            `storage_options` of the store of `out`.
-    """
+    """`penstock.convert` of a dataset. A block is an episode."""
 
     def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
         super().__init__(arguments, survey)

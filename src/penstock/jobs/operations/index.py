@@ -25,12 +25,7 @@ OPENING_BYTES = 1 << 16
 
 
 class IndexOperation(Operation):
-    """`penstock index`: the index of each dataset at a location, in the user's cache.
-
-    Args:
-        arguments: `location`, `storage_options`; `force`, whether an index that is up to date is built again.
-        survey: The files to read, as another process found them; otherwise their states are compared here.
-    """
+    """`penstock index`: the index of each dataset at a location, in the user's cache."""
 
     def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
         super().__init__(arguments, survey)

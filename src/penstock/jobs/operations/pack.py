@@ -22,12 +22,7 @@ LEAST = 8 << 20  # bytes of lengths of a job: a million sequences, some ten mill
 
 
 class PackOperation(Operation):
-    """The packs of `data.sequences().pack(...)`, written where `pack(cache=folder)` finds them.
-
-    Args:
-        arguments: Fields of `ChosenDataset`; `pack`, the arguments of `MapDataset.pack`; `folder`, where the plan goes.
-        survey: Not used.
-    """
+    """The packs of `data.sequences().pack(...)`, written where `pack(cache=folder)` finds them."""
 
     def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
         super().__init__(arguments, survey)

@@ -42,11 +42,7 @@ DATA = "data"
 
 
 class RecordOperation(Operation):
-    """Episodes of an environment, recorded to a column store. A block is a job, with a number of episodes.
-
-    Args:
-        arguments: Output of `record_arguments`.
-    """
+    """Episodes of an environment, recorded to a column store. A block is a job, with a number of episodes."""
 
     runs_user_code = True
 

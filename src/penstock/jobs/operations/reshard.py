@@ -35,15 +35,7 @@ ARCHIVES, JOINED = "archives", "joined"
 
 
 class ReshardOperation(Operation):
-    """`penstock reshard` without another layout.
-
-    Args:
-        arguments: `location` and `storage_options`; `out`; `shard_bytes`, `shard_episodes` and `compression`.
-        survey: The plan of the archives, from another process. The default is none: all headers are read.
-
-    Raises:
-        FormatError: There are no tar shards at the location.
-    """
+    """`penstock reshard` without another layout."""
 
     def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
         super().__init__(arguments, survey)
@@ -154,12 +146,7 @@ def _compare_sizes(folder: Path, sizes: Mapping[str, int]) -> None:
 
 
 def archives_at(located: LocatedData, out: object) -> list[Path]:
-    """Return the tar shards at a location. Raises `FormatError` for other data.
-
-    Args:
-        located: The location.
-        out: The target, for the message.
-    """
+    """Return the tar shards at a location. Raises `FormatError` for other data."""
     if located.format != "webdataset":
         hint = f"write it as shards with: penstock convert {located} {out} --to webdataset"
         raise FormatError(f"expected tar shards, got a dataset of {located.format}; {hint}", path=located)

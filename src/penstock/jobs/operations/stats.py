@@ -21,11 +21,7 @@ from penstock.kernels.histograms import BUCKETS
 
 
 class StatisticsOperation(Operation):
-    """`penstock.statistics` of a dataset. A block is about 1 MiB of rows, also a part of a long episode.
-
-    Args:
-        arguments: Fields of `ChosenDataset`; `columns`, `by` and `final_observations` as of `penstock.statistics`.
-    """
+    """`penstock.statistics` of a dataset. A block is about 1 MiB of rows, also a part of a long episode."""
 
     def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
         super().__init__(arguments, survey)

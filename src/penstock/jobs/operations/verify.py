@@ -19,11 +19,7 @@ from penstock.jobs.packed import pack, unpack
 
 
 class VerifyOperation(Operation):
-    """`penstock certificate --verify`. A block is an episode of the target, and of the source if it is compared too.
-
-    Args:
-        arguments: Fields of the `ChosenDataset` of the target; `source`, the same of the source, or None.
-    """
+    """`penstock certificate --verify`. A block is an episode of the target, and of the source if it is compared too."""
 
     def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
         super().__init__(arguments, survey)

@@ -15,11 +15,6 @@ def lower_bound(lengths: npt.ArrayLike, capacity: int | tuple[int, ...]) -> int:
     Arguments: `lengths`, `[n]` or `[n, A]` integers of 0 to `capacity`; `capacity` of each axis. Raises `PlanError`
     where a length is outside. Cost: a sort. Source: Martello and Toth, "Lower bounds and reduction procedures for the
     bin packing problem" (1990).
-
-    >>> lower_bound([6, 6, 4, 3, 1], 10)
-    2
-    >>> lower_bound([[6, 1], [6, 1]], (10, 10))
-    2
     """
     limits = np.atleast_1d(np.asarray(capacity, np.int64))
     rows = np.asarray(lengths)

@@ -20,10 +20,6 @@ class EvenIndex:
     """`n` items of `length` rows an axis, `many` a pack: a `PackIndex` that takes no time and no memory.
 
     Where the rule exchanges equal items, all places do so: a keyed permutation of all items, a new one every epoch.
-
-    >>> index = EvenIndex.of(7, [5], Rule(16))
-    >>> len(index), index.pieces(np.array([2]), 0).item.shape
-    (3, (1,))
     """
 
     n: int

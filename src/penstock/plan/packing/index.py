@@ -86,10 +86,6 @@ class PackIndex:
     Raises `PlanError` for lengths that are negative, of another shape than the capacity, or not allowed to be so long.
     Cost: the first use plans every window: with best fit decreasing on one axis some ns an item. Then about a
     microsecond a piece, and for each window that is not at hand the time to plan it.
-
-    >>> index = PackIndex([5, 3, 4, 4, 2], Rule(8))
-    >>> len(index), index.pieces([0, 1]).item.tolist()
-    (3, [0, 1, 2, 3])
     """
 
     def __init__(
@@ -281,14 +277,7 @@ class PackIndex:
         )
 
     def with_windows(self, parts: Iterable[tuple[IntArray, PackingStats]]) -> PackIndex:
-        """This index with the packs that `count_windows` found, of consecutive ranges of all windows.
-
-        >>> index = PackIndex(np.arange(1, 9).repeat(99), Rule(8), window=64, keep="recompute")
-        >>> other = PackIndex(np.arange(1, 9).repeat(99), Rule(8), window=64, keep="recompute")
-        >>> whole = other.with_windows([other.count_windows(0, 5), other.count_windows(5, 13)])
-        >>> whole.to_bytes() == index.to_bytes()
-        True
-        """
+        """This index with the packs that `count_windows` found, of consecutive ranges of all windows."""
         known = list(parts)
         counts = np.concatenate([np.zeros(1, np.int64), *(each for each, _ in known)])
         if len(counts) != len(self._layout) + 1:
@@ -337,11 +326,6 @@ class PackIndex:
         them. `lengths` covers all items; it may be left out for a function.
 
         Raises `PlanError` where there are fewer items than before.
-
-        >>> index = PackIndex([5, 3, 4], Rule(8))
-        >>> grown = index.extended(5, [5, 3, 4, 4, 2])
-        >>> len(index), len(grown), grown.pieces([2]).item.tolist()
-        (2, 3, [3, 4])
         """
         known, count = _settled(self._lengths if lengths is None else lengths, n)
         if count < self.n:
@@ -377,10 +361,6 @@ class PackIndex:
 
         Raises `StateError` if it was made with another rule, another number of items, or lengths that differ in its
         first or last window; `FormatError` for bytes that are no saved plan.
-
-        >>> index = PackIndex([5, 3, 4], Rule(8))
-        >>> len(PackIndex.from_bytes(index.to_bytes(), [5, 3, 4], Rule(8)))
-        2
         """
         header, arrays = saved.from_bytes(data)
         try:

@@ -17,12 +17,7 @@ RECENT = 3  # epochs; each has an index of its own
 
 
 class RecentIndexes:
-    """The indexes of the last `RECENT` epochs that were asked for.
-
-    Args:
-        make: Plans the index of an epoch.
-        ahead: Whether a thread plans the next epoch while this one is read.
-    """
+    """The indexes of the last `RECENT` epochs that were asked for."""
 
     def __init__(self, make: Callable[[int], Index], *, ahead: bool) -> None:
         self._make, self._ahead = make, ahead

@@ -46,9 +46,6 @@ class Rule:
     without rows on any axis are left out of all packs; `PackReport.empty` counts them.
 
     Raises `PlanError` for values outside these, or that the method does not use.
-
-    >>> Rule(1024).capacity, Rule([512, 128], method="concat_split").overlong
-    ((1024,), 'split')
     """
 
     capacity: tuple[int, ...]

@@ -13,12 +13,7 @@ MOST = 4 << 20  # bytes; larger buffers are allocated each time, so that they do
 
 
 class Scratch(threading.local):
-    """Arrays by name, handed out again and again: the first touch of a fresh page costs more than the work in it.
-
-    >>> scratch = Scratch()
-    >>> scratch.empty("rows", 3, np.int64).shape
-    (3,)
-    """
+    """Arrays by name, handed out again and again: the first touch of a fresh page costs more than the work in it."""
 
     def __init__(self) -> None:
         self._held: dict[str, ByteArray] = {}

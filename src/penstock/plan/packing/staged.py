@@ -18,15 +18,6 @@ class StagedIndex:
 
     A stage packs a range of items, so each item is in the packs of one stage, and pack `k` is found by a search in the
     running sum of packs. Where a stage ends, one pack may stay short.
-
-    Args:
-        indexes: The index of each stage, in the order of items.
-
-    Example:
-        >>> from penstock.plan.packing.rule import Rule
-        >>> index = StagedIndex([PackIndex([5, 3, 4], Rule(8)), PackIndex([4, 2], Rule(4))])
-        >>> len(index), index.places(np.arange(4))[:, 0].tolist(), index.pieces(np.arange(4), 0).item.tolist()
-        (4, [8, 8, 4, 4], [0, 1, 2, 3, 4])
     """
 
     def __init__(self, indexes: Sequence[PackIndex | EvenIndex]) -> None:
@@ -49,20 +40,11 @@ class StagedIndex:
         return tuple(max(widths) for widths in zip(*(index.width for index in self._indexes), strict=True))
 
     def places(self, packs: IntArray) -> IntArray:
-        """Return the places of a row of packs, `[n, A]`.
-
-        Args:
-            packs: `[n]` int64 packs.
-        """
+        """Return the places of a row of packs, `[n, A]`."""
         return self._places[self._stage(packs)]
 
     def spread(self, packs: IntArray, epoch: IntArray) -> IntArray:
-        """Return the packs that replace packs in epochs, `[n]`: a keyed order within each window of a stage.
-
-        Args:
-            packs: `[n]` int64 packs.
-            epoch: `[n]` int64 epochs.
-        """
+        """Return the packs that replace packs in epochs, `[n]`: a keyed order within each window of a stage."""
         out, stage = packs.copy(), self._stage(packs)
         for number, index in enumerate(self._indexes):
             mine, first = stage == number, self._first[number]
@@ -71,12 +53,7 @@ class StagedIndex:
         return out
 
     def pieces(self, packs: IntArray, epoch: IntArray | int) -> PackPieces:
-        """Return the contents of packs.
-
-        Args:
-            packs: `[n]` int64 packs.
-            epoch: The epoch, or `[n]` int64 epochs.
-        """
+        """Return the contents of packs."""
         stage, epochs = self._stage(packs), np.broadcast_to(epoch, packs.shape)
         parts: list[PackPieces] = []
         for number, index in enumerate(self._indexes):
@@ -114,17 +91,7 @@ class StagedIndex:
 
 
 def joined_pieces(parts: Sequence[PackPieces]) -> PackPieces:
-    """Return the pieces of several parts in the order of packs.
-
-    Args:
-        parts: Pieces of different packs of one request.
-
-    Example:
-        >>> one = np.zeros((1, 1), np.int64)
-        >>> later, first = (PackPieces(np.array([k]), np.array([10 * k]), one, one, one) for k in (1, 0))
-        >>> joined_pieces([later, first]).item.tolist()
-        [0, 10]
-    """
+    """Return the pieces of several parts in the order of packs."""
     if len(parts) == 1:
         return parts[0]
     order = np.argsort(np.concatenate([part.pack for part in parts]), kind="stable")

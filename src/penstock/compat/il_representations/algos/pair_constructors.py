@@ -93,12 +93,7 @@ def _pair(row: dict[str, Any]) -> Sample:
 
 @dataclass(frozen=True)
 class IdentityPairConstructor(_Kind):
-    """Pairs of each observation with a copy of itself.
-
-    >>> frames = [{"obs": np.full(2, t), "acts": t, "dones": t == 1} for t in range(3)]
-    >>> [pair["traj_ts_ids"] for pair in IdentityPairConstructor()(frames)]
-    [[0, 0], [0, 1], [1, 0]]
-    """
+    """Pairs of each observation with a copy of itself."""
 
     kind: PairKind = field(default="identity", init=False)
     offset: int = field(default=0, init=False)
@@ -113,12 +108,6 @@ class TemporalOffsetPairConstructor(_Kind):
     `"action_prediction"` is these actions alone.
 
     Raises `PlanError` for another mode, or an offset below 1.
-
-    >>> frames = [{"obs": np.full(2, t), "acts": t, "dones": t == 4} for t in range(5)]
-    >>> for pair in TemporalOffsetPairConstructor("inverse_dynamics", 3)(frames):
-    ...     print(pair["context"], pair["target"], pair["extra_context"], pair["traj_ts_ids"])
-    [0 0] [0 1 2] [3 3] [0, 3]
-    [1 1] [1 2 3] [4 4] [0, 4]
     """
 
     mode: str | None = None

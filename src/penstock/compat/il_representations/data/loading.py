@@ -54,17 +54,6 @@ def datasets_to_loader(
 
     Raises `PlanError` if `drop_last` would leave no batch, and the errors of `ILRDataset.pipe` and
     `InterleavedDataset`.
-
-    >>> from penstock.compat.il_representations import TemporalOffsetPairConstructor, load_ilr_datasets, write_frames
-    >>> import numpy as np, pathlib, tempfile
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "demos.tar"
-    >>> write_frames(path, {}, ({"obs": np.full(2, t), "acts": t, "dones": t == 9} for t in range(10)))
-    >>> pairs = [TemporalOffsetPairConstructor("dynamics")]
-    >>> for batch in datasets_to_loader(
-    ...     [load_ilr_datasets([path])], batch_size=4, nominal_length=4, shuffle=False, preprocessors=pairs
-    ... ):
-    ...     print(batch["context"][:, 0], batch["target"][:, 0])
-    tensor([0, 1, 2, 3]) tensor([1, 2, 3, 4])
     """
     opened: list[ILRDataset] = []
     for number, dataset in enumerate(datasets):

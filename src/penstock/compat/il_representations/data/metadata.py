@@ -42,11 +42,7 @@ def metadata_of(paths: Sequence[Path]) -> Meta:
 
 
 def differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[str]:
-    """Return the differences between two descriptions, one entry each.
-
-    >>> differences({"color_space": "RGB"}, {"color_space": "GRAY"})
-    ["color_space is 'GRAY', not 'RGB'"]
-    """
+    """Return the differences between two descriptions, one entry each."""
     names = dict.fromkeys([*left, *right])
     return [f"{n} is {shown(right.get(n))}, not {shown(left.get(n))}" for n in names if left.get(n) != right.get(n)]
 

@@ -48,15 +48,6 @@ class ILRDataset(Resumable):
 
     Raises `FormatError` for archives of another layout. Cost: frames are yielded one by one, each with its own arrays;
     samples of pair constructors are gathered in blocks, which is several times as fast.
-
-    >>> from penstock.compat.il_representations import ILRDataset, write_frames
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "demos.tgz"
-    >>> frames = [{"obs": np.full((3, 8, 8), t, "u1"), "acts": t, "dones": t == 2} for t in range(3)]
-    >>> write_frames(path, {"env_cfg": {"task_name": "finger-spin"}}, frames)
-    >>> dataset = ILRDataset([path], cache=path.parent)
-    >>> len(dataset), [frame["acts"] for frame in dataset], dataset.meta["env_cfg"]
-    (3, [0, 1, 2], {'task_name': 'finger-spin'})
     """
 
     def __init__(
@@ -178,10 +169,6 @@ class InterleavedDataset(Resumable):
 
     Raises `ValueError` without datasets, or for an empty one. Cost: without positions, resuming reads all earlier
     samples.
-
-    >>> from penstock.compat.il_representations import InterleavedDataset
-    >>> list(InterleavedDataset([["a", "b", "c"], ["x"]], 6, weights=[2, 1]))
-    ['a', 'x', 'b', 'c', 'x', 'a']
     """
 
     def __init__(
@@ -244,10 +231,6 @@ class SubdatasetExtractor:
     """Stage that keeps the first `n_trajs` trajectories, the first `n_trans` transitions, or all frames.
 
     Raises `DataError` for both at once, and `ValueError` where there are fewer.
-
-    >>> frames = [{"dones": t % 3 == 2, "frame": t} for t in range(9)]
-    >>> [frame["frame"] for frame in SubdatasetExtractor(n_trajs=1)(iter(frames))]
-    [0, 1, 2]
     """
 
     def __init__(self, n_trajs: int | None = None, n_trans: int | None = None) -> None:

@@ -125,9 +125,6 @@ class Resumable(_Iterable):
 def begins(frame: Sample, before: Sample) -> bool:
     """Return whether a frame starts a trajectory, given the previous frame: after a done, or if the trajectory number
     changes, as at the end of an archive that cut its trajectory off.
-
-    >>> begins({"dones": False, TRAJECTORY: 1}, {"dones": False, TRAJECTORY: 0})
-    True
     """
     return bool(before.get("dones", False)) or frame.get(TRAJECTORY) != before.get(TRAJECTORY)
 

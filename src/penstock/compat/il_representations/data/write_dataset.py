@@ -37,10 +37,6 @@ def get_meta_dict(env_cfg: EnvConfig | None = None) -> Meta:
     `observation_space` and `color_space`. Spaces are `penstock.spaces`; no environment is built.
 
     Raises `DataError` for a task whose spaces are not known.
-
-    >>> meta = get_meta_dict(EnvConfig(benchmark_name="atari", task_name="PongNoFrameskip-v4"))
-    >>> meta["action_space"], meta["color_space"].value, list(meta["env_cfg"])[:2]
-    (Discrete(n=6, start=0), 'GRAY', ['benchmark_name', 'task_name'])
     """
     config = current().env_cfg if env_cfg is None else env_cfg
     others = tuple(f"{name}_" for name in available() if name != config.benchmark_name)
@@ -70,13 +66,6 @@ def write_frames(
 
     Raises `DataError` for other names or values, without frames, and for trajectories that the archive would join.
     Memory: some MB, however many frames there are.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "random" / "random.tgz"
-    >>> write_frames(path, {"env_cfg": {}}, ({"obs": t, "acts": 0, "dones": t == 9} for t in range(10)))
-    >>> import tarfile
-    >>> tarfile.open(path).getnames()[:3]
-    ['_metadata.meta.pickle', 'frame_000000000.acts.pickle', 'frame_000000000.dones.pickle']
     """
     target = Path(out_file_path)
     single, kind = packing(target, None)

@@ -58,11 +58,7 @@ def load_vec_env(
 
 
 def load_color_space() -> ColorSpace:
-    """Return the color space of the current benchmark's observations.
-
-    >>> load_color_space()
-    <ColorSpace.RGB: 'RGB'>
-    """
+    """Return the color space of the current benchmark's observations."""
     return color_space_of(current().env_cfg)
 
 
@@ -77,11 +73,7 @@ def benchmark_is_available() -> tuple[bool, str | None]:
 
 
 def get_data_dir(benchmark_name: str, task_key: str, data_type: str, data_root: str | None = None) -> str:
-    """Return the folder of processed data: `<processed_data_root>/<data_type>/<benchmark_name>/<task_key>`.
-
-    >>> get_data_dir("dm_control", "finger-spin", "demos")
-    'data/processed/demos/dm_control/finger-spin'
-    """
+    """Return the folder of processed data: `<processed_data_root>/<data_type>/<benchmark_name>/<task_key>`."""
     with configured(env_data={} if data_root is None else {"data_root": data_root}) as config:
         return str(processed_dir(config.env_data, EnvConfig(benchmark_name, task_key), data_type))
 

@@ -23,11 +23,7 @@ _CURRENT: ContextVar[Config] = ContextVar("il_representations_config")
 
 
 def current() -> Config:
-    """Return the configuration of the innermost `configured` block, else of Sacred's run, else the defaults.
-
-    >>> current().env_cfg.task_name
-    'finger-spin'
-    """
+    """Return the configuration of the innermost `configured` block, else of Sacred's run, else the defaults."""
     return _CURRENT.get(None) or _of_sacred() or Config()
 
 
@@ -41,10 +37,6 @@ def configured(
 
     Each thread, and each asyncio task, has its own configuration. Raises `DataError` for an unknown key, with the most
     similar known key.
-
-    >>> with configured({"task_name": "reacher-easy"}), configured({"dm_control_frame_stack": 1}) as config:
-    ...     config.env_cfg.task_name, current().env_cfg.dm_control_frame_stack
-    ('reacher-easy', 1)
     """
     given = {"env_cfg": env_cfg, "venv_opts": venv_opts, "env_data": env_data}
     parts = {name: part.to_mapping() if isinstance(part, PARTS) else part for name, part in given.items()}

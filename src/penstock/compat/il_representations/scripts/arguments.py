@@ -16,10 +16,6 @@ def parsed(arguments: Sequence[str], options: dict[str, Any]) -> tuple[Config, d
     """Return the configuration and the program's `options` from arguments; a leading `with` is ignored.
 
     Raises `DataError` for unknown keys, naming the one that was probably meant.
-
-    >>> config, options = parsed(["with", "env_cfg.task_name=cheetah-run", "seed=3"], {"seed": 0})
-    >>> config.env_cfg.task_name, options
-    ('cheetah-run', {'seed': 3})
     """
     mine, rest = dict(options), list[str]()
     for argument in arguments[1:] if arguments[:1] == ["with"] else arguments:

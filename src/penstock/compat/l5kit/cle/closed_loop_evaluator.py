@@ -20,18 +20,7 @@ class EvaluationPlanError(DataError, RuntimeError):
 
 
 class EvaluationPlan:
-    """The metrics, validators and composite metrics to compute for each scene.
-
-    Args:
-        metrics: Metrics of each frame.
-        validators: Limits that metrics must keep.
-        composite_metrics: Metrics of the whole scene.
-        intervention_validators: Names of validators. If any of them fails, the one that fails in the earliest frame is
-            the only one that counts: all other validators pass.
-
-    Raises:
-        EvaluationPlanError: A name occurs twice, or something that is needed is not in the plan.
-    """
+    """The metrics, validators and composite metrics to compute for each scene."""
 
     def __init__(
         self,

@@ -43,14 +43,7 @@ class SupportsCompositeMetricCompute(Protocol):
 
 
 class PassedDrivenMilesCompositeMetric(SupportsCompositeMetricCompute):
-    """Miles driven before the first frame that fails any of `intervention_validators`.
-
-    Args:
-        composite_metric_name: Name of the composite metric.
-        intervention_validators: Names of validators.
-        driven_miles_metric: Metric of the miles of each frame.
-        ignore_entire_scene: Whether a scene with such a frame counts as 0 miles.
-    """
+    """Miles driven before the first frame that fails any of `intervention_validators`."""
 
     def __init__(
         self,

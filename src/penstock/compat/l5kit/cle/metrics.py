@@ -117,14 +117,7 @@ class DisplacementErrorL2Metric(DisplacementErrorMetric):
 
 
 class DistanceToRefTrajectoryMetric(SupportsMetricCompute):
-    """Distance of the simulated ego from the nearest point of the whole recorded trajectory, in metres.
-
-    Args:
-        scene_fraction: Share of the simulated frames, from the first on, that is looked at; within 0 to 1.
-
-    Raises:
-        DataError: `scene_fraction` is out of range.
-    """
+    """Distance of the simulated ego from the nearest point of the whole recorded trajectory, in metres."""
 
     metric_name = "distance_to_reference_trajectory"
 

@@ -12,16 +12,7 @@ def compute_cle_scene_type_aggregations(
     scene_ids_to_scene_types: list[list[str]],
     list_validator_table_to_publish: list[str],
 ) -> dict[str, int]:
-    """Count the scenes of each type that fail each validator of an evaluated set.
-
-    Args:
-        mset: The set, after `evaluate`.
-        scene_ids_to_scene_types: Types of each scene, by the scene's number.
-        list_validator_table_to_publish: Not used; the original has it for tables that it does not make.
-
-    Returns:
-        Counts by `"type/validator"`.
-    """
+    """Count the scenes of each type that fail each validator of an evaluated set."""
     del list_validator_table_to_publish
     types = dict.fromkeys(each for of_scene in scene_ids_to_scene_types for each in of_scene)
     counts = {f"{each}/{name}": 0 for each in types for name in mset.evaluation_plan.validators_dict()}

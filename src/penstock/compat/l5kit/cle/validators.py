@@ -55,19 +55,7 @@ class DurationMode(IntEnum):
 
 
 class RangeValidator(SupportsMetricValidate):
-    """A metric must stay within `min_value` and `max_value`, both allowed.
-
-    Args:
-        validator_name: Name of the validator.
-        metric: Class of the metric, or a metric.
-        min_value: Least value, or None.
-        max_value: Greatest value, or None.
-        violation_duration_s: Seconds for which the metric may be out of range. With 0 no frame may.
-        duration_mode: Whether those seconds are of all frames together, or of each run of frames without a gap.
-
-    Raises:
-        DataError: Neither limit is given, or the lower one is not below the upper one.
-    """
+    """A metric must stay within `min_value` and `max_value`, both allowed."""
 
     def __init__(
         self,

@@ -17,14 +17,7 @@ PERCEPTION_LABEL_INDICES_TO_KEEP = list(range(OF_INTEREST.start, OF_INTEREST.sto
 
 
 def filter_agents_by_labels(agents: AnyArray, threshold: float = 0.5) -> AnyArray:
-    """Those that take part in traffic with more than `threshold`.
-
-    >>> from penstock.formats.l5kit import AGENT_DTYPE
-    >>> agents = np.zeros(2, AGENT_DTYPE)
-    >>> agents["label_probabilities"][1, 3] = 1
-    >>> len(filter_agents_by_labels(agents))
-    1
-    """
+    """Those that take part in traffic with more than `threshold`."""
     return agents[interest_of(agents["label_probabilities"]) > np.float32(threshold)]
 
 
@@ -80,11 +73,7 @@ def _from_to(first: Any, last: Any, field: str) -> slice:
 def get_other_agents_ids(
     all_agents_ids: AnyArray, priority_ids: AnyArray, selected_track_id: int | None, max_agents: int
 ) -> list[np.uint64]:
-    """Return at most `max_agents` different ids other than `selected_track_id`, priority ids first, in input order.
-
-    >>> get_other_agents_ids(np.array([1, 2, 3]), np.array([3]), 1, 2) == [3, 2]
-    True
-    """
+    """Return at most `max_agents` different ids other than `selected_track_id`, priority ids first, in input order."""
     both = np.concatenate([priority_ids, all_agents_ids])
     ids, first = np.unique(both, return_index=True)
     wanted = ids[np.argsort(first)]

@@ -23,9 +23,6 @@ class LocalDataManager(DataManager):
     """Files below `local_data_folder`, or below the folder that the variable `L5KIT_DATA_FOLDER` names.
 
     Raises `DataError` (a `ValueError`) where neither is given.
-
-    >>> LocalDataManager("/").require("tmp")
-    '/tmp'
     """
 
     def __init__(self, local_data_folder: str | os.PathLike[str] | None = None) -> None:

@@ -10,13 +10,7 @@ _LOOKED_AT = 50  # frames, for how many there are a second
 
 
 def printed(logs: Logs) -> str:
-    """Return a table of one row, in the original's format.
-
-    >>> from penstock.domains.driving.logs import Arrays
-    >>> logs = Arrays(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0))
-    >>> print(printed(logs)[:41])
-    +------------+------------+------------+-
-    """
+    """Return a table of one row, in the original's format."""
     scenes, frames, agents, faces = (len(rows) for rows in (logs.scenes, logs.frames, logs.agents, logs.tl_faces))
     rate = 10
     if frames > 1:
@@ -38,15 +32,7 @@ def printed(logs: Logs) -> str:
 
 
 def framed(texts: dict[str, str]) -> str:
-    """Names above values, with rules.
-
-    >>> print(framed({"a": "1", "bc": "234"}))
-    +---+-----+
-    | a |  bc |
-    +---+-----+
-    | 1 | 234 |
-    +---+-----+
-    """
+    """Names above values, with rules."""
     widths = [max(len(name), len(text)) for name, text in texts.items()]
     rule = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
     head, body = (

@@ -60,13 +60,6 @@ class ChunkedDataset:
 
     `scenes`, `frames`, `agents` and `tl_faces` have a length, and return copies when indexed with numbers, slices,
     arrays of numbers, masks or field names. Threads may share the dataset; another process reopens it.
-
-    >>> import tempfile
-    >>> path = tempfile.mkdtemp() + "/drive.zarr"
-    >>> made = ChunkedDataset(path).initialize(num_frames=3)
-    >>> made.frames[1:] = np.ones(2, FRAME_DTYPE)
-    >>> ChunkedDataset(path).open().frames["timestamp"].tolist()
-    [0, 1, 1]
     """
 
     def __init__(self, path: str | os.PathLike[str], key: str = "") -> None:

@@ -45,11 +45,7 @@ def select_agents(
 
 
 def in_consecutive_frame(frame_idx: int, past_frame_idx: int) -> bool:
-    """Return whether a frame follows another one.
-
-    >>> in_consecutive_frame(4, 3), in_consecutive_frame(5, 3)
-    (True, False)
-    """
+    """Return whether a frame follows another one."""
     return bool(frame_idx - past_frame_idx == 1)
 
 
@@ -59,20 +55,12 @@ def in_av_distance(av_translation: AnyArray, agent_centroid: AnyArray, th: float
 
 
 def in_angular_distance(yaw1: AnyArray | float, yaw2: AnyArray | float, th: float) -> bool:
-    """Return whether two angles (radians) are less than `th` degrees apart.
-
-    >>> in_angular_distance(3.1, -3.1, 10), in_angular_distance(0.0, 1.0, 10)
-    (True, False)
-    """
+    """Return whether two angles (radians) are less than `th` degrees apart."""
     return bool(np.degrees(np.abs(angular_distance(yaw2, yaw1))) < th)
 
 
 def in_extent_ratio(extent1: AnyArray, extent2: AnyArray, th: float) -> bool:
-    """Return whether the larger of two footprints, of 0.01 m2 or more, is less than `th` times the smaller.
-
-    >>> in_extent_ratio(np.array([4.0, 2, 1]), np.array([4.0, 2.1, 1]), 1.1)
-    True
-    """
+    """Return whether the larger of two footprints, of 0.01 m2 or more, is less than `th` times the smaller."""
     small, large = sorted(float(extent[0] * extent[1]) for extent in (extent1, extent2))
     return small >= _LEAST_AREA and large / small < th
 
@@ -80,11 +68,6 @@ def in_extent_ratio(extent1: AnyArray, extent2: AnyArray, th: float) -> bool:
 def update_mask(mask: AnyArray, agent_list: Sequence[tuple[int, int, Any]]) -> None:
     """Put into `mask` `[N, 2]` how many observations of a track are before and after each: `agent_list` has them in
     their order, each a frame, a row of the mask, and the agent.
-
-    >>> mask = np.zeros((3, 2), np.uint32)
-    >>> update_mask(mask, [(0, 2, None), (1, 0, None)])
-    >>> mask.tolist()
-    [[1, 0], [0, 0], [0, 1]]
     """
     rows = [row for _, row, _ in agent_list]
     mask[rows, 0] = np.arange(len(rows))

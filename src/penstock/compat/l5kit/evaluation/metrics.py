@@ -85,12 +85,6 @@ def detect_collision(
 
     The ego is at `[2]` metres, turned by `pred_yaw` radians, and `[3]` metres in size. `target_agents` are rows of the
     agents' dtype.
-
-    >>> from penstock.formats.l5kit import AGENT_DTYPE
-    >>> agents = np.zeros(2, AGENT_DTYPE)
-    >>> agents["track_id"], agents["extent"], agents["centroid"] = [7, 8], [4, 2, 1], [[9, 9], [-4, 0]]
-    >>> detect_collision(np.zeros(2), 0.0, np.array([4.87, 1.85, 1.8]), agents)
-    (<CollisionType.REAR: 1>, np.uint64(8))
     """
     yaw = np.asarray(pred_yaw, np.float64).reshape(())
     boxes = (target_agents["centroid"], target_agents["yaw"], target_agents["extent"])

@@ -26,20 +26,10 @@ __all__ = [
 
 
 def transform_point(point: AnyArray, transf_matrix: AnyArray) -> AnyArray:
-    """Transform one point `[F]` by a matrix `[F + 1, F + 1]`.
-
-    >>> import numpy as np
-    >>> transform_point(np.array([1.0, 0.0]), np.array([[0.0, -1, 5], [1, 0, 0], [0, 0, 1]])).tolist()
-    [5.0, 1.0]
-    """
+    """Transform one point `[F]` by a matrix `[F + 1, F + 1]`."""
     return transform_points(point[None], transf_matrix)[0]
 
 
 def compute_agent_pose(agent_centroid_m: AnyArray, agent_yaw_rad: float) -> FloatArray:
-    """Return `world_from_agent` `[3, 3]` of an agent at `[2]` metres that looks along `agent_yaw_rad`.
-
-    >>> import numpy as np
-    >>> compute_agent_pose(np.array([3.0, 4.0]), 0.0)[:, 2].tolist()
-    [3.0, 4.0, 1.0]
-    """
+    """Return `world_from_agent` `[3, 3]` of an agent at `[2]` metres that looks along `agent_yaw_rad`."""
     return pose_matrix(agent_centroid_m, agent_yaw_rad)

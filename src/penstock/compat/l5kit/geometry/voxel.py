@@ -11,11 +11,7 @@ from penstock.core.arrays import AnyArray, BoolArray
 
 
 def points_within_bounds(coords: AnyArray, shape: Sequence[int] | AnyArray) -> BoolArray:
-    """Return `[N]` bool: which points `[N, D]` are within `0 : shape` along all axes.
-
-    >>> points_within_bounds(np.array([[0, 1], [0, 2]]), (5, 2)).tolist()
-    [True, False]
-    """
+    """Return `[N]` bool: which points `[N, D]` are within `0 : shape` along all axes."""
     return np.asarray(((coords >= 0) & (coords < np.asarray(shape))).all(axis=1))
 
 
@@ -25,9 +21,6 @@ def voxel_coords_to_intensity_grid(
     """Return the number of points `[N, 3]` (integers) in each cell of a grid; points outside are left out.
 
     With `drop_out_of_bounds=False` negative numbers count from the end, and points beyond it raise `IndexError`.
-
-    >>> voxel_coords_to_intensity_grid(np.array([[0, 1, 0], [0, 1, 0], [9, 9, 9]]), (1, 2, 1)).ravel().tolist()
-    [0.0, 2.0]
     """
     if drop_out_of_bounds:
         voxel_coords = voxel_coords[points_within_bounds(voxel_coords, shape)]
@@ -38,9 +31,5 @@ def voxel_coords_to_intensity_grid(
 
 
 def normalize_intensity(x: AnyArray, max_intensity: float) -> AnyArray:
-    """Return `x / max_intensity`, clipped to 0 to 1.
-
-    >>> normalize_intensity(np.array([-1.0, 1, 9]), 2).tolist()
-    [0.0, 0.5, 1.0]
-    """
+    """Return `x / max_intensity`, clipped to 0 to 1."""
     return np.clip(x / max_intensity, 0, 1)

@@ -21,10 +21,6 @@ class AckermanPerturbation(Perturbation):
     `perturb_prob` and the other attributes may be changed at any time; the next sample follows them.
 
     Raises `DataError` for a probability outside of 0 to 1.
-
-    >>> from penstock.compat.l5kit.random import GaussianRandomGenerator
-    >>> AckermanPerturbation(GaussianRandomGenerator([0, 0, 0], [1, 1, 0.1]), 0.5).perturb_prob
-    0.5
     """
 
     def __init__(

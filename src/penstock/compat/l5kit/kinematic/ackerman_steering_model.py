@@ -33,16 +33,12 @@ def fit_ackerman_model_exact(
     min_steer: float = -math.radians(45) * 0.1,
     max_steer: float = math.radians(45) * 0.1,
 ) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray, AnyArray, AnyArray]:
-    """Fit the path from `x0`, `y0`, `r0` (yaw), `v0` (metres a step) that is nearest to `gx`, `gy`, `gr`, `gv` `[N]`.
+    """Fit the path from `x0`, `y0`, `r0` (yaw), `v0` (metres a step) that is nearest to `gx`, `gy`, `gr`,
+    `gv` `[N]`.
 
     `wgx` to `wgv` `[N]` weigh the distance from the goal, `ws` and `wa` steering and acceleration, both within limits
     per step. Returns x, y, yaw, speed, acceleration and steering `[N]`. See
     `penstock.domains.driving.kinematics.feasible`.
-
-    >>> ahead, still = np.arange(1.0, 9), np.zeros(8)
-    >>> way = fit_ackerman_model_exact(0, 0, 0, 1, ahead, still, still, still, *[np.ones(8)] * 3, still)
-    >>> bool(np.allclose(way[0], ahead))
-    True
     """
     start = np.array([[x0, y0, r0, v0]], np.float64)
     goal, weights = np.stack([gx, gy, gr, gv], axis=-1), np.stack([wgx, wgy, wgr, wgv], axis=-1)
@@ -72,11 +68,6 @@ def fit_ackerman_model_approximate(
     `wgx` to `wgv` weigh the distance from the goal; `wx` to `wv` weigh the distance of each step from the motion of the
     step before, all `[N]` (the last of `wx` to `wv` is ignored). Five Gauss-Newton steps start at the goal. Returns x,
     y, yaw and speed `[N]`.
-
-    >>> ahead, still, one = np.arange(5.0), np.zeros(5), np.ones(5)
-    >>> way = fit_ackerman_model_approximate(ahead, still, still, one, *[one] * 8)
-    >>> bool(np.allclose(way[0], ahead))
-    True
     """
     n = len(gx)
     goal = np.stack([gx, gy, gr, gv]).astype(np.float64)

@@ -48,9 +48,5 @@ def place(frames: AnyArray, poses: FloatArray) -> None:
 
 
 def poses_of(frames: AnyArray) -> FloatArray:
-    """Return `[n, 3]` x, y, yaw of the ego in frames `[n]`.
-
-    >>> poses_of(frames_of(np.array([[1.0, 2, 0.5]]))).tolist()
-    [[1.0, 2.0, 0.5]]
-    """
+    """Return `[n, 3]` x, y, yaw of the ego in frames `[n]`."""
     return np.column_stack([frames["ego_translation"][:, :2], rotation33_as_yaw(frames["ego_rotation"])])

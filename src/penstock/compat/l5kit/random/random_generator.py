@@ -43,11 +43,7 @@ class RandomGenerator(Offsets):
 
 
 class LambdaRandomGenerator(RandomGenerator):
-    """Generator that calls a function without arguments.
-
-    >>> LambdaRandomGenerator(lambda: np.zeros(3))().tolist()
-    [0.0, 0.0, 0.0]
-    """
+    """Generator that calls a function without arguments."""
 
     def __init__(self, sampling_function: Callable[[], AnyArray]) -> None:
         self.sampling_function = sampling_function
@@ -62,12 +58,7 @@ class LambdaRandomGenerator(RandomGenerator):
 
 
 class ReplayRandomGenerator(RandomGenerator):
-    """Generator that returns the rows of `values` `[n, ...]` in order. Raises `IndexError` after the last row.
-
-    >>> replay = ReplayRandomGenerator(np.arange(6).reshape(2, 3))
-    >>> replay().tolist(), replay().tolist()
-    ([0, 1, 2], [3, 4, 5])
-    """
+    """Generator that returns the rows of `values` `[n, ...]` in order. Raises `IndexError` after the last row."""
 
     def __init__(self, values: AnyArray) -> None:
         self._values, self._next = np.asarray(values), 0
@@ -83,11 +74,7 @@ class ReplayRandomGenerator(RandomGenerator):
 
 
 class GaussianRandomGenerator(RandomGenerator):
-    """Normal numbers, drawn by NumPy's generator of `random_seed`; None is another seed each time.
-
-    >>> GaussianRandomGenerator([0, 0, 0], [1, 1, 0.1], 5)().round(3).tolist()
-    [-0.802, -1.324, -0.025]
-    """
+    """Normal numbers, drawn by NumPy's generator of `random_seed`; None is another seed each time."""
 
     def __init__(self, mean: npt.ArrayLike, std: npt.ArrayLike, random_seed: int | None = 0) -> None:
         self.mean, self.std = np.array(mean), np.array(std)
@@ -108,11 +95,7 @@ class GaussianRandomGenerator(RandomGenerator):
 
 
 class UniformRandomGenerator(RandomGenerator):
-    """Numbers between `low` and `high`, drawn by NumPy's global generator.
-
-    >>> UniformRandomGenerator([1, 1, 1], [1, 1, 1])().tolist()
-    [1.0, 1.0, 1.0]
-    """
+    """Numbers between `low` and `high`, drawn by NumPy's global generator."""
 
     def __init__(self, low: npt.ArrayLike, high: npt.ArrayLike) -> None:
         self.low, self.high = low, high

@@ -38,11 +38,6 @@ def draw_boxes(
     """Return a black image `[H, W]`, or `[H, W, 3]` for a colour of three, with the boxes of agents.
 
     `raster_size` is width and height. Where two boxes overlap, the image has a hole.
-
-    >>> agents = np.zeros(1, AGENT_DTYPE)
-    >>> agents["extent"], agents["centroid"] = 4, (5, 5)
-    >>> draw_boxes((9, 12), np.eye(3), agents, 255)[5, 4:6].tolist()
-    [255, 255]
     """
     colors = (color,) if isinstance(color, int) else color
     width, height = (int(side) for side in raster_size)

@@ -56,9 +56,6 @@ def get_sat_image_crop(
     """Crop `crop_size` pixels of an image around a place, turned by `yaw` radians if it is given.
 
     Raises `OutsideImageError`, an `IndexError`, where they leave the image.
-
-    >>> get_sat_image_crop(np.arange(25).reshape(5, 5, 1), (2, 2), np.array([2, 2]))[..., 0].tolist()
-    [[6, 7], [11, 12]]
     """
     size = np.asarray(crop_size)[:2]
     if yaw is None:

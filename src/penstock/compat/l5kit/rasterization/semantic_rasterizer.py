@@ -47,10 +47,8 @@ COLORS = {
 
 
 def indices_in_bounds(center: AnyArray, bounds: AnyArray, half_extent: float) -> IntArray:
-    """Return indices of the boxes `bounds` `[n, 2, 2]` (smallest, largest x, y) that meet the square around `center`.
-
-    >>> indices_in_bounds(np.zeros(2), np.array([[[1.0, 1], [2, 2]], [[9, 1], [9, 2]]]), 3).tolist()
-    [0]
+    """Return indices of the boxes `bounds` `[n, 2, 2]` (smallest, largest x, y) that meet the square
+    around `center`.
     """
     center = np.asarray(center)
     near = (center > bounds[:, 0] - half_extent) & (center < bounds[:, 1] + half_extent)
@@ -58,11 +56,7 @@ def indices_in_bounds(center: AnyArray, bounds: AnyArray, half_extent: float) ->
 
 
 def cv2_subpixel(coords: AnyArray) -> IntArray:
-    """Pixels as whole numbers with `CV2_SUB_VALUES["shift"]` binary digits behind the point, cut towards zero.
-
-    >>> cv2_subpixel(np.array([1.5, -0.001])).tolist()
-    [768, 0]
-    """
+    """Pixels as whole numbers with `CV2_SUB_VALUES["shift"]` binary digits behind the point, cut towards zero."""
     return (coords * CV2_SHIFT_VALUE).astype(np.int64)
 
 

@@ -60,10 +60,6 @@ def compute_agent_velocity(
 ) -> tuple[Float32Array, Float32Array]:
     """m/s in the past `[H, 2]` and in the future `[F, 2]`, of positions `[H + 1, 2]` and `[F, 2]` around the current
     one, which is at the origin. Raises `DataError` for a step of no time.
-
-    >>> past, ahead = compute_agent_velocity(np.array([[0.0, 0], [-1, 0]]), np.array([[2.0, 0], [3, 0]]), 0.5)
-    >>> past.tolist(), ahead.tolist()
-    ([[2.0, 0.0]], [[4.0, 0.0], [2.0, 0.0]])
     """
     if not step_time > np.finfo(float).eps:
         raise DataError(f"expected a step of more than 0 s, got {step_time}")

@@ -18,15 +18,7 @@ __all__ = ["SimulationConfig", "SimulationDataset"]
 
 
 class SimulationDataset:
-    """Scenes that are simulated together, frame by frame; a thin layer over `Simulation`, which is `simulation`.
-
-    Args:
-        scene_dataset_batch: Datasets of one scene each by the scene's number, all made in the same way.
-        sim_cfg: Settings of the simulation.
-
-    Raises:
-        DataError: There is no scene, datasets differ in their configuration, or what `Simulation` raises it for.
-    """
+    """Scenes that are simulated together, frame by frame; a thin layer over `Simulation`, which is `simulation`."""
 
     def __init__(self, scene_dataset_batch: Mapping[int, EgoSamples], sim_cfg: SimulationConfig) -> None:
         if not scene_dataset_batch:

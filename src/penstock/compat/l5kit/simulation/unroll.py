@@ -112,19 +112,8 @@ class SimulationOutput(SimulationOutputCLE):
 
 
 class ClosedLoopSimulator:
-    """Simulator of several scenes: models get a batch of the egos of all scenes, and a batch of all controlled agents.
-
-    Args:
-        sim_cfg: Settings of the simulation.
-        dataset: Maker of the samples: an `EgoDataset` or `EgoDatasetVectorized`.
-        device: Device of the models and their inputs.
-        model_ego: Model from samples (a dict of tensors) to `positions` `[n, T, 2]` and `yaws` `[n, T, 1]`.
-        model_agents: The same for agents.
-        keys_to_exclude: Inputs and outputs that are not kept.
-        mode: With `GYM` models may be missing.
-
-    Raises:
-        DataError: A model is missing, or `GYM` with an ego that drives as recorded.
+    """Simulator of several scenes: models get a batch of the egos of all scenes, and a batch of all
+    controlled agents.
     """
 
     def __init__(

@@ -36,11 +36,7 @@ def write_gif(
 
 
 def resized(images: Iterable[AnyArray], resolution: tuple[int, int], interpolation: int) -> Iterator[ImageArray]:
-    """Return images as `[height, width, 3]`, scaled with OpenCV's `interpolation` if their size differs.
-
-    >>> next(resized([np.zeros((3, 4, 6), np.uint8)], (6, 4), CUBIC)).shape
-    (4, 6, 3)
-    """
+    """Return images as `[height, width, 3]`, scaled with OpenCV's `interpolation` if their size differs."""
     width, height = resolution
     for each in images:
         image = each.transpose(1, 2, 0) if each.ndim == 3 and each.shape[0] == 3 else each

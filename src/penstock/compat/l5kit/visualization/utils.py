@@ -44,11 +44,6 @@ def draw_trajectory(
     """Draw discs of `radius` at `positions` `[N, 2]` pixels (x, y), or with `yaws` `[N]` or `[N, 1]` arrows.
 
     Positions outside the image are left out. Raises `DataError` if the number of yaws differs.
-
-    >>> image = np.zeros((9, 9, 3), np.uint8)
-    >>> draw_trajectory(image, np.array([[2.0, 6.0]]), TARGET_POINTS_COLOR, radius=0)
-    >>> image[6, 2].tolist(), int(np.count_nonzero(image))
-    ([255, 0, 255], 2)
     """
     if yaws is None:
         _discs(on_image, np.asarray(positions)[:, :2].astype(np.int32), radius, rgb_color)
@@ -61,13 +56,7 @@ def draw_trajectory(
 
 
 def draw_reference_trajectory(on_image: ImageArray, world_to_pixel: AnyArray, positions: AnyArray) -> None:
-    """Draw discs at the world `positions` `[N, 2]` that are within the image, in `REFERENCE_TRAJ_COLOR`.
-
-    >>> image = np.zeros((9, 9, 3), np.uint8)
-    >>> draw_reference_trajectory(image, np.eye(3), np.array([[4.0, 4], [20, 4]]))
-    >>> int(image.any(axis=-1).sum())
-    5
-    """
+    """Draw discs at the world `positions` `[N, 2]` that are within the image, in `REFERENCE_TRAJ_COLOR`."""
     pixels = transform_points(np.array(positions), world_to_pixel)
     height, width = on_image.shape[:2]
     inside = ((pixels > 0) & (pixels < (width, height))).all(axis=1)

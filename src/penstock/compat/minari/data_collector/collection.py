@@ -110,11 +110,7 @@ class Collection(Sink):
 
 
 def unfinished() -> list[Path]:
-    """Return directories of recordings that did not become a dataset and whose process has ended.
-
-    >>> all(path.name.startswith(".collecting-") for path in unfinished())
-    True
-    """
+    """Return directories of recordings that did not become a dataset and whose process has ended."""
     return [path for path in sorted(ids.root().glob(f"{_PREFIX}*")) if _is_left(path)]
 
 

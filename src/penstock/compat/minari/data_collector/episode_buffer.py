@@ -20,13 +20,6 @@ class EpisodeBuffer:
 
     A new buffer has the first observation alone. Arrays are copied when they are taken in, so an environment may
     reuse its own.
-
-    >>> import numpy as np
-    >>> buffer = EpisodeBuffer(observations=np.zeros(2))
-    >>> step = {"observation": np.ones(2), "action": 1, "reward": 0.5, "terminated": True, "truncated": False}
-    >>> grown = buffer.add_step_data({**step, "info": {}})
-    >>> len(grown), len(grown.observations)
-    (1, 2)
     """
 
     id: int | None = None

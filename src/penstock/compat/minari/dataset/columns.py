@@ -93,11 +93,7 @@ def _column(path: str, space: spaces.Space, values: Any) -> Array:
 
 
 def fitted(path: str, array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
-    """Return `array` as `dtype` if that only rounds floats or changes nothing. Raises `DataError` otherwise.
-
-    >>> fitted("actions", np.array([1, 2]), np.dtype("uint8")).dtype
-    dtype('uint8')
-    """
+    """Return `array` as `dtype` if that only rounds floats or changes nothing. Raises `DataError` otherwise."""
     if array.dtype == dtype:
         return array
     if array.dtype.kind in "biufc":

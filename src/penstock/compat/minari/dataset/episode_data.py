@@ -15,11 +15,6 @@ class EpisodeData:
 
     `observations` and `actions` have the structure of their spaces (arrays, dicts, tuples, lists of strings).
     `extras` holds what the step callback recorded beyond the standard's keys, as nested dicts.
-
-    >>> import numpy as np
-    >>> flags = np.zeros(1, bool)
-    >>> EpisodeData(0, np.zeros((2, 3)), np.zeros(1), np.ones(1), flags, flags, {}).total_steps
-    1
     """
 
     id: int

@@ -7,10 +7,8 @@ from penstock.formats.minari import ids
 
 
 def parse_dataset_id(dataset_id: str) -> tuple[str | None, str, int]:
-    """Return namespace (or None), name and version of an id. Raises `DataError` for other text, or without a version.
-
-    >>> parse_dataset_id("D4RL/door/human-v2")
-    ('D4RL/door', 'human', 2)
+    """Return namespace (or None), name and version of an id. Raises `DataError` for other text, or
+    without a version.
     """
     try:
         namespace, name, version = ids.parse(dataset_id)
@@ -22,20 +20,12 @@ def parse_dataset_id(dataset_id: str) -> tuple[str | None, str, int]:
 
 
 def gen_dataset_id(namespace: str | None, dataset_name: str, version: int | None = None) -> str:
-    """Return the id from its parts; the inverse of `parse_dataset_id`.
-
-    >>> gen_dataset_id(None, "human", 2)
-    'human-v2'
-    """
+    """Return the id from its parts; the inverse of `parse_dataset_id`."""
     return ids.generate(namespace, dataset_name, version)
 
 
 def latest(dataset_ids: list[str]) -> list[str]:
-    """Return the ids with the highest version of each name, in their order.
-
-    >>> latest(["door/human-v0", "door/human-v2", "pen-v1"])
-    ['door/human-v2', 'pen-v1']
-    """
+    """Return the ids with the highest version of each name, in their order."""
     newest: dict[tuple[str | None, str], int] = {}
     for namespace, name, version in map(parse_dataset_id, dataset_ids):
         newest[namespace, name] = max(version, newest.get((namespace, name), version))

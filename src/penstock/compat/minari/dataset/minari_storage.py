@@ -353,11 +353,7 @@ def get_minari_storage(storage_type: str) -> type[MinariStorage]:
 
 
 def get_storage_keys() -> list[str]:
-    """Return the names of the formats.
-
-    >>> get_storage_keys()
-    ['arrow', 'hdf5', 'parquet']
-    """
+    """Return the names of the formats."""
     return list(STORAGES)
 
 

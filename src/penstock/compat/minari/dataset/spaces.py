@@ -21,9 +21,6 @@ def stored_space(space: gymnasium.Space[Any]) -> spaces.Space:
     """Return the standard's space for the columns of `space`. For a custom space it follows from its samples.
 
     Raises `SpecError` if those are neither text nor numbers of one shape.
-
-    >>> stored_space(gymnasium.spaces.Discrete(2))
-    Discrete(n=2, start=0)
     """
     inner: Any = getattr(space, "spaces", None)  # its type there says nothing about the spaces below
     if isinstance(space, gymnasium.spaces.Dict):

@@ -31,9 +31,5 @@ _OLD_NAMES = {
 
 
 def singular(step: Mapping[str, Any]) -> StepData:
-    """Return `step` with the current keys, from the keys of any release.
-
-    >>> singular({"observations": 1, "reward": 2})
-    {'observation': 1, 'reward': 2}
-    """
+    """Return `step` with the current keys, from the keys of any release."""
     return cast("StepData", {_OLD_NAMES.get(key, key): value for key, value in step.items()})

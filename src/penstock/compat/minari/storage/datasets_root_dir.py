@@ -11,9 +11,6 @@ def get_dataset_path(dataset_id: str | None = None) -> Path:
     """Return the directory of a dataset or namespace, or the root (which is created) without an argument.
 
     Raises `UnsafeDataError` for a name that would leave the root.
-
-    >>> get_dataset_path("D4RL/door/human-v2").name
-    'human-v2'
     """
     if dataset_id:
         return ids.inside(dataset_id)

@@ -62,9 +62,6 @@ def split_remote(url: str) -> tuple[str | None, str]:
     On `hf` and `gcp` the hub is the first part. Elsewhere the dataset itself says its id.
 
     Raises `DataError` if the URL has no dataset.
-
-    >>> split_remote("hf://farama-minari/D4RL/door/human-v2")
-    ('hf://farama-minari', 'D4RL/door/human-v2')
     """
     scheme, separator, place = url.partition("://")
     if not separator:

@@ -27,12 +27,7 @@ _BYTES, _PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
 
 @cache
 def reach() -> UInt64Array:
-    """Return what pieces reach on an empty board. Bits are squares as above, in both axes.
-
-    Returns:
-        `[70, 64]` uint64, read-only. Row `piece` (0 to 5) has the squares that the piece reaches from each square; a
-        pawn, the squares that it attacks. Row `BETWEEN + a` has the squares between `a` and each square on its lines.
-    """
+    """Return what pieces reach on an empty board. Bits are squares as above, in both axes."""
     table = np.zeros((BETWEEN + 64, 64), np.uint64)
     for square in range(64):
         file, rank = square % 8, square // 8

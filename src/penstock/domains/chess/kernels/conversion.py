@@ -35,17 +35,7 @@ def _require_frames(rows: ByteArray, **columns: IntArray) -> None:
 
 
 def turn_policies(rows: ByteArray, old: IntArray, new: IntArray, turned: IntArray) -> None:
-    """Bring policies and indices of frames from one transform to another. Moves that no other becomes are illegal.
-
-    Args:
-        rows: `[n, 8396]` uint8, C-contiguous at a multiple of 4; changed in place.
-        old: `[n]` int64, the transform of each frame.
-        new: `[n]` int64, the wanted transform.
-        turned: `[8, 1858]` int64, read-only: the index of each move after a transform, or -1.
-
-    Raises:
-        ValueError: The arrays are others.
-    """
+    """Bring policies and indices of frames from one transform to another. Moves that no other becomes are illegal."""
     old, new = np.ascontiguousarray(old), np.ascontiguousarray(new)
     _require_frames(rows, old=old, new=new)
     policy, becomes = np.empty(POLICY, np.float32), np.empty(POLICY, np.int64)
@@ -55,19 +45,7 @@ def turn_policies(rows: ByteArray, old: IntArray, new: IntArray, turned: IntArra
 def encode_planes(
     boards: ByteArray, states: IntArray, input_format: int, transforms: IntArray, squares: IntArray, rows: ByteArray
 ) -> None:
-    """Write the 104 planes of each frame of a game in an input format.
-
-    Args:
-        boards: `[n, 64]` uint8, of `games.inspect`, without faults of boards.
-        states: `[n, 13]` int64, of `games.inspect`.
-        input_format: The number of the format.
-        transforms: `[n]` int64, how each frame is turned.
-        squares: `[8, 64]` int64, read-only: where each transform takes a square.
-        rows: `[n, 8396]` uint8, C-contiguous at a multiple of 4; changed in place.
-
-    Raises:
-        ValueError: The arrays are others.
-    """
+    """Write the 104 planes of each frame of a game in an input format."""
     _require_frames(rows, transforms=transforms)
     if boards.shape != (len(rows), 64) or states.shape != (len(rows), STATE):
         raise ValueError(f"expected boards and states of {len(rows)} frames")
@@ -79,9 +57,6 @@ def encode_rest(states: IntArray, input_format: int, transforms: IntArray, rows:
     """Write format, castling, side to move or en passant, and transform of each frame, in an input format.
 
     Arguments are as in `encode_planes`.
-
-    Raises:
-        ValueError: The arrays are others.
     """
     _require_frames(rows, transforms=transforms)
     if states.shape != (len(rows), STATE):

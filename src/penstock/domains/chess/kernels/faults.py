@@ -56,11 +56,7 @@ SUM_BELOW, SUM_ABOVE = 0.99, 1.01
 
 
 def fault_bit(name: str) -> int:
-    """Return the bit of a fault.
-
-    Args:
-        name: One of `FAULTS`.
-    """
+    """Return the bit of a fault."""
     return 1 << FAULTS.index(name)
 
 

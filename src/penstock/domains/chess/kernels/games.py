@@ -69,20 +69,7 @@ _SEVENTH = np.uint64(0xFF000000000000)
 def inspect(
     rows: ByteArray, tables: tuple[IntArray, IntArray, IntArray], *, values: bool = True
 ) -> tuple[ByteArray, IntArray, IntArray]:
-    """Replay the frames of a game, and look at their values.
-
-    Args:
-        rows: `[n, 8396]` frames or `[n, 8356]` records of version 6, uint8, C-contiguous at a multiple of 4.
-        tables: `[4, 64, 64]` int64 the index of each move by promotion, from and to; `[8, 64]` int64 the squares that
-            transforms of planes are undone to, and `[8, 64]` int64 the same for moves. All C-contiguous and read-only.
-        values: Whether values are looked at, too. Without them, only positions and moves have faults.
-
-    Returns:
-        `[n, 64]` uint8 boards, `[n, 13]` int64 states and `[n]` int64 faults.
-
-    Raises:
-        ValueError: The rows are no such array.
-    """
+    """Replay the frames of a game, and look at their values."""
     aligned = rows.flags.c_contiguous and rows.ctypes.data % 4 == 0
     if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] not in (SHORT, WIDTH) or not aligned:
         raise ValueError(f"expected aligned frames [n, {WIDTH}] uint8, got {list(rows.shape)} {rows.dtype}")

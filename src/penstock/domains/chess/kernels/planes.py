@@ -62,25 +62,7 @@ def expand_frames(
     policy: UInt32Array,
     targets: UInt32Array,
 ) -> int:
-    """Fill the tensors of frames. A tensor of no rows is not wanted.
-
-    Args:
-        frames: `[n, 8396]` uint8, C-contiguous.
-        table: `[3, 256]` uint32, the bits of a byte as a number, by 99 and by 100.
-        forced: The input format of all frames; 0 where each tells its own.
-        planes: `[n, 7168 * lane]` uint8, elements of `lane` bytes; of `lane` 8, `[n, 896]`, the 112 words that planes
-            are made from, in which square `s` is bit `s ^ 7`.
-        lane: 1, 2, 4 or 8.
-        fill: `[n, 8]` uint32, the values of the set bits of the last 8 planes, as bits.
-        policy: `[n, 1858]` uint32, bits of float32.
-        targets: `[n, 18]` uint32, bits of float32.
-
-    Returns:
-        The first frame whose input format is unknown, or -1; tensors of later frames are not filled.
-
-    Raises:
-        ValueError: The arrays are others.
-    """
+    """Fill the tensors of frames. A tensor of no rows is not wanted."""
     if frames.ndim != 2 or frames.shape[1] != WIDTH:
         raise ValueError(f"expected frames [n, {WIDTH}] uint8, got {list(frames.shape)}")
     _require_tensors(len(frames), table, planes, lane, fill, policy, targets)
@@ -99,25 +81,7 @@ def expand_rows(
     policy: UInt32Array,
     targets: UInt32Array,
 ) -> int:
-    """Fill the tensors of compact rows, as `expand_frames`.
-
-    Args:
-        values: Uint8, C-contiguous; row `i` is `values[offsets[i] : offsets[i + 1]]`.
-        offsets: `[n + 1]` int64, C-contiguous.
-        table: As in `expand_frames`, like all that follow.
-        forced: The input format of all rows; 0 where each tells its own.
-        planes: The planes.
-        lane: Bytes of an element of planes.
-        fill: The values of the last 8 planes.
-        policy: The policies.
-        targets: The targets.
-
-    Returns:
-        The first row that is damaged or of an unknown input format, or -1.
-
-    Raises:
-        ValueError: The arrays are others.
-    """
+    """Fill the tensors of compact rows, as `expand_frames`."""
     _require_tensors(len(offsets) - 1, table, planes, lane, fill, policy, targets)
     words = np.empty(PLANES, np.uint64)
     levels = np.empty(8, np.uint32)

@@ -42,19 +42,7 @@ def _values_of(small: ByteArray, first: int) -> Float32Array:
 
 
 def complete(small: ByteArray, first: int, states: IntArray) -> bool:
-    """Fill in what frames do not tell: the move that was played, and plies left where they are 0.
-
-    Args:
-        small: `[n, m]` uint8, C-contiguous at a multiple of 4; changed in place.
-        first: The byte of each row where the small fields begin, a multiple of 4.
-        states: `[n, 13]` int64, as `games.inspect` gives them.
-
-    Returns:
-        Whether short-term targets are missing, as `lacks_short_term` says.
-
-    Raises:
-        ValueError: The arrays are others.
-    """
+    """Fill in what frames do not tell: the move that was played, and plies left where they are 0."""
     values = _values_of(small, first)
     if states.shape != (len(small), 13):
         raise ValueError(f"expected a state for each of {len(small)} rows, got {list(states.shape)}")
@@ -71,14 +59,6 @@ def fill_short_term(small: ByteArray, first: int, theta: float) -> None:
 
     Going backwards, `q_st` is a running mean of `root_q`, seen by the side to move of each frame, and `d_st` one of
     `root_d`.
-
-    Args:
-        small: `[n, m]` uint8 as in `complete`; changed in place.
-        first: The byte of each row where the small fields begin.
-        theta: How much of the mean comes from later frames, 0 to 1; rounded to float32.
-
-    Raises:
-        ValueError: The array is another.
     """
     _fill_short_term(small, _values_of(small, first), first, np.float32(theta))
 
@@ -87,16 +67,6 @@ def deblunder(small: ByteArray, first: int, last: int, threshold: float, width: 
     """Bring what a game came to back over blunders, from frame `last` to the first.
 
     `result_q`, `result_d` and `plies_left` before a blunder become the values of the best move, softly over `width`.
-
-    Args:
-        small: `[n, m]` uint8 as in `complete`; changed in place.
-        first: The byte of each row where the small fields begin.
-        last: The number of the last frame that may change, below n.
-        threshold: How much worse than the best move a played one must be; rounded to float32.
-        width: Over how much more the change is complete; rounded to float32.
-
-    Raises:
-        ValueError: The array is another, or `last` is no frame.
     """
     values = _values_of(small, first)
     if not 0 <= last < len(small):
@@ -105,20 +75,8 @@ def deblunder(small: ByteArray, first: int, last: int, threshold: float, width: 
 
 
 def sharpen(values: Float32Array, offset: float, power: np.float32, boosted: ByteArray, boost: Float32Array) -> int:
-    """Add `offset` and `boost` to what each legal move of policies has, raise it to a power, and bring sums to 1 again.
-
-    Args:
-        values: `[n, 2099]` float32, frames; changed in place, C-contiguous.
-        offset: Added to each legal move; rounded to float32.
-        power: The exponent.
-        boosted: `[n, 1858]` uint8, the moves that get `boost`; `[0, 1858]` where none do.
-        boost: `[n]` float32, or `[0]`.
-
-    Returns:
-        How many frames have nothing left to bring to 1; these are not what they were.
-
-    Raises:
-        ValueError: The shapes are others.
+    """Add `offset` and `boost` to what each legal move of policies has, raise it to a power, and bring sums
+    to 1 again.
     """
     some = len(boosted)
     if values.shape[1] < 2 + POLICY + 16 or boosted.shape[1] != POLICY or some not in (0, len(values)):

@@ -55,30 +55,7 @@ _ALL, _HIGH = np.uint64(2**64 - 1), np.uint64(2**40 - 1)
 
 
 def encode_rows(frames: ByteArray, nan: bool, places: IntArray, begin: int, out: ByteArray, offsets: IntArray) -> int:
-    """Write compact rows end to end into `out`, row `i` at `offsets[i] : offsets[i + 1]`.
-
-    Args:
-        frames: `[n, 8396]` frames or `[n, 8356]` records of version 6, uint8, C-contiguous.
-        nan: What records of version 6 get for the short-term values that they lack: NaN, also for a `q_st` of 0, and
-            links of 65535; else 0.
-        places: `[m]` int64, the frames to encode, C-contiguous.
-        begin: The first row to write; `offsets[begin]` is where it begins.
-        out: Uint8, C-contiguous.
-        offsets: `[m + 1]` int64, C-contiguous; filled behind `begin`.
-
-    Returns:
-        The number of rows written: below `m` where `out` has fewer than `LARGEST + 8` bytes left.
-
-    Raises:
-        ValueError: The arrays are others, or a place is no frame.
-
-    Example:
-        >>> out, offsets = np.zeros(LARGEST + 8, np.uint8), np.zeros(2, np.int64)
-        >>> encode_rows(np.zeros((1, WIDTH), np.uint8), False, np.zeros(1, np.int64), 0, out, offsets)
-        1
-        >>> offsets.tolist()
-        [0, 7552]
-    """
+    """Write compact rows end to end into `out`, row `i` at `offsets[i] : offsets[i + 1]`."""
     if frames.ndim != 2 or frames.shape[1] not in (WIDTH, SHORT) or len(offsets) != len(places) + 1:
         raise ValueError(f"expected frames [n, {WIDTH}] and an offset behind each place, got {list(frames.shape)}")
     if not 0 <= begin <= len(places) or offsets[begin] < 0:
@@ -90,35 +67,14 @@ def encode_rows(frames: ByteArray, nan: bool, places: IntArray, begin: int, out:
 
 
 def decode_rows(values: ByteArray, offsets: IntArray, frames: ByteArray) -> int:
-    """Write the frames of compact rows.
-
-    Args:
-        values: Uint8, C-contiguous; row `i` is `values[offsets[i] : offsets[i + 1]]`.
-        offsets: `[n + 1]` int64, C-contiguous.
-        frames: `[n, 8396]` uint8, C-contiguous; filled up to the first damaged row.
-
-    Returns:
-        The first damaged row, or -1.
-
-    Raises:
-        ValueError: The arrays are others.
-    """
+    """Write the frames of compact rows."""
     if frames.shape != (len(offsets) - 1, WIDTH):
         raise ValueError(f"expected frames [{len(offsets) - 1}, {WIDTH}], got {list(frames.shape)}")
     return _decode_rows(read_only(values), read_only(offsets), frames, np.empty(STORED, np.uint64))
 
 
 def check_rows(values: ByteArray, offsets: IntArray, forced: int) -> int:
-    """Return the first row that is damaged or of an unknown input format, or -1.
-
-    Args:
-        values: Uint8, C-contiguous; row `i` is `values[offsets[i] : offsets[i + 1]]`.
-        offsets: `[n + 1]` int64, C-contiguous.
-        forced: The input format of all rows; 0 where each tells its own.
-
-    Raises:
-        ValueError: There are no offsets.
-    """
+    """Return the first row that is damaged or of an unknown input format, or -1."""
     if not len(offsets):
         raise ValueError("expected at least one offset")
     return _check_rows(read_only(values), read_only(offsets), forced)

@@ -22,16 +22,7 @@ _BOARD = fault_bit("board")
 
 
 def transforms(boards: ByteArray, states: IntArray, back: IntArray) -> IntArray:
-    """Return the transform that canonical formats give each position of a game.
-
-    Args:
-        boards: `[n, 64]` uint8, of `inspect`.
-        states: `[n, 13]` int64, of `inspect`.
-        back: `[8, 64]` int64, read-only: the squares that transforms are undone to.
-
-    Returns:
-        `[n]` int64: bits 1, 2 and 4 for files, ranks and the diagonal turned.
-    """
+    """Return the transform that canonical formats give each position of a game."""
     out = np.empty(len(boards), np.int64)
     _transforms(boards, states, back, out)
     return out

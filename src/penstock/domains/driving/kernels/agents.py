@@ -47,26 +47,7 @@ def select_agents(
     slots: int,
     out: UInt32Array,
 ) -> None:
-    """Count for how many frames before and after each observation its track goes on without a break.
-
-    Args:
-        scenes: `[S, 2]` int64, the first frame of each scene and the one behind its last.
-        agents: `[F, 2]` int64, the observations of each frame.
-        ego: `[F, 2]` float64, where the ego is, in metres.
-        centroid: `[N, 2]` float64, metres.
-        yaw: `[N]` float32, radians.
-        extent: `[N, 3]` float32, metres.
-        labels: `[N, 17]` float32, probabilities.
-        track: `[N]` uint64, ids of tracks, used again by other scenes.
-        limits: `[4]` float64: the least probability of `OF_INTEREST`, the most degrees of turn and the most ratio of
-            areas between two frames, and the most metres to the ego. An observation beyond the first or the last breaks
-            its track and has 0, 0.
-        slots: A power of two above the number of tracks of any scene.
-        out: `[N, 2]` uint32; filled.
-
-    Raises:
-        ValueError: The arrays do not fit together.
-    """
+    """Count for how many frames before and after each observation its track goes on without a break."""
     n, frames = len(out), len(agents)
     columns = (len(centroid), len(yaw), len(extent), len(labels), len(track))
     if columns != (n,) * 5 or len(ego) != frames or labels.shape[1] < _LAST or len(limits) != 4:
@@ -105,25 +86,6 @@ def relative_poses(
     """Compute past or future poses relative to one pose a sample: step `j` is frame `anchor + step * (first + j)`.
 
     Observations of a track are adjacent, in the order of frames, each frame once at most.
-
-    Args:
-        xy: `[M, 2]` float64, metres.
-        yaw: `[M]` float32, radians.
-        extent: `[M, 3]` float32, metres.
-        frame: `[M]` int64, the frame of each observation.
-        bounds: `[n, 2]` int64, the observations of each sample's track.
-        place: `[n]` int64, one of them; below 0 for none.
-        anchor: `[n]` int64, the frame that steps count from.
-        origin: `[n, 3]` float64, x, y and yaw that poses are relative to.
-        first: The first step.
-        step: 1 for the future, -1 for the past.
-        positions: `[n, L, 2]` float32; filled, 0 where there is no observation, as below.
-        yaws: `[n, L]` float32; filled, within half a turn.
-        extents: `[n, L, 2]` float32; filled.
-        there: `[n, L]` float32; filled with 1 where there is an observation.
-
-    Raises:
-        ValueError: The arrays do not fit together, or a track has rows outside.
     """
     n = len(there)
     rows = len(frame)
@@ -157,25 +119,7 @@ def nearest_agents(
     out: IntArray,
     nearest: IntArray,
 ) -> None:
-    """Find the agents nearest to each centre: agents of its last frame first, then agents of earlier frames.
-
-    Args:
-        frames: `[n, 2]` int64, the frames that each sample looks at.
-        agents: `[F, 2]` int64, the observations of each frame.
-        place: `[N]` int32, the place of each observation in the tables that follow.
-        xy: `[M, 2]` float64, metres.
-        track: `[M]` int32.
-        wanted: `[M]` bool, which observations count.
-        centre: `[n, 2]` float64, metres.
-        leave_out: `[n]` int64, a track that does not count.
-        radius: Metres; only what is nearer counts.
-        out: `[n, K]` int64; filled with a place of each agent, in the last frame or else where it was nearest; -1 where
-            there are fewer agents.
-        nearest: `[n, K]` int64; filled with the place where each agent was nearest, or -1.
-
-    Raises:
-        ValueError: The arrays do not fit together, or frames, observations or places are outside.
-    """
+    """Find the agents nearest to each centre: agents of its last frame first, then agents of earlier frames."""
     n, rows = len(frames), len(xy)
     if not len(track) == len(wanted) == rows or not len(centre) == len(leave_out) == n:
         raise ValueError(f"expected columns of {rows} places and {n} samples, got {len(track)} and {len(centre)}")

@@ -23,25 +23,7 @@ def place_shapes(
     matrices: FloatArray,
     frame: FloatArray,
 ) -> tuple[Int32Array, IntArray]:
-    """Move shapes to pixels, without the shapes that cannot be seen.
-
-    Args:
-        shapes: `[K, k, 2]` float64, points in metres.
-        center: `[K, 2]` float64, the middle of a circle around each shape.
-        radius: `[K]` float64, its radius in metres.
-        which: `[m]` int64, the shape of each entry.
-        view: `[m]` int64, the matrix of each entry.
-        matrices: `[n, 3, 3]` float64, pixels from metres.
-        frame: `[4]` float64: width and height of the raster in pixels, the smaller side of a pixel in metres, and how
-            many pixels beyond the raster a circle may end.
-
-    Returns:
-        `[s, k, 2]` int32 pixels of the entries that may be seen, with 9 binary digits behind the point, cut towards
-        zero; and `[s]` int64 which entries these are, ascending.
-
-    Raises:
-        ValueError: The arrays do not fit together, or an entry has a shape or view outside.
-    """
+    """Move shapes to pixels, without the shapes that cannot be seen."""
     count = len(shapes)
     if len(center) != count or len(radius) != count or len(view) != len(which) or len(frame) != 4:
         raise ValueError(f"expected circles of {count} shapes and views of {len(which)} entries, got {len(view)}")
@@ -53,21 +35,7 @@ def place_shapes(
 
 
 def meeting_boxes(order: IntArray, sides: FloatArray, strips: IntArray, centers: FloatArray, reach: float) -> IntArray:
-    """Find the boxes that meet the square around each centre. Boxes that only touch it do not meet it.
-
-    Args:
-        order: `[B]` int64, the number of each box.
-        sides: `[4, B]` float64: left, bottom, right and top.
-        strips: `[n, 2]` int64, the range of boxes to look at for each centre.
-        centers: `[n, 2]` float64, the middles of squares.
-        reach: Half the side of a square.
-
-    Returns:
-        `[m]` int64: `i * B + order[k]` where box `k` meets the square of centre `i`.
-
-    Raises:
-        ValueError: The arrays do not fit together, or a strip has boxes outside.
-    """
+    """Find the boxes that meet the square around each centre. Boxes that only touch it do not meet it."""
     if sides.shape != (4, len(order)) or len(strips) != len(centers):
         raise ValueError(
             f"expected sides of {len(order)} boxes and strips of {len(centers)} centres, got {len(strips)}"

@@ -14,18 +14,7 @@ from penstock.kernels.jit import uncounted_kernel
 
 
 def nearest_lines(lines: FloatArray, bounds: FloatArray, centre: FloatArray, reach: float, out: IntArray) -> None:
-    """Find the lines nearest to each centre. The nearest point of a line counts; of equals, the first comes first.
-
-    Args:
-        lines: `[M, P, 2]` float64, metres.
-        bounds: `[M, 2, 2]` float64, the smallest and largest x and y of each line.
-        centre: `[n, 2]` float64, metres.
-        reach: Metres along both axes within which the bounding box of a line must come.
-        out: `[n, K]` int64; filled with lines, and -1 where there are fewer.
-
-    Raises:
-        ValueError: The arrays do not fit together.
-    """
+    """Find the lines nearest to each centre. The nearest point of a line counts; of equals, the first comes first."""
     if bounds.shape != (len(lines), 2, 2) or len(out) != len(centre):
         raise ValueError(f"expected bounds of {len(lines)} lines and room for {len(centre)} samples, got {len(out)}")
     out.fill(-1)
@@ -42,21 +31,7 @@ def move_lines(
     out: Float32Array,
     there: BoolArray,
 ) -> None:
-    """Move lines to the frames of samples.
-
-    Args:
-        lines: `[M, P, 2]` float64, metres.
-        lengths: `[M or more]` int64, how many points of each line are real.
-        which: `[n, K]` int64, lines of each sample; -1 for none.
-        matrix: `[n, 3, 3]` float64, the frame of each sample from that of the world.
-        third: `[n, K]` float32, the third number of each line's points.
-        reach: Metres from the origin within which points are available.
-        out: `[n, K, P, 3]` float32; filled, 0 where no line or point is.
-        there: `[n, K, P]` bool; filled with which points are real and within reach.
-
-    Raises:
-        ValueError: The arrays do not fit together, or a line or its length is outside.
-    """
+    """Move lines to the frames of samples."""
     n, most = which.shape
     points = lines.shape[1]
     if len(lengths) < len(lines) or len(matrix) != n or third.shape != which.shape:

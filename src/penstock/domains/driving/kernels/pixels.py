@@ -13,30 +13,14 @@ from penstock.kernels.jit import uncounted_kernel
 
 
 def split_channels(pixels: UInt64Array, planes: ByteArray) -> None:
-    """Write the channels of pixels, which have them 16 bits apart, as planes.
-
-    Args:
-        pixels: `[n]` uint64.
-        planes: `[C, n]` uint8, at most 4 planes; filled.
-
-    Raises:
-        ValueError: The planes have other sizes.
-    """
+    """Write the channels of pixels, which have them 16 bits apart, as planes."""
     if len(planes) > 4 or planes.shape[1:] != pixels.shape:
         raise ValueError(f"expected at most 4 planes of {len(pixels)} pixels, got {list(planes.shape)}")
     _split_channels(pixels, planes)
 
 
 def to_unit(values: ByteArray, out: Float32Array) -> None:
-    """Write `values / 255` in float32.
-
-    Args:
-        values: `[n]` uint8.
-        out: `[n]` float32; filled.
-
-    Raises:
-        ValueError: The lengths differ.
-    """
+    """Write `values / 255` in float32."""
     if len(values) != len(out):
         raise ValueError(f"expected room for {len(values)} values, got {len(out)}")
     _to_unit(values, out)

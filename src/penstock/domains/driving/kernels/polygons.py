@@ -59,22 +59,7 @@ _ROUND, _MASK = np.uint64(ROUND), np.uint64(MASK)
 def draw_shapes(
     image: AnyArray, width: int, background: int, points: Int32Array, spans: IntArray, calls: IntArray
 ) -> None:
-    """Fill planes with a background, then carry out calls in order.
-
-    Args:
-        image: `[C, height * width]` uint8 or uint64, C-contiguous; filled. Pixels of uint64 have 16 bits a channel.
-        width: Pixels of a row.
-        background: The colour that all pixels get first.
-        points: `[P, 2]` int32, x and y with 9 binary digits behind the point, at most 2^30.
-        spans: `[K, 2]` int64, contours as ranges of points.
-        calls: `[n, 5]` int64: first contour, the one behind the last, plane, what (`FILLED`, `OPEN` or `CLOSED`),
-            colour. `FILLED` colours what an odd number of the call's contours encloses and draws their outlines, `OPEN`
-            draws lines from point to point, `CLOSED` also from the last to the first.
-
-    Raises:
-        ValueError: The width does not fit the image, or a call has contours, points or planes outside.
-        IndexError: A call has contours behind the last.
-    """
+    """Fill planes with a background, then carry out calls in order."""
     if width < 1 or image.shape[1] % width:
         raise ValueError(f"expected whole rows of {width} pixels, got {image.shape[1]} pixels")
     ends = offsets_of(spans[:, 1] - spans[:, 0])

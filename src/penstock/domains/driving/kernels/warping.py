@@ -48,23 +48,7 @@ def warp(
     down: Int32Array,
     out: ImageArray,
 ) -> None:
-    """Cut out a part of an image, turn it and resize it.
-
-    Args:
-        image: `[R, C, 3]` uint8, C-contiguous.
-        box: `[3]` int64: the first row and column and the side of the cut-out. Beyond it, and beyond the image, is
-            black.
-        matrix: `[2, 3]` float64, from a pixel (x, y) of the turned cut-out to its place (x, y) in the cut-out.
-        columns: `[K]` int64, the columns of the turned cut-out that are mixed.
-        left: `[W]` int64: column x of the output mixes columns `columns[left[x]]` and `columns[left[x] + 1]`,
-        across: `[W, 2]` int32, with these weights, in 2048ths.
-        rows: `[H, 2]` int64: row y of the output mixes these two rows of the turned cut-out,
-        down: `[H, 2]` int32, with these weights, in 2048ths.
-        out: `[3, H, W]` uint8, C-contiguous; filled.
-
-    Raises:
-        ValueError: The arrays do not fit together, or columns are outside.
-    """
+    """Cut out a part of an image, turn it and resize it."""
     _, height, width = out.shape
     count = len(columns)
     if image.shape[2:] != (3,) or len(out) != 3 or len(box) != 3 or matrix.shape != (2, 3):

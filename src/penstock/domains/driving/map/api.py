@@ -25,11 +25,7 @@ PRIORITY = {"unknown": 0, "green": 1, "yellow": 2, "red": 3, "none": 4}
 
 
 class InterpolationMethod(IntEnum):
-    """How a lane is resampled: every so many metres, or at a number of points.
-
-    >>> InterpolationMethod.INTER_ENSURE_LEN.value
-    1
-    """
+    """How a lane is resampled: every so many metres, or at a number of points."""
 
     INTER_METER = 0
     INTER_ENSURE_LEN = 1

@@ -16,10 +16,6 @@ def resampled(lines: Ragged, steps: int) -> Points:
 
     Lines of equal length are done at once. Raises `DataError` for fewer than 2 steps. Cost: a few passes over
     `n * steps` points.
-
-    >>> lines = Ragged.from_rows([np.array([[0.0, 0, 0], [1, 0, 0], [4, 0, 0]])])
-    >>> resampled(lines, 3)[0, :, 0].tolist()
-    [0.0, 2.0, 4.0]
     """
     if steps < 2:
         raise DataError(f"expected at least 2 points a line, got {steps}")
@@ -43,11 +39,7 @@ def _at_even_steps(xyz: AnyArray, steps: int) -> Points:
 
 
 def interpolated(xyz: AnyArray, walked: Points, wanted: Points) -> Points:
-    """`[n, k, 3]`: lines `[n, points, 3]`, at `walked` `[n, points]` metres, read off at `wanted` `[n, k]` metres.
-
-    >>> interpolated(np.array([[[0.0, 0, 0], [2, 4, 6]]]), np.array([[0.0, 1]]), np.array([[0.5]])).tolist()
-    [[[1.0, 2.0, 3.0]]]
-    """
+    """`[n, k, 3]`: lines `[n, points, 3]`, at `walked` `[n, points]` metres, read off at `wanted` `[n, k]` metres."""
     rows, last = np.arange(len(xyz))[:, None], xyz.shape[1] - 1
     piece = (walked[:, None, :] <= wanted[:, :, None]).sum(axis=-1) - 1  # the last point not beyond
     after = np.minimum(piece + 1, last)
@@ -62,9 +54,6 @@ def every_metres(xyz: Points, step: float) -> Points:
     """`[k, 3]`: one line `[points, 3]` every `step` metres, from its first point to before its end.
 
     Raises `DataError` for a step that is not above 0.
-
-    >>> every_metres(np.array([[0.0, 0, 0], [5, 0, 0]]), 2.0)[:, 0].tolist()
-    [0.0, 2.0, 4.0]
     """
     if not step > 0:
         raise DataError(f"expected a step above 0 metres, got {step}")

@@ -207,11 +207,7 @@ def refuse_colors(kwargs: dict[str, Any]) -> None:
 
 
 def unit(image: AnyArray) -> AnyArray:
-    """A raster in 0..1, whichever form it came in.
-
-    >>> unit(np.array([255], np.uint8)).tolist()
-    [1.0]
-    """
+    """A raster in 0..1, whichever form it came in."""
     return image / np.float32(255) if image.dtype == np.uint8 else image
 
 

@@ -90,9 +90,6 @@ def rasterizer_of(cfg: Mapping[str, Any]) -> Rasterizer | None:
 
     Raises `MapTypeError` for an unknown `map_type`, and `DataError` for one that needs files, whose folder a
     configuration does not name.
-
-    >>> rasterizer_of({"raster_params": {"raster_size": [8, 8]}}) is None
-    True
     """
     raster = cfg.get("raster_params")
     map_type = raster.get("map_type") if is_mapping(raster) else None

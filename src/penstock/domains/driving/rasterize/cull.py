@@ -14,11 +14,7 @@ MARGIN = 4.0  # pixels: nothing that ends this far outside touches a raster, smo
 
 
 class SpatialIndex:
-    """Bounding boxes `[n, 2, 2]` (smallest and largest x, y), sorted by their left sides.
-
-    >>> SpatialIndex(np.array([[[0.0, 0], [1, 1]], [[5, 0], [6, 1]]])).query(np.array([0.0, 0.0]), 2.0).tolist()
-    [0]
-    """
+    """Bounding boxes `[n, 2, 2]` (smallest and largest x, y), sorted by their left sides."""
 
     def __init__(self, bounds: FloatArray) -> None:
         self.order = np.argsort(bounds[:, 0, 0], kind="stable")

@@ -43,27 +43,15 @@ class Strokes:
 
 
 def calls_of(first: Any, last: Any, plane: Any, what: int, color: Any) -> IntArray:
-    """`[n, 5]` of numbers, or of arrays `[n]`.
-
-    >>> calls_of(np.arange(2), np.arange(2) + 1, 0, 0, 255).tolist()
-    [[0, 1, 0, 0, 255], [1, 2, 0, 0, 255]]
-    """
+    """`[n, 5]` of numbers, or of arrays `[n]`."""
     return np.stack(np.broadcast_arrays(first, last, plane, what, color), axis=1).astype(np.int64)
 
 
 def spans_of(count: int, points: int) -> IntArray:
-    """`[count, 2]`: contours of `points` points each, one behind the other.
-
-    >>> spans_of(2, 4).tolist()
-    [[0, 4], [4, 8]]
-    """
+    """`[count, 2]`: contours of `points` points each, one behind the other."""
     return np.arange(count)[:, None] * points + np.array([0, points])
 
 
 def packed(colors: npt.ArrayLike) -> Any:
-    """Colours `[..., 3]` as one number each, 16 bits a channel, as a pixel of uint64 has them.
-
-    >>> hex(packed((1, 2, 255)))
-    '0xff00020001'
-    """
+    """Colours `[..., 3]` as one number each, 16 bits a channel, as a pixel of uint64 has them."""
     return np.asarray(colors, np.int64) @ (1 << np.array([0, 16, 32]))

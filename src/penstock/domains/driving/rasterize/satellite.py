@@ -158,9 +158,6 @@ def turned_from(degrees: FloatArray, center: float) -> FloatArray:
     """`[n, 2, 3]`: where a pixel (x, y) of an image that was turned by `degrees` `[n]` about `center` comes from.
 
     The steps and roundings are as in OpenCV's `getRotationMatrix2D` and of the inverse in `warpAffine`.
-
-    >>> turned_from(np.zeros(1), 2.0).tolist()
-    [[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]
     """
     angles = (degrees * (math.pi / 180)).tolist()
     # Of the C library, as in OpenCV; NumPy's own may differ in the last bit.

@@ -251,11 +251,7 @@ class Views:
 
 
 def ranges(spans: IntArray) -> tuple[IntArray, IntArray]:
-    """The rows of intervals `spans` `[m, 2]` in order, and which interval each is of.
-
-    >>> [values.tolist() for values in ranges(np.array([[5, 7], [0, 0], [1, 2]]))]
-    [[5, 6, 1], [0, 0, 2]]
-    """
+    """The rows of intervals `spans` `[m, 2]` in order, and which interval each is of."""
     counts = spans[:, 1] - spans[:, 0]
     owner = np.repeat(np.arange(len(spans)), counts)
     return np.arange(len(owner)) - (offsets_of(counts)[:-1] - spans[:, 0])[owner], owner

@@ -213,9 +213,5 @@ class SemanticRasterizer(Rasterizer):
 
 
 def picture(image: AnyArray) -> Planes:
-    """A raster `[H, W, 3]`, float in 0..1 or uint8, as uint8. Floats are cut, not rounded, as in the original.
-
-    >>> picture(np.array([[[0.0, 0.5, 1.0]]], np.float32)).tolist()
-    [[[0, 127, 255]]]
-    """
+    """A raster `[H, W, 3]`, float in 0..1 or uint8, as uint8. Floats are cut, not rounded, as in the original."""
     return image.copy() if image.dtype == np.uint8 else (image * 255).astype(np.uint8)

@@ -31,10 +31,6 @@ class CloudStorage:
     """A hub at a URL or a local directory.
 
     Raises `MissingExtraError` if fsspec or the package of the scheme is missing, `DataError` for an unknown scheme.
-
-    >>> hub = CloudStorage("memory://doctest-hub")
-    >>> list(hub.list_datasets())
-    []
     """
 
     def __init__(self, name: str, token: str | None = None) -> None:
