@@ -11,6 +11,9 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # torch comes first and by its exact version, so that no later requirement can bring another build of it.
 TORCH := torch==2.13.0
 
+# The distributions beside the core, which `penstock[all]` requires.
+PACKAGES := $(wildcard packages/*)
+
 EXAMPLES := $(basename $(notdir $(shell grep -l -- --out examples/*.py)))
 
 .PHONY: help demo examples test browser check fuzz bounds figures docs clean
@@ -27,7 +30,7 @@ examples: .venv/examples.stamp ## the learners in examples/, in full, with their
 		$(BIN)/python examples/$$name.py --out out/examples/$$name.png; done
 
 test: .venv/dev.stamp ## every test, the examples in docstrings, README and docs
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --max-worker-restart 1 --doctest-modules src tests README.md CONTRIBUTING.md docs
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --max-worker-restart 1 --doctest-modules src tests packages README.md CONTRIBUTING.md docs
 
 check: .venv/dev.stamp ## lint, format, plain English, types, and the measures of readability
 	$(BIN)/ruff check .
@@ -111,8 +114,8 @@ clean: ## remove the environment and everything built
 	$(PIP) --no-build-isolation -e '.[demo,jax]'
 	@touch $@
 
-.venv/dev.stamp: .venv/run.stamp magical-requirements.txt
+.venv/dev.stamp: .venv/run.stamp magical-requirements.txt $(PACKAGES:%=%/pyproject.toml)
 	@echo "installing what tests, checks and docs need into .venv"
-	$(PIP) --no-build-isolation -e '.[all,demo]' --group dev --group docs
+	$(PIP) --no-build-isolation -e '.[all,demo]' $(PACKAGES:%=-e %) --group dev --group docs
 	$(PIP) --no-build-isolation --no-deps -r magical-requirements.txt
 	@touch $@

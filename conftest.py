@@ -1,4 +1,4 @@
-"""The code of README.md and docs/ is run: Python blocks as they stand, `$ penstock` lines of console blocks too."""
+"""Settings of all tests, and the code of README.md and docs/, which is run: Python blocks and `$ penstock` lines."""
 
 from __future__ import annotations
 
@@ -6,14 +6,26 @@ import os
 import resource
 import shlex
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pytest
+from hypothesis import HealthCheck, settings
 from sybil import Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
+
+if TYPE_CHECKING:
+    from tests.locations.s3 import Stores
+
+# A kernel compiles at its first call, and machines are shared: no test looks at the clock. Each run tries the same
+# examples, so that a run that passes says that the next one will; `--hypothesis-profile random` tries others.
+settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("penstock", settings.get_profile("random"), derandomize=True, database=None)
+settings.load_profile("penstock")
 
 # Tests run in one process a core. More threads of PyTorch and BLAS would wait for each other: a test that trains a
 # small transformer takes 4 s of CPU time with one thread, 11 s with two and 67 s with four on a busy machine.
@@ -52,7 +64,16 @@ def leave(namespace: dict[str, Any]) -> None:
 
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(), CodeBlockParser("console", run_console)],
-    patterns=["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/**/*.md"],
+    patterns=["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/**/*.md", "packages/*/README.md"],
     setup=enter,
     teardown=leave,
 ).pytest()
+
+
+@pytest.fixture(scope="session")
+def stores() -> Iterator[Stores]:
+    """One server for all tests: its buckets belong to the process, and clients remember its address."""
+    from tests.locations.s3 import serving_s3
+
+    with serving_s3() as stores:
+        yield stores

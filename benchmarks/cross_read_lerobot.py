@@ -176,7 +176,7 @@ def convert_in_parts(source: Path, out: Path, kind: str) -> Path:
 
 
 def compare(peer: str, folder: Path) -> int:
-    from penstock.compat.lerobot import LeRobotDataset
+    from penstock_mirrors.lerobot import LeRobotDataset
 
     equal = compared = 0
     for kind in KINDS:

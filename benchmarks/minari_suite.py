@@ -1,7 +1,7 @@
 """Run the test suite of Minari against our compatible API: `python benchmarks/minari_suite.py --suite CHECKOUT`.
 
 The suite is copied out of its checkout and run there, with every import of `minari` answered by
-`penstock.compat.minari`; the original must not be installed. Tests that talk to the Farama Foundation's hub run
+`penstock_mirrors.minari`; the original must not be installed. Tests that talk to the Farama Foundation's hub run
 against a stand-in, a local directory with small datasets under the same names, unless `--deselect-network`.
 Needs what the suite needs: pytest, scikit-image, huggingface_hub, mktestdocs (jax is not).
 """
@@ -25,7 +25,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-COMPATIBLE = "penstock.compat.minari"
+COMPATIBLE = "penstock_mirrors.minari"
 ORIGINAL = "minari"
 
 # Tests that need the hub. The first two files ask it while they are imported.

@@ -10,7 +10,7 @@ threads. Claim: penstock takes at most 1.3 times as much.
 Second table, with `--peer`: a dataset of two cameras that LeRobot 0.4.4 writes (AV1, a key frame every 2 frames), and
 random windows of 4 frames of each camera in batches of 32. LeRobot loads with its `delta_timestamps`, by torchcodec and
 by PyAV, in a `DataLoader` with a worker for each core; penstock loads with a `Loader` with a thread for each core.
-*Drop-in* is `penstock.compat.lerobot` in the same `DataLoader` as LeRobot. Each loads one epoch, after a first batch
+*Drop-in* is `penstock_mirrors.lerobot` in the same `DataLoader` as LeRobot. Each loads one epoch, after a first batch
 that fills caches. Other work on the machine changes the rates, so the table also has the CPU time of a frame, of all
 threads and worker processes. Frames of LeRobot and of the drop-in are floats, those of penstock bytes. Claim: penstock
 loads at least 3 times as many frames a second. *Decoder alone* is PyAV on the packets of the same batches of both
@@ -219,7 +219,7 @@ def load_with_lerobot(root: Path, backend: str) -> tuple[float, float]:
     import torch
 
     if backend == "dropin":
-        from penstock.compat.lerobot import LeRobotDataset as Dataset
+        from penstock_mirrors.lerobot import LeRobotDataset as Dataset
     else:
         Dataset = lerobot()
     offsets = [i / FPS for i in range(WINDOW)]

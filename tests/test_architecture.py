@@ -6,22 +6,27 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import inspect
 import json
 import runpy
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tests.formats.test_registry import LINES_FORMAT
 
 import penstock
-from tests.formats.test_registry import LINES_FORMAT
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "penstock"
-FILES = sorted(PACKAGE.rglob("*.py"))
+# Each distribution beside the core, and the others that it may import. The core imports none of them.
+DISTRIBUTIONS: dict[str, tuple[str, ...]] = {"penstock_mirrors": ("penstock",)}
+ROOTS = [ROOT / "src", *sorted(ROOT.glob("packages/*/src"))]
+FILES = sorted(file for root in ROOTS for file in root.rglob("*.py"))
 
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -105,8 +110,15 @@ HEAVY = {"torch", "jax", "gymnasium", "h5py", "numba", "pyarrow", "PIL", "matplo
 
 
 def module_of(file: Path) -> str:
-    parts = ["penstock", *file.relative_to(PACKAGE).with_suffix("").parts]
+    root = next(root for root in ROOTS if file.is_relative_to(root))
+    parts = file.relative_to(root).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def within(file: Path) -> str:
+    """The path of a file from the folder `src` of its distribution, or in the core from `src/penstock`."""
+    root = PACKAGE if file.is_relative_to(PACKAGE) else next(root for root in ROOTS if file.is_relative_to(root))
+    return file.relative_to(root).as_posix()
 
 
 SOURCES = {module_of(file): file.read_text("utf-8") for file in FILES}
@@ -114,12 +126,18 @@ MODULES = set(SOURCES)
 
 
 def package_of(module: str) -> str:
-    """`penstock.formats.minari.ids` is in `formats.minari`, `penstock.core.spec` in `core`, `penstock` in ``."""
-    parts = module.split(".")[1:]
+    """`penstock.formats.minari.ids` is in `formats.minari`, `penstock.core.spec` in `core`, `penstock` in ``.
+
+    A module of another distribution is in it.
+    """
+    distribution, *parts = module.split(".")
+    if distribution != "penstock":
+        return distribution
     return ".".join(parts[:2]) if parts[:1] == ["formats"] else "".join(parts[:1])
 
 
-ROWS = {package: SEES.get(package, FILE_FORMAT) for package in set(map(package_of, MODULES)) - SEE_ALL - {""}}
+CORE = {package_of(module) for module in MODULES} - {""} - set(DISTRIBUTIONS)
+ROWS = {package: SEES.get(package, FILE_FORMAT) for package in CORE - SEE_ALL}
 
 
 @functools.cache
@@ -138,7 +156,7 @@ def own_imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
             names = [name if name in MODULES else str(node.module) for name in inner]
         else:
             continue
-        yield from ((name, node.lineno) for name in names if name.split(".")[0] == "penstock")
+        yield from ((name, node.lineno) for name in names if name.split(".")[0] in {"penstock", *DISTRIBUTIONS})
 
 
 @functools.cache
@@ -175,6 +193,30 @@ def wrong_imports(package: str, sources: Mapping[str, str]) -> list[str]:
 @pytest.mark.parametrize("package", sorted(ROWS))
 def test_imports_point_one_way(package: str) -> None:
     assert wrong_imports(package, SOURCES) == []
+
+
+@pytest.mark.parametrize("distribution", ["penstock", *DISTRIBUTIONS])
+def test_distributions_import_in_one_direction(distribution: str) -> None:
+    allowed = {distribution, *DISTRIBUTIONS.get(distribution, ())}
+    wrong = [
+        f"{module}:{line} imports {name}"
+        for module, source in SOURCES.items()
+        if module.split(".")[0] == distribution
+        for name, line in own_imports(parse(source))
+        if name.split(".")[0] not in allowed
+    ]
+    assert wrong == []
+
+
+def test_distributions_have_one_version() -> None:
+    projects = {
+        folder.parent.name: tomllib.loads((folder.parent / "pyproject.toml").read_text()) for folder in ROOTS[1:]
+    }
+    assert {name.replace("-", "_") for name in projects} == set(DISTRIBUTIONS)
+    for name, project in projects.items():
+        assert project["project"]["version"] == penstock.__version__, name
+        assert importlib.import_module(name.replace("-", "_")).__version__ == penstock.__version__
+        assert f"penstock=={penstock.__version__}" in project["project"]["dependencies"]
 
 
 def test_a_new_format_needs_no_row() -> None:
@@ -272,7 +314,7 @@ MOST_ANY = 60
 
 
 def test_kernels_are_typed() -> None:
-    files = [file for file in FILES if "kernels" in file.relative_to(PACKAGE).parts]
+    files = [file for file in FILES if "kernels" in file.relative_to(ROOT).parts]
     used = {
         file.relative_to(ROOT).as_posix(): sum(
             isinstance(node, ast.Name) and node.id == "Any" for node in nodes(parsed(file))
@@ -354,7 +396,7 @@ def test_background_threads_and_counts_of_cores_are_in_flow() -> None:
             ast.unparse(node.func).rpartition(".")[2] for node in nodes(parsed(file)) if isinstance(node, ast.Call)
         }
         if package_of(module_of(file)) != "flow" and (used := names & THREAD_CALLS):
-            found[file.relative_to(PACKAGE).as_posix()] = used
+            found[within(file)] = used
     assert found == THREAD_EXCEPTIONS
 
 
@@ -387,7 +429,8 @@ def test_formats_read_files_that_may_be_remote() -> None:
     wrong = [
         f"{file.relative_to(ROOT)}:{line} calls {name}"
         for file in FILES
-        if file.relative_to(PACKAGE).parts[0] in ("containers", "formats")
+        if file.is_relative_to(PACKAGE)
+        and file.relative_to(PACKAGE).parts[0] in ("containers", "formats")
         and "writer" not in file.name
         and file.relative_to(PACKAGE).as_posix() not in READ_HERE
         for name, line in local_reads(parsed(file))
@@ -478,6 +521,7 @@ def test_public_names_say_what_they_are_by_example(name: str) -> None:
 
 
 def test_texts_name_no_machine() -> None:
-    texts = [*FILES, *(ROOT / "tests").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
+    places = (*FILES, *(ROOT / "tests").rglob("*.py"), *ROOT.glob("packages/*/tests/**/*.py"))
+    texts = [*places, *(ROOT / "docs").rglob("*.md"), *ROOT.glob("packages/*/*.md"), *ROOT.glob("*.md")]
     word = "/" + "work" + "/"
     assert [str(text.relative_to(ROOT)) for text in texts if word in text.read_text("utf-8")] == []

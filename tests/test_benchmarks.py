@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from tests.test_figures import measure
 
 SHORT = [command for command in measure.COMMANDS if command.short is not None]

@@ -59,7 +59,7 @@ def test_retired_names_are_counted_where_they_are_bound() -> None:
 
 def test_broken_limits_are_named() -> None:
     crowded = MEASURES["measured"]("a, b, c = 1, 2, 3\n")
-    assert MEASURES["broken_limits"]({"a.py": crowded}) == ["src/penstock/a.py: 1 lines with three assignments"]
+    assert MEASURES["broken_limits"]({"a.py": crowded}) == ["a.py: 1 lines with three assignments"]
     typed = MEASURES["measured"]("def f(x: Any) -> Any: ...\n" * 30)
-    assert MEASURES["broken_limits"]({"kernels/a.py": typed}) == ["src/penstock/kernels/a.py: uses `Any` 60 times"]
+    assert MEASURES["broken_limits"]({"kernels/a.py": typed}) == ["kernels/a.py: uses `Any` 60 times"]
     assert MEASURES["broken_limits"]({"plan/a.py": typed}) == []

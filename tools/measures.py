@@ -1,7 +1,7 @@
 """Check plain English and print the measures of readability as one table: `python tools/measures.py`.
 
-It runs `tools/plain.py`, reads `src/penstock` as text, and starts Python to time an import. Findings of
-`tools/plain.py`, too many retired names, too many `Any` in kernels and crowded lines fail it.
+It runs `tools/plain.py`, reads the sources of all distributions as text, and starts Python to time an import. Findings
+of `tools/plain.py`, too many retired names, too many `Any` in kernels and crowded lines fail it.
 `tests/test_architecture.py` has the other limits. Cost: 3 to 5 s.
 """
 
@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "src" / "penstock"
+DISTRIBUTIONS = {"penstock": ROOT / "src"} | {each.name: each / "src" for each in sorted(ROOT.glob("packages/*"))}
+GOALS = {"penstock": "75,000 in 480", "all": "135,000"}  # lines, files
 SHARED = 6  # equal lines that make two files a pair
 WIDEST = 8  # files of one run of lines above which it is too common to count
 IMPORTS = 3  # the fastest of so many imports counts
@@ -170,6 +171,20 @@ def import_milliseconds() -> float:
     return 1000 * min(map(float, runs))
 
 
+def sizes(files: dict[str, FileMeasures]) -> list[tuple[str, str]]:
+    """Return the lines and files of each distribution and of all, with the goals.
+
+    Args:
+        files: Measures by name.
+    """
+    rows: list[tuple[str, str]] = []
+    for name, folder in {**DISTRIBUTIONS, "all": ROOT}.items():
+        lines = [each.lines for file, each in files.items() if (ROOT / file).is_relative_to(folder)]
+        goal = f"; the goal is {GOALS[name]}" if name in GOALS else ""
+        rows.append((f"lines of {name}", f"{sum(lines):,} in {len(lines):,} files{goal}"))
+    return rows
+
+
 def table(files: dict[str, FileMeasures], phrases: str) -> list[tuple[str, str]]:
     """Return the name and the value of each measure.
 
@@ -187,7 +202,12 @@ def table(files: dict[str, FileMeasures], phrases: str) -> list[tuple[str, str]]
     )
     retired = sum(len(each.retired) for each in files.values())
     anys = sum(each.anys for name, each in files.items() if "kernels" in Path(name).parts)
-    public = Counter(c for name, each in files.items() if not name.startswith("compat/") for c in each.classes)
+    public = Counter(
+        c
+        for name, each in files.items()
+        if not {"compat", "penstock_mirrors"} & set(Path(name).parts)
+        for c in each.classes
+    )
     readme = len((ROOT / "README.md").read_text("utf-8").splitlines())
     return [
         ("phrases per 1,000 words", f"{phrases}; the limit is 1.0"),
@@ -199,7 +219,7 @@ def table(files: dict[str, FileMeasures], phrases: str) -> list[tuple[str, str]]
         ("longest function", f"{longest_function}, {functions[longest_function]} lines without its docstring"),
         (f"files above {LONG_FILE} lines", f"{sum(each.lines > LONG_FILE for each in files.values())}"),
         ("longest file", f"{longest}, {files[longest].lines} lines"),
-        ("lines of src", f"{sum(each.lines for each in files.values()):,} in {len(files):,} files"),
+        *sizes(files),
         ("code", f"{code:,} lines"),
         ("comments and opening comments", f"{comments:,} lines, one for {code / comments:.0f} lines of code"),
         ("docstrings", f"{texts:,} lines, {short_texts} of at most {FEW_WORDS} words"),
@@ -215,17 +235,13 @@ def broken_limits(files: dict[str, FileMeasures]) -> list[str]:
     Args:
         files: Measures by name.
     """
-    wrong = [
-        f"src/penstock/{name}: {each.crowded} lines with three assignments"
-        for name, each in files.items()
-        if each.crowded
-    ]
+    wrong = [f"{name}: {each.crowded} lines with three assignments" for name, each in files.items() if each.crowded]
     kernels = {name: each.anys for name, each in files.items() if "kernels" in Path(name).parts and each.anys}
     if sum(kernels.values()) >= MOST_ANY:
-        wrong += [f"src/penstock/{name}: uses `Any` {n} times" for name, n in kernels.items()]
+        wrong += [f"{name}: uses `Any` {n} times" for name, n in kernels.items()]
     if sum(len(each.retired) for each in files.values()) > MOST_RETIRED:
         places = [(name, place) for name, each in files.items() for place in each.retired]
-        wrong += [f"src/penstock/{name}:{place}: name it after its contents" for name, place in places]
+        wrong += [f"{name}:{place}: name it after its contents" for name, place in places]
     return wrong
 
 
@@ -234,8 +250,8 @@ def main() -> int:
     begin = time.perf_counter()
     plain = [sys.executable, str(ROOT / "tools" / "plain.py")]
     with subprocess.Popen(plain, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        sources = sorted(PACKAGE.rglob("*.py"))
-        files = {file.relative_to(PACKAGE).as_posix(): measured(file.read_text("utf-8")) for file in sources}
+        sources = [file for folder in DISTRIBUTIONS.values() for file in sorted(folder.rglob("*.py"))]
+        files = {file.relative_to(ROOT).as_posix(): measured(file.read_text("utf-8")) for file in sources}
         printed, errors = process.communicate()
     if process.returncode:
         print(printed, errors, sep="\n", file=sys.stderr)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PATHS = ("README.md", "CONTRIBUTING.md", "docs", "src")
+PATHS = ("README.md", "CONTRIBUTING.md", "docs", "src", "packages")
 OVERALL, FILE, SMALL = 1.0, 5.0, 200
 
 # Regular expressions, a space for any white space, with the advice.
@@ -143,7 +143,10 @@ def count(file: Path, name: str) -> Counts:
 
 def files(path: Path) -> list[Path]:
     """Return the Markdown and Python files of a path."""
-    return [path] if path.is_file() else sorted(f for kind in ("*.md", "*.py") for f in path.rglob(kind))
+    if path.is_file():
+        return [path]
+    inside = sorted(file for kind in ("*.md", "*.py") for file in path.rglob(kind))
+    return inside if path.name != "packages" else [f for f in inside if f.relative_to(path).parts[1] != "tests"]
 
 
 def package(file: Path) -> str:
@@ -151,7 +154,7 @@ def package(file: Path) -> str:
     parts = file.relative_to(ROOT).parts if file.is_relative_to(ROOT) else file.parts
     if parts[:2] == ("src", "penstock"):
         return ".".join(("penstock", *parts[2:3])).removesuffix(".py") if len(parts) > 3 else "penstock"
-    return parts[0]
+    return parts[1] if parts[0] == "packages" else parts[0]
 
 
 def over_limits(by_file: dict[str, tuple[str, Counts]], by_package: dict[str, Counts]) -> list[str]:

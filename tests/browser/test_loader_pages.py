@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from playwright.sync_api import expect
+from tests.browser.conftest import PATIENCE, no_wider_than_the_screen
+from tests.browser.test_pages import opened
+from tests.viewer.conftest import serving
 
 import penstock
 from penstock.live.endpoint import MetricsEndpoint
 from penstock.load.loader import Loader
 from penstock.viewer.server import ViewerServer
-from tests.browser.conftest import PATIENCE, no_wider_than_the_screen
-from tests.browser.test_pages import opened
-from tests.viewer.conftest import serving
 
 
 @pytest.fixture(scope="session")

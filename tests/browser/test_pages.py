@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from playwright.sync_api import expect
+from tests.browser.conftest import Serve, hold_answers, no_wider_than_the_screen, until
 
 import penstock
 from penstock.data.curation import Curation
 from penstock.formats.base.format import named
 from penstock.viewer.server import ViewerServer
-from tests.browser.conftest import Serve, hold_answers, no_wider_than_the_screen, until
 
 
 def opened(page: Any, viewer: ViewerServer, path: str = "") -> None:

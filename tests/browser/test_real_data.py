@@ -12,6 +12,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from playwright.sync_api import expect
+from tests.browser.conftest import Serve, hold_answers, no_wider_than_the_screen, until
+from tests.viewer.conftest import serving
 
 import penstock
 from penstock.data.curation import Curation
@@ -19,8 +21,6 @@ from penstock.domains.driving.map import MapAPI
 from penstock.domains.driving.map.api import load_metadata, matrix_of
 from penstock.formats.base.format import available
 from penstock.viewer.server import ViewerServer
-from tests.browser.conftest import Serve, hold_answers, no_wider_than_the_screen, until
-from tests.viewer.conftest import serving
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 DATA = {

@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.cli.conftest import Call
+from tests.compat.lczero.conftest import GOLDEN, config_of, split_config
 
 from penstock.cli.stages import as_json, rows
 from penstock.cli.top import make_app
@@ -19,8 +21,6 @@ from penstock.errors import FormatError, MissingExtraError
 from penstock.flow.look import bottleneck, figures
 from penstock.formats.lc0 import open_chunks, packed_chunk
 from penstock.live.endpoint import MetricsEndpoint, look, parse
-from tests.cli.conftest import Call
-from tests.compat.lczero.conftest import GOLDEN, config_of, split_config
 
 GAMES = GOLDEN / "gz"
 FRAMES = 134

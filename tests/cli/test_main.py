@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import Call
 from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.failure import described
 from penstock.cli.main import COMMANDS, app
 from penstock.errors import DataError, FormatError, UnknownFormatError
-from tests.cli.conftest import Call
 
 
 def test_help_lists_every_command_with_its_summary(call: Call) -> None:
@@ -188,7 +188,7 @@ def test_the_installed_command_prints_json_alone(recording: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "version"), [("penstock", penstock.__version__), ("penstock.compat.minari", "Minari version: 0.5.4")]
+    ("module", "version"), [("penstock", penstock.__version__), ("penstock_mirrors.minari", "Minari version: 0.5.4")]
 )
 def test_packages_that_are_command_lines(
     module: str, version: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

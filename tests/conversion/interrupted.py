@@ -17,8 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import penstock
 from tests.jobs.crashing import die_at
+
+import penstock
 
 
 def audited(write: Callable[..., int]) -> Callable[..., int]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cli.conftest import Call, call
 
 import penstock
 from penstock.core.arrays import AnyArray
@@ -17,7 +18,6 @@ from penstock.core.spec import Field, Spec
 from penstock.data.cached import CachedSource
 from penstock.errors import SpecError
 from penstock.formats.memory import MemorySource
-from tests.cli.conftest import Call, call
 
 __all__ = ["call"]
 

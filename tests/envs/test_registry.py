@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.test_architecture import exported
 
 from penstock import envs
 from penstock.core.spaces import Box, Discrete
@@ -26,7 +27,6 @@ from penstock.envs import (
     unregister,
 )
 from penstock.errors import DataError
-from tests.test_architecture import exported
 
 SHIPPED = ("magical", "dm_control", "atari", "minecraft", "procgen", "gymnasium", "toy")
 

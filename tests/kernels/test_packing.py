@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kernels.reference import pack_reading as reading_reference
+from tests.kernels.reference import packing as packing_reference
 
 from penstock.kernels import concat, fit, open_fit, pack_reading, runs
 from penstock.kernels.pack_reading import GIVEN, LEFT, PARTS, RIGHT
-from tests.kernels.reference import pack_reading as reading_reference
-from tests.kernels.reference import packing as packing_reference
 
 compiled, reference = (
     SimpleNamespace(**{name: value for module in modules for name, value in vars(module).items() if callable(value)})

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.locations.server import Request, Site, serving
+from tests.ray_cluster import LocalCluster, local_cluster, time_limit
 
 import penstock
 from penstock.core.ragged import Ragged
 from penstock.errors import ArgumentError, PlanError, SpecError
-from tests.locations.server import Request, Site, serving
-from tests.ray_cluster import LocalCluster, local_cluster, time_limit
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray
 BLOCKS = 7

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.locations.server import serving
 
 from penstock.errors import ChangedObjectError, RemoteError
 from penstock.files.remote import FOLDER, read_bytes
 from penstock.locations.block_peers import OWNED, TRIED, USED_PEERS, BlockPeers, MirroredPlace, is_whole, owners_of
 from penstock.locations.blocks import BlockCache
 from penstock.locations.mirror import MANIFEST, Mirrors, mirror
-from tests.locations.server import serving
 
 
 class Host(Mirrors):

@@ -13,13 +13,13 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+from tests.fuzz.targets import targets
+from tests.locations.server import Site, serving
 from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.main import COMMANDS, app
 from penstock.viewer.server import ViewerServer
-from tests.fuzz.targets import targets
-from tests.locations.server import Site, serving
 
 PRIVATE = ["--storage", 'headers={"X-Key": "hidden"}']
 WITHOUT_DATA = {"record", "formats", "live", "top", "why", "warmup", "demo", "repair", "merge-curations", "work"}

@@ -14,6 +14,7 @@ import chess
 import numpy as np
 import pytest
 from PIL import Image
+from tests.doctor.test_planted import PLANTS, clean, source_of
 
 import penstock
 from penstock.core.spaces import Box
@@ -21,7 +22,6 @@ from penstock.domains.driving.map import MapAPI
 from penstock.domains.driving.map.api import load_metadata, matrix_of
 from penstock.errors import ArgumentError
 from penstock.viewer.episode_contents import NOT_FINITE, OUTSIDE, EpisodeContents
-from tests.doctor.test_planted import PLANTS, clean, source_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.viewer.test_server import ask, post
 
 import penstock
 from penstock.cli.loaders import find_plan
@@ -21,7 +22,6 @@ from penstock.load.loader import Loader
 from penstock.load.ticket import Ticket
 from penstock.viewer.server import ViewerServer
 from penstock.viewer.viewed_loader import SourcePage, ViewedLoader
-from tests.viewer.test_server import ask, post
 
 LENGTHS = [6, 0, 9, 4, 12]
 

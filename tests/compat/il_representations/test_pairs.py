@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.compat.il_representations.conftest import PAIRS, SHARDS, number
 
 from penstock.compat.il_representations import (
     IdentityPairConstructor,
@@ -22,7 +23,6 @@ from penstock.compat.il_representations import (
     load_ilr_datasets,
     write_frames,
 )
-from tests.compat.il_representations.conftest import PAIRS, SHARDS, number
 
 A = SHARDS / "A_plain.tar"
 KEYS = ("context", "target", "extra_context", "traj_ts_ids")

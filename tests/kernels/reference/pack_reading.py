@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from tests.kernels.reference.permute import permute
 
 from penstock.core.arrays import IntArray
 from penstock.kernels.pack_reading import GIVEN, LEFT, PARTS
-from tests.kernels.reference.permute import permute
 
 OF_EPOCH, OF_WINDOW, OF_RUN = 0xD6E8FEB86659FD93, 0xA0761D6478BD642F, 0xE7037ED1A0B428DB
 

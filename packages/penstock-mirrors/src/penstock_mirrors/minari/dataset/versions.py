@@ -1,0 +1,20 @@
+"""Versions of the datasets that can be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.errors import require
+from penstock_mirrors import minari
+
+
+def is_supported(version: Any) -> bool:
+    """Return whether a dataset of `version` can be read: a release, or a range such as the `~=0.4` of old files."""
+    if version in minari.supported_dataset_versions:
+        return True
+    specifiers: Any = require("packaging.specifiers", "minari")
+    try:
+        wanted = specifiers.SpecifierSet(version)
+    except (specifiers.InvalidSpecifier, AttributeError, TypeError):
+        return False
+    return bool(wanted) and any(wanted.contains(release) for release in minari.supported_dataset_versions)

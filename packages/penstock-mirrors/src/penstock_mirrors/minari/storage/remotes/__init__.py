@@ -1,0 +1,24 @@
+"""Remote hubs: which one a path names."""
+
+from __future__ import annotations
+
+import os
+
+from penstock_mirrors.minari.storage.remotes.cloud_storage import CloudStorage
+
+DEFAULT_REMOTE = "hf://farama-minari"
+
+
+def default_remote() -> str:
+    """Return the default hub: `MINARI_REMOTE`, or the Farama Foundation's."""
+    return os.environ.get("MINARI_REMOTE") or DEFAULT_REMOTE
+
+
+def get_cloud_storage(remote_path: str | None = None, token: str | None = None) -> CloudStorage:
+    """Return the hub at `remote_path`: `hf://<organisation>`, `gcp://<bucket>`, a fsspec URL, or a local directory.
+
+    `token` is the API token for `hf`, and the path of a service account's key file for `gcp`.
+
+    Raises `MissingExtraError` if a library that the hub needs is not installed, `DataError` for an unknown scheme.
+    """
+    return CloudStorage(remote_path or default_remote(), token)

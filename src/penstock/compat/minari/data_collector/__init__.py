@@ -1,7 +1,0 @@
-"""Recording: the environment wrapper, its callbacks, and buffers filled by hand."""
-
-from penstock.compat.minari.data_collector.collection import unfinished
-from penstock.compat.minari.data_collector.data_collector import DataCollector, recover_collection
-from penstock.compat.minari.data_collector.episode_buffer import EpisodeBuffer
-
-__all__ = ["DataCollector", "EpisodeBuffer", "recover_collection", "unfinished"]
