@@ -51,7 +51,7 @@ figures: .venv/browser.stamp .build/reference.stamp .build/peers.stamp .build/le
 
 browser: .venv/browser.stamp ## tests of the viewer in a real browser; needs Chromium (CHROMIUM=path, by default the one on PATH)
 	@test -n "$(CHROMIUM)" || { echo "no Chromium found: install the package chromium, or set CHROMIUM=path"; exit 1; }
-	PENSTOCK_CHROMIUM=$(CHROMIUM) $(BIN)/python -m pytest -q tests/browser
+	PENSTOCK_CHROMIUM=$(CHROMIUM) $(BIN)/python -m pytest -q packages/penstock-studio/tests/browser
 
 docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

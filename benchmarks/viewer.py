@@ -28,7 +28,7 @@ import figures
 import numpy as np
 
 import penstock
-from penstock.viewer.server import ViewerServer
+from penstock_studio.viewer.server import ViewerServer
 
 HEIGHT, WIDTH, FPS = 480, 640, 30
 QUERIES = {

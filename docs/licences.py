@@ -1,4 +1,4 @@
-"""The tables of `licences.md`, from `pyproject.toml` and the metadata of what is installed.
+"""The tables of `licences.md`, from the `pyproject.toml` of each distribution and the metadata of what is installed.
 
     python docs/licences.py
 
@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
+PACKAGES = {file.parent.name: file for file in sorted(ROOT.glob("packages/*/pyproject.toml"))}
 PAGE = ROOT / "docs" / "licences.md"
 BEGIN, END = "<!-- {} -->", "<!-- end -->"
 ROW = re.compile(r"^\| `(?P<name>[^`]+)` \| (?P<licence>[^|]+) \| (?P<used>[^|]+) \|$", re.MULTILINE)
@@ -49,8 +50,11 @@ def requirements() -> dict[str, dict[str, set[str]]]:
     tables["development"] = {}
     for extra, wanted in extras.items():
         for text in wanted:
-            if (name := _name(text)) != "penstock":
+            if not _is_ours(name := _name(text)):
                 tables["extras"].setdefault(name, set()).add(f"`{extra}`")
+    for package in PACKAGES:
+        for requirement in _required(package, all_extras=True):
+            tables["extras"].setdefault(canonicalize_name(requirement.name), set()).add(f"`{package}`")
     for text in (ROOT / "magical-requirements.txt").read_text("utf-8").splitlines():
         if text and not text.startswith("#"):
             tables["extras"].setdefault(_name(text), set()).add("`magical`")
@@ -68,9 +72,23 @@ def of_all() -> set[str]:
         for requirement in map(Requirement, extras[waiting.pop()]):
             if requirement.name == "penstock":
                 waiting += requirement.extras
+            elif _is_ours(requirement.name):
+                found |= {canonicalize_name(each.name) for each in _required(requirement.name)}
             else:
                 found.add(canonicalize_name(requirement.name))
     return found
+
+
+def _is_ours(name: str) -> bool:
+    return name == "penstock" or name in PACKAGES
+
+
+def _required(package: str, all_extras: bool = False) -> list[Requirement]:
+    """What a distribution beside the core requires, without distributions of ours."""
+    project = tomllib.loads(PACKAGES[package].read_text("utf-8"))["project"]
+    extras = project.get("optional-dependencies", {}) if all_extras else {}
+    wanted = map(Requirement, [*project["dependencies"], *(text for texts in extras.values() for text in texts)])
+    return [requirement for requirement in wanted if not _is_ours(requirement.name)]
 
 
 def _name(text: str) -> str:

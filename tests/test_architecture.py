@@ -24,7 +24,7 @@ import penstock
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "penstock"
 # Each distribution beside the core, and the others that it may import. The core imports none of them.
-DISTRIBUTIONS: dict[str, tuple[str, ...]] = {"penstock_mirrors": ("penstock",)}
+DISTRIBUTIONS: dict[str, tuple[str, ...]] = {"penstock_mirrors": ("penstock",), "penstock_studio": ("penstock",)}
 ROOTS = [ROOT / "src", *sorted(ROOT.glob("packages/*/src"))]
 FILES = sorted(file for root in ROOTS for file in root.rglob("*.py"))
 
@@ -101,7 +101,7 @@ SEES: dict[str, tuple[str, ...]] = {
 }
 # Any other folder of `formats` is a file format. No file format imports another one.
 FILE_FORMAT = (*GROUND, "locations", "flow", "kernels", "containers", "formats.base", "formats.memory")
-SEE_ALL = {"compat", "cli", "viewer", "__main__"}
+SEE_ALL = {"compat", "cli", "__main__"}
 
 # The one module of ours that is imported inside a function, because numba takes longer to load than all else together.
 DEFERRED = {"penstock.kernels.compiler"}
@@ -379,8 +379,8 @@ THREAD_EXCEPTIONS = {
     "live/intake.py": {"Thread"},  # looks for files until the last stream leaves
     "live/pipeline.py": {"Thread"},  # ends the threads of a pipeline that was dropped
     "compat/lczero/loader.py": {"Thread"},  # snapshots of the figures, every quarter of a second
-    "viewer/viewed.py": {"Thread"},  # one check, while pages are shown
-    "viewer/live_watch.py": {"Thread"},  # one look a second at the figures of a running loader
+    "penstock_studio/viewer/viewed.py": {"Thread"},  # one check, while pages are shown
+    "penstock_studio/viewer/live_watch.py": {"Thread"},  # one look a second at the figures of a running loader
     "cli/demo/training.py": {"ProcessPoolExecutor"},  # a new process, to show that it can resume
     "testing/sources.py": {"Thread", "Process"},  # readers in threads, and after a fork
     "testing/writers.py": {"Process"},  # writers that are killed

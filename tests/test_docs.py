@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 import penstock
 from penstock.cli.formats import describe
-from penstock.cli.main import COMMANDS
+from penstock.cli.main import all_commands
 from penstock.formats.base.findings import FINDINGS
 from penstock.formats.base.format import available
 
@@ -41,6 +41,7 @@ def test_the_reference_has_every_public_name_once() -> None:
 def test_every_page_is_in_the_navigation() -> None:
     listed = re.findall(r"^ +- (?:.+: )?(\S+\.md)$", text("mkdocs.yml"), re.MULTILINE)
     pages = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
+    pages += [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs" / "mirrors").glob("*.md")]  # a link
     assert sorted(listed) == sorted(pages)
 
 
@@ -86,7 +87,7 @@ def test_make_targets_exist(page: Path) -> None:
 
 
 def test_the_command_page_has_every_command() -> None:
-    assert [name for name in COMMANDS if f"`penstock {name}" not in text("docs/reference/cli.md")] == []
+    assert [name for name in all_commands() if f"`penstock {name}" not in text("docs/reference/cli.md")] == []
 
 
 def rows_of(table: str) -> dict[str, list[str]]:
@@ -142,7 +143,10 @@ def test_every_requirement_is_pinned() -> None:
     asked = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
     for group in (*project["project"]["optional-dependencies"].values(), *project["dependency-groups"].values()):
         asked += group
-    names = {canonicalize_name(Requirement(line).name) for line in asked} - {"penstock"}
+    projects = ROOT.glob("packages/*/pyproject.toml")
+    packages = {file.parent.name: tomllib.loads(file.read_text("utf-8")) for file in projects}
+    asked += [line for each in packages.values() for line in each["project"]["dependencies"]]
+    names = {canonicalize_name(Requirement(line).name) for line in asked} - {"penstock", *packages}
     pinned = {canonicalize_name(line.split("==")[0]) for line in text("constraints.txt").splitlines()}
     assert names - pinned == set()
 

@@ -20,7 +20,7 @@ import penstock
 from penstock.domains.driving.map import MapAPI
 from penstock.domains.driving.map.api import load_metadata, matrix_of
 from penstock.live import MetricsEndpoint
-from penstock.viewer.server import ViewerServer
+from penstock_studio.viewer.server import ViewerServer
 
 HERE = Path(__file__).parent
 GOLDEN = HERE.parents[1] / "tests" / "golden"

@@ -153,12 +153,13 @@ class FingerprintWarning(UserWarning):
     """
 
 
-def require(module: str, extra: str) -> ModuleType:
+def require(module: str, extra: str, distribution: str = "penstock") -> ModuleType:
     """Import an optional module.
 
     Args:
         module: Name of the module.
-        extra: Extra of penstock that installs the module.
+        extra: Extra that installs the module.
+        distribution: The distribution that has the extra.
 
     Returns:
         The imported module.
@@ -174,7 +175,7 @@ def require(module: str, extra: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtraError(
-            f"{module} is not installed; install it with: pip install 'penstock[{extra}]'"
+            f"{module} is not installed; install it with: pip install '{distribution}[{extra}]'"
         ) from error
 
 

@@ -15,12 +15,12 @@ from tests.cli.conftest import Call
 from tests.compat.lczero.conftest import GOLDEN, config_of, split_config
 
 from penstock.cli.stages import as_json, rows
-from penstock.cli.top import make_app
 from penstock.domains.chess.live import chess_pipeline
-from penstock.errors import FormatError, MissingExtraError
+from penstock.errors import FormatError
 from penstock.flow.look import bottleneck, figures
 from penstock.formats.lc0 import open_chunks, packed_chunk
 from penstock.live.endpoint import MetricsEndpoint, look, parse
+from penstock_studio.commands.top import make_app
 
 GAMES = GOLDEN / "gz"
 FRAMES = 134
@@ -309,9 +309,3 @@ def test_top_stays_when_the_loader_is_gone_and_goes_on_when_it_is_back() -> None
         assert len(shown(app)[0]) == 3
 
     piloted(looked, act)
-
-
-def test_without_its_extra_top_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "textual.app", None)
-    with pytest.raises(MissingExtraError, match=r"penstock\[top\]"):
-        make_app(lambda: snapshot(0, 0, 0), 1.0, "here")

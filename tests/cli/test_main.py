@@ -16,19 +16,19 @@ from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.failure import described
-from penstock.cli.main import COMMANDS, app
+from penstock.cli.main import COMMANDS, ELSEWHERE, all_commands, app
 from penstock.errors import DataError, FormatError, UnknownFormatError
 
 
 def test_help_lists_every_command_with_its_summary(call: Call) -> None:
     answer = call("--help")
     assert answer.code == 0
-    for name, (_, summary) in COMMANDS.items():
+    for name, (_, summary) in all_commands().items():
         assert name in answer.out
         assert summary in answer.out
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", all_commands())
 def test_help_of_a_command_has_an_example_and_json(call: Call, name: str) -> None:
     answer = call(name, "--help")
     assert answer.code == 0
@@ -36,9 +36,9 @@ def test_help_of_a_command_has_an_example_and_json(call: Call, name: str) -> Non
     assert "--json" in answer.out
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", all_commands())
 def test_the_summary_is_the_first_line_of_the_help(call: Call, name: str) -> None:
-    assert COMMANDS[name][1] in call(name, "--help").out
+    assert all_commands()[name][1] in call(name, "--help").out
 
 
 def test_version(call: Call) -> None:
@@ -100,7 +100,7 @@ def test_the_hint_is_the_part_of_a_message_that_says_what_to_do() -> None:
     }
 
 
-@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
+@pytest.mark.parametrize("command", [[], *([name] for name in all_commands())])
 @pytest.mark.parametrize("width", [80, 30])
 def test_help_fits_the_terminal(call: Call, monkeypatch: pytest.MonkeyPatch, command: list[str], width: int) -> None:
     wide = set(re.findall(r"--[a-z][a-z-]+", call(*command, "--help").out))
@@ -197,3 +197,13 @@ def test_packages_that_are_command_lines(
     with pytest.raises(SystemExit) as ended:
         runpy.run_module(module, run_name="__main__")
     assert (ended.value.code, capsys.readouterr().out.strip()) == (0, version)
+
+
+def test_a_command_of_a_distribution_that_is_missing_says_what_to_install(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert set(ELSEWHERE) == all_commands().keys() - COMMANDS.keys()
+    monkeypatch.setattr("penstock.cli.main.all_commands", lambda: COMMANDS)
+    answer = call("serve", "x")
+    assert answer.code == 2
+    assert "pip install penstock-studio" in " ".join(answer.err.split())

@@ -18,8 +18,8 @@ from tests.locations.server import Site, serving
 from typer.testing import CliRunner
 
 import penstock
-from penstock.cli.main import COMMANDS, app
-from penstock.viewer.server import ViewerServer
+from penstock.cli.main import all_commands, app
+from penstock_studio.viewer.server import ViewerServer
 
 PRIVATE = ["--storage", 'headers={"X-Key": "hidden"}']
 WITHOUT_DATA = {"record", "formats", "live", "top", "why", "warmup", "demo", "repair", "merge-curations", "work"}
@@ -71,16 +71,16 @@ def logs() -> dict[str, bytes]:
 
 
 def without_rerun() -> Any:
-    """Stands for Rerun, whose tests are in `tests/browser`."""
+    """Stands for Rerun, whose tests are in penstock-studio."""
     rerun = MagicMock()
     rerun.RecordingStream.return_value.save.side_effect = lambda path: Path(path).write_bytes(b"recording")
     return rerun
 
 
 def test_all_commands_are_here() -> None:
-    assert ARGUMENTS.keys() | WITHOUT_DATA == COMMANDS.keys()
+    assert ARGUMENTS.keys() | WITHOUT_DATA == all_commands().keys()
     for name in ARGUMENTS:
-        module, _, function = COMMANDS[name][0].partition(":")
+        module, _, function = all_commands()[name][0].partition(":")
         command = getattr(__import__(module, fromlist=[function]), function)
         assert "storage" in inspect.signature(command).parameters
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import inspect
 import pkgutil
 import shutil
 import textwrap
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import penstock
 from penstock.cli.failure import reported
+from penstock.errors import MissingExtraError
 from penstock.freed_memory import keep_freed_memory
 
 COMMANDS = {
@@ -55,32 +58,24 @@ COMMANDS = {
     "cache": ("penstock.cli.cache:cache", "Decode columns, such as videos, into the user's cache."),
     "plan": ("penstock.cli.plan:plan", "Show the size of a plan, or simulate what many hosts ask of a storage."),
     "work": ("penstock.cli.work:work", "Run one task of an array job, or merge the results of all tasks."),
-    "film": (
-        "penstock.cli.film:film",
-        "Draw an episode: frames with actions and rewards, or curves of observations.",
-    ),
-    "export": (
-        "penstock.cli.export:export",
-        "Write an episode as a recording of Rerun: pictures, curves, texts, scenes.",
-    ),
-    "serve": (
-        "penstock.cli.serve:serve",
-        "Look at datasets in the browser: findings, episodes, pictures and curves.",
-    ),
-    "view": ("penstock.cli.view:view", "Draw a scene of a driving log from above: pictures, or a film."),
     "record": (
         "penstock.cli.record:record",
         "Record episodes of an environment into a new dataset, or add them to one.",
     ),
     "formats": ("penstock.cli.formats:formats", "List the formats, and whether each can write, append and check."),
     "live": ("penstock.cli.live:live", "Load training games from a growing folder, and show the speed of each stage."),
-    "top": (
-        "penstock.cli.top:top",
-        "Watch a running loader: busy share, rates and queue of each stage, bottleneck.",
-    ),
     "why": ("penstock.cli.why:why", "Show the episodes, files and rows of a batch, from its ticket."),
     "warmup": ("penstock.cli.warmup:warmup", "Compile all kernels now, so that first calls are fast."),
     "demo": ("penstock.cli.demo.command:demo", "Record, train, stop, resume and evaluate, from end to end."),
+}
+
+# Commands of other distributions, which offer theirs as entry points: what to install where one is missing.
+ELSEWHERE = {
+    "export": "penstock-studio",
+    "film": "penstock-studio",
+    "serve": "penstock-studio",
+    "top": "penstock-studio",
+    "view": "penstock-studio",
 }
 
 PANELS = 60  # columns of a terminal that panels of help need
@@ -113,12 +108,28 @@ class Deferred(TyperCommand):
         return typer.main.get_command(app).make_context(info_name, args, parent, **extra)
 
 
+@cache
+def all_commands() -> dict[str, tuple[str, str]]:
+    """Target and summary of each command: of `COMMANDS`, and of the tables that installed distributions offer."""
+    tables = [point.load() for point in importlib.metadata.entry_points(group="penstock.commands")]
+    return COMMANDS | {name: entry for table in tables for name, entry in table.items()}
+
+
 class Commands(TyperGroup):
     """All commands. Errors of penstock, the file system or the command line are reported with exit code 2."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = {name: Deferred(name, *about) for name, about in COMMANDS.items()}
+        self.commands = {name: Deferred(name, *about) for name, about in all_commands().items()}
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a name. One of a distribution that is not installed is an error that names it."""
+        if cmd_name not in self.commands and (distribution := ELSEWHERE.get(cmd_name)):
+            raise MissingExtraError(
+                f"`penstock {cmd_name}` is a command of {distribution}, which is not installed; "
+                f"install it with: pip install {distribution}"
+            )
+        return super().get_command(ctx, cmd_name)
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Return the context. `--json` is read here, before any error can occur."""

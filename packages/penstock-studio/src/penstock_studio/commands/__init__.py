@@ -1,0 +1,21 @@
+"""Commands that penstock-studio adds to `penstock`. A command is imported when it is called."""
+
+COMMANDS = {
+    "film": (
+        "penstock_studio.commands.film:film",
+        "Draw an episode: frames with actions and rewards, or curves of observations.",
+    ),
+    "export": (
+        "penstock_studio.commands.export:export",
+        "Write an episode as a recording of Rerun: pictures, curves, texts, scenes.",
+    ),
+    "serve": (
+        "penstock_studio.commands.serve:serve",
+        "Look at datasets in the browser: findings, episodes, pictures and curves.",
+    ),
+    "view": ("penstock_studio.commands.view:view", "Draw a scene of a driving log from above: pictures, or a film."),
+    "top": (
+        "penstock_studio.commands.top:top",
+        "Watch a running loader: busy share, rates and queue of each stage, bottleneck.",
+    ),
+}

@@ -1,0 +1,33 @@
+"""The server of the viewer: pages, JSON and pictures, for the one user who has the token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock_studio.viewer.answers import answer, page
+from penstock_studio.viewer.dataset_routes import dataset_routes
+from penstock_studio.viewer.guard import Guard
+from penstock_studio.viewer.live_routes import live_routes
+from penstock_studio.viewer.live_watch import LiveWatch
+from penstock_studio.viewer.loader_routes import loader_routes
+from penstock_studio.viewer.viewed import ViewedDataset
+from penstock_studio.viewer.viewed_loader import ViewedLoader
+
+
+def create_app(
+    datasets: Sequence[ViewedDataset], token: str, *, loader: ViewedLoader | None = None, live: LiveWatch | None = None
+) -> Any:
+    """Return the ASGI application."""
+    from starlette import applications, routing
+
+    pages = {"datasets": len(datasets), "plan": loader is not None, "live": live is not None}
+    routes = [
+        routing.Route("/", page),
+        routing.Route("/static/{path}", page),
+        routing.Route("/pages", answer(lambda _: pages)),
+        *dataset_routes(datasets),
+        *([] if loader is None else loader_routes(loader)),
+        *([] if live is None else live_routes(live)),
+    ]
+    return Guard(applications.Starlette(routes=routes), token)

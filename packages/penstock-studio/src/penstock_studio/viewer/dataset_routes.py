@@ -1,0 +1,83 @@
+"""Addresses below `/api/NAME`: the answers of a `ViewedDataset` for its pages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.core.narrowing import is_dict
+from penstock.errors import ArgumentError
+from penstock_studio.viewer.answers import answer, not_served
+from penstock_studio.viewer.episode_routes import episode_routes
+from penstock_studio.viewer.guard import sent_json
+from penstock_studio.viewer.viewed import ViewedDataset
+
+
+def dataset_routes(datasets: Sequence[ViewedDataset]) -> list[Any]:
+    """Return the routes of datasets.
+
+    One of them writes: it sets the marks of an episode in the file of the curation.
+    """
+    from starlette import routing
+
+    by_name = {dataset.name: dataset for dataset in datasets}
+
+    def of_dataset(work: Callable[[ViewedDataset, Any], Any]) -> Callable[[Any], Any]:
+        def named(request: Any) -> Any:
+            name = request.path_params["name"]
+            if name not in by_name:
+                return not_served(f"no dataset {name!r}")
+            return work(by_name[name], request)
+
+        return answer(named)
+
+    set_marks = of_dataset(_mark)
+
+    async def mark(request: Any) -> Any:
+        from starlette import concurrency
+
+        request.state.body, refused = await sent_json(request)
+        return refused or await concurrency.run_in_threadpool(set_marks, request)
+
+    return [
+        routing.Route("/api/datasets", answer(lambda _: [dataset.summary() for dataset in datasets])),
+        routing.Route("/api/{name}/info", of_dataset(lambda data, _: data.info())),
+        routing.Route("/api/{name}/check", of_dataset(lambda data, _: data.check())),
+        routing.Route("/api/{name}/figures", of_dataset(lambda data, _: data.figures())),
+        routing.Route("/api/{name}/episodes", of_dataset(_episodes)),
+        routing.Route("/api/{name}/histogram", of_dataset(_histogram)),
+        routing.Route("/api/{name}/episode/{e:int}", of_dataset(lambda data, asked: data.episode(_number(asked)))),
+        routing.Route("/api/{name}/marks/{e:int}", mark, methods=["POST"]),
+        *episode_routes(of_dataset),
+    ]
+
+
+def _number(request: Any) -> int:
+    return request.path_params["e"]
+
+
+def _mark(data: ViewedDataset, request: Any) -> Any:
+    try:
+        stated: object = json.loads(request.state.body)
+    except RecursionError as error:
+        raise ValueError("expected JSON of modest depth") from error
+    if not is_dict(stated) or set(stated) != {"before", "after"}:
+        raise ArgumentError("expected an object with the marks before and after the change")
+    return data.mark(_number(request), stated["after"], stated["before"])
+
+
+def _episodes(data: ViewedDataset, request: Any) -> Any:
+    query = request.query_params
+    return data.episodes(
+        where=query.get("where", ""),
+        sort=query.get("sort", ""),
+        descending=query.get("descending") == "1",
+        offset=int(query.get("offset", 0)),
+        limit=int(query.get("limit", 100)),
+    )
+
+
+def _histogram(data: ViewedDataset, request: Any) -> Any:
+    query = request.query_params
+    return data.histogram(query.get("column", ""), where=query.get("where", ""), bins=int(query.get("bins", 40)))

@@ -1,0 +1,146 @@
+"""Pages of a loader: what it will serve, and the rows of a batch in their episodes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from browser.conftest import PATIENCE, no_wider_than_the_screen
+from browser.test_pages import opened
+from playwright.sync_api import expect
+from viewer.conftest import serving
+
+import penstock
+from penstock.live.endpoint import MetricsEndpoint
+from penstock.load.loader import Loader
+from penstock_studio.viewer.server import ViewerServer
+
+
+@pytest.fixture(scope="session")
+def planned(datasets: dict[str, Path]) -> Iterator[ViewerServer]:
+    windows = {name: penstock.open(datasets[name]).windows(4, pad="zero") for name in ("kitchen", "clean")}
+    parts = {name: each.select("actions").shuffle(seed=1) for name, each in windows.items()}
+    loader = Loader(penstock.mix(parts, [3, 1], stop="never"), batch_size=16, threads=1)
+    with serving(datasets["video"], loader=loader, place="train.py:loader") as server:
+        yield server
+
+
+def test_a_plan_by_keyboard(page: Any, planned: ViewerServer) -> None:
+    opened(page, planned)
+    page.click("nav a:has-text('Plan')")
+    page.wait_for_selector("h1:has-text('Plan')")
+    page.wait_for_selector("#says:has-text('16 batches at positions 0 to 255')")
+    page.wait_for_selector("td:has-text('75 %') >> nth=0")
+    no_wider_than_the_screen(page)
+    paths = page.locator("svg.cells path")
+    expect(paths).to_have_count(2)  # two parts
+    page.click("button:has-text('episode')")
+    expect(paths.nth(2)).to_be_attached()
+    page.keyboard.press("n")
+    page.wait_for_selector("#says:has-text('256 to 511')")
+    page.keyboard.press("p")
+    page.wait_for_selector("#says:has-text('0 to 255')")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    page.wait_for_selector("#sample:has-text('batch 1, sample 0')")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("h1:has-text('Episode')")
+
+
+def test_a_batch_in_its_episodes(page: Any, planned: ViewerServer) -> None:
+    opened(page, planned, "#plan")
+    page.locator("svg.cells").click(position={"x": 3, "y": 3})  # the first sample
+    page.wait_for_selector("h1:has-text('Episode')")
+    page.go_back()
+    page.locator("svg.cells").hover(position={"x": 3, "y": 3})
+    page.click("#sample a:has-text('batch')")
+    page.wait_for_selector("h1:has-text('Batch')")
+    page.wait_for_selector("#rows tbody tr")
+    no_wider_than_the_screen(page)
+    samples = sum(int(text) for text in page.locator("#rows tbody tr td:nth-child(4)").all_inner_texts())
+    assert samples == 16
+    page.click("#rows tbody a >> nth=0")
+    page.wait_for_selector("h1:has-text('Episode')")
+    opened(page, planned, "#ticket/12")
+    page.wait_for_selector("[role=alert]:has-text('ticket')")
+
+
+def test_a_loader_is_measured(page: Any, planned: ViewerServer) -> None:
+    opened(page, planned, "#plan")
+    page.click("#measure")
+    page.wait_for_selector("#speed td:has-text('fetch')")
+    no_wider_than_the_screen(page)
+
+
+@pytest.fixture(scope="session")
+def watched() -> Iterator[ViewerServer]:
+    """A loader that is used until the test ends."""
+    data = penstock.from_arrays({"x": np.zeros((20_000, 8))}, [1000] * 20).windows(8).shuffle(0)
+    loader = Loader(data, 256, threads=1)
+    ended = threading.Event()
+
+    def train() -> None:
+        while not ended.is_set():
+            for _ in loader:
+                if ended.wait(0.1):
+                    return
+
+    training = threading.Thread(target=train)
+    next(iter(loader))  # compiles
+    with MetricsEndpoint(loader.metrics) as endpoint, serving(live=str(endpoint.port)) as server:
+        training.start()
+        try:
+            yield server
+        finally:
+            ended.set()
+            training.join()
+
+
+def test_a_running_loader(page: Any, watched: ViewerServer) -> None:
+    page.goto(watched.start)
+    page.wait_for_selector("#stages td:has-text('fetch')")
+    page.wait_for_selector("#limit:has-text('consumer is the bottleneck')")  # it is much slower
+    page.wait_for_selector("section h2:has-text('Memory')")
+    no_wider_than_the_screen(page)
+    page.keyboard.press("Space")
+    page.wait_for_selector("#pause:has-text('Go on')")
+    page.keyboard.press("Space")
+    page.wait_for_selector("#pause:has-text('Pause')")
+
+
+def test_a_running_loader_is_asked_each_second_until_the_page_is_left(page: Any, watched: ViewerServer) -> None:
+    """The clock of the page stands still but for what the test adds."""
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "live/figures" in request.url else None)
+
+    def pass_seconds(count: int) -> int:
+        """Let seconds pass. Return how many requests were made since the start."""
+        page.clock.run_for(1000 * count)
+        page.evaluate("0")  # requests before it are listed now
+        return len(asked)
+
+    page.clock.install()
+    page.goto(watched.start)
+    last = time.monotonic() + PATIENCE / 1000
+    while pass_seconds(1) < 4:  # the next second begins when an answer is drawn
+        assert time.monotonic() < last
+    page.wait_for_selector("#stages td:has-text('fetch')")
+    page.keyboard.press("Space")
+    page.wait_for_selector("#pause:has-text('Go on')")
+    before = pass_seconds(0)
+    assert pass_seconds(60) == before
+    with page.expect_request("**/live/figures*"):
+        page.keyboard.press("Space")
+    page.wait_for_selector("#pause:has-text('Pause')")
+    page.evaluate("location.hash = '#/'")
+    page.wait_for_selector("h1:has-text('Datasets')")
+    before = pass_seconds(0)
+    assert pass_seconds(60) == before
+    with page.expect_request("**/live/figures*"):
+        page.go_back()
+    page.wait_for_selector("h1:has-text('Live')")

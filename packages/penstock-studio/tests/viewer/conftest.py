@@ -1,0 +1,46 @@
+"""A running viewer of two datasets, one with planted mistakes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.doctor.test_planted import PLANTS, clean, stored
+
+from penstock_studio.viewer.server import ViewerServer
+
+
+@contextmanager
+def serving(*locations: Path | str, **options: Any) -> Iterator[ViewerServer]:
+    """A viewer that answers until the block ends, in a thread."""
+    with ViewerServer([str(location) for location in locations], **options) as server:
+        thread = threading.Thread(target=server.run, name="viewer")
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+            thread.join()
+
+
+@pytest.fixture(scope="session")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("viewer")
+    planted = clean()
+    for name in ("nan", "time-gap", "frozen-sensor", "idle-start"):
+        planted = PLANTS[name][0](planted)
+    return {
+        "kitchen": stored(planted, folder / "kitchen", "columns"),
+        "clean": stored(clean(1), folder / "clean", "minari"),
+        "video": Path(__file__).parents[4] / "tests" / "golden" / "lerobot" / "v3_video",
+    }
+
+
+@pytest.fixture(scope="session")
+def viewer(datasets: dict[str, Path]) -> Iterator[ViewerServer]:
+    with serving(*datasets.values()) as server:
+        yield server

@@ -1,0 +1,178 @@
+"""What the page of an episode draws: curves, pictures, scenes, games of chess."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import io
+import struct
+import threading
+from itertools import pairwise
+from pathlib import Path
+
+import chess
+import numpy as np
+import pytest
+from PIL import Image
+from tests.doctor.test_planted import PLANTS, clean, source_of
+
+import penstock
+from penstock.core.spaces import Box
+from penstock.domains.driving.map import MapAPI
+from penstock.domains.driving.map.api import load_metadata, matrix_of
+from penstock.errors import ArgumentError
+from penstock_studio.viewer.episode_contents import NOT_FINITE, OUTSIDE, EpisodeContents
+
+GOLDEN = Path(__file__).parents[4] / "tests" / "golden"
+
+
+@pytest.fixture
+def contents() -> EpisodeContents:
+    return EpisodeContents(penstock.EpisodeDataset(source_of(PLANTS["nan"][0](clean()))))
+
+
+def test_curves_are_whole_or_show_extremes(contents: EpisodeContents) -> None:
+    state, flags = contents.series(1, "observations/state")
+    assert state.shape == (91, 2, 3)
+    assert np.isnan(state[7, 0, 1])
+    assert np.flatnonzero(flags).tolist() == [7]
+    np.testing.assert_array_equal(state[:, 0], state[:, 1])
+    part, _ = contents.series(0, "actions", first=10, last=20)
+    whole, _ = contents.series(0, "actions")
+    np.testing.assert_array_equal(part[:, 0], whole[10:20, 0])
+    few, flags = contents.series(1, "observations/state", points=7)
+    assert few.shape == (7, 2, 3)
+    assert np.isfinite(few).all()  # a point shows the numbers that there are
+    assert flags.tolist() == [NOT_FINITE, 0, 0, 0, 0, 0, 0]
+    np.testing.assert_array_equal(few[:, 0].min(0), np.nanmin(state[:, 0], axis=0))
+    np.testing.assert_array_equal(few[:, 1].max(0), np.nanmax(state[:, 1], axis=0))
+    for e, column in ((0, "observations/camera"), (0, "reward"), (5, "actions")):
+        with pytest.raises(ArgumentError):
+            contents.series(e, column)
+
+
+def test_places_outside_a_space_are_marked_in_all_elements() -> None:
+    actions = np.zeros((50, 40), np.float32)
+    actions[3, 39], actions[9, 0], actions[20, 30] = 2.0, -1.5, np.inf  # also in elements that are not drawn
+    spec_of = penstock.from_arrays({"actions": actions}, lengths=[50])
+    spec = penstock.Spec(spec_of.spec.fields, None, Box(np.full(40, -1, "f4"), np.full(40, 1, "f4"), np.dtype("f4")))
+    source = penstock.MemorySource(spec, {"actions": actions}, np.array([0, 50]))
+    values, flags = EpisodeContents(penstock.EpisodeDataset(source)).series(0, "actions")
+    assert values.shape == (50, 2, 16)
+    assert {int(row): int(flags[row]) for row in np.flatnonzero(flags)} == {3: OUTSIDE, 9: OUTSIDE, 20: NOT_FINITE}
+
+
+def test_an_episode_without_steps_has_empty_curves() -> None:
+    columns = {"rewards": np.zeros(2), "observations": np.zeros((4, 3)), "camera": np.zeros((2, 9, 9, 3), np.uint8)}
+    contents = EpisodeContents(penstock.from_arrays(columns, lengths=[0, 2]))
+    assert contents.series(0, "rewards")[0].shape == (0, 2, 1)
+    assert contents.series(0, "observations")[0].shape == (1, 2, 3)
+    assert contents.cameras_of(0) == [{"path": "camera", "rows": 0, "chunk": 32}]
+    assert contents.encoded(0, "camera", 0, 0) == []
+    with pytest.raises(ArgumentError):
+        contents.chunk(0, "camera", 0)
+
+
+def frames_of(content: bytes) -> list[np.ndarray]:
+    (count,) = struct.unpack_from("<I", content)
+    sizes = struct.unpack_from(f"<{count}I", content, 4)
+    cuts = np.cumsum([4 * (count + 1), *sizes]).tolist()
+    assert cuts[-1] == len(content)
+    return [np.asarray(Image.open(io.BytesIO(content[a:b]))) for a, b in pairwise(cuts)]
+
+
+def test_pictures_are_the_frames_alone_and_in_chunks(contents: EpisodeContents) -> None:
+    camera = "observations/camera"
+    expected = clean()[2][camera]
+    found = np.asarray(Image.open(io.BytesIO(contents.picture(2, camera, 5))))
+    assert found.shape == expected[5].shape
+    assert np.abs(found.astype(int) - expected[5]).mean() < 60  # noise is the worst case of JPEG
+    chunks = [contents.chunk(2, camera, number) for number in range(3)]
+    assert [len(frames_of(chunk)) for chunk in chunks] == [32, 32, 12]
+    np.testing.assert_array_equal(frames_of(chunks[0])[5], found)
+    for name, row in ((camera, 76), (camera, -1), ("observations/state", 0)):
+        with pytest.raises(ArgumentError):
+            contents.picture(2, name, row)
+    for name, number in ((camera, 3), (camera, -1), ("observations/state", 0)):
+        with pytest.raises(ArgumentError):
+            contents.chunk(2, name, number)
+
+
+def test_chunks_are_read_once_and_their_memory_is_bounded(contents: EpisodeContents) -> None:
+    results: list[bytes] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(contents.chunk(0, "observations/camera", 0))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(results)) == 1
+    assert contents._chunks.made == 1
+    contents._chunks.limit = len(results[0]) + 1
+    for e in range(5):
+        contents.chunk(e, "observations/camera", 0)
+    assert contents._chunks.nbytes <= contents._chunks.limit
+
+
+@pytest.mark.parametrize("name", ["gz", "v7", "old", "endings", "tar"])
+def test_boards_follow_from_moves_by_the_rules_of_chess(name: str) -> None:
+    with penstock.open(GOLDEN / "lc0" / name) as data:
+        contents = EpisodeContents(data)
+        assert contents.view == "chess"
+        for e in range(len(data)):
+            game = contents.game(e)
+            assert len(game["boards"]) == len(game["moves"]) == data.episodes.length[e]
+            board = placed(game["boards"][0], game["turns"][0])
+            for i, (text, squares) in enumerate(zip(game["moves"], game["squares"], strict=True)):
+                letters = "".join(piece.symbol() if (piece := board.piece_at(s)) else "." for s in chess.SQUARES)
+                assert game["boards"][i] == letters, (e, i)
+                assert game["turns"][i] == ("white" if board.turn else "black")
+                if not text:
+                    continue
+                promotion = chess.PIECE_SYMBOLS.index(text[-1].lower()) if "=" in text else None
+                move = next(
+                    m for m in board.legal_moves if [m.from_square, m.to_square] == squares and _of(m, promotion)
+                )
+                assert ("x" in text) == board.is_capture(move)
+                assert text.startswith("O-O") == board.is_castling(move)
+                board.push(move)
+
+
+def _of(move: chess.Move, promotion: int | None) -> bool:
+    return move.promotion == promotion or (promotion is None and move.promotion == chess.KNIGHT)
+
+
+def placed(letters: str, turn: str) -> chess.Board:
+    board = chess.Board(None)
+    for square, letter in enumerate(letters):
+        if letter != ".":
+            board.set_piece_at(square, chess.Piece.from_symbol(letter))
+    board.turn = turn == "white"
+    board.castling_rights = chess.BB_A1 | chess.BB_H1 | chess.BB_A8 | chess.BB_H8
+    return board
+
+
+def test_a_scene_has_the_rows_of_the_log_and_the_lights_of_the_map() -> None:
+    folder = GOLDEN / "l5kit"
+    road = MapAPI(folder / "semantic_map.pb", matrix_of(load_metadata(folder / "meta.json"), "world_to_ecef"))
+    with penstock.open(folder / "single.zarr") as data:
+        contents = EpisodeContents(data, road)
+        assert contents.view == "driving"
+        scene, agents = contents.scene(0), contents.agents(0)
+        source = data.source
+        origin = source.frames[0:1]["ego_translation"][0, :2]
+        rows = source.agents[:]
+        assert len(agents) == len(rows) == scene["offsets"][-1]
+        np.testing.assert_allclose(agents[:, :2] + origin, rows["centroid"], atol=1e-3)
+        np.testing.assert_allclose(agents[:, 3:5], rows["extent"][:, :2], rtol=1e-6)
+        likely = rows["label_probabilities"].argmax(axis=1)
+        assert set(agents[likely == 3][rows["label_probabilities"][likely == 3].max(axis=1) > 0.9][:, 5]) == {0}
+        ego = source.frames[:]["ego_translation"][:, :2] - origin
+        np.testing.assert_allclose(np.array(scene["ego"])[:, :2], ego, atol=1e-3)
+        assert scene["seconds"][0] == 0
+        assert all(0 <= lane < len(scene["lanes"]) for lit in scene["lights"] for lane, _ in lit)
+        assert {color for lit in scene["lights"] for _, color in lit} <= {0, 1, 2}
+        plain = EpisodeContents(data)
+        assert (plain.scene(0)["lanes"], plain.scene(0)["map"]) == ([], False)
+        assert plain.rate(0) == pytest.approx(10, rel=0.01)

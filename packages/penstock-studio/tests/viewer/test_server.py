@@ -1,0 +1,229 @@
+"""Requests to the running server: answers, errors, and who may ask."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from viewer.conftest import serving
+
+from penstock.data.curation import Curation, default_path
+from penstock.errors import ArgumentError, StateError
+from penstock_studio.viewer.server import TURN, ViewerServer, _ShortTurns
+
+
+def ask(viewer: ViewerServer, path: str, *, token: str | None = "", host: str | None = None, cookie: str = ""):
+    """Status, headers and body of an answer. `token=""` sends the right one in the address."""
+    place = urlsplit(viewer.address)
+    given = place.query.removeprefix("token=") if token == "" else token
+    if given is not None:
+        path += ("&" if "?" in path else "?") + f"token={given}"
+    connection = http.client.HTTPConnection("127.0.0.1", place.port or 0, timeout=60)
+    headers = {"Host": host or f"127.0.0.1:{place.port}"} | ({"Cookie": cookie} if cookie else {})
+    try:
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read()
+    finally:
+        connection.close()
+
+
+def test_pages_and_what_they_may_load(viewer: ViewerServer) -> None:
+    status, headers, body = ask(viewer, "/")
+    assert status == 200
+    assert b"static/app.js" in body
+    assert "default-src 'self'" in headers["Content-Security-Policy"]
+    for name in (
+        "app.js",
+        "dataset.js",
+        "episode.js",
+        "curate.js",
+        "curves.js",
+        "net.js",
+        "side.js",
+        "cameras.js",
+        "board.js",
+        "scene.js",
+        "style.css",
+        "logo.svg",
+    ):
+        status, _, body = ask(viewer, f"/static/{name}")
+        assert status == 200
+        assert b"http://" not in body.replace(b"http://www.w3.org/2000/svg", b"")
+        assert b"https://" not in body
+    for name in ("app.py", "..%2Fapp.py", "../app.py", "%2e%2e/app.py"):
+        assert ask(viewer, f"/static/{name}")[0] == 404
+
+
+def test_only_the_token_opens(viewer: ViewerServer) -> None:
+    assert ask(viewer, "/api/datasets", token=None)[0] == 403
+    assert ask(viewer, "/api/datasets", token="wrong")[0] == 403
+    assert ask(viewer, "/static/app.js", token=None)[0] == 403
+    status, headers, _ = ask(viewer, "/")
+    cookie = headers["Set-Cookie"].split(";")[0]
+    assert "HttpOnly" in headers["Set-Cookie"]
+    assert "SameSite=Strict" in headers["Set-Cookie"]
+    assert ask(viewer, "/api/datasets", token=None, cookie=cookie)[0] == 200
+    assert ask(viewer, "/api/datasets", token=None, cookie=cookie + "x")[0] == 403
+    assert status == 200
+
+
+def test_a_second_server_does_not_log_out_the_first(viewer: ViewerServer, datasets) -> None:
+    """A browser sends its cookies to every port of a host, and keeps one value of each name."""
+    with serving(datasets["kitchen"]) as second:
+        answers = [ask(server, "/")[1]["Set-Cookie"].split(";")[0] for server in (viewer, second)]
+        jar = dict(answer.split("=", 1) for answer in answers)
+        cookie = "; ".join(f"{name}={value}" for name, value in jar.items())
+        for server in (viewer, second):
+            assert ask(server, "/api/datasets", token=None, cookie=cookie)[0] == 200
+
+
+def test_other_host_names_are_refused(viewer: ViewerServer) -> None:
+    assert ask(viewer, "/", host="evil.example")[0] == 403
+    assert ask(viewer, "/", host="localhost")[0] == 200
+
+
+def test_answers(viewer: ViewerServer) -> None:
+    listed = json.loads(ask(viewer, "/api/datasets")[2])
+    assert [(data["name"], data["format"], data["episodes"]) for data in listed] == [
+        ("kitchen", "columns", 5),
+        ("clean", "minari", 5),
+        ("v3_video", "lerobot", 4),
+    ]
+    info = json.loads(ask(viewer, "/api/v3_video/info")[2])
+    assert info["cameras"] == ["observations/images/top", "observations/images/wrist"]
+    status, headers, body = ask(viewer, "/api/kitchen/series/2?column=actions&points=10")
+    assert (status, headers["X-Shape"]) == (200, "10,2,2")
+    assert len(body) == 40 * 4 + 10  # values, then flags
+    status, headers, body = ask(viewer, "/api/v3_video/picture/1/7?camera=observations/images/top")
+    assert (status, headers["Content-Type"], body[:2]) == (200, "image/jpeg", b"\xff\xd8")
+    assert json.loads(ask(viewer, "/api/kitchen/episodes?where=total_steps%3E70&limit=1")[2])["total"] == 3
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/kitchen/episodes?where=__import__('os')",
+        "/api/kitchen/episodes?sort=nothing",
+        "/api/kitchen/episodes?limit=many",
+        "/api/kitchen/episode/99",
+        "/api/kitchen/series/0?column=observations/camera",
+        "/api/kitchen/picture/0/999?camera=observations/camera",
+        "/api/kitchen/chunk/0/99?camera=observations/camera",
+        "/api/kitchen/scene/0",
+        "/api/kitchen/agents/0",
+        "/api/kitchen/game/0",
+        "/api/kitchen/histogram?column=nothing",
+    ],
+)
+def test_errors_are_messages(viewer: ViewerServer, path: str) -> None:
+    status, _, body = ask(viewer, path.replace("'", "%27").replace("(", "%28").replace(")", "%29"))
+    assert status == 400
+    assert json.loads(body)["error"]
+
+
+def test_an_unknown_dataset(viewer: ViewerServer) -> None:
+    assert ask(viewer, "/api/other/info")[0] == 404
+
+
+def test_without_datasets() -> None:
+    with pytest.raises(ArgumentError, match="at least one"):
+        ViewerServer([])
+    with pytest.raises(FileNotFoundError):
+        ViewerServer(["./nothing-is-here"])
+
+
+def test_two_datasets_of_one_name(viewer: ViewerServer, datasets) -> None:
+    with ViewerServer([str(datasets["kitchen"]), str(datasets["kitchen"])]) as server:
+        assert [data.name for data in server.datasets] == ["kitchen", "kitchen-2"]
+
+
+def post(viewer: ViewerServer, path: str, body: bytes, **headers: str) -> int:
+    """Status of an answer. The token is sent as a cookie, and the headers are those of a page unless given."""
+    place = urlsplit(viewer.address)
+    sent = {
+        "Cookie": f"penstock_token_{place.port}={place.query.removeprefix('token=')}",
+        "Origin": f"http://127.0.0.1:{place.port}",
+        "Content-Type": "application/json",
+    }
+    sent = {name: value for name, value in (sent | headers).items() if value}
+    connection = http.client.HTTPConnection("127.0.0.1", place.port or 0, timeout=60)
+    try:
+        connection.request("POST", path, body, sent)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def change(after: str) -> bytes:
+    return b'{"before": {}, "after": ' + after.encode() + b"}"
+
+
+def test_only_a_page_of_this_server_sets_marks(viewer: ViewerServer, datasets) -> None:
+    marks = "/api/clean/marks/2"
+    file = default_path(datasets["clean"])
+    folder = sorted(file.parent.iterdir())
+    assert post(viewer, marks, b"{}", Cookie="") == 403
+    assert post(viewer, marks, b"{}", Cookie=f"penstock_token_{urlsplit(viewer.address).port}=wrong") == 403
+    for origin in ("", "null", "http://evil.example", "http://127.0.0.1:1", "https://127.0.0.1"):
+        assert post(viewer, marks, b"{}", Origin=origin) == 403
+    assert post(viewer, marks, b"{}", Host="evil.example", Origin="http://evil.example") == 403
+    assert post(viewer, marks, b"{}", **{"Content-Type": "text/plain"}) == 415
+    assert post(viewer, marks, b" " * (1 << 20) + b"{}") == 413
+    for wrong in (b"", b"{", b"[" * 100_000, b"[]", b"{}", change('{"rating": 9}'), change('{"path": "/"}')):
+        assert post(viewer, marks, wrong) == 400
+    assert post(viewer, "/api/clean/marks/99", change("{}")) == 400
+    assert post(viewer, "/api/other/marks/0", change("{}")) == 404
+    assert post(viewer, "/api/clean/info", b"{}") == 405
+    assert ask(viewer, marks)[0] == 405
+    assert sorted(file.parent.iterdir()) == folder
+    assert post(viewer, marks, change('{"rating": 2, "tags": ["slow"]}')) == 200
+    assert Curation.read(file)[2].rating == 2
+    assert set(file.parent.iterdir()) - set(folder) == {file}
+    assert json.loads(ask(viewer, "/api/clean/episodes?where=rating%3D%3D2")[2])["total"] == 1
+
+
+def test_where_marks_go(datasets, tmp_path: Path) -> None:
+    kitchen, clean = str(datasets["kitchen"]), str(datasets["clean"])
+    with pytest.raises(ArgumentError, match="one dataset"):
+        ViewerServer([kitchen, clean], curation=tmp_path / "c.json")
+    with ViewerServer([kitchen], curation=tmp_path / "c.json") as server:
+        assert server.datasets[0].info()["curation"]["path"] == str(tmp_path / "c.json")
+    Curation("other", 1).save(tmp_path / "c.json")
+    with pytest.raises(StateError, match="made for"):
+        ViewerServer([kitchen], curation=tmp_path / "c.json")
+    copy = tmp_path / "copy"
+    copy.symlink_to(kitchen)
+    Curation("other", 1).save(tmp_path / "copy.curation.json")
+    with ViewerServer([str(copy)]) as server:
+        assert "read-only" in server.datasets[0].info()["curation"]["message"]
+
+
+def test_threads_take_longer_turns_again_when_the_last_of_several_servers_ended() -> None:
+    turns, other, before = _ShortTurns(), ExitStack(), sys.getswitchinterval()
+    other.enter_context(turns)
+    with turns:
+        other.close()
+        assert sys.getswitchinterval() == pytest.approx(TURN)
+    assert sys.getswitchinterval() == pytest.approx(before)
+
+
+def test_handlers_of_other_loggers_stay_open(datasets: dict[str, Path]) -> None:
+    """uvicorn's own configuration of logging closes all handlers of the process; one of absl then closes stderr."""
+    closed: list[str] = []
+
+    class Handler(logging.Handler):
+        def close(self) -> None:
+            closed.append("closed")
+            super().close()
+
+    handler = Handler()
+    with ViewerServer([str(datasets["kitchen"])]):
+        assert closed == []
+    handler.close()
