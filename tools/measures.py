@@ -24,7 +24,7 @@ GOALS = {"penstock": "75,000 in 480", "all": "135,000"}  # lines, files
 SHARED = 6  # equal lines that make two files a pair
 WIDEST = 8  # files of one run of lines above which it is too common to count
 IMPORTS = 3  # the fastest of so many imports counts
-# Names that say what was done to a value, or where, but not what it is. `docs/decisions.md` has better ones.
+# Names that say what was done to a value, or where, but not what it is. `docs/decisions.md` says which are better.
 RETIRED = {"at", "checked", "found", "held", "joined", "made", "told"}
 MOST_RETIRED = 12
 MOST_ANY = 60  # in all kernels: numba's and LLVM's objects have no types

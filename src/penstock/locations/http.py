@@ -6,7 +6,7 @@ that the server makes of them. The variables `http_proxy`, `https_proxy` and `no
 name proxies.
 
 Why no library: with 16 threads and 20 ms of latency, clients in Rust and on an event loop are not faster, and neither
-tells the version of the object that a range came from in all cases (docs/decisions.md has the figures).
+tells the version of the object that a range came from in all cases.
 """
 
 from __future__ import annotations
