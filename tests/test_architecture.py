@@ -70,7 +70,7 @@ SEES: dict[str, tuple[str, ...]] = {
         "live",
         "data",
     ),
-    "load": (*GROUND, "flow", "kernels", "locations", "plan", "formats.base", "data"),
+    "load": (*GROUND, "flow", "kernels", "plan", "formats.base", "data"),
     "replay": (*GROUND, "flow", "kernels", "plan", "formats.base", "formats.columns", "data", "load"),
     "conversion": (*GROUND, "flow", "locations", "formats.base", "formats.joined", "data"),
     "doctor": (*GROUND, "flow", "kernels", "plan", "formats.base", "locations", "data", "conversion"),
