@@ -29,7 +29,6 @@ GROUND = ("errors", "core", "files")
 # package -> the packages that it may import. `formats` alone is the empty package around the formats.
 SEES: dict[str, tuple[str, ...]] = {
     "errors": (),
-    "freed_memory": (),
     "core": ("errors",),
     "files": ("errors", "core"),
     "kernels": GROUND,
@@ -77,7 +76,6 @@ SEES: dict[str, tuple[str, ...]] = {
     "simulation": (*GROUND, "flow", "kernels", "plan", "locations", "formats.base", "formats.joined", "data", "load"),
     "jobs": (
         *GROUND,
-        "freed_memory",
         "flow",
         "kernels",
         "containers",
