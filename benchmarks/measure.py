@@ -92,7 +92,6 @@ COMMANDS = (
     Command("jobs", "jobs.py --megabytes 256 --operations stats check convert"),
     Command("collect_workers", "collect_workers.py --episodes 8000 --rounds 2 --ray"),
     Command("ray_kill", "ray_kill.py --minutes 10"),
-    Command("shared_cache", "shared_cache.py"),
     Command("cross_read_lerobot", f"cross_read_lerobot.py --peer {LEROBOT}"),
     Command("rlds", f"rlds.py --peer {TFDS}", "--repeats 2 --rounds 1"),
     Command("zarr_windows", f"zarr_windows.py --peer {PEERS} --peer {ZARR3}", "--rounds 1"),

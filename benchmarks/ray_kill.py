@@ -24,12 +24,11 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1]))
 
+from penstock.jobs.coordinator import finish_work, missing_jobs
+from penstock.jobs.work_plan import WorkPlan
 from tests.jobs.cases import CASES, Inputs, make_inputs
 from tests.jobs.test_ray import MOST_LOST, Faults, drive, run_with_faults
 from tests.ray_cluster import LocalCluster, local_cluster
-
-from penstock.jobs.coordinator import finish_work, missing_jobs
-from penstock.jobs.work_plan import WorkPlan
 
 HEAD_DIES = 6  # rounds, in one of which the head dies
 

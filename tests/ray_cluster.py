@@ -39,8 +39,7 @@ SETTINGS = {
 class LocalCluster:
     """A head, and nodes with one core each. The driver is this process, connected to the head."""
 
-    def __init__(self, folder: Path | None, token: str, cpus: int) -> None:
-        self.caches = folder
+    def __init__(self, token: str, cpus: int) -> None:
         self.token = token
         self.cpus = cpus
         self.nodes: list[Any] = []
@@ -63,9 +62,7 @@ class LocalCluster:
             "include_dashboard": False,
             "node_ip_address": HEAD,
         }
-        self._made = cluster_utils.Cluster(
-            initialize_head=True, head_node_args={**head, "env_vars": self._variables(HEAD)}
-        )
+        self._made = cluster_utils.Cluster(initialize_head=True, head_node_args={**head, "env_vars": {NODE: HEAD}})
         ray.init(address=self.address, log_to_driver=False, _node_ip_address=HEAD)
 
     def add(self, gpus: int = 0) -> Any:
@@ -77,7 +74,7 @@ class LocalCluster:
             num_gpus=gpus,
             object_store_memory=STORE,
             node_ip_address=address,
-            env_vars=self._variables(address),
+            env_vars={NODE: address},
         )
         self.nodes.append(node)
         return node
@@ -87,10 +84,6 @@ class LocalCluster:
         self.nodes.remove(node)
         self._made.remove_node(node)
         self._kill(f"{NODE}={node.node_ip_address}")  # agents of Ray, of which one may outlive its node
-
-    def _variables(self, address: str) -> dict[str, str]:
-        cache = {} if self.caches is None else {"PENSTOCK_CACHE": str(self.caches / f"cache of {address}")}
-        return {NODE: address, **cache}
 
     def kill_node(self, node: Any) -> None:
         """Kill all processes of a node, as a loss of power does."""
@@ -106,10 +99,10 @@ class LocalCluster:
         self._kill(f"{NODE}={HEAD}")
         self._made.remove_node(self._made.head_node, allow_graceful=False)
 
-    def kill_workers(self, *titles: bytes) -> None:
-        """Kill all processes whose titles begin so; by default those that run jobs or wait for one."""
+    def kill_workers(self) -> None:
+        """Kill all processes that run jobs or wait for one."""
         for pid, title in self.processes():
-            if title.startswith(titles or (b"ray::JobActor", b"ray::IDLE")):
+            if title.startswith((b"ray::JobActor", b"ray::IDLE")):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
@@ -164,19 +157,16 @@ class LocalCluster:
 
 
 @contextmanager
-def local_cluster(
-    cpus: int = 1, *, own_caches: bool = False, variables: Mapping[str, str] | None = None
-) -> Generator[LocalCluster]:
+def local_cluster(cpus: int = 1, *, variables: Mapping[str, str] | None = None) -> Generator[LocalCluster]:
     """Start a cluster of one node with some cores; at the end nothing of it is left.
 
-    With `own_caches`, each node has its own cache folder, as hosts have; else all have that of this process. All
-    processes have the environment `variables`.
+    All processes have the environment `variables`.
     """
     token = secrets.token_hex(8)
     folder = Path(tempfile.mkdtemp(prefix="ray-"))  # short: paths of sockets have at most 107 bytes
     before = dict(os.environ)
     os.environ |= {**SETTINGS, **(variables or {}), CLUSTER: token, "RAY_TMPDIR": str(folder)}
-    cluster = LocalCluster(folder if own_caches else None, token, cpus)
+    cluster = LocalCluster(token, cpus)
     try:
         cluster.start()
         yield cluster

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from tests.formats.test_registry import LINES_FORMAT
 
 import penstock
+from tests.formats.test_registry import LINES_FORMAT
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "penstock"
@@ -34,7 +34,6 @@ GROUND = ("errors", "core", "files")
 # package -> the packages that it may import. `formats` alone is the empty package around the formats.
 SEES: dict[str, tuple[str, ...]] = {
     "errors": (),
-    "freed_memory": (),
     "core": ("errors",),
     "files": ("errors", "core"),
     "kernels": GROUND,
@@ -75,14 +74,13 @@ SEES: dict[str, tuple[str, ...]] = {
         "live",
         "data",
     ),
-    "load": (*GROUND, "flow", "kernels", "locations", "plan", "formats.base", "data"),
+    "load": (*GROUND, "flow", "kernels", "plan", "formats.base", "data"),
     "replay": (*GROUND, "flow", "kernels", "plan", "formats.base", "formats.columns", "data", "load"),
     "conversion": (*GROUND, "flow", "locations", "formats.base", "formats.joined", "data"),
     "doctor": (*GROUND, "flow", "kernels", "plan", "formats.base", "locations", "data", "conversion"),
     "simulation": (*GROUND, "flow", "kernels", "plan", "locations", "formats.base", "formats.joined", "data", "load"),
     "jobs": (
         *GROUND,
-        "freed_memory",
         "flow",
         "kernels",
         "containers",

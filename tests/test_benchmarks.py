@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from tests.test_figures import measure
 
 SHORT = [command for command in measure.COMMANDS if command.short is not None]
 # Those that need other libraries alone, Ray, or half a minute in their shortest form.
 LONG = {
     *("many_files", "simulation", "cheetah", "small", "image", "cross_read_minari", "billion", "video", "video_cpu"),
-    *("viewer", "collect_workers", "ray_kill", "shared_cache", "cross_read_lerobot", "cross_read_shards"),
+    *("viewer", "collect_workers", "ray_kill", "cross_read_lerobot", "cross_read_shards"),
     *("kill_reshape", "rivals", "cross_read_l5kit", "jobs", "simulated_hosts"),
 }
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.locations.server import serving
 
 import penstock
+from tests.locations.server import serving
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.conftest import Call
 
 import penstock
 import penstock.data.located
 from penstock.cli.catalogue import catalogue, render
+from tests.cli.conftest import Call
 
 
 def test_a_folder_of_datasets_is_a_catalogue(call: Call, tmp_path: Path) -> None:

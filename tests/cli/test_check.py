@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.conftest import Call
 
 import penstock
 from penstock.core.spaces import Box
@@ -17,6 +16,7 @@ from penstock.formats.base.format import Format, named
 from penstock.formats.demos.atari import AtariKind
 from penstock.live.journal import Arrival, Journal, Move
 from penstock.replay.journal import JournalEntry, ReplayJournal
+from tests.cli.conftest import Call
 
 
 def test_sound_data(call: Call, recording: Path) -> None:

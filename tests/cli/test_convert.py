@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from tests.cli.conftest import Call
 
 import penstock
 from penstock.core.frames import is_picture, pictures
+from tests.cli.conftest import Call
 
 SHARDS = Path(__file__).parents[1] / "golden" / "ilr" / "shards"
 

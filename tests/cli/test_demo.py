@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.cli.conftest import Call
 
 import penstock
 from penstock.cli.demo import story
@@ -18,6 +17,7 @@ from penstock.cli.demo.tasks import TASKS
 from penstock.cli.demo.training import Training, digest, samples
 from penstock.core.spec import Field, Spec
 from penstock.errors import SpecError
+from tests.cli.conftest import Call
 
 CARTPOLE, PENDULUM, PONG, CHASE = (task.quick() for task in TASKS)
 

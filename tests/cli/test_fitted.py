@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 from rich.table import Column, Table
-from tests.cli.conftest import Call
 
 import penstock
 from penstock.cli.fitted import Fitted
 from penstock.cli.stages import table as stages
 from penstock.formats.base.format import available
+from tests.cli.conftest import Call
 
 
 def printed(table: Table, width: int) -> list[str]:

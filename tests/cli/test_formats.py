@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.cli.conftest import Call
-
 from penstock.cli.formats import describe
 from penstock.formats.base.format import Format, available
 from penstock.formats.base.source import Source
+from tests.cli.conftest import Call
 
 
 class ReadOnly(Format):

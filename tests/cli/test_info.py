@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.conftest import Call
 
 import penstock
 from penstock.cli.info import bytes_at, episode_returns, render, space_text, summarise
 from penstock.cli.show import BARS
 from penstock.core.spec import Field, Spec
 from penstock.data.located import locate
+from tests.cli.conftest import Call
 
 
 def test_json_agrees_with_the_episodes(call: Call, recording: Path) -> None:

@@ -11,8 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.cli.conftest import Call
-from tests.compat.lczero.conftest import GOLDEN, config_of, split_config
 
 from penstock.cli.stages import as_json, rows
 from penstock.domains.chess.live import chess_pipeline
@@ -21,6 +19,8 @@ from penstock.flow.look import bottleneck, figures
 from penstock.formats.lc0 import open_chunks, packed_chunk
 from penstock.live.endpoint import MetricsEndpoint, look, parse
 from penstock_studio.commands.top import make_app
+from tests.cli.conftest import Call
+from tests.compat.lczero.conftest import GOLDEN, config_of, split_config
 
 GAMES = GOLDEN / "gz"
 FRAMES = 134

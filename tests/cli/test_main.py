@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Call
 from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.failure import described
 from penstock.cli.main import COMMANDS, ELSEWHERE, all_commands, app
 from penstock.errors import DataError, FormatError, UnknownFormatError
+from tests.cli.conftest import Call
 
 
 def test_help_lists_every_command_with_its_summary(call: Call) -> None:

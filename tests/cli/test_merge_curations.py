@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.conftest import Call
-
 import penstock
 from penstock import Curation, EpisodeMarks
+from tests.cli.conftest import Call
 
 
 def test_files_of_several_people_become_one(call: Call, recording: Path, tmp_path: Path) -> None:

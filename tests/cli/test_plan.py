@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cli.conftest import Call
 
 import penstock
+from tests.cli.conftest import Call
 
 
 def test_a_plan_is_shown_measured_and_simulated(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

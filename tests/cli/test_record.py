@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.conftest import Call
 
 import penstock
+from tests.cli.conftest import Call
 
 
 @pytest.mark.parametrize("format", ["columns", "minari"])

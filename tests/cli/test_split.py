@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import penstock
 from tests.cli.conftest import Call
 from tests.doctor.test_partition import N, episodes, index
-
-import penstock
 
 
 def test_commands(call: Call, tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.cli.conftest import Call
 
 import penstock
 from penstock.data.statistics import Statistics
+from tests.cli.conftest import Call
 
 
 def test_the_table_has_the_figures(call: Call, recording: Path) -> None:

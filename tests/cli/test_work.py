@@ -7,9 +7,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Call
 
 from penstock.jobs.work_plan import WorkPlan
+from tests.cli.conftest import Call
 
 REPORTS = [
     ("convert", "--require", "lossless"),

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.threads import taking_turns
 
 from penstock.containers.npy import array_of, header_bytes, header_of
 from penstock.errors import FormatError, UnsafeDataError
+from tests.threads import taking_turns
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.jobs.crashing import die_at
-
 import penstock
+from tests.jobs.crashing import die_at
 
 
 def audited(write: Callable[..., int]) -> Callable[..., int]:

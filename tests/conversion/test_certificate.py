@@ -10,9 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
-from tests.conversion.conftest import Make, field
-from tests.conversion.test_kill import CONVERT
 
 import penstock
 from penstock.conversion import digests
@@ -22,6 +19,9 @@ from penstock.conversion.similarity import ssim
 from penstock.conversion.verify import verify
 from penstock.core.ragged import Ragged
 from penstock.errors import DataError, FormatError
+from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
+from tests.conversion.conftest import Make, field
+from tests.conversion.test_kill import CONVERT
 
 
 def statuses(certificate: Certificate) -> dict[str, str]:

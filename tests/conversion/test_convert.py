@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.conversion.conftest import LENGTHS, Make, field, rows_of, same
 
 import penstock
 from penstock.conversion import scan
@@ -20,6 +19,7 @@ from penstock.core.spaces import Box
 from penstock.errors import DataError, LockedError, SpecError, StateError
 from penstock.formats.base.format import named as format_named
 from penstock.formats.base.format import recognise
+from tests.conversion.conftest import LENGTHS, Make, field, rows_of, same
 
 SEED = {"layout": "seed"}
 TARGETS: list[tuple[str, dict[str, Any]]] = [

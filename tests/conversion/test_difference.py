@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
-from tests.conversion.conftest import Make, field
 
 import penstock
 from penstock.conversion.difference import difference
 from penstock.core.ragged import Ragged
 from penstock.errors import ArgumentError
+from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
+from tests.conversion.conftest import Make, field
 
 
 @pytest.mark.parametrize("match", ["number", "content"])

@@ -15,7 +15,6 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
-from tests.fuzz.targets import Target, targets, the_one
 
 import penstock
 from penstock import Field, Spec
@@ -29,6 +28,7 @@ from penstock.formats.base.format import available
 from penstock.formats.lerobot.info import INDICES
 from penstock.testing.compare import assert_same_array
 from penstock.testing.examples import NESTED, random_episode
+from tests.fuzz.targets import Target, targets, the_one
 
 TARGETS: dict[str, tuple[str, dict[str, Any]]] = {
     "columns": ("columns", {}),

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conversion.conftest import Make, same
 
 import penstock
+from tests.conversion.conftest import Make, same
 
 # Every call that changes something on the disk is counted, and the process killed at one of them.
 CONVERT = """

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cli.conftest import Call, call
 
 import penstock
 from penstock.core.arrays import AnyArray
@@ -18,6 +17,7 @@ from penstock.core.spec import Field, Spec
 from penstock.data.cached import CachedSource
 from penstock.errors import SpecError
 from penstock.formats.memory import MemorySource
+from tests.cli.conftest import Call, call
 
 __all__ = ["call"]
 

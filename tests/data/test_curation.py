@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
 
 import penstock
 from penstock.data.curation import Curation, default_path
 from penstock.data.episode_marks import EpisodeMarks
 from penstock.errors import ArgumentError, FormatError, PlanError, StateError
 from penstock.formats.base.format import named
+from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
 
 EPISODES = 5
 TAGS = ["good", "slow", "\u00fcber", 'a"b', "slip"]

@@ -15,8 +15,6 @@ import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.doctor.test_planted import SPEC, clean
-from tests.doctor.test_repair import CAMERA, DAMAGE, MAKE, Plant, append, entries, shorten, write
 
 import penstock
 from penstock.containers.tar.writer import END, member
@@ -24,6 +22,8 @@ from penstock.core.ragged import Ragged
 from penstock.formats.base.format import named
 from penstock.formats.l5kit import AGENT_DTYPE, L5KitWriter
 from penstock.formats.l5kit.dtypes import FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
+from tests.doctor.test_planted import SPEC, clean
+from tests.doctor.test_repair import CAMERA, DAMAGE, MAKE, Plant, append, entries, shorten, write
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.doctor.damage import FILES, GENERAL, NAMES, SPECIAL
-from tests.doctor.test_planted import ALSO, PLANTS, Values, clean, source_of
 
 import penstock
 from penstock.core.spaces import Box
@@ -27,6 +25,8 @@ from penstock.formats.base.findings import FINDINGS
 from penstock.formats.base.format import available
 from penstock.formats.base.unfinished import UnfinishedWork
 from penstock.formats.memory import MemorySource
+from tests.doctor.damage import FILES, GENERAL, NAMES, SPECIAL
+from tests.doctor.test_planted import ALSO, PLANTS, Values, clean, source_of
 
 PAGE: dict[str, list[str]] = json.loads((Path(__file__).parents[2] / "docs/reference/findings.json").read_text())
 # Findings that follow from a plant in one format, next to those of `ALSO`.

@@ -19,9 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.doctor.test_planted import SPEC, clean
-from tests.formats.lerobot.files import write_new
-from tests.formats.lerobot.test_lerobot_damage import EPISODES
 
 import penstock
 from penstock.containers.tfrecord import record_of
@@ -31,6 +28,9 @@ from penstock.doctor.repair import repair, undo_repair
 from penstock.errors import ArgumentError, FormatError, LockedError
 from penstock.formats.base.format import named
 from penstock.formats.zarr import pack_zip
+from tests.doctor.test_planted import SPEC, clean
+from tests.formats.lerobot.files import write_new
+from tests.formats.lerobot.test_lerobot_damage import EPISODES
 
 STEPS = [4, 6, 5, 3]
 Plant = Callable[[Path], None]

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.test_architecture import exported
 
 from penstock import envs
 from penstock.core.spaces import Box, Discrete
@@ -27,6 +26,7 @@ from penstock.envs import (
     unregister,
 )
 from penstock.errors import DataError
+from tests.test_architecture import exported
 
 SHIPPED = ("magical", "dm_control", "atari", "minecraft", "procgen", "gymnasium", "toy")
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.descriptors import opened, opened_below
 
 import penstock
 from penstock.errors import FormatError, UnsafeDataError, WorkerError
@@ -26,6 +25,7 @@ from penstock.formats.columns.writer import ColumnsWriter
 from penstock.kernels import rows as rows_module
 from penstock.kernels.rows import RowMap
 from penstock.kernels.tiles import TileMap
+from tests.descriptors import opened, opened_below
 
 
 def maps_of(path: Path) -> int:

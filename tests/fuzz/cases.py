@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from tests.fuzz.targets import Files, Target
-
 from penstock.errors import PenstockError
+from tests.fuzz.targets import Files, Target
 
 CPU_SECONDS = 20
 SPARE_MEMORY = 3 << 30  # beyond what the process maps when it starts

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
 from tests.fuzz.pickles import mutate as mutated_pickle
 
 Random = random.Random

@@ -19,9 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.fuzz.edits import corrupted, edited, odd_tree, protobuf, records
-from tests.fuzz.pickles import edited_pickle, made_up, watched
-from tests.live.files import Opener, names
 
 import penstock
 from penstock.compat.lczero.binding import load_config
@@ -41,6 +38,9 @@ from penstock.live.directory import FilePathProvider
 from penstock.live.journal import Arrival, Journal, Move
 from penstock.live.pipeline import LiveOptions, LivePipeline
 from penstock.testing.examples import FLAT, IMAGES, NESTED, RAGGED, TEXT, Example
+from tests.fuzz.edits import corrupted, edited, odd_tree, protobuf, records
+from tests.fuzz.pickles import edited_pickle, made_up, watched
+from tests.live.files import Opener, names
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 Random = random.Random

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from penstock.errors import FormatError
 from tests.fuzz import cases
 from tests.fuzz.__main__ import Run, main, processes, table
 from tests.fuzz.edits import corrupted, edited, odd_tree, protobuf, tar_header
 from tests.fuzz.targets import Target, bytes_of, targets
-
-from penstock.errors import FormatError
 
 CASES = 5  # of each target
 SLOW = ("demos/pickle", "demos/procgen", "demos/atari", "minari/0.4.2", "l5kit/golden", "map/map")

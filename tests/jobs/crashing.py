@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.jobs.cases import CASES, ROLLOUT
 
 import penstock
 from penstock.cli.jobs import WorkOptions, run_in_parts
 from penstock.jobs.coordinator import finish_work, run_work
 from penstock.jobs.work_plan import WorkPlan
+from tests.jobs.cases import CASES, ROLLOUT
 
 CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.link"}
 

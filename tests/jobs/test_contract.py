@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.jobs.cases import CASES, Inputs, make_inputs
 
 from penstock.jobs.coordinator import finish_work, run_share, run_work
 from penstock.jobs.runners import JobResult, ProcessRunner, Runner, ThreadRunner, run_job
 from penstock.jobs.work_plan import WorkPlan
+from tests.jobs.cases import CASES, Inputs, make_inputs
 
 
 @pytest.fixture(scope="module")

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.jobs.cases import CASES, Inputs, make_inputs
 
 from penstock.errors import DataError, WorkerError
 from penstock.jobs.coordinator import finish_work, missing_jobs, run_share, run_work
 from penstock.jobs.opened import OPENED
 from penstock.jobs.runners import ThreadRunner
+from tests.jobs.cases import CASES, Inputs, make_inputs
 
 WRITING = [name for name in CASES if name.split()[0] in ("convert", "reshard", "cache", "check", "record")]
 OUTPUTS = {"out", "out.certificate.json", "plan", "plan.survey", "derived", "packs"}

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import webdataset
 import zstandard
-from tests.locations.server import serving
 
 import penstock
 from penstock.conversion.certificate import Certificate
@@ -31,6 +30,7 @@ from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.runners import ProcessRunner, ThreadRunner
 from penstock.jobs.staging import StagingFolder
 from penstock.jobs.work_plan import WorkPlan
+from tests.locations.server import serving
 
 SMALL = 1_000_000
 

@@ -20,10 +20,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from tests.jobs import collecting
-from tests.jobs.cases import CASES, Inputs, make_inputs, values_of
-from tests.jobs.test_crashes import FullDisk
-from tests.ray_cluster import HEAD, LocalCluster, local_cluster, time_limit
 
 import penstock
 from penstock.errors import MissingExtraError, WorkerError
@@ -34,6 +30,10 @@ from penstock.jobs.operations.record import record_arguments
 from penstock.jobs.ray_runner import RayRunner
 from penstock.jobs.runners import JobResources, run_job, runner_of
 from penstock.jobs.work_plan import WorkPlan
+from tests.jobs import collecting
+from tests.jobs.cases import CASES, Inputs, make_inputs, values_of
+from tests.jobs.test_crashes import FullDisk
+from tests.ray_cluster import HEAD, LocalCluster, local_cluster, time_limit
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray
 COUNTED = penstock.RolloutSpec(

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.jobs import collecting
 
 import penstock
 from penstock.conversion.difference import difference
@@ -34,6 +33,7 @@ from penstock.record.memory import MemoryWriter
 from penstock.record.policies import PolicyWeights
 from penstock.record.rollout_spec import RolloutSpec
 from penstock.record.rollout_worker import RolloutWorker
+from tests.jobs import collecting
 
 HERE = "tests.jobs.collecting"
 WALK = RolloutSpec(f"{HERE}:Walk-v0", policy=f"{HERE}:noisy_batch", seed=11, n_envs=3, infos=True)

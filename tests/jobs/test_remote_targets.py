@@ -13,11 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.jobs.cases import CASES, Case, Inputs, make_inputs
-from tests.jobs.test_crashes import Forks
-from tests.locations.clock import without_waiting
-from tests.locations.s3 import KEY, SECRET, Bucket, Request, Stores, bucket_on
-from tests.locations.server import serving
 from typer.testing import CliRunner
 
 import penstock
@@ -30,6 +25,11 @@ from penstock.jobs.results import ResultFolder
 from penstock.jobs.runners import ThreadRunner, run_job
 from penstock.jobs.work_plan import WorkPlan
 from penstock.locations.location import MARKER
+from tests.jobs.cases import CASES, Case, Inputs, make_inputs
+from tests.jobs.test_crashes import Forks
+from tests.locations.clock import without_waiting
+from tests.locations.s3 import KEY, SECRET, Bucket, Request, Stores, bucket_on
+from tests.locations.server import serving
 
 CONVERT = {name: case for name, case in CASES.items() if case.operation == "convert"}
 KILLS = 8

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.threads import threads_before, wait_for_others
 
 import penstock
 from penstock.errors import DataError, FormatError, LockedError, PlanError, StateError, WorkerError
@@ -29,6 +28,7 @@ from penstock.jobs.packed import pack, unpack
 from penstock.jobs.results import ResultFolder
 from penstock.jobs.runners import JobResources, JobResult, ProcessRunner, Runner, ThreadRunner, run_job
 from penstock.jobs.work_plan import WorkPlan, WorkRange, cut_ranges
+from tests.threads import threads_before, wait_for_others
 
 SMALL = 1_000_000
 

@@ -117,7 +117,7 @@ def concatenated(head: int = 0, size: Any = ints(1, 1)) -> tuple[int, int]:  # n
 
 
 def items(out: Any) -> None:
-    plan = NARROW, TWO, NARROW, NARROW, TWO, ONE, ints(2, 1)
+    plan = NARROW, TWO, NARROW, NARROW, TWO, ONE, 0
     pack_reading.pack_items(ints(3, 1), ONE, 0, *plan, 1, np.zeros(2, np.uint64), out)
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kernels.reference.digest import sums_of
 
 from penstock.kernels.digest import digest_of
+from tests.kernels.reference.digest import sums_of
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=40))

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernels.reference import pack_reading as reading_reference
-from tests.kernels.reference import packing as packing_reference
 
 from penstock.kernels import concat, fit, open_fit, pack_reading, runs
 from penstock.kernels.pack_reading import GIVEN, LEFT, PARTS, RIGHT
+from tests.kernels.reference import pack_reading as reading_reference
+from tests.kernels.reference import packing as packing_reference
 
 compiled, reference = (
     SimpleNamespace(**{name: value for module in modules for name, value in vars(module).items() if callable(value)})
@@ -191,11 +191,11 @@ def test_reading_a_plan(data: Any, dtype: Any, runs: bool) -> None:
     pack = np.array(data.draw(st.lists(st.integers(0, max(total - 1, 0)), max_size=9 if total else 0)), np.int64)
     local = np.random.default_rng(1).integers(0, 9, slot_first[-1]).astype(dtype)
     position = np.arange(len(sizes) + 4) * 9
-    section = np.array([[0, 20], [data.draw(st.integers(0, 5)), 2]])
+    blocks = data.draw(st.integers(0, 5))
     epoch = data.draw(st.sampled_from([np.array([3]), pack % 3]))
     shape = np.empty((3, len(pack)), np.int64)
     m, (extent,) = both("pack_slots", pack, epoch, pack_first, slot_first, cut, outs=[shape])
-    plan = slot, slot_first, local, run, run_first, position, section, 4, np.array([7, 2**63 + 1], np.uint64)
+    plan = slot, slot_first, local, run, run_first, position, blocks, 4, np.array([7, 2**63 + 1], np.uint64)
     both("pack_items", extent, epoch, 3, *plan, outs=[np.empty((3, m), np.int64)])
     for wrong in (-1, total):
         arguments = np.array([wrong]), np.zeros(1, np.int64), pack_first, slot_first, cut

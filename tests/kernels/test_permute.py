@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernels.reference import permute as reference
 
 from penstock.kernels.permute import LARGEST, permute
+from tests.kernels.reference import permute as reference
 
 SEAMS = [1, 2, 3, *(2**k + d for k in (2, 3, 4, 6, 8, 10, 12) for d in (-1, 0, 1)), 10007]
 GOLDEN_10 = [8, 0, 3, 2, 6, 7, 4, 1, 5, 9]

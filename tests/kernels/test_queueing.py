@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.kernels.reference import queueing as reference
 
 from penstock.kernels.queueing import fetch_requests
+from tests.kernels.reference import queueing as reference
 
 
 @pytest.mark.parametrize("seed", range(6))

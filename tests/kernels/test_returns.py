@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kernels.reference import returns as reference
 
 from penstock.core.ragged import offsets_of
 from penstock.kernels.returns import advantages, discounted_sums, n_step_returns
+from tests.kernels.reference import returns as reference
 
 lengths = st.lists(st.integers(0, 6), min_size=1, max_size=6)
 shares = st.floats(0, 1)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kernels.reference import spans as reference
 
 from penstock.kernels.spans import paint, zero_gaps
+from tests.kernels.reference import spans as reference
 
 rows_with_gaps = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), max_size=8)
 

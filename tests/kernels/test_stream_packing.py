@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernels.reference import stream_packing as reference
 
 from penstock.kernels import stream_packing
 from penstock.kernels.stream_packing import FAR, OPENED, OUT
+from tests.kernels.reference import stream_packing as reference
 
 
 def packed(kernel: Any, capacity: Any, sizes: Any, bounds: tuple[int, int, int], want: int) -> list[Any]:

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.live.files import Games, named, names, write
-from tests.live.test_damage import flip
 
 from penstock.errors import DataError, PlanError, StateError
 from penstock.live.account import FIGURES, ChunkAccount, Outcome
@@ -21,6 +19,8 @@ from penstock.live.journal import Arrival, read_journal
 from penstock.live.options import LiveOptions, Stream
 from penstock.live.pipeline import LivePipeline
 from penstock.live.splitter import ChunkSourceSplitter
+from tests.live.files import Games, named, names, write
+from tests.live.test_damage import flip
 
 
 class Torn(Games):

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.live.files import Opener, frames_of, named, names
-from tests.live.test_pipeline import compact, listed
 
 from penstock.errors import DataError, PlanError, StateError
 from penstock.live.block import Block
@@ -22,6 +20,8 @@ from penstock.live.journal import Journal
 from penstock.live.mixer import STREAM
 from penstock.live.options import LiveOptions, Stream
 from penstock.live.pipeline import LivePipeline
+from tests.live.files import Opener, frames_of, named, names
+from tests.live.test_pipeline import compact, listed
 
 OLD = [list(range(10 * f, 10 * f + 1 + f % 4)) for f in range(9)]
 NEW = [list(range(1000 + 10 * f, 1000 + 10 * f + 2)) for f in range(5)]

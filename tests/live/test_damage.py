@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.live.files import Games, Opener, catalog_of, frames_of, loader_of, named, names, records, write
 
 from penstock.errors import DataError, FormatError, PlanError, WorkerError
 from penstock.flow.queue import QueueClosed
@@ -22,6 +21,7 @@ from penstock.live.failures import SourceGone
 from penstock.live.hooks import ChunkFunctions, Rejected
 from penstock.live.journal import Arrival
 from penstock.live.pipeline import LiveOptions, LivePipeline
+from tests.live.files import Games, Opener, catalog_of, frames_of, loader_of, named, names, records, write
 
 FILES = [[0, 1, 2], [10], [20, 21], [30, 31, 32, 33]]
 GAMES = [game for file in FILES for game in file]

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.live.files import write
 
 from penstock.errors import FormatError, MissingExtraError, PlanError
 from penstock.live import directory as module
 from penstock.live.directory import FilePathProvider
+from tests.live.files import write
 
 
 class Watched:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.live.files import Games, Opener, catalog_of, frames_of, loader_of, named, names, write
 
 from penstock.formats.base.chunks import Wanted
 from penstock.live import stream as stream_module
@@ -20,6 +19,7 @@ from penstock.live.journal import Arrival, Journal
 from penstock.live.options import LiveOptions, Stream
 from penstock.live.pipeline import LivePipeline
 from penstock.live.splitter import ChunkSourceSplitter
+from tests.live.files import Games, Opener, catalog_of, frames_of, loader_of, named, names, write
 
 OPTIONS: dict[str, Any] = {"reservoir": 0, "batch_size": 1, "follow": "manual", "references": True, "window": 25}
 

@@ -6,9 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.live.files import names
-from tests.live.test_composed import loader
-from tests.live.test_pipeline import FILES, listed
 
 from penstock.errors import StateError
 from penstock.live.events import EventLog, SourceLeft
@@ -16,6 +13,9 @@ from penstock.live.extractor import SimpleChunkExtractor
 from penstock.live.journal import Arrival, Journal
 from penstock.live.options import LiveOptions, Stream
 from penstock.live.pipeline import LivePipeline
+from tests.live.files import names
+from tests.live.test_composed import loader
+from tests.live.test_pipeline import FILES, listed
 
 
 def arrival(i: int, n: int = 5) -> Arrival:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.live.files import Opener
 
 from penstock.errors import DataError, FormatError, LockedError, StateError
 from penstock.live.chunk_sources import ChunkSourceLoader
@@ -18,6 +17,7 @@ from penstock.live.directory import FilePathProvider
 from penstock.live.journal import Arrival, Journal, Move, parse, read_journal
 from penstock.live.pipeline import LiveOptions, LivePipeline
 from penstock.live.pool import ShufflingChunkPool
+from tests.live.files import Opener
 
 HEADER = '{"journal":1}\n'
 MOVE = '{"at":0,"lo":0,"in":["a","a",1,5,6],"out":[]}\n'

@@ -15,9 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.descriptors import opened
-from tests.live.files import Opener, frames_of, named, names
-from tests.threads import threads_before, wait_for_others
 
 from penstock.errors import WorkerError
 from penstock.flow.limits import PrefetchLimits
@@ -28,6 +25,9 @@ from penstock.live.directory import FilePathProvider
 from penstock.live.journal import Journal
 from penstock.live.options import LiveOptions
 from penstock.live.pipeline import LivePipeline
+from tests.descriptors import opened
+from tests.live.files import Opener, frames_of, named, names
+from tests.threads import threads_before, wait_for_others
 
 FILES = [[0, 1, 2], [10], [20, 21], [30, 31, 32, 33]]
 OPTIONS: dict[str, Any] = {"reservoir": 9, "batch_size": 4}

@@ -6,9 +6,9 @@ import inspect
 from pathlib import Path
 
 import pytest
-from tests.test_architecture import HEAVY, exported, loaded_by
 
 import penstock.live
+from tests.test_architecture import HEAVY, exported, loaded_by
 
 NAMES = penstock.live.__all__
 

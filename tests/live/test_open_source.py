@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.live.files import Games, frames_of, named, write
 
 from penstock.live.failures import SourceGone
 from penstock.live.journal import Arrival
 from penstock.live.open_source import OpenSource
 from penstock.live.source_chunks import EpisodeInlet
 from penstock.live.splitter import ChunkSourceSplitter, SplitPart
+from tests.live.files import Games, frames_of, named, write
 
 
 def opened(path: Path, check: Any) -> OpenSource:

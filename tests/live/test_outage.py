@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.live.files import Games, Opener, frames_of, named, names, write
 
 from penstock.errors import DataError
 from penstock.flow.queue import QueueClosed
@@ -28,6 +27,7 @@ from penstock.live.directory import FilePathProvider
 from penstock.live.journal import Journal
 from penstock.live.options import LiveOptions
 from penstock.live.pipeline import LivePipeline
+from tests.live.files import Games, Opener, frames_of, named, names, write
 
 FILES = [[0, 1, 2], [10], [20, 21], [30, 31, 32, 33]]
 GAMES = [game for file in FILES for game in file]

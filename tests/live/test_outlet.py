@@ -9,9 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.live.files import frames_of, named, names
-from tests.live.test_composed import loader
-from tests.live.test_pipeline import FILES, GAMES, listed
 
 from penstock.errors import PlanError
 from penstock.flow.limits import PrefetchLimits
@@ -23,6 +20,9 @@ from penstock.live.options import LiveOptions
 from penstock.live.pipeline import LivePipeline
 from penstock.live.sampler import SampledBatch
 from penstock.live.tensors import Decoded
+from tests.live.files import frames_of, named, names
+from tests.live.test_composed import loader
+from tests.live.test_pipeline import FILES, GAMES, listed
 
 
 def batch(index: int, n: int = 4) -> SampledBatch:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.live.files import Opener, frames_of, named, names
 
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.errors import DataError, PlanError, StateError
@@ -22,6 +21,7 @@ from penstock.live.hooks import ChunkFunctions, Rejected
 from penstock.live.journal import Journal
 from penstock.live.pipeline import LiveOptions, LivePipeline
 from penstock.live.splitter import ChunkSourceSplitter
+from tests.live.files import Opener, frames_of, named, names
 
 FILES = [list(range(10 * f, 10 * f + 1 + f % 4)) for f in range(12)]
 GAMES = [game for file in FILES for game in file]

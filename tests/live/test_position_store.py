@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kernels.reference import record_log
 
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.live import position_store
 from penstock.live.block import Part
 from penstock.live.position_store import PositionStore
+from tests.kernels.reference import record_log
 
 PUTS = st.tuples(st.just("put"), st.integers(1000, 1030), st.integers(0, 3), st.lists(st.integers(0, 3), max_size=4))
 TAKES = st.tuples(st.just("take"), st.lists(st.integers(1000, 1031), max_size=6, unique=True), st.integers(0, 6))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kernels.reference import pages as reference
 
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.errors import PlanError, StateError
@@ -16,6 +15,7 @@ from penstock.kernels import pages
 from penstock.live import reservoir as reservoir_module
 from penstock.live.block import Block
 from penstock.live.reservoir import PAGE, Reservoir
+from tests.kernels.reference import pages as reference
 
 LENGTHS = [1, PAGE - 1, PAGE, PAGE + 1, 2 * PAGE, 5 * PAGE + 7]
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.live.files import Games, catalog_of, loader_of, write
 
 from penstock.errors import FormatError, StateError
 from penstock.live.block import Block
@@ -18,6 +17,7 @@ from penstock.live.chunk_loader import AGAIN
 from penstock.live.journal import Arrival
 from penstock.live.reservoir import Reservoir
 from penstock.live.restoring import Restoring
+from tests.live.files import Games, catalog_of, loader_of, write
 
 PER = 5  # frames of a chunk
 

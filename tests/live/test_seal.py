@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.fuzz.edits import odd_tree
 
 from penstock.errors import StateError
 from penstock.live.seal import check_seal, sealed
+from tests.fuzz.edits import odd_tree
 
 STATE: dict[str, Any] = {
     "seed": 1 << 70,

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.live.files import Opener, frames_of, named, names
-from tests.live.test_pipeline import FILES, GAMES, listed
 
 from penstock.errors import PlanError, StateError
 from penstock.live import stream as stream_module
@@ -18,6 +16,8 @@ from penstock.live.journal import Journal
 from penstock.live.options import LiveOptions, Stream
 from penstock.live.pipeline import LivePipeline
 from penstock.live.splitter import ChunkSourceSplitter
+from tests.live.files import Opener, frames_of, named, names
+from tests.live.test_pipeline import FILES, GAMES, listed
 
 SPLIT = ChunkSourceSplitter([2, 1])
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.live.files import Games, catalog_of, loader_of, named, names, write
 
 from penstock.formats.base.chunks import WantedOfEach
 from penstock.live.chunk_sources import ChunkSourceLoader
@@ -17,6 +16,7 @@ from penstock.live.directory import FilePathProvider
 from penstock.live.failures import SourceGone
 from penstock.live.journal import Arrival
 from penstock.live.pipeline import LiveOptions, LivePipeline
+from tests.live.files import Games, catalog_of, loader_of, named, names, write
 
 FILES = [[0, 1, 2], [10], [20, 21], [30, 31, 32, 33], [*range(40, 70)]]
 WAYS: list[dict[str, Any]] = [

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.formats.minari.conftest import simple_spec
 
 import penstock
 from penstock.core.episode import Episode
@@ -22,6 +21,7 @@ from penstock.live.journal import Arrival, Journal
 from penstock.live.pipeline import LiveOptions, LivePipeline
 from penstock.live.source_chunks import EpisodeInlet, RowLayout
 from penstock.live.splitter import ChunkSourceSplitter
+from tests.formats.minari.conftest import simple_spec
 
 SPEC = simple_spec()
 FORMATS = [MINARI, COLUMNS]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.live.files import Opener, named, write
 
 from penstock.errors import PlanError
 from penstock.live.splitter import ChunkSourceSplitter
+from tests.live.files import Opener, named, write
 
 GOLDEN = [*map(int, "1110220000010000002000202000100000020000")]
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kernels.reference import draws as reference
 
 from penstock.errors import PlanError, StateError
 from penstock.kernels import draws
 from penstock.live.stream_shuffler import StreamShuffler
+from tests.kernels.reference import draws as reference
 
 
 def shuffled(n: int, seed: int = 0) -> StreamShuffler:

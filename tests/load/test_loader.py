@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.threads import threads_before, wait_for_others
 
 from penstock.data import MapDataset, from_arrays
 from penstock.errors import PlanError, StateError, WorkerError
 from penstock.load import Loader
+from tests.threads import threads_before, wait_for_others
 
 N = 10_000
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.load.test_live import pipeline
 
 from penstock.core.columns import Columns
 from penstock.data import MapDataset, from_arrays
 from penstock.errors import PlanError
 from penstock.load import Loader
 from penstock.load.position_source import PLAN_BLOCK, TINY_BLOCK
+from tests.load.test_live import pipeline
 
 N = 3 * PLAN_BLOCK
 

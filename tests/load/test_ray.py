@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.locations.server import Request, Site, serving
-from tests.ray_cluster import LocalCluster, local_cluster, time_limit
 
 import penstock
 from penstock.core.ragged import Ragged
 from penstock.errors import ArgumentError, PlanError, SpecError
+from tests.ray_cluster import LocalCluster, local_cluster, time_limit
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray
 BLOCKS = 7
@@ -35,7 +34,7 @@ def limit() -> Generator[None]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Generator[LocalCluster]:
-    with local_cluster(own_caches=True) as made:
+    with local_cluster() as made:
         made.add()
         yield made
 
@@ -149,90 +148,6 @@ def test_a_run_of_ray_train_resumes_on_fewer_workers(
     expected = example.samples(tmp_path / "pendulum", 25)[:]
     rows = torch.from_numpy(np.stack([expected["episodes"], expected["timesteps"]], 1))
     assert example.digest(resumed["rows"]) == example.digest([rows])
-
-
-def by_value(function: Any) -> Any:
-    """A function as one of a script, which travels to workers with its code: they cannot import this file."""
-    function.__module__ = "__main__"
-    return function
-
-
-def read_remote(cache: Any, url: str) -> str:
-    """SHA-256 of a shuffled epoch, in a task on one node."""
-    import hashlib
-
-    import penstock
-    from penstock.locations.block_peers import USED_PEERS
-
-    if cache is not None:
-        cache.use()
-    try:
-        digest = hashlib.sha256()
-        with penstock.open(url) as data:
-            for batch in penstock.Loader(data.windows(4, pad="zero").shuffle(seed=0), batch_size=64):
-                for array in batch.flat.values():
-                    digest.update(array.tobytes())
-        return digest.hexdigest()
-    finally:
-        USED_PEERS.set(None)
-
-
-def fetched_twice(site: Site, folder: str) -> tuple[int, int]:
-    """Bytes that a server sent, and those of them that it had sent before."""
-    seen: dict[str, list[tuple[int, int]]] = {}
-    for request in site.gets():
-        if request.name.startswith(folder):
-            seen.setdefault(request.name, []).append((request.begin, request.end + 1))
-    sent = sum(end - begin for ranges in seen.values() for begin, end in ranges)
-    once = 0
-    for ranges in seen.values():
-        last = 0
-        for begin, end in sorted(ranges):
-            once += max(end - max(begin, last), 0)
-            last = max(last, end)
-    return sent, sent - once
-
-
-def test_nodes_fetch_each_block_of_remote_data_once(cluster: LocalCluster, tmp_path: Path) -> None:
-    import ray
-
-    from penstock.load.ray_cache import SharedCache
-
-    pixels = np.random.default_rng(0).integers(0, 256, (600, 40, 40, 3), np.uint8)
-    data = penstock.from_arrays({"pixels": pixels, "rewards": np.arange(600.0)}, [60] * 10, align={"pixels": "step"})
-    penstock.convert(data, tmp_path / "data", certificate=False)
-    files = {str(file.relative_to(tmp_path)): file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    folders = ["alone", "shared", "dying"]
-    with serving({f"{folder}/{name}": raw for folder in folders for name, raw in files.items()}) as site:
-        cache = SharedCache.start(patience=300)
-        assert len(cache.hosts()) == 2
-        affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-        tasks = [
-            ray.remote(by_value(read_remote)).options(scheduling_strategy=affinity(node["NodeID"], soft=False))
-            for node in ray.nodes()
-            if node["Alive"]
-        ]
-
-        def fault(request: Request) -> None:
-            if request.name.startswith("dying") and request.begin is not None:
-                requests.append(request)
-                if len(requests) == 4:
-                    cluster.kill_workers(b"ray::BlockServer")
-
-        requests: list[Request] = []
-        site.fault = fault
-        digests = {
-            folder: ray.get(
-                [task.remote(cache if folder != "alone" else None, f"{site.url}/{folder}/data") for task in tasks]
-            )
-            for folder in folders
-        }
-        cache.stop()
-        assert len({digest for pair in digests.values() for digest in pair}) == 1
-        sent, twice = fetched_twice(site, "alone")
-        assert sent == 2 * twice
-        assert fetched_twice(site, "shared") == (twice, 0)
-        assert len(requests) >= 4
 
 
 def test_what_is_refused(data: penstock.EpisodeDataset) -> None:

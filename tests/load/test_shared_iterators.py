@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.threads import threads_before, wait_for_others
 
 from penstock.containers.tar import END, member
 from penstock.core.turns import ForkSafeLock
@@ -22,6 +21,7 @@ from penstock.errors import WorkerError
 from penstock.formats.webdataset.streaming import ShardStream
 from penstock.load import Loader
 from penstock.load.torch import TorchStream
+from tests.threads import threads_before, wait_for_others
 
 N = 3000
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tests.locations.clock import Clock, without_waiting
 from tests.locations.s3 import Bucket, Stores, bucket_on
 

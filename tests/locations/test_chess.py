@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.locations.server import Site, serving
 
 import penstock
 from penstock.containers.tar import END, member
@@ -25,6 +24,7 @@ from penstock.formats.lc0.records import FRAME
 from penstock.locations.blocks import BLOCK
 from penstock.locations.fetching import blocks_of
 from penstock.locations.mirror import MIRRORS
+from tests.locations.server import Site, serving
 
 GAMES, MOVES = 12, 40
 

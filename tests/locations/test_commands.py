@@ -13,13 +13,13 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
-from tests.fuzz.targets import targets
-from tests.locations.server import Site, serving
 from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.main import all_commands, app
 from penstock_studio.viewer.server import ViewerServer
+from tests.fuzz.targets import targets
+from tests.locations.server import Site, serving
 
 PRIVATE = ["--storage", 'headers={"X-Key": "hidden"}']
 WITHOUT_DATA = {"record", "formats", "live", "top", "why", "warmup", "demo", "repair", "merge-curations", "work"}

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rich.console
-from tests.locations.server import Site, serving
 from typer.testing import CliRunner
 
 import penstock
@@ -26,6 +25,7 @@ from penstock.jobs import WorkPlan
 from penstock.locations import fetch_progress
 from penstock.locations.location import Location
 from penstock.locations.mirror import MIRRORS
+from tests.locations.server import Site, serving
 
 PASSWORD, TOKEN, HEADER = "pw7hunter", "tk8hunter", "hd9hunter"
 OPTIONS = {"headers": {"X-Key": HEADER}}

@@ -15,9 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.fuzz.targets import Target, targets, the_one
-from tests.locations.s3 import Bucket
-from tests.locations.server import Site, serving
 
 import penstock
 from penstock.containers.tar import END, member
@@ -28,6 +25,9 @@ from penstock.formats.webdataset.streaming import ShardStream
 from penstock.locations.blocks import BLOCK
 from penstock.locations.fetching import REQUEST
 from penstock.locations.mirror import MIRRORS, mirror
+from tests.fuzz.targets import Target, targets, the_one
+from tests.locations.s3 import Bucket
+from tests.locations.server import Site, serving
 
 DATASETS = [target for target in targets().values() if target.format in available()]
 

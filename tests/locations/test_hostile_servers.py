@@ -19,8 +19,6 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
-from tests.locations.clock import Clock
-from tests.locations.server import Reply, Request, Site, serving
 
 import penstock
 from penstock.errors import ArgumentError, ChangedObjectError, DamageWarning, RemoteError
@@ -32,6 +30,8 @@ from penstock.locations.fetching import REQUEST
 from penstock.locations.mirror import _plain_query, mirror
 from penstock.locations.objects import TransientError, shown
 from penstock.locations.stores import object_store
+from tests.locations.clock import Clock
+from tests.locations.server import Reply, Request, Site, serving
 
 DATA = np.random.default_rng(3).integers(0, 256, 40 * BLOCK + 5, np.uint8).tobytes()
 NAMES = ["a b.bin", "what?.bin", "a#b.bin", "100%.bin", "100%25.bin", "ünï-日本.bin", "a+b&c=d;e.bin", "(x)[y]{z}'.bin"]

@@ -14,8 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.fuzz.targets import targets, the_one
-from tests.locations.server import Request, Site, serving
 
 import penstock
 from penstock.core.selection import Selection
@@ -26,6 +24,8 @@ from penstock.locations import fetching
 from penstock.locations.blocks import BLOCK
 from penstock.locations.fetching import GAPS, SOON, blocks_of
 from penstock.locations.mirror import MIRRORS
+from tests.fuzz.targets import targets, the_one
+from tests.locations.server import Request, Site, serving
 
 ROW = 9000
 

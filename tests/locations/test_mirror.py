@@ -25,7 +25,6 @@ import pytest
 import rich.console
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.locations.server import Request, Site, serving
 
 import penstock
 from penstock.containers.tar.compress import unpack
@@ -39,6 +38,7 @@ from penstock.locations.fetching import GAPS, REQUEST, blocks_of, requests_of
 from penstock.locations.mirror import MIRRORS, mirror
 from penstock.locations.objects import ObjectInfo
 from penstock.locations.retry import Retry
+from tests.locations.server import Request, Site, serving
 
 SIZE = 20 * BLOCK + 77
 DATA = np.random.default_rng(0).integers(0, 256, SIZE, np.uint8)

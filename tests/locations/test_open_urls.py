@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.locations.server import Request, Site, serving
 from typer.testing import CliRunner
 
 import penstock
@@ -22,6 +21,7 @@ from penstock.formats.webdataset.source import ShardSource
 from penstock.formats.webdataset.streaming import ShardStream
 from penstock.locations.location import MARKER
 from penstock.locations.stores import object_store
+from tests.locations.server import Request, Site, serving
 
 
 def shard(number: int) -> bytes:

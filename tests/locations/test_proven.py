@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.locations.clock import Clock
-from tests.locations.server import serving
 
 import penstock
 from penstock.containers.tar import END, member
@@ -31,6 +29,8 @@ from penstock.locations.mirror import mirror
 from penstock.locations.objects import NoRangesError, ObjectInfo, ObjectStore, TransientError
 from penstock.locations.retry import Retry, retry_of
 from penstock.locations.stores import object_store
+from tests.locations.clock import Clock
+from tests.locations.server import serving
 
 DATA = np.random.default_rng(1).integers(1, 256, 5 * BLOCK + 70, np.uint8).tobytes()  # no byte is 0
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.locations.server import Site, serving
 
 import penstock
 from penstock.core.selection import Selection
 from penstock.formats.minari import arrow_table
 from penstock.locations.mirror import MIRRORS
+from tests.locations.server import Site, serving
 
 
 def fetched(site: Site) -> int:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.locations.server import Request, Site, serving
 
 import penstock
 from penstock.errors import ChangedObjectError, ChecksumError, DamageWarning, RemoteError
@@ -23,6 +22,7 @@ from penstock.formats.rlds.index import ARRAYS
 from penstock.kernels.examples import PART
 from penstock.locations.blocks import BLOCK
 from penstock.locations.mirror import MIRRORS
+from tests.locations.server import Request, Site, serving
 
 GOLDEN = Path(__file__).parents[1] / "golden/rlds"
 STEPS = [30, 50, 35, 40, 20, 55, 25, 45, 30, 40]

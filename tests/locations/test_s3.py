@@ -17,8 +17,6 @@ from types import SimpleNamespace
 import fsspec.registry  # noqa: F401, in sys.modules
 import numpy as np
 import pytest
-from tests.locations.clock import Clock
-from tests.locations.s3 import KEY, SECRET, Bucket, Request
 from typer.testing import CliRunner
 
 import penstock
@@ -32,6 +30,8 @@ from penstock.locations.location import MARKER
 from penstock.locations.mirror import MIRRORS
 from penstock.locations.objects import TransientError
 from penstock.locations.stores import object_store
+from tests.locations.clock import Clock
+from tests.locations.s3 import KEY, SECRET, Bucket, Request
 
 RAW = np.random.default_rng(0).bytes(300_000)
 

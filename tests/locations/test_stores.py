@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.locations.clock import Clock
-from tests.locations.server import Site, serving
 
 from penstock.errors import ArgumentError, ChangedObjectError, DataError, MissingExtraError, RemoteError
 from penstock.locations.objects import NoRangesError, TransientError
@@ -19,6 +17,8 @@ from penstock.locations.proven import ProvenStore
 from penstock.locations.retry import Retry
 from penstock.locations.s3 import S3Store
 from penstock.locations.stores import object_store
+from tests.locations.clock import Clock
+from tests.locations.server import Site, serving
 
 CONTENT = {"set/a.bin": bytes(range(256)) * 4, "set/deep/b c.bin": b"hello", "other.bin": b"other"}
 

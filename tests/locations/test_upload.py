@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.locations.server import Request, Site, serving
 
 import penstock
 from penstock.cli.reshard import reshard
@@ -18,6 +17,7 @@ from penstock.errors import DataError, RemoteError, StateError
 from penstock.locations.location import Url
 from penstock.locations.stores import object_store
 from penstock.locations.upload import MARKER, uploading
+from tests.locations.server import Request, Site, serving
 
 
 @pytest.fixture

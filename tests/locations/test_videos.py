@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.locations.server import serving
 
 from penstock.containers.video import VideoFiles, VideoWriter
 from penstock.locations.blocks import BLOCK
 from penstock.locations.mirror import mirror
+from tests.locations.server import serving
 
 
 def read(files: VideoFiles, frames: list[int]) -> np.ndarray:

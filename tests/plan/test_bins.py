@@ -189,24 +189,6 @@ def test_windows_are_fixed_sets(n: int) -> None:
     assert n < 4096 or np.ptp(pieces.item[pieces.pack < 100]) > n / 2  # a window is a sample of the whole
 
 
-def test_growing_keeps_what_was_there() -> None:
-    lengths = np.random.default_rng(0).integers(1, 100, 3000)
-    for keep in ("memory", "recompute"):
-        index = PackIndex(lengths[:1000], Rule(128), window=256, block=8, keep=keep)
-        grown = index.extended(2000, lengths[:2000]).extended(3000, lengths)
-        assert grown.extended(3000).n == 3000
-        np.testing.assert_array_equal(np.sort(everything(grown).item), np.arange(3000))
-        for ours, before in zip(grown.pieces(np.arange(len(index)), 5), everything(index, 5), strict=True):
-            np.testing.assert_array_equal(ours, before)
-        restored = PackIndex.from_bytes(grown.to_bytes(), lengths, Rule(128))
-        for ours, before in zip(everything(restored), everything(grown), strict=True):
-            np.testing.assert_array_equal(ours, before)
-        with pytest.raises(PlanError, match="3000 items or more"):
-            grown.extended(2999)
-    empty = PackIndex([], Rule(128))
-    assert (len(empty), len(empty.extended(2, [5, 5]))) == (0, 1)
-
-
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=9), st.integers(30, 60))
 def test_the_bound_is_one(lengths: list[int], capacity: int) -> None:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.threads import taking_turns
 
 from penstock.core.columns import Columns
 from penstock.errors import PlanError
 from penstock.plan import Episodes, Split, Steps, Where
 from penstock.plan.where import evaluate
 from penstock.testing.plans import episodes_of
+from tests.threads import taking_turns
 
 
 def described(**columns: Any) -> Episodes:

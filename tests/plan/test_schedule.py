@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernels.reference import mixing as reference
 
 from penstock.errors import PlanError
 from penstock.plan import fair, splits
@@ -20,6 +19,7 @@ from penstock.plan.schedule import LONGEST, Schedule
 from penstock.plan.splits import SplitTree
 from penstock.plan.targets import ONE, PickTargets
 from penstock.plan.weights import shares
+from tests.kernels.reference import mixing as reference
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "packing" / "grain_mixing.json").read_text())["cases"]
 LONG = [0.123456789, 0.31415926535, 0.2718281828, 0.1, 0.05, 0.01, 1e-9]

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernels.reference import mixing as reference
 
 import penstock
 from penstock.errors import PlanError, SpecError
@@ -19,6 +18,7 @@ from penstock.kernels.mixing import deal
 from penstock.plan import Plan, PlanTransform, Shuffle, Steps, Weighted
 from penstock.plan.weighted import _tree
 from penstock.testing.plans import TransformContract, episodes_of
+from tests.kernels.reference import mixing as reference
 
 WEIGHTS = st.lists(
     st.one_of(st.integers(0, 5), st.floats(0, 1e6), st.floats(-40, 40).map(np.exp)), min_size=1, max_size=40

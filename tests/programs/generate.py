@@ -9,8 +9,6 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from tests.programs import model
-from tests.programs.model import EpisodeModel, Node, Record
 
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
@@ -26,6 +24,8 @@ from penstock.data.summarize import statistics
 from penstock.formats.memory import MemorySource
 from penstock.plan import Plan, PlanTransform, Reordered, Select, Take
 from penstock.plan.weights import shares
+from tests.programs import model
+from tests.programs.model import EpisodeModel, Node, Record
 
 LARGEST = 200  # samples in an epoch; transforms that would make more are left out
 METHODS = ["best_fit_decreasing", "random_fit", "best_fit", "first_fit", "next_fit", "concat_split"]

@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.programs.generate import Generator
-from tests.programs.model import Node, Record, key, real, records_of
 
 from penstock.core.columns import Columns
 from penstock.data.dataset import EpisodeDataset
 from penstock.errors import PlanError
 from penstock.load.loader import Loader
 from penstock.plan.batched import BatchedPlan
+from tests.programs.generate import Generator
+from tests.programs.model import Node, Record, key, real, records_of
 
 GROUPS = 24  # tests that share the programs
 FIXED = range(200)

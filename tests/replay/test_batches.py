@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.replay.runs import SPEC, episode, episodes, filled
 
 import penstock
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.load.ticket import Ticket
 from penstock.replay.batches import ReplayBatches
+from tests.replay.runs import SPEC, episode, episodes, filled
 
 PRIORITIES = penstock.PrioritizedSampler(1.0)
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.replay.runs import SPEC, episode, filled
 
 import penstock
 from penstock.core.arrays import IntArray
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.replay.prioritized import sequence_priorities
 from penstock.replay.sum_tree import SumTree, key_of
+from tests.replay.runs import SPEC, episode, filled
 
 GOLDEN, M1, M2, WHOLE = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, (1 << 64) - 1
 

@@ -14,13 +14,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from tests.replay.runs import SPEC, episode, episodes, filled, lengths_of
 
 import penstock
 from penstock import Replay
 from penstock.errors import DataError, PlanError, StateError
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.replay.journal import MAGIC, JournalEntry, ReplayJournal, read_entries
+from tests.replay.runs import SPEC, episode, episodes, filled, lengths_of
 
 
 def test_episodes_of_a_folder_arrive_between_draws(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.replay.runs import SPEC, episode, episodes, filled, lengths_of
 
 import penstock
 from penstock.core.columns import Columns
 from penstock.plan.transform import SampleTransform
 from penstock.replay.segments import live_range
+from tests.replay.runs import SPEC, episode, episodes, filled, lengths_of
 
 NEXT: Any = {"next_observations": ("observations", 1, 5)}
 TRANSFORMS: list[Any] = [

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.replay.runs import SPEC, episode, episodes, filled, lengths_of
 
 import penstock
 from penstock.kernels.replay import EPISODE
 from penstock.replay.samples import AnchorRule
 from penstock.replay.segments import SegmentStore, fits, live_range
+from tests.replay.runs import SPEC, episode, episodes, filled, lengths_of
 
 
 def plain(lengths: list[int], capacity: int, segment_steps: int) -> list[list[int]]:

@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from tests.reports.reported import report
 
 import penstock
 from penstock.containers.tar import END, member
 from penstock.core.damage import collected_damage
 from penstock.errors import FormatError
 from penstock.formats.webdataset.streaming import ShardStream
+from tests.reports.reported import report
 
 
 def archive(path: Path, *names: str, end: bytes = END) -> Path:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.reports.reported import report
 
 import penstock
 from penstock.domains.driving.config import Sampling
 from penstock.domains.driving.sampling import Sampler
 from penstock.formats.l5kit import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE, L5KitSource, L5KitWriter
+from tests.reports.reported import report
 
 TENTHS = np.arange(20) / 10
 

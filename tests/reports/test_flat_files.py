@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.reports.reported import report
 
 import penstock
 from penstock.errors import DamageWarning
+from tests.reports.reported import report
 
 LENGTHS = [5, 4, 6]
 ENDS = np.cumsum(LENGTHS)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reports.reported import report
 
 import penstock
 from penstock.errors import DamageWarning, FormatError
@@ -21,6 +20,7 @@ from penstock.formats.base.format import named
 from penstock.formats.lc0 import FRAME, open_chunks, packed_chunk
 from penstock.jobs import WorkPlan, finish_work, run_work
 from penstock.jobs.results import ResultFolder
+from tests.reports.reported import report
 
 GAME = Path(__file__).parents[1] / "golden/lc0/gz/training.700001.gz"
 EPISODES = 10

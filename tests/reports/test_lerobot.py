@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.formats.lerobot.test_lerobot_damage import changed
-from tests.formats.lerobot.test_lerobot_depth import GOLDEN, depth_of, images
-from tests.formats.lerobot.test_lerobot_video import filmed, own, seen
-from tests.reports.reported import report
 
 import penstock
 from penstock.containers.images import encode
 from penstock.errors import DamageWarning
 from penstock_mirrors.lerobot import LeRobotDataset, StreamingLeRobotDataset
+from tests.formats.lerobot.test_lerobot_damage import changed
+from tests.formats.lerobot.test_lerobot_depth import GOLDEN, depth_of, images
+from tests.formats.lerobot.test_lerobot_video import filmed, own, seen
+from tests.reports.reported import report
 
 
 @report("huggingface/lerobot#1144", "depth of 16 bits is not clipped to 8")

@@ -12,10 +12,10 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
-from tests.reports.reported import report
 
 import penstock
 from penstock.record.memory import MemoryWriter
+from tests.reports.reported import report
 
 
 class Simulator(VectorEnv):

@@ -10,10 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.locations.clock import Clock, without_waiting
-from tests.locations.s3 import Bucket, Stores, bucket_on
-from tests.locations.server import Reply, Request, Site, serving
-from tests.reports.reported import report
 
 import penstock
 from penstock.errors import ChangedObjectError, RemoteError
@@ -23,6 +19,10 @@ from penstock.files.sparse import room_of
 from penstock.locations.blocks import BLOCK
 from penstock.locations.mirror import mirror
 from penstock.locations.stores import object_store
+from tests.locations.clock import Clock, without_waiting
+from tests.locations.s3 import Bucket, Stores, bucket_on
+from tests.locations.server import Reply, Request, Site, serving
+from tests.reports.reported import report
 
 DATA = np.random.default_rng(0).integers(1, 256, 9 * BLOCK + 5, np.uint8).tobytes()
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reports.reported import report
 
 import penstock
+from tests.reports.reported import report
 
 
 def numbered(lengths: list[int], truncated: bool = False) -> Any:

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reports.reported import report
 
 import penstock
 from penstock.core.damage import collected_damage
 from penstock.errors import UnknownFormatError
+from tests.reports.reported import report
 
 GOLDEN = Path(__file__).parents[1] / "golden/rlds/tfrecord/toy_arm"
 SHARD = "toy_arm-train.tfrecord-00002-of-00003"

@@ -13,11 +13,11 @@ from zipfile import ZipFile
 import h5py
 import numpy as np
 import pytest
-from tests.reports.reported import report
 
 import penstock
 from penstock.errors import DamageWarning, FormatError, SpecError
 from penstock.formats.base.format import named
+from tests.reports.reported import report
 
 ZARR = Path(__file__).parents[1] / "golden/zarr"
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import av
 import numpy as np
-from tests.containers.video.conftest import decoded, encode, pictures
-from tests.containers.video.test_frames import read
-from tests.reports.reported import report
 
 from penstock.containers.video import VideoFiles
 from penstock.containers.video.priority import same_priority
+from tests.containers.video.conftest import decoded, encode, pictures
+from tests.containers.video.test_frames import read
+from tests.reports.reported import report
 
 
 def filmed(path: Path, codec: str, options: dict[str, str], ticks: list[int], pix_fmt: str = "yuv420p") -> Path:

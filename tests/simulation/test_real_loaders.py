@@ -10,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.locations.clock import without_waiting
-from tests.locations.server import Site, serving
 
 import penstock
 from penstock.load import lookahead, position_source
@@ -19,6 +17,8 @@ from penstock.locations import fetching
 from penstock.locations import mirror as mirrors
 from penstock.simulation import StorageConstants, epoch, reads, simulate
 from penstock.simulation.orders import GIVEN, Order, in_order, order_name
+from tests.locations.clock import without_waiting
+from tests.locations.server import Site, serving
 
 FAST = StorageConstants(latency=1e-6, spread=0, connection=1e12, host=1e12)
 BATCH = 64

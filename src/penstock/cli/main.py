@@ -16,7 +16,6 @@ from typer.core import TyperCommand, TyperGroup
 import penstock
 from penstock.cli.failure import reported
 from penstock.errors import MissingExtraError
-from penstock.freed_memory import keep_freed_memory
 
 COMMANDS = {
     "info": ("penstock.cli.info:info", "Show a dataset's columns, spaces, episodes, returns and metadata."),
@@ -195,6 +194,5 @@ def root(
 
 
 def main(name: str | None = None) -> None:
-    """Run the command line on the arguments of the process, which is the command's own."""
-    keep_freed_memory()
+    """Run the command line on the arguments of the process."""
     app(prog_name=name)

@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 from typing_extensions import override
 
 from penstock.errors import StateError, WorkerError, require
-from penstock.freed_memory import keep_freed_memory
 from penstock.jobs.opened import OPENED
 from penstock.jobs.runners import JobResources, JobResult, Runner, run_job
 from penstock.jobs.work_plan import WorkPlan
@@ -308,7 +307,6 @@ class JobActor:
     """The actor of Ray that runs jobs of one work plan."""
 
     def __init__(self, plan: bytes, survey: bytes, threads: int) -> None:
-        keep_freed_memory()
         self._work = replace(WorkPlan.decode(plan), survey=survey)
         self._threads = threads
 

@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
-from penstock.freed_memory import keep_freed_memory
 from penstock.jobs.runners import run_job
 from penstock.jobs.work_plan import WorkPlan
 
@@ -49,7 +48,6 @@ def end_with_parent(connection: Connection) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator ends this process
-    keep_freed_memory()
     parent = Connection(int(sys.argv[1]))
     threading.Thread(target=end_with_parent, args=(parent,), daemon=True).start()
     serve(parent, int(sys.argv[2]))

@@ -57,7 +57,7 @@ def pack_items(
     run: Narrow,
     run_first: IntArray,
     position: IntArray,
-    section: IntArray,
+    blocks: int,
     block: int,
     seed: UInt64Array,
     out: IntArray,
@@ -65,9 +65,8 @@ def pack_items(
     """Find pack, item and rank in the store of each slot of packs.
 
     Equal items exchange their ranks by a permutation of `seed[0]` that epoch, window and run name; windows without runs
-    exchange nothing. Rank `r` is item `local[r]` of its window, counted from `position[number + w]`. Sections of
-    positions begin at `section[0, s]`; in their first `section[1, s]` blocks of `block` positions, blocks change places
-    by a permutation of `seed[1]`.
+    exchange nothing. Rank `r` is item `local[r]` of its window, counted from `position[number + w]`. The
+    first `blocks` blocks of `block` positions change places by a permutation of `seed[1]`.
     """
     missing = extent.shape[1] > 0 and len(epoch) == 0
     if missing or out.shape[0] != 3 or len(slot_first) != len(run_first) or block < 1:
@@ -79,8 +78,8 @@ def pack_items(
     if len(run) > 0:
         room[0] = permute(room[0], room[1], room[2], int(seed[0]))
     _positions(extent, number, read_only(local), position, room, out)
-    if section[1].any():
-        _blocks(section, block, room, out[1])
+    if blocks:
+        _blocks(blocks, block, room, out[1])
         there = permute(np.maximum(room[0], 0), room[1], room[2], int(seed[1]))
         out[1] += np.where(room[0] >= 0, there * block, 0)
 
@@ -199,17 +198,16 @@ def _positions(extent: IntArray, number: int, local: Narrow, position: IntArray,
             m += 1
 
 
-@uncounted_kernel("i8[2C] i8 i8[2C] i8[1C]")
-def _blocks(section: IntArray, block: int, room: IntArray, item: IntArray) -> None:
-    """Where blocks change places: of each item the number of its block in `room[0]`, -1 for none, how many there are,
-    and their section, which names the permutation. Items become the first of their kind, one a block."""
+@uncounted_kernel("i8 i8 i8[2C] i8[1C]")
+def _blocks(blocks: int, block: int, room: IntArray, item: IntArray) -> None:
+    """Where blocks change places: of each item the number of its block in `room[0]`, -1 for none, and how many there
+    are. Items become the first of their kind, one a block."""
     for i in range(len(item)):
-        s = _last_at(section[0], 0, section.shape[1], item[i])
         room[0, i] = -1
         room[1, i] = 1
-        room[2, i] = section[0, s]
-        if item[i] - section[0, s] < section[1, s] * block:
-            room[0, i], room[1, i] = (item[i] - section[0, s]) // block, section[1, s]
+        room[2, i] = 0
+        if item[i] < blocks * block:
+            room[0, i], room[1, i] = item[i] // block, blocks
             item[i] -= room[0, i] * block
 
 

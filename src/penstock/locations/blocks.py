@@ -131,12 +131,6 @@ class CachedObject:
         """Which blocks are neither present nor on their way."""
         return (self._sums[blocks] == 0) & ~self.fetching[blocks]
 
-    def read(self, begin: int, end: int) -> tuple[bytes, list[int]]:
-        """Return bytes of pinned blocks that are present, and the checksums of the blocks."""
-        with self._opened() as fd:
-            raw = os.pread(fd, end - begin, begin)
-        return raw, self._sums[begin // BLOCK : -(-end // BLOCK)].tolist()
-
     def write(self, begin: int, raw: bytes) -> None:
         """Enter pinned blocks from byte `begin` on, which begins a block; `raw` ends with a block or the object."""
         if begin % BLOCK or begin + len(raw) > self.size or (len(raw) % BLOCK and begin + len(raw) != self.size):

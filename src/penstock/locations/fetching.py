@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from typing_extensions import override
@@ -30,7 +29,6 @@ from penstock.core.turns import ForkSafeLock
 from penstock.errors import ChangedObjectError
 from penstock.files.remote import FileState, RemoteFile
 from penstock.files.scratch import scratch_file
-from penstock.locations.block_peers import USED_PEERS
 from penstock.locations.blocks import BLOCK, BlockCache, CachedObject, saying_no_room, stretches
 from penstock.locations.fetch_progress import fetch_progress
 from penstock.locations.objects import NoRangesError, ObjectInfo, joined
@@ -63,9 +61,8 @@ _pools: dict[bool, ThreadPoolExecutor] = {}
 
 @dataclass(eq=False)
 class MirroredFile(RemoteFile):
-    """One object of a store, its local file and its cached blocks."""
+    """One object of a store, and its cached blocks."""
 
-    path: Path
     store: ProvenStore
     info: ObjectInfo
     cached: CachedObject
@@ -272,16 +269,14 @@ def with_regions(
 def _request(file: MirroredFile, first: int, end: int, advance: Callable[[int], None] | None = None) -> int:
     """Fetch some blocks, which are pinned meanwhile; return the number of bytes, and tell it to `advance`."""
     begin, stop = first * BLOCK, min(end * BLOCK, file.info.size)
-    raw = USED_PEERS.read(file.path, begin, stop) if file.info.version else None
-    if raw is None:
-        try:
-            (raw,) = file.store.read(file.info.name, [(begin, stop)], file.info.version)
-        except NoRangesError:
-            return _fetch_whole(file, np.arange(first, end))
-        except FileNotFoundError:
-            raise ChangedObjectError(joined(file.store.url, file.info.name)) from None
-        if not file.store.verifies:
-            _require_unchanged(file)
+    try:
+        (raw,) = file.store.read(file.info.name, [(begin, stop)], file.info.version)
+    except NoRangesError:
+        return _fetch_whole(file, np.arange(first, end))
+    except FileNotFoundError:
+        raise ChangedObjectError(joined(file.store.url, file.info.name)) from None
+    if not file.store.verifies:
+        _require_unchanged(file)
     _enter(file, begin, raw)
     if advance is not None:
         advance(len(raw))

@@ -32,7 +32,7 @@ from penstock.core.arrays import IntArray
 from penstock.errors import DataError, FormatError, UnsafeDataError, set_place_names
 from penstock.files.descriptors import open_descriptor
 from penstock.files.locks import open_locked, try_lock, unlock
-from penstock.files.remote import FOLDER, FileState, RemoteFile, RemoteFiles, Wanted, range_of, set_remote_files
+from penstock.files.remote import FOLDER, FileState, RemoteFile, RemoteFiles, Wanted, set_remote_files
 from penstock.files.replace import write_atomic
 from penstock.files.sparse import link_file
 from penstock.files.user_cache import user_cache
@@ -78,8 +78,7 @@ def mirror(url: str, options: Mapping[str, Any] | None = None) -> Path:
 class Mirror:
     """The objects of one listing, by their paths below the folder."""
 
-    def __init__(self, folder: Path, cache: BlockCache, store: ProvenStore, objects: Listed) -> None:
-        self.folder = folder
+    def __init__(self, cache: BlockCache, store: ProvenStore, objects: Listed) -> None:
         self.cache = cache
         self.store = store
         self._objects = objects
@@ -92,7 +91,7 @@ class Mirror:
             info, key = self._objects[name]
             cached = self.cache.open(key, info.size)
             state = FileState(info.size, int(_digest([key])[:14], 16))
-            file = self._files.setdefault(name, MirroredFile(self.folder / name, self.store, info, cached, state))
+            file = self._files.setdefault(name, MirroredFile(self.store, info, cached, state))
         return file
 
 
@@ -136,7 +135,7 @@ class Mirrors(RemoteFiles):
             write_atomic(folder / MANIFEST, json.dumps({"url": store.url, "objects": listed}).encode())
         _remove_others(folder)
         with self._lock:
-            self._mirrors[str(folder)] = Mirror(folder, cache, store, objects)
+            self._mirrors[str(folder)] = Mirror(cache, store, objects)
             for name in objects:
                 self.urls[str(folder / name.split("/", 1)[0])] = store.url
 
@@ -177,24 +176,6 @@ class Mirrors(RemoteFiles):
             raise FormatError(f"expected the description of a mirror: {error}; delete it", path=folder) from error
         self.add(folder, store, objects)
         return self._mirrors[str(folder)]
-
-    def adopt(self, tree: str, manifest: bytes) -> None:
-        """Make a mirror that another host has described."""
-        folder = self.cache().root / "trees" / tree
-        self._hold(folder)
-        if not (folder / MANIFEST).exists():
-            write_atomic(folder / MANIFEST, manifest)
-
-    def read_blocks(self, tree: str, name: str, begin: int, end: int) -> tuple[bytes, list[int]] | None:
-        """Return bytes of a file for another host, with the checksums that its blocks had when they came."""
-        file = self.find(str(self.cache().root / "trees" / tree / name))
-        if not isinstance(file, MirroredFile):
-            return None
-        release = self.fill([range_of(file, begin, end)])
-        try:
-            return file.cached.read(begin, end)
-        finally:
-            release()
 
     @override
     def fill(self, wanted: Sequence[Wanted]) -> Callable[[], None]:

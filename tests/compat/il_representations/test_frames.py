@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.compat.il_representations.conftest import SHARDS, number
 from torch.utils.data import DataLoader, IterableDataset
 
 from penstock.compat.il_representations import (
@@ -25,6 +24,7 @@ from penstock.compat.il_representations import (
     load_ilr_datasets,
     write_frames,
 )
+from tests.compat.il_representations.conftest import SHARDS, number
 
 ARCHIVES = ["A_plain.tar", "A.tgz", "A.tar.zst"]
 A = SHARDS / "A_plain.tar"

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.compat.il_representations.conftest import NATIVE
 
 from penstock.compat.il_representations import ColorSpace, auto, configured, current
+from tests.compat.il_representations.conftest import NATIVE
 
 TASKS = {
     "magical": "MoveToRegion-Demo-v0",

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.compat.il_representations.conftest import PAIRS, SHARDS, number
 
 from penstock.compat.il_representations import (
     IdentityPairConstructor,
@@ -23,6 +22,7 @@ from penstock.compat.il_representations import (
     load_ilr_datasets,
     write_frames,
 )
+from tests.compat.il_representations.conftest import PAIRS, SHARDS, number
 
 A = SHARDS / "A_plain.tar"
 KEYS = ("context", "target", "extra_context", "traj_ts_ids")

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.compat.il_representations.conftest import SHARDS, place
 
 from penstock.compat.il_representations import ColorSpace, auto, configured, load_ilr_datasets, write_frames
 from penstock.core.spaces import Box, Discrete
+from tests.compat.il_representations.conftest import SHARDS, place
 
 BASE = {"benchmark_name": "dm_control", "task_name": "reacher-easy"}
 

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pytest
 import zstandard
-from tests.compat.il_representations.conftest import NATIVE, SHARDS
 from webdataset import tariterators
 
 from penstock.compat.il_representations import (
@@ -37,6 +36,7 @@ from penstock.compat.il_representations.scripts import mkdataset_random as rando
 from penstock.containers.pickle import loads
 from penstock.core.spaces import Box, Discrete
 from penstock.envs.toy_scene import WHITE, find
+from tests.compat.il_representations.conftest import NATIVE, SHARDS
 
 FIELDS = ("acts", "dones", "frame", "infos", "next_obs", "obs", "rews")
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
-from tests.compat.l5kit.cle_outputs import cle_outputs
 
 from penstock.compat.l5kit.cle.closed_loop_evaluator import ClosedLoopEvaluator, EvaluationPlan
 from penstock.compat.l5kit.cle.composite_metrics import (
@@ -31,6 +30,7 @@ from penstock.compat.l5kit.cle.metrics import (
 from penstock.compat.l5kit.cle.validators import DurationMode, RangeValidator
 from penstock.errors import DataError
 from penstock.formats.l5kit import AGENT_DTYPE, FRAME_DTYPE
+from tests.compat.l5kit.cle_outputs import cle_outputs
 
 
 def simulated(states: Any, recorded: Any = None) -> Any:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
-from tests.compat.l5kit.outputs import outputs
 
 from penstock.compat.l5kit.data import ChunkedDataset, LocalDataManager, MapAPI
 from penstock.compat.l5kit.dataset import EgoDataset, EgoDatasetVectorized
@@ -46,6 +45,7 @@ from penstock.compat.l5kit.visualization.visualizer.zarr_utils import (
     zarr_to_visualizer_scene,
 )
 from penstock.errors import DataError
+from tests.compat.l5kit.outputs import outputs
 
 Config = dict[str, Any]
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
-from tests.compat.l5kit.simulation_outputs import CONFIG, simulation_outputs, two_scenes
 
 from penstock.compat.l5kit.cle.closed_loop_evaluator import ClosedLoopEvaluator, EvaluationPlan
 from penstock.compat.l5kit.cle.metrics import DisplacementErrorL2Metric
@@ -27,6 +26,7 @@ from penstock.compat.l5kit.vectorization import build_vectorizer
 from penstock.compat.l5kit.visualization.visualizer.zarr_utils import simulation_out_to_visualizer_scene
 from penstock.errors import DataError
 from penstock.load.torch import to_torch
+from tests.compat.l5kit.simulation_outputs import CONFIG, simulation_outputs, two_scenes
 
 CPU = torch.device("cpu")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.compat.lczero.conftest import GOLDEN, batches_of, config_of, counted, digests, expected, split_config
 
 from penstock.compat.lczero import DataLoader
 from penstock.errors import DataError, PlanError
+from tests.compat.lczero.conftest import GOLDEN, batches_of, config_of, counted, digests, expected, split_config
 
 
 def joined(one: Path, two: Path, *, join: str = "", second: str = "shuffling_chunk_pool {}", tail: str = "") -> str:

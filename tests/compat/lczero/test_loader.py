@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.compat.lczero.conftest import GOLDEN, batches_of, config_of, counted, digests, expected, split_config
 
 from penstock.compat.lczero import (
     DataLoader,
@@ -23,6 +22,7 @@ from penstock.compat.lczero.history import History
 from penstock.domains.chess.tensors import FIVE, ChessTensors
 from penstock.errors import DataError, FormatError, PlanError, StateError
 from penstock.flow.queue import QueueClosed
+from tests.compat.lczero.conftest import GOLDEN, batches_of, config_of, counted, digests, expected, split_config
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.compat.lczero.conftest import GOLDEN, config_of, digests, split_config
 
 from penstock.compat.lczero import DataLoader, config, load_config, messages
 from penstock.compat.lczero.binding import load_request
 from penstock.compat.lczero.history import Fullness, History
 from penstock.compat.lczero.messages import CONFIG, FIELDS, METRICS, REQUEST, RESPONSE, message_class, serialize
 from penstock.errors import DataError, MissingExtraError, PlanError
+from tests.compat.lczero.conftest import GOLDEN, config_of, digests, split_config
 
 GOLDEN_MESSAGES = GOLDEN / "messages"
 # As the original's generated classes write them.

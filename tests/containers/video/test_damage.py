@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.containers.video.conftest import FRAMES, HEIGHT, WIDTH, decoded, encode, pictures
 
 from penstock.containers.video import VideoFiles, index, packet_index
 from penstock.containers.video.decoders import POOL, Decoder, DecoderPool
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.files.descriptors import POOLED
+from tests.containers.video.conftest import FRAMES, HEIGHT, WIDTH, decoded, encode, pictures
 
 
 def frame(files: VideoFiles, number: int, file: int = 0) -> np.ndarray[Any, Any]:

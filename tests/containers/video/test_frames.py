@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.containers.video.conftest import FRAMES, HEIGHT, KINDS, WIDTH, decoded, encode, pictures
 
 from penstock.containers.video import VideoFiles, packet_index
 from penstock.errors import ArgumentError, FormatError, MissingExtraError
+from tests.containers.video.conftest import FRAMES, HEIGHT, KINDS, WIDTH, decoded, encode, pictures
 
 
 def read(files: VideoFiles, file: Any, frames: Any) -> np.ndarray[Any, Any]:

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.containers.video.conftest import decoded, pictures
 
 from penstock.containers.video import VideoFiles, VideoWriter, packet_index
 from penstock.containers.video.joining import can_join, join_videos
 from penstock.containers.video.writer import _set_decoding_times
 from penstock.errors import DataError
+from tests.containers.video.conftest import decoded, pictures
 
 LENGTHS = 5, 1, 12, 2  # files of one and two frames have a shorter delay of decoding
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.containers.video.conftest import FRAMES, decoded
 
 from penstock.containers.video import VideoFiles
 from penstock.containers.video.decoders import POOL
 from penstock.errors import ArgumentError, FormatError, MissingExtraError
+from tests.containers.video.conftest import FRAMES, decoded
 
 
 class FakeTensor:

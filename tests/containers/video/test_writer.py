@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.containers.video.conftest import FRAMES, decoded, encode, pictures
 
 from penstock.containers.video import VideoFiles, VideoWriter, packet_index
 from penstock.containers.video.priority import same_priority
 from penstock.errors import ArgumentError, DataError, WorkerError
+from tests.containers.video.conftest import FRAMES, decoded, encode, pictures
 
 
 def read(path: Path) -> np.ndarray[Any, Any]:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.domains.chess.reference import frames as reference
 
 from penstock.core.ragged import Ragged
 from penstock.domains.chess.compact import ROOM, decode, encode
@@ -18,6 +17,7 @@ from penstock.domains.chess.kernels.layout import ILLEGAL, LARGEST, SPARSE_MOVES
 from penstock.domains.chess.planes import input_formats, planes
 from penstock.errors import DataError
 from penstock.formats.lc0.upgrade import records, upgraded
+from tests.domains.chess.reference import frames as reference
 
 WIDTH = 8396
 

@@ -7,7 +7,6 @@ from typing import Any
 import chess
 import numpy as np
 import pytest
-from tests.domains.chess.reference import rescoring as reference
 
 from penstock.domains.chess.boards import replay
 from penstock.domains.chess.convert import convert
@@ -17,6 +16,7 @@ from penstock.domains.chess.validate import EVERY, Fault, validate
 from penstock.errors import DataError, FormatError
 from penstock.formats.lc0 import FRAME, open_chunks
 from penstock.formats.lc0.records import INPUT_FORMATS
+from tests.domains.chess.reference import rescoring as reference
 
 ENDING = chess.Board("8/5k2/8/8/8/1R6/8/1K6 w - - 0 1")
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.domains.chess.reference import rescoring as reference
 
 from penstock.domains.chess.convert import convert
 from penstock.domains.chess.kernels.rescoring import sharpen
@@ -18,6 +17,7 @@ from penstock.domains.chess.tensors import ChessTensors
 from penstock.domains.chess.validate import Fault
 from penstock.errors import DataError
 from penstock.formats.lc0 import FRAME, NO_MOVE
+from tests.domains.chess.reference import rescoring as reference
 
 NAMES = ("gz/training.700001.gz", "gz/training.700027.gz")
 

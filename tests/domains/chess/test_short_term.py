@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.domains.chess.short_term import fill_short_term, lacks_short_term
+from penstock.domains.chess.short_term import fill_short_term
 from penstock.formats.lc0 import FRAME, NO_MOVE, open_chunks
 
 NAMES = ("training.700001.gz", "training.700027.gz")
@@ -19,10 +19,8 @@ def test_whole_records_are_those_of_the_original(frames: Any, golden: Any, name:
     source = open_chunks(golden / "gz" / name, missing_st=missing)
     assert source is not None
     rows = source.load(0)
-    assert lacks_short_term(rows)
     fill_short_term(rows)
     assert np.array_equal(rows, frames(f"v7/{name}"))
-    assert not lacks_short_term(rows)
 
 
 def rows_of(q: Any, d: Any) -> Any:
@@ -57,9 +55,3 @@ def test_draws_are_not_below_zero() -> None:
     record = rows_of(np.zeros(2), np.full(2, -0.5))
     fill_short_term(record.view(np.uint8).reshape(2, -1))
     assert record["d_st"].tolist() == [0, 0]
-
-
-def test_one_frame_of_version_7_has_its_values() -> None:
-    record = rows_of([0.5], [0.5])
-    fill_short_term(record.view(np.uint8).reshape(1, -1))
-    assert not lacks_short_term(record.view(np.uint8).reshape(1, -1))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from penstock.domains.chess import tablebases
-from penstock.domains.chess.boards import replay
+from penstock.domains.chess.boards import chess_board, replay
 from penstock.domains.chess.moves import MOVES
 from penstock.domains.chess.rescore import RejectedChunk, Rescorer
 from penstock.domains.chess.tablebases import Gaviota, Syzygy, fastest_mates, in_reach, winning_moves
@@ -195,7 +195,7 @@ def test_moves_that_win_soonest_are_found(played: Any) -> None:
     moves = winning_moves(game, 0, Solved())
     found = {move.uci() for move in moves}
     assert found == {"a1a8"}
-    assert MATE_IN_ONE.fen().split()[0] == game.fen(0)
+    assert MATE_IN_ONE.fen().split()[0] == chess_board(game, 0).board_fen()
     everything = winning_moves(game, 0, Solved(), repeated=False)
     assert len(everything) > len(moves)
     assert {move.uci() for move in fastest_mates(game, 0, everything, Solved())} == found

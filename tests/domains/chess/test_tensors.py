@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.domains.chess.reference import frames as reference
 
 from penstock.domains.chess import expansion
 from penstock.domains.chess.compact import encode
@@ -18,6 +17,7 @@ from penstock.domains.chess.policy import probabilities
 from penstock.domains.chess.tensors import FIVE, THREE, ChessTensors
 from penstock.domains.chess.values import outcomes, values
 from penstock.errors import DataError
+from tests.domains.chess.reference import frames as reference
 
 GZ = ("gz/training.700001.gz", "gz/training.700027.gz")
 FORMATS = (2, 3, 4, 5, 132, 133)

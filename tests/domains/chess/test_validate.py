@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.domains.chess.reference import games as reference
-from tests.domains.chess.reference import rescoring
 
 from penstock.domains.chess.boards import inspect, replay, undone
 from penstock.domains.chess.kernels.faults import FAULTS
@@ -25,6 +23,8 @@ from penstock.domains.chess.validate import (
     validate,
 )
 from penstock.formats.lc0 import FRAME
+from tests.domains.chess.reference import games as reference
+from tests.domains.chess.reference import rescoring
 
 GAMES = [
     "gz/training.700001.gz",

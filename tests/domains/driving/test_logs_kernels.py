@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.domains.driving.reference import logs as reference
 
 from penstock.domains.driving.kernels import agents as kernels
 from penstock.domains.driving.kernels import lines as line_kernels
+from tests.domains.driving.reference import logs as reference
 
 seeds = st.integers(0, 10**6)
 

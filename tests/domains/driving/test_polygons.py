@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.domains.driving.reference import polygons as reference
 
 from penstock.domains.driving.kernels.culling import meeting_boxes, place_shapes
 from penstock.domains.driving.kernels.pixels import split_channels, to_unit
 from penstock.domains.driving.kernels.polygons import CLOSED, FILLED, OPEN, POINT, REACH, draw_shapes
 from penstock.domains.driving.rasterize.cull import MARGIN
 from penstock.domains.driving.rasterize.drawing import packed
+from tests.domains.driving.reference import polygons as reference
 
 PIXEL = 1 << POINT
 near = st.integers(-4 * PIXEL, 40 * PIXEL)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.domains.driving.conftest import GOLDEN, back_in_time
 
 from penstock.domains.driving.rasterize import Scenes, Views, build_rasterizer
+from tests.domains.driving.conftest import GOLDEN, back_in_time
 
 
 @pytest.fixture(scope="module")

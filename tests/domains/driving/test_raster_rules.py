@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-from tests.domains.driving.conftest import GOLDEN, back_in_time
 
 from penstock.domains.driving.geometry import pose_matrix, rotation33_as_yaw, transform_points, yaw_as_rotation33
 from penstock.domains.driving.map import MapAPI
@@ -27,6 +26,7 @@ from penstock.domains.driving.rasterize.drawing import opencv
 from penstock.domains.driving.rasterize.scenes import ranges
 from penstock.errors import DataError, FormatError, MissingExtraError
 from penstock.formats.l5kit import AGENT_DTYPE, FRAME_DTYPE, TL_FACE_DTYPE
+from tests.domains.driving.conftest import GOLDEN, back_in_time
 
 
 def log(boxes: list[tuple[float, float, float]], label: int = 3) -> Scenes:

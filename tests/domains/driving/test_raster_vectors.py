@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.domains.driving.conftest import GOLDEN
 
 from penstock.domains.driving import rasterize
 from penstock.domains.driving.rasterize import (
@@ -25,6 +24,7 @@ from penstock.domains.driving.rasterize import (
 )
 from penstock.domains.driving.rasterize.cover import Cover, topmost
 from penstock.errors import DataError
+from tests.domains.driving.conftest import GOLDEN
 
 EDGE = 5  # pixels of width: what smoothing and rounding may change on either side of an edge
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.domains.driving.reference.warping import warp as reference
 
 from penstock.domains.driving.kernels.warping import warp
 from penstock.domains.driving.rasterize import RasterOptions, RenderContext, SatelliteRasterizer
 from penstock.domains.driving.rasterize.satellite import turned_from
+from tests.domains.driving.reference.warping import warp as reference
 
 
 def layout(cut: int, size: tuple[int, int], upwards: bool = True) -> SatelliteRasterizer:

@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 
 import h5py
 import numpy as np
+
+from penstock.formats.base.source import Source
+from penstock.testing.accounts import Planted
 from tests.formats.demos import test_aloha, test_atari, test_dm_control, test_magical, test_minerl, test_procgen
 from tests.formats.demos.test_flat_accounts import ONE_FILE, Contract, appended, put
 from tests.formats.demos.test_robomimic import EXAMPLE
 from tests.formats.demos.test_robomimic import write as write_robomimic
-
-from penstock.formats.base.source import Source
-from penstock.testing.accounts import Planted
 
 
 def refused(where: str) -> Planted:

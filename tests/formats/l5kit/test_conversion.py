@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conversion.test_kill import CONVERT
-from tests.formats.l5kit.conftest import GOLDEN
 
 import penstock
 from penstock.errors import DataError, StateError
 from penstock.formats.l5kit import L5KitSource, concat
+from tests.conversion.test_kill import CONVERT
+from tests.formats.l5kit.conftest import GOLDEN
 
 LAYOUTS: list[dict[str, Any]] = [{"compressor": "zlib", "chunk_rows": 9000}, {"layout": "npy"}]
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.formats.l5kit.conftest import Make
 
 import penstock
 from penstock.formats.base.format import named
@@ -19,6 +18,7 @@ from penstock.jobs.coordinator import finish_work, run_work
 from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.runners import ThreadRunner
 from penstock.jobs.work_plan import WorkPlan
+from tests.formats.l5kit.conftest import Make
 
 CHUNKS = {"scenes": 4, "frames": 16, "agents": 32, "traffic_light_faces": 32}
 

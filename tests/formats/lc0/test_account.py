@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from tests.formats.lc0.conftest import GOLDEN
 
 import penstock
 from penstock.containers.tar.writer import END, member
@@ -23,6 +22,7 @@ from penstock.formats.base.format import recognise
 from penstock.formats.base.source import Source
 from penstock.formats.lc0 import ChunkError, open_chunks
 from penstock.testing.accounts import AccountContract, Planted
+from tests.formats.lc0.conftest import GOLDEN
 
 V6 = gzip.decompress((GOLDEN / "gz/training.700001.gz").read_bytes())
 V5 = gzip.decompress((GOLDEN / "old/v5.gz").read_bytes())

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.formats.lc0.test_writing import game
 
 import penstock
 from penstock.core.episode import Episode
@@ -20,6 +19,7 @@ from penstock.jobs.coordinator import finish_work, run_work
 from penstock.jobs.runners import ThreadRunner
 from penstock.jobs.work_plan import WorkPlan
 from penstock.testing.compare import assert_same_episode
+from tests.formats.lc0.test_writing import game
 
 
 @pytest.fixture

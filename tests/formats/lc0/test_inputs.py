@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.descriptors import opened_below
 
 import penstock
 from penstock.containers.gunzip import MEMBERS, GzipError, gunzip
@@ -26,6 +25,7 @@ from penstock.errors import UnknownFormatError
 from penstock.formats.base.format import recognise
 from penstock.formats.lc0 import FORMAT, FRAME, ChunkError, ChunkFile, Lc0Source, Reason, open_chunks
 from penstock.formats.lc0.descriptors import DESCRIPTORS, Descriptors, Identity
+from tests.descriptors import opened_below
 
 Raw = Callable[..., bytes]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.formats.lc0.conftest import Raw
 
 from penstock.formats.lc0 import ChunkError, ChunkFile, open_chunks
 from penstock.formats.lc0 import chunks as chunks_module
+from tests.formats.lc0.conftest import Raw
 
 GOOD = [(5, 6), (9, 7), (3, 4), (2, 6), (30, 6)]  # frames and version
 

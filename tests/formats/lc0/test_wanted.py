@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.formats.lc0.conftest import Raw
 
 from penstock.containers import gunzip
 from penstock.containers.tar import compress
 from penstock.formats.lc0 import ChunkError, ChunkFile, Reason, open_chunks
+from tests.formats.lc0.conftest import Raw
 
 
 def opened(path: Path, verify: bool = False) -> ChunkFile:

@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.formats.lerobot.files import write_new, write_old
-from tests.formats.lerobot.test_lerobot_contract import SPEC, Frames
-from tests.formats.lerobot.test_lerobot_damage import changed
 
 import penstock
 from penstock.formats.base.source import Source
 from penstock.testing.accounts import AccountContract, Leftover, Planted
+from tests.formats.lerobot.files import write_new, write_old
+from tests.formats.lerobot.test_lerobot_contract import SPEC, Frames
+from tests.formats.lerobot.test_lerobot_damage import changed
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "lerobot"
 EPISODES = Frames("frames", SPEC, (3, 1, 7, 2, 5)).episodes()

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from tests.formats.lerobot.files import write_new, write_old
 
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
@@ -19,6 +18,7 @@ from penstock.formats.base.source import Source
 from penstock.formats.lerobot import FORMAT
 from penstock.testing.examples import Example, field
 from penstock.testing.sources import SourceContract
+from tests.formats.lerobot.files import write_new, write_old
 
 TASKS = ("pick", "place it", "né")
 SPEC = Spec(

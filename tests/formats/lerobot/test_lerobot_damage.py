@@ -15,8 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.formats.lerobot.files import write_new, write_old
-from tests.formats.lerobot.test_lerobot_contract import SPEC, Frames
 
 import penstock
 from penstock.containers.arrow import ParquetFile
@@ -25,6 +23,8 @@ from penstock.formats.lerobot import FORMAT
 from penstock.formats.lerobot.columns import encoded_images, rows_of
 from penstock.formats.lerobot.info import read_info
 from penstock.testing.examples import field
+from tests.formats.lerobot.files import write_new, write_old
+from tests.formats.lerobot.test_lerobot_contract import SPEC, Frames
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "lerobot"
 EPISODES = Frames("frames", SPEC, (3, 1, 7, 2, 5)).episodes()

@@ -14,12 +14,12 @@ import PIL.Image
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.formats.lerobot.test_lerobot_damage import changed
 
 import penstock
 from penstock.containers.images import encode
 from penstock.errors import ArgumentError, DamageWarning, DataError, FormatError, SpecError
 from penstock.formats.lerobot.depth import Depth
+from tests.formats.lerobot.test_lerobot_damage import changed
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "lerobot"
 KINDS = ("depth_image_mm", "depth_image_m", "depth_video", "depth_video_3")

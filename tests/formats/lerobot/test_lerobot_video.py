@@ -12,8 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.formats.lerobot.files import write_new
-from tests.formats.lerobot.test_lerobot_damage import changed
 
 import penstock
 from penstock.containers.video import VideoWriter
@@ -24,6 +22,8 @@ from penstock.errors import FormatError
 from penstock.flow import cores, limits
 from penstock.formats.lerobot import FORMAT
 from penstock.testing.examples import field
+from tests.formats.lerobot.files import write_new
+from tests.formats.lerobot.test_lerobot_damage import changed
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "lerobot"
 FPS = 10

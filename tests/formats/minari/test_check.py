@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.formats.minari.conftest import raw_episode, simple_episode, simple_spec, write_h5
 
 import penstock
 from penstock.formats.minari import FORMAT, metadata
+from tests.formats.minari.conftest import raw_episode, simple_episode, simple_spec, write_h5
 
 
 def _messages(folder):

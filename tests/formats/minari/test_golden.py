@@ -10,10 +10,10 @@ import h5py
 import numpy as np
 import pytest
 from PIL import Image
-from tests.formats.minari.conftest import GOLDEN
 
 from penstock.core.ragged import Ragged
 from penstock.formats.minari import FORMAT
+from tests.formats.minari.conftest import GOLDEN
 
 ARRAYS = ("observations", "actions", "rewards", "terminations", "truncations", "infos")
 LOSSY = {("0.5.3", "hdf5-grid-v0"), ("0.5.3", "hdf5-image-v0"), ("0.5.4", "hdf5-image-v0"), ("0.5.4", "arrow-image-v0")}

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.formats.minari.conftest import NESTED, box, raw_episode, simple_episode, simple_spec, write_h5
 
 import penstock
 from penstock.core.selection import Selection
 from penstock.errors import FormatError, StateError, UnsafeDataError
 from penstock.formats.minari import FORMAT, hdf5_source, index_cache
 from penstock.formats.minari.hdf5_source import Hdf5Source
+from tests.formats.minari.conftest import NESTED, box, raw_episode, simple_episode, simple_spec, write_h5
 
 STORED = [
     {},

@@ -11,11 +11,11 @@ import h5py
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.formats.minari.conftest import simple_episode, simple_spec
 
 import penstock
 from penstock.formats.minari.format import MinariFormat
 from penstock.testing.accounts import AccountContract, Planted
+from tests.formats.minari.conftest import simple_episode, simple_spec
 
 FORMAT = MinariFormat()
 BACK_ENDS = ("hdf5", "arrow", "parquet")

@@ -9,7 +9,6 @@ import h5py
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.formats.minari.conftest import box, raw_episode, simple_episode, simple_spec, write_h5
 
 import penstock
 from penstock.core.episode import Episode
@@ -19,6 +18,7 @@ from penstock.errors import ChecksumError, DamageWarning, DataError, FormatError
 from penstock.formats.base.format import recognise
 from penstock.formats.minari import metadata, writing
 from penstock.formats.minari.format import MinariFormat
+from tests.formats.minari.conftest import box, raw_episode, simple_episode, simple_spec, write_h5
 
 FORMAT = MinariFormat()
 STEPS = (3, 5, 4)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.errors import DataError, FormatError, UnsafeDataError
+from penstock.errors import DataError, UnsafeDataError
 from penstock.formats.minari import metadata, root
 
 
@@ -50,13 +50,3 @@ def test_namespaces_have_metadata(tmp_path):
     assert root.namespaces(tmp_path) == ["ab"]
     with pytest.raises(DataError, match="that exists"):
         root.namespace_metadata("ab/cd", tmp_path)
-
-
-def test_raw_metadata_of_a_dataset(tmp_path):
-    _dataset(tmp_path, "x-v0")
-    assert root.dataset_metadata("x-v0", tmp_path) == {"dataset_id": "x-v0"}
-    (tmp_path / "x-v0" / "data" / "metadata.json").write_bytes(b"")
-    with pytest.raises(FormatError, match="empty file"):
-        root.dataset_metadata("x-v0", tmp_path)
-    with pytest.raises(FileNotFoundError):
-        root.dataset_metadata("y-v0", tmp_path)

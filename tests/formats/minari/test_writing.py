@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.formats.minari.conftest import box, raw_episode, simple_episode, simple_spec, write_h5
 
 import penstock
 from penstock.core.episode import Episode
@@ -24,6 +23,7 @@ from penstock.core.spaces import Box, Text, Tuple
 from penstock.core.spec import Field, Spec
 from penstock.errors import DamageWarning, DataError, FormatError, RemoteError, SpecError
 from penstock.formats.minari import FORMAT, arrow_table, metadata, recover
+from tests.formats.minari.conftest import box, raw_episode, simple_episode, simple_spec, write_h5
 
 BACK_ENDS = ("hdf5", "arrow", "parquet")
 

@@ -11,12 +11,12 @@ from zipfile import ZipFile
 
 import numpy as np
 import pytest
-from tests.formats.zarr.test_zarr_golden import GOLDEN
 
 import penstock
 from penstock.errors import DamageWarning, FormatError
 from penstock.formats.zarr import FORMAT, ZarrWriter
 from penstock.testing.accounts import AccountContract, Planted
+from tests.formats.zarr.test_zarr_golden import GOLDEN
 
 STEPS = 24
 CHUNKS = {"chunks": [5], "compressor": None, "filters": None, "order": "C", "zarr_format": 2}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tests.kernels.reference.permute import GOLDEN, mix, permute
 
 from penstock.core.arrays import IntArray
+from tests.kernels.reference.permute import GOLDEN, mix, permute
 
 
 def draw_ranges(left: IntArray, key: Any, counter: int, out: IntArray) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tests.kernels.reference.permute import permute
 
 from penstock.core.arrays import IntArray
 from penstock.kernels.pack_reading import GIVEN, LEFT, PARTS
+from tests.kernels.reference.permute import permute
 
 OF_EPOCH, OF_WINDOW, OF_RUN = 0xD6E8FEB86659FD93, 0xA0761D6478BD642F, 0xE7037ED1A0B428DB
 
@@ -36,7 +36,7 @@ def pack_items(
     run: Any,
     run_first: IntArray,
     position: IntArray,
-    section: IntArray,
+    blocks: int,
     block: int,
     seed: Any,
     out: IntArray,
@@ -51,14 +51,12 @@ def pack_items(
             key = int(epoch[i % len(epoch)]) * OF_EPOCH + (number + w) * OF_WINDOW + which * OF_RUN
             rank = begin + _permuted(rank - begin, end - begin, (key & (1 << 64) - 1) >> 2, seed[0])
         rank += int(slot_first[w])
-        out[:, j] = i, item_at(int(position[number + w]) + int(local[rank]), section, block, seed[1]), rank
+        out[:, j] = i, item_at(int(position[number + w]) + int(local[rank]), blocks, block, seed[1]), rank
 
 
-def item_at(position: int, section: IntArray, block: int, seed: Any) -> int:
-    s = int(np.searchsorted(section[0], position, side="right")) - 1
-    begin, blocks = section[:, s].tolist()
-    number, inside = divmod(position - begin, block)
-    return position if number >= blocks else begin + _permuted(number, blocks, begin, seed) * block + inside
+def item_at(position: int, blocks: int, block: int, seed: Any) -> int:
+    number, inside = divmod(position, block)
+    return position if number >= blocks else _permuted(number, blocks, 0, seed) * block + inside
 
 
 def _permuted(x: int, size: int, stream: int, seed: Any) -> int:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.locations.server import serving
 
 import penstock
 from penstock.core.columns import Columns
@@ -41,6 +40,7 @@ from penstock_mirrors.airio.packing import (
     PlannedPackPreprocessor,
 )
 from penstock_mirrors.airio.preprocessors import pad, rekey, trim
+from tests.locations.server import serving
 
 WORDS = ["on", "a", "hill", "far", "away", "there", "is", "one"]
 TEXTS = PenstockDataSource({"train": [{"text": word, "id": i} for i, word in enumerate(WORDS)]})

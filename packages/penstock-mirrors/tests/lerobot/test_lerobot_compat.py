@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tests.locations.server import serving
 from torch.utils.data import DataLoader
 
 import penstock
 from penstock.errors import ArgumentError, DataError, LockedError, PlanError, SpecError
 from penstock.formats.lerobot.info import INDICES
 from penstock_mirrors.lerobot import LeRobotDataset, LeRobotDatasetMetadata, MultiLeRobotDataset
+from tests.locations.server import serving
 
 GOLDEN = Path(__file__).parents[4] / "tests" / "golden" / "lerobot"
 EXPECTED = np.load(GOLDEN / "v3_image_expected.npz")

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from viewer.conftest import datasets, serving, viewer  # noqa: F401 - fixtures
 
 from penstock_studio.viewer.server import ViewerServer
+from viewer.conftest import datasets, serving, viewer  # noqa: F401 - fixtures
 
 CHROMIUM = os.environ.get("PENSTOCK_CHROMIUM")
 PATIENCE = 60_000  # milliseconds; a busy machine may need half a minute for a page

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser.conftest import PATIENCE, no_wider_than_the_screen
-from browser.test_pages import opened
 from playwright.sync_api import expect
-from viewer.conftest import serving
 
 import penstock
+from browser.conftest import PATIENCE, no_wider_than_the_screen
+from browser.test_pages import opened
 from penstock.live.endpoint import MetricsEndpoint
 from penstock.load.loader import Loader
 from penstock_studio.viewer.server import ViewerServer
+from viewer.conftest import serving
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser.conftest import Serve, hold_answers, no_wider_than_the_screen, until
 from playwright.sync_api import expect
 
 import penstock
+from browser.conftest import Serve, hold_answers, no_wider_than_the_screen, until
 from penstock.data.curation import Curation
 from penstock.formats.base.format import named
 from penstock_studio.viewer.server import ViewerServer

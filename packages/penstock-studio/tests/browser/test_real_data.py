@@ -11,16 +11,16 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from browser.conftest import Serve, hold_answers, no_wider_than_the_screen, until
 from playwright.sync_api import expect
-from viewer.conftest import serving
 
 import penstock
+from browser.conftest import Serve, hold_answers, no_wider_than_the_screen, until
 from penstock.data.curation import Curation
 from penstock.domains.driving.map import MapAPI
 from penstock.domains.driving.map.api import load_metadata, matrix_of
 from penstock.formats.base.format import available
 from penstock_studio.viewer.server import ViewerServer
+from viewer.conftest import serving
 
 GOLDEN = Path(__file__).parents[4] / "tests" / "golden"
 DATA = {

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow
 import pytest
 from PIL import Image
-from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
 
 import penstock
 from penstock.domains.driving.map import MapAPI
 from penstock.domains.driving.map.api import load_metadata, matrix_of
 from penstock.errors import ArgumentError
 from penstock_studio.viewer.rerun_recording import write_rerun
+from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
 
 GOLDEN = Path(__file__).parents[4] / "tests" / "golden"
 

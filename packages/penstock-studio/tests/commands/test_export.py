@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from tests.cli.conftest import Call
 from tests.locations.test_commands import without_rerun
 

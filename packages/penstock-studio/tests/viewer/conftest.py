@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.doctor.test_planted import PLANTS, clean, stored
 
 from penstock_studio.viewer.server import ViewerServer
+from tests.doctor.test_planted import PLANTS, clean, stored
 
 
 @contextmanager

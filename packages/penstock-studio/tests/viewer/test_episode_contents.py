@@ -14,7 +14,6 @@ import chess
 import numpy as np
 import pytest
 from PIL import Image
-from tests.doctor.test_planted import PLANTS, clean, source_of
 
 import penstock
 from penstock.core.spaces import Box
@@ -22,6 +21,7 @@ from penstock.domains.driving.map import MapAPI
 from penstock.domains.driving.map.api import load_metadata, matrix_of
 from penstock.errors import ArgumentError
 from penstock_studio.viewer.episode_contents import NOT_FINITE, OUTSIDE, EpisodeContents
+from tests.doctor.test_planted import PLANTS, clean, source_of
 
 GOLDEN = Path(__file__).parents[4] / "tests" / "golden"
 

@@ -10,8 +10,6 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
-from tests.cli.test_live import snapshot
-from viewer.test_server import ask
 
 import penstock
 from penstock.errors import FormatError
@@ -20,6 +18,8 @@ from penstock.live.endpoint import MetricsEndpoint, look
 from penstock.load.loader import Loader
 from penstock_studio.viewer.live_watch import LOOKS, LiveWatch
 from penstock_studio.viewer.server import ViewerServer
+from tests.cli.test_live import snapshot
+from viewer.test_server import ask
 
 
 def test_stages_are_those_of_top_over_the_last_minute() -> None:

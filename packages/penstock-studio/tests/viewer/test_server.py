@@ -11,11 +11,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from viewer.conftest import serving
 
 from penstock.data.curation import Curation, default_path
 from penstock.errors import ArgumentError, StateError
 from penstock_studio.viewer.server import TURN, ViewerServer, _ShortTurns
+from viewer.conftest import serving
 
 
 def ask(viewer: ViewerServer, path: str, *, token: str | None = "", host: str | None = None, cookie: str = ""):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.doctor.test_planted import PLANTS, clean, source_of
 
 import penstock
 from penstock.data.curation import Curation
@@ -17,6 +16,7 @@ from penstock.errors import ArgumentError, PlanError, StateError
 from penstock.formats.memory import MemorySource
 from penstock_studio.viewer import viewed as module
 from penstock_studio.viewer.viewed import ViewedDataset
+from tests.doctor.test_planted import PLANTS, clean, source_of
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from viewer.test_server import ask, post
 
 import penstock
 from penstock.cli.loaders import find_plan
@@ -22,6 +21,7 @@ from penstock.load.ticket import Ticket
 from penstock_studio.commands.serve import _places
 from penstock_studio.viewer.server import ViewerServer
 from penstock_studio.viewer.viewed_loader import SourcePage, ViewedLoader
+from viewer.test_server import ask, post
 
 LENGTHS = [6, 0, 9, 4, 12]
 

@@ -97,9 +97,6 @@ class Root:
 
     def set(self, name: str, link: Link) -> None:
         """Add a link, or let an existing name lead elsewhere."""
-        if link.kind == "external" and self.chain is None:
-            links = dict(self.table.links() if self.table else ())
-            self.chain, self.table = _Chain(links, dict(links)), None
         if self.table is not None:
             self.table.set(name, link)
         elif self.chain is not None:

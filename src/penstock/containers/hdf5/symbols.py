@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from penstock.containers.hdf5.encode import pad
@@ -174,17 +173,6 @@ class SymbolTable:
             raise FormatError("a node stands in the place of a symbol table entry")
         address, cache, soft = struct.unpack_from("<QI4xI", item)
         return Link("soft", path=self._names.get(soft).decode()) if cache == SOFT_LINK else Link("hard", address)
-
-    def links(self) -> Iterator[tuple[str, Link]]:
-        """All entries in the order of their names."""
-        yield from self._links(self._root)
-
-    def _links(self, node: GroupNode) -> Iterator[tuple[str, Link]]:
-        for i, (name, _) in enumerate(node.keys):
-            if node.level == LEAF:
-                yield name.decode(), self._link(node.items[i])
-            else:
-                yield from self._links(self._child(node, i))
 
     def set(self, name: str, link: Link) -> None:
         """Add a hard or soft link, or let an existing name lead elsewhere."""

@@ -138,15 +138,6 @@ class Appender:
         self._free.discard(name)
         self._dirty = True
 
-    def add_external_link(self, name: str, file: str, path: str) -> None:
-        """Let `name` lead to `path` of another file, as older Minari does.
-
-        Cost: the first one turns the root into a list of link messages, O(n); then O(1) each.
-        """
-        self._check(name, new=True)
-        self._root.set(name, Link("external", path=path, file=file))
-        self._dirty = True
-
     def set_attrs(self, name: str, attrs: Mapping[str, Any]) -> None:
         """Set attributes of the group `name` of the root, or of the root itself ("" or "/").
 

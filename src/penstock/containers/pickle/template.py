@@ -27,7 +27,6 @@ _BYTES = {ord("B"): 5, ord("C"): 2, 0x8E: 9, 0x96: 9}  # opcodes of byte strings
 _MEMO = frozenset(b"pqr\x94")
 _GET = frozenset(b"ghj")
 _UNCLEAR = frozenset(b"201STUpg")  # DUP, POP, POP_MARK, 8-bit strings; and PUT and GET in decimal, which are not in use
-_BLOCK = 8192  # members compared at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -31,7 +31,6 @@ QUEUE_BYTES = 1 << 26
 FEW_FRAMES = 16  # of a video whose packets wait for its end: more than libx265 may decode before it shows one
 CONTAINERS = {".mp4": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".avi": "avi"}
 LOSSLESS = {"ffv1": "bgr0", "libx264rgb": "rgb24"}  # no loss by a change of colours; the first has a byte to spare
-_EXIT_SECONDS = 10.0
 
 
 class VideoWriter:

@@ -15,9 +15,6 @@ from penstock.domains.chess.moves import Transposition, policy_index, squares
 from penstock.errors import DataError, require
 from penstock.formats.lc0.records import FRAME
 
-PIECES = " PNBRQKpnbrqk"
-"""Letters of the pieces on a board, those of the side to move large."""
-
 
 @cache
 def undone() -> IntArray:
@@ -88,14 +85,6 @@ class Game:
     def transforms(self) -> IntArray:
         """`[n]` int64 how each frame turns its board, bits `FLIP`, `MIRROR`, `TRANSPOSE`."""
         return self.states[:, TRANSFORM]
-
-    def fen(self, i: int) -> str:
-        """Board `i` in letters, as its side to move sees it: ranks from the last to the first."""
-        ranks = ("".join(PIECES[piece] for piece in rank) for rank in self.boards[i].reshape(8, 8)[::-1])
-        text = "/".join(ranks)
-        for empty in range(8, 0, -1):
-            text = text.replace(" " * empty, str(empty))
-        return text
 
 
 def replay(frames: ByteArray, transposition: Transposition = "diagonal") -> Game:

@@ -5,20 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import ByteArray
-from penstock.domains.chess.boards import as_frames
 from penstock.domains.chess.kernels import rescoring
 from penstock.domains.chess.kernels.layout import TAIL
 
 THETA = 5 / 6
 VERSION = np.array([7, 0, 0, 0], np.uint8)
 """The first bytes of frames with these targets."""
-
-
-def lacks_short_term(frames: ByteArray) -> bool:
-    """Whether a chunk of frames `[n, 8396]` uint8 comes from records before version 7: no frame has a `d_st`, or none
-    tells a move that follows, where the last frame at least would say so.
-    """
-    return rescoring.lacks_short_term(as_frames(frames), TAIL)
 
 
 def fill_short_term(frames: ByteArray, theta: float = THETA) -> None:

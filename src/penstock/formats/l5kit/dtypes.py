@@ -44,7 +44,7 @@ LABELS = (
 """What an agent may be, in the order of `label_probabilities`. Version 1 called them so."""
 
 PERCEPTION_LABELS = LABELS
-LABEL_TO_INDEX = PERCEPTION_LABEL_TO_INDEX = {name: i for i, name in enumerate(LABELS)}
+PERCEPTION_LABEL_TO_INDEX = {name: i for i, name in enumerate(LABELS)}
 
 TL_FACE_LABELS = ("ACTIVE", "INACTIVE", "UNKNOWN")
 """What a face of a traffic light may do, in the order of `traffic_light_face_status`."""

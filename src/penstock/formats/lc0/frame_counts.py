@@ -21,13 +21,12 @@ import numpy as np
 from penstock.core.ragged import Ragged
 from penstock.errors import PenstockError
 from penstock.files.arrays import read_arrays, write_arrays
-from penstock.files.remote import FileState, is_mirrored
+from penstock.files.remote import FOLDER, FileState, is_mirrored
 from penstock.files.user_cache import make_room, user_cache
 from penstock.formats.lc0.chunks import ChunkFile
 from penstock.formats.lc0.descriptors import Identity
 from penstock.formats.lc0.remote_index import ChunkTable
 from penstock.formats.lc0.upgrade import Missing
-from penstock.locations.block_peers import MirroredPlace
 
 LEAST = 1 << 20
 """Bytes that were read to count frames, from which on the counts are kept."""
@@ -110,5 +109,6 @@ def _name_of(path: Path) -> str:
     """The name of a file or folder; of a mirrored one without the state of all objects, which changes with each."""
     if not is_mirrored(path):
         return os.path.abspath(path)
-    place = MirroredPlace.of(path.absolute())
-    return f"{place.tree.partition('/')[0]}/{place.name}"
+    parts = path.absolute().parts
+    url = parts.index(FOLDER) + 2  # below it, the folder of a state
+    return "/".join([parts[url], *parts[url + 2 :]])

@@ -90,11 +90,6 @@ class Depth:
             return values
         return np.clip(np.rint(values * np.float32(MM)), 0, np.iinfo(np.uint16).max).astype(np.uint16)
 
-    @cached_property
-    def keeps_codes(self) -> bool:
-        """Whether the depth of each code becomes the same code again."""
-        return np.array_equal(self.codes(self.values), np.arange(CODES))
-
     def codes(self, depth: AnyArray) -> AnyArray:
         """Return the nearest code of each depth, uint16. Depth outside of the range has the first or last code."""
         scale = 1.0 if self.unit == "m" else MM

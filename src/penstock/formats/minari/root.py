@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import DataError, FormatError
+from penstock.errors import DataError
 from penstock.formats.minari import ids, metadata
 
 NAMESPACE_FILE = "namespace_metadata.json"
@@ -114,14 +114,3 @@ def delete_namespace(namespace: str, base: Path | None = None) -> None:
 def _namespace_file(namespace: str, base: Path | None) -> Path:
     # Only the whole name has to follow the grammar; a parent of one character is a directory like any other.
     return ids.inside(namespace, base) / NAMESPACE_FILE
-
-
-def dataset_metadata(dataset_id: str, base: Path | None = None) -> dict[str, Any]:
-    """The raw entries of a dataset's `metadata.json`. Raises `FileNotFoundError`, or `FormatError` for bad JSON."""
-    path = ids.directory(dataset_id, base) / DATA / metadata.FILE
-    entries = metadata.read_json(path)
-    if entries is None and path.exists():
-        raise FormatError("expected one JSON object, got an empty file, as a killed writer leaves it", path=path)
-    if entries is None:
-        raise FileNotFoundError(f"no metadata of {dataset_id} at {path}")
-    return entries

@@ -100,19 +100,15 @@ class PackIndex:
         threads: int = 1,
     ) -> None:
         self.rule = rule
-        self._lengths, self.n = _settled(lengths, n)
+        settled, self.n = _settled(lengths, n)
         self._window, self._block = _window(window, block, self.n)
         if keep not in ("auto", "memory", "recompute") or threads < 1:
             raise PlanError(
                 f"expected keep 'auto', 'memory' or 'recompute' and at least 1 thread, got {keep!r}, {threads}"
             )
-        self._keep, self._threads = keep, threads
-        self._sections: tuple[int, ...] = (self.n,)
-        self._begin()
-
-    def _begin(self) -> None:
-        self._layout = WindowLayout(self._lengths, self.rule, self._sections, self._window, self._block)
-        self._stored = self._keep == "memory" or (self._keep == "auto" and 5 * self.n <= _AUTO)
+        self._threads = threads
+        self._layout = WindowLayout(settled, self.rule, self.n, self._window, self._block)
+        self._stored = keep == "memory" or (keep == "auto" and 5 * self.n <= _AUTO)
         self._first = np.zeros(1, np.int64)  # the first pack of each window that is planned, and the end
         self._tally = PackingStats.none(len(self.rule.capacity))
         self._limit = np.array(self.rule.capacity, np.int64)
@@ -219,19 +215,19 @@ class PackIndex:
         return plan_window(self.rule, cut_overlong(self.rule, self._layout.lengths_in(w)), w)
 
     def _ready(self) -> None:
-        """Plan the windows that are not planned yet."""
+        """Plan all windows, unless that was done."""
         if len(self._first) > len(self._layout):
             return
         with self._lock:
-            todo = range(len(self._first) - 1, len(self._layout))
-            if len(todo) == 0:
+            if len(self._first) > len(self._layout):
                 return
+            windows = range(len(self._layout))
             step = max(1, _AUTO // 8 // (self._window * 8))
-            counts = [self._first[-1:]]
-            stores = [self._store] if self._store else []
+            counts = [np.zeros(1, np.int64)]
+            stores: list[WindowStore] = []
             tally = self._tally
-            for begin in range(0, len(todo), step):
-                done = map_on_threads(self._counted, todo[begin : begin + step], self._threads, name="penstock-pack")
+            for begin in range(0, len(windows), step):
+                done = map_on_threads(self._counted, windows[begin : begin + step], self._threads, name="penstock-pack")
                 counts.append(np.array([each.packs for each, _ in done], np.int64))
                 tally = PackingStats.sum([tally, *(each for each, _ in done)])
                 if self._stored:
@@ -240,7 +236,7 @@ class PackIndex:
                 self._store = WindowStore.join(stores)
             self._tally = tally
             # Last, because it marks the plan as complete.
-            self._first = np.append(self._first[:-1], np.cumsum(np.concatenate(counts)))
+            self._first = np.cumsum(np.concatenate(counts))
 
     def _counted(self, w: int) -> tuple[PackingStats, Window | None]:
         if not self._stored and is_countable(self.rule) and (counts := self._layout.histogram(w)) is not None:
@@ -321,32 +317,6 @@ class PackIndex:
             counts = [count + np.bincount(rows[:, a], minlength=len(count)) for a, count in enumerate(counts)]
         return max(bound_of(np.arange(len(count)), count, len(count) - 1) + own for count in counts)
 
-    def extended(self, n: int, lengths: npt.ArrayLike | Lengths | None = None) -> PackIndex:
-        """The index when data has grown to `n` items: packs stay as they are, the new items get new windows behind
-        them. `lengths` covers all items; it may be left out for a function.
-
-        Raises `PlanError` where there are fewer items than before.
-        """
-        known, count = _settled(self._lengths if lengths is None else lengths, n)
-        if count < self.n:
-            raise PlanError(f"expected {self.n} items or more, for that many are packed, got {count}")
-        self._ready()
-        grown = PackIndex(
-            known,
-            self.rule,
-            n=count,
-            window=self._window,
-            block=self._block,
-            keep="memory" if self._stored else "recompute",
-            threads=self._threads,
-        )
-        grown._sections = self._sections if count == self.n else (*(s for s in self._sections if s), count)
-        grown._begin()
-        grown._first = self._first
-        grown._tally = self._tally
-        grown._store = self._store
-        return grown
-
     def to_bytes(self) -> bytes:
         """The plan as bytes: sums of packs, and the packs themselves where they are kept; no lengths."""
         self._ready()
@@ -367,7 +337,6 @@ class PackIndex:
             keep: Keep = "memory" if header["stored"] else "recompute"
             sizes = {"window": int(header["window"]), "block": int(header["block"])}
             index = cls(lengths, rule, n=n, keep=keep, threads=threads, **sizes)
-            index._sections = tuple(map(int, header["sections"]))
             tally: dict[str, Any] = {name: tuple(v) if is_list(v) else v for name, v in header.pop("tally").items()}
             index._restore(header, arrays, PackingStats(**tally))
         except (KeyError, TypeError, AttributeError) as error:
@@ -375,15 +344,11 @@ class PackIndex:
         return index
 
     def _restore(self, header: dict[str, Any], arrays: dict[str, AnyArray], tally: PackingStats) -> None:
-        sections = np.array(self._sections, np.int64)
         if header["n"] != self.n or header["rule"] != repr(self.rule):
             raise StateError(
                 f"expected a plan of {self.n} items by {self.rule}, got one of {header['n']} by {header['rule']}; "
                 "plan again"
             )
-        if not (len(sections) and sections[-1] == self.n and (np.diff(sections, prepend=0) >= 0).all()):
-            raise FormatError(f"expected sections that end at {self.n}, got {header['sections']}")
-        self._begin()
         if header["probe"] != self._header()["probe"]:
             raise StateError("expected the lengths that the plan was made from, got others; plan again")
         first = arrays.pop("first")
@@ -402,7 +367,6 @@ class PackIndex:
         return {
             "rule": repr(self.rule),
             "n": self.n,
-            "sections": self._sections,
             "window": self._window,
             "block": self._block,
             "stored": self._store is not None,

@@ -3,8 +3,6 @@
 If equal items change places in every epoch, windows are samples of the whole data: blocks of `block` items are
 permuted, and the first blocks become the first window. Reading lengths block by block keeps this nearly as fast as
 reading them in order. The assignment never changes, because a pack must be found without planning other windows.
-
-Items that are added later become another section behind the earlier sections, whose windows stay as they are.
 """
 
 from __future__ import annotations
@@ -30,26 +28,20 @@ Lengths = Whole | Callable[[IntArray], npt.ArrayLike]
 class WindowLayout:
     """Positions `0 : n` cut into windows, and the item at each position.
 
-    Items come in sections: the first items, then the items of each time that data had grown. A section is cut into
-    windows of `window` positions, the last one shorter. Where equal items change places anyway, a section of
-    several windows is a permutation of blocks of `block` items (the rest that fills no block stays at the end), so that
-    each window is a sample of the whole section and its lengths are still read in long runs. Else the item is the
-    position.
+    A window has `window` positions, the last one fewer. Where equal items change places anyway, several windows are a
+    permutation of blocks of `block` items (the rest that fills no block stays at the end), so that each window is a
+    sample of all items and its lengths are still read in long runs. Else the item is the position.
     """
 
-    def __init__(self, lengths: Lengths, rule: Rule, sections: tuple[int, ...], window: int, block: int) -> None:
+    def __init__(self, lengths: Lengths, rule: Rule, n: int, window: int, block: int) -> None:
         self._lengths = lengths
         self._plain = _plain(lengths, len(rule.capacity))
         self._rule = rule
         self.block = block
-        ends = np.array(sections, np.int64)
-        begins = np.append(0, ends[:-1])
-        firsts = [np.arange(b, e, window, dtype=np.int64) for b, e in zip(begins.tolist(), sections, strict=True)]
-        self.first: IntArray = np.concatenate([*firsts, ends[-1:]]).astype(np.int64)
+        self.first: IntArray = np.append(np.arange(0, n, window, dtype=np.int64), n)
         """`[w + 1]` the first position of each window, and the end of the last one."""
-        shuffled = rule.exchanges & (ends - begins > window)
-        self.sections: IntArray = np.stack([begins, np.where(shuffled, (ends - begins) // block, 0)])
-        """`[2, s]` where each section begins, and how many blocks change places in it."""
+        self.blocks = n // block if rule.exchanges and n > window else 0
+        """How many blocks change places."""
         self.seed = rule.seed_for("blocks")
 
     def __len__(self) -> int:
@@ -58,15 +50,12 @@ class WindowLayout:
     def runs(self, w: int) -> tuple[IntArray, IntArray]:
         """The items of window `w` in runs: `size[r]` of them from `start[r]` on."""
         lo, hi = int(self.first[w]), int(self.first[w + 1])
-        section = int(np.searchsorted(self.sections[0], lo, side="right")) - 1
-        begin, blocks = self.sections[:, section].tolist()
-        if not blocks:
+        if not self.blocks:
             return np.array([lo]), np.array([hi - lo])
-        last = min(-(-(hi - begin) // self.block), blocks)
-        numbers = np.arange((lo - begin) // self.block, last, dtype=np.int64)
-        there = permute(numbers, np.full(len(numbers), blocks), np.full(len(numbers), begin), self.seed)
-        start, size = begin + there * self.block, np.full(len(there), self.block)
-        rest = max(lo, begin + blocks * self.block)
+        numbers = np.arange(lo // self.block, min(-(-hi // self.block), self.blocks), dtype=np.int64)
+        there = permute(numbers, np.full(len(numbers), self.blocks), np.zeros(len(numbers), np.int64), self.seed)
+        start, size = there * self.block, np.full(len(there), self.block)
+        rest = max(lo, self.blocks * self.block)
         return (np.append(start, rest), np.append(size, hi - rest)) if rest < hi else (start, size)
 
     def histogram(self, w: int) -> AnyArray | None:

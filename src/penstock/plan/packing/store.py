@@ -97,7 +97,7 @@ class WindowStore:
             return None
         out = np.empty((3, total), np.int64)
         plan = self.slot, self.slot_first, self.local, self.run, self.run_first
-        pack_items(extent, epoch, number, *plan, layout.first, layout.sections, layout.block, seeds, out)
+        pack_items(extent, epoch, number, *plan, layout.first, layout.blocks, layout.block, seeds, out)
         of, item, rank = out
         part = self.part[rank] if len(self.part) else self.part
         return StoredPieces(of, item, part, (self.begin[rank], self.size[rank]) if len(self.begin) else None)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tests.domains.chess.reference.games import exchanged
 
 from penstock.domains.chess.kernels.faults import FAULTS, SUM_ABOVE, SUM_BELOW
 from penstock.domains.chess.kernels.layout import FIELDS, POLICY, STEP
 from penstock.domains.chess.kernels.layout import WORDS as PLANES
 from penstock.domains.chess.kernels.state import CASTLE, CLOCK, EN_PASSANT, SEEN
+from tests.domains.chess.reference.games import exchanged
 
 _HISTORY = 8
 

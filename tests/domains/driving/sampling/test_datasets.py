@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from tests.domains.driving.sampling.conftest import GOLDEN, configured, made_logs
 
 import penstock
 from penstock.domains.driving import pictures
@@ -22,6 +21,7 @@ from penstock.domains.driving.rasterize import build_rasterizer
 from penstock.errors import DataError, FormatError
 from penstock.formats.l5kit import TL_FACE_DTYPE
 from penstock.formats.l5kit.source import L5KitSource
+from tests.domains.driving.sampling.conftest import GOLDEN, configured, made_logs
 
 
 def same(left, right) -> None:

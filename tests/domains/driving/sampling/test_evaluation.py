@@ -6,7 +6,6 @@ import csv
 
 import numpy as np
 import pytest
-from tests.domains.driving.sampling.conftest import GOLDEN
 
 from penstock.domains.driving import metrics
 from penstock.domains.driving.evaluation import create_chopped_dataset, ground_truth
@@ -15,6 +14,7 @@ from penstock.domains.driving.tables import read_gt_csv, read_pred_csv, write_gt
 from penstock.errors import DataError, FormatError
 from penstock.formats.l5kit.source import L5KitSource
 from penstock.formats.l5kit.tools import concat
+from tests.domains.driving.sampling.conftest import GOLDEN
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.domains.driving.sampling.conftest import GOLDEN, checked, configured, looped, made_logs
 
 from penstock.domains.driving.agent import AgentDataset
 from penstock.domains.driving.dataset import DrivingDataset
@@ -21,6 +20,7 @@ from penstock.domains.driving.multi_agent import MultiAgentDataset
 from penstock.domains.driving.rasterize import build_rasterizer
 from penstock.domains.driving.vectorize import Vectorizer
 from penstock.domains.driving.vectorized import EgoAgentDatasetVectorized, EgoDatasetVectorized
+from tests.domains.driving.sampling.conftest import GOLDEN, checked, configured, looped, made_logs
 
 LOOSE = Thresholds(yaw_degrees=360, extent_ratio=9, distance=500)
 ROAD = MapAPI(GOLDEN / "semantic_map.pb", json.loads((GOLDEN / "meta.json").read_text())["world_to_ecef"])

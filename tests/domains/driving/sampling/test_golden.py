@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.domains.driving.sampling.conftest import GOLDEN, configured
 
 from penstock.domains.driving.agent import AgentDataset
 from penstock.domains.driving.ego import EgoDataset
@@ -15,6 +14,7 @@ from penstock.domains.driving.map import MapAPI
 from penstock.domains.driving.mask import Thresholds, agents_mask
 from penstock.domains.driving.vectorize import Vectorizer
 from penstock.domains.driving.vectorized import EgoDatasetVectorized
+from tests.domains.driving.sampling.conftest import GOLDEN, configured
 
 MATRICES = ("world_to_image", "raster_from_agent", "raster_from_world", "agent_from_world", "world_from_agent")
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.domains.driving.reference import logs as reference
-from tests.domains.driving.sampling.conftest import GOLDEN, made_logs
 
 from penstock.domains.driving.kernels.agents import select_agents
 from penstock.domains.driving.logs import Arrays
 from penstock.domains.driving.mask import Thresholds, agents_mask, chosen, coverage, reference_mask, rejected_agents
 from penstock.errors import DataError, FormatError
 from penstock.formats.l5kit.source import L5KitSource
+from tests.domains.driving.reference import logs as reference
+from tests.domains.driving.sampling.conftest import GOLDEN, made_logs
 
 
 def looped(logs: Arrays, limits: Thresholds) -> np.ndarray:

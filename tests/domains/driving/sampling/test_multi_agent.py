@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.domains.driving.sampling.conftest import checked, configured, looped, made_logs, seen
 
 from penstock.domains.driving.agent import AgentDataset
 from penstock.domains.driving.ego import EgoDataset
@@ -18,6 +17,7 @@ from penstock.domains.driving.mask import Thresholds
 from penstock.domains.driving.multi_agent import MultiAgentDataset
 from penstock.domains.driving.rasterize import build_rasterizer
 from penstock.errors import DataError
+from tests.domains.driving.sampling.conftest import checked, configured, looped, made_logs, seen
 
 LOOSE = Thresholds(yaw_degrees=360, extent_ratio=9, distance=500)
 OF_FRAMES = {"frame_index", "scene_index", "host_id", "timestamp"}

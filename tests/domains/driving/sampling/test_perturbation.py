@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.domains.driving.sampling.conftest import configured
 
 from penstock.domains.driving.ego import EgoDataset
 from penstock.domains.driving.kinematics import EFFORT, MOST_ACCELERATION, MOST_TURN, feasible, follow
 from penstock.domains.driving.perturbation import AckermannPerturbation, Gaussian, Uniform, uniforms
 from penstock.errors import DataError
+from tests.domains.driving.sampling.conftest import configured
 
 AWAY = Uniform((-2, -1, -0.2), (2, 1, 0.2))
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.domains.driving.sampling.conftest import checked, configured, looped, made_logs
 
 from penstock.domains.driving.config import Sampling
 from penstock.domains.driving.logs import Arrays, NoSuchRowError, Timeline
 from penstock.domains.driving.sampling import Sampler
 from penstock.errors import DataError, FormatError
+from tests.domains.driving.sampling.conftest import checked, configured, looped, made_logs
 
 seeds = st.integers(0, 10**6)
 

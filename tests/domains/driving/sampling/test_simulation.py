@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from tests.domains.driving.sampling.conftest import GOLDEN, configured, made_logs
 
 from penstock.core.columns import Columns
 from penstock.domains.driving.agent import AgentDataset
@@ -29,6 +28,7 @@ from penstock.domains.driving.vectorize import Vectorizer
 from penstock.domains.driving.vectorized import EgoAgentDatasetVectorized, EgoDatasetVectorized
 from penstock.errors import DataError
 from penstock.formats.l5kit import AGENT_DTYPE
+from tests.domains.driving.sampling.conftest import GOLDEN, configured, made_logs
 
 WIDE = {"distance_th_far": 1e9, "distance_th_close": 1e9}
 

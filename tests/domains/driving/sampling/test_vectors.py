@@ -7,7 +7,6 @@ import pickle
 
 import numpy as np
 import pytest
-from tests.domains.driving.sampling.conftest import GOLDEN, configured, made_logs
 
 from penstock.domains.driving.logs import NoSuchRowError
 from penstock.domains.driving.map import MapAPI
@@ -15,6 +14,7 @@ from penstock.domains.driving.mask import agents_mask
 from penstock.domains.driving.vectorize import Vectorizer
 from penstock.domains.driving.vectorized import EgoAgentDatasetVectorized, EgoDatasetVectorized
 from penstock.errors import DataError
+from tests.domains.driving.sampling.conftest import GOLDEN, configured, made_logs
 
 
 @pytest.fixture(scope="module")

@@ -49,11 +49,6 @@ def complete(small: ByteArray, first: int, states: IntArray) -> bool:
     return _complete(small, values, first, states)
 
 
-def lacks_short_term(small: ByteArray, first: int) -> bool:
-    """Return whether no frame has a `d_st`, or none tells a move that follows. Arguments are as in `complete`."""
-    return _complete(small, _values_of(small, first), first, _NO_STATES)
-
-
 def fill_short_term(small: ByteArray, first: int, theta: float) -> None:
     """Write `q_st` and `d_st`, and the moves that were played in the next frame and in the frame after it.
 
@@ -86,9 +81,6 @@ def sharpen(values: Float32Array, offset: float, power: np.float32, boosted: Byt
     return _sharpen(values, np.float32(offset), power, boosted, boost, np.empty(POLICY, np.int64))
 
 
-_NO_STATES = np.empty((0, 13), np.int64)
-
-
 @uncounted_kernel("u1[2C] f4[2C] i8 i8[2C]")
 def _complete(small: ByteArray, values: Float32Array, first: int, states: IntArray) -> bool:
     zero = nan = True
@@ -97,8 +89,6 @@ def _complete(small: ByteArray, values: Float32Array, first: int, states: IntArr
         nan = nan and np.isnan(values[i, word + _D_ST])
         for k in range(first + _AHEAD, first + _AHEAD + 4):
             zero = zero and small[i, k] == 0
-        if len(states) == 0:
-            continue
         field, index = first + _PLAYED, states[i, INDEX]
         if small[i, field] == 255 and small[i, field + 1] == 255 and index >= 0:  # no move
             small[i, field], small[i, field + 1] = index & 255, index >> 8
