@@ -22,7 +22,7 @@ help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
 
 demo: .venv/run.stamp ## record, train, stop, resume, compare: the whole road in a few minutes
-	$(BIN)/penstock demo --out out/demo
+	$(BIN)/python -m examples.demo --out out/demo
 
 examples: .venv/examples.stamp ## the learners in examples/, in full, with their curves in out/examples: some minutes each
 	@mkdir -p out/examples

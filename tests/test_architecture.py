@@ -379,7 +379,6 @@ THREAD_EXCEPTIONS = {
     "compat/lczero/loader.py": {"Thread"},  # snapshots of the figures, every quarter of a second
     "penstock_studio/viewer/viewed.py": {"Thread"},  # one check, while pages are shown
     "penstock_studio/viewer/live_watch.py": {"Thread"},  # one look a second at the figures of a running loader
-    "cli/demo/training.py": {"ProcessPoolExecutor"},  # a new process, to show that it can resume
     "testing/sources.py": {"Thread", "Process"},  # readers in threads, and after a fork
     "testing/writers.py": {"Process"},  # writers that are killed
 }

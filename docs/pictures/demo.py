@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.cli.demo import story
-from penstock.cli.demo.road import Result, travel
-from penstock.cli.demo.tasks import TASKS
+from examples.demo import story
+from examples.demo.road import Result, travel
+from examples.demo.tasks import TASKS
 from penstock.core.arrays import Float32Array, FloatArray
 from penstock.envs.toy import AGENT, PREY
 

@@ -22,7 +22,7 @@ from tests.fuzz.targets import targets
 from tests.locations.server import Site, serving
 
 PRIVATE = ["--storage", 'headers={"X-Key": "hidden"}']
-WITHOUT_DATA = {"record", "formats", "live", "top", "why", "warmup", "demo", "repair", "merge-curations", "work"}
+WITHOUT_DATA = {"record", "formats", "live", "top", "why", "warmup", "repair", "merge-curations", "work"}
 """Commands that read no dataset by location; `live` watches a folder, `repair` writes in place, plans are local."""
 
 WRITES = {"convert", "reshard", "merge", "split"}

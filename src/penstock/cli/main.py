@@ -65,7 +65,6 @@ COMMANDS = {
     "live": ("penstock.cli.live:live", "Load training games from a growing folder, and show the speed of each stage."),
     "why": ("penstock.cli.why:why", "Show the episodes, files and rows of a batch, from its ticket."),
     "warmup": ("penstock.cli.warmup:warmup", "Compile all kernels now, so that first calls are fast."),
-    "demo": ("penstock.cli.demo.command:demo", "Record, train, stop, resume and evaluate, from end to end."),
 }
 
 # Commands of other distributions, which offer theirs as entry points: what to install where one is missing.

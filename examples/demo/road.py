@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 import penstock
-from penstock.cli.demo.learner import Clone, Player
-from penstock.cli.demo.recording import DemoRecording, record
-from penstock.cli.demo.tasks import Task
-from penstock.cli.demo.training import Progress, Training, resume, samples
+from examples.demo.learner import Clone, Player
+from examples.demo.recording import DemoRecording, record
+from examples.demo.tasks import Task
+from examples.demo.training import Progress, Training, resume, samples
 from penstock.cli.show import spread
 
 COMPARED = 512  # samples that are read from both formats

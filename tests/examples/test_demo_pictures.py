@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import penstock
-from penstock.cli.demo import pictures
-from penstock.cli.demo.encoder import Encoder, Lessons, Probe, interrupted, probe
-from penstock.cli.demo.pictures import Pictures
-from penstock.cli.demo.shards import ImageTask, looked_at, pairs, record
+from examples.demo import pictures
+from examples.demo.encoder import Encoder, Lessons, Probe, interrupted, probe
+from examples.demo.pictures import Pictures
+from examples.demo.shards import ImageTask, looked_at, pairs, record
 from penstock.envs.toy import MOVES
 
 TASK = ImageTask().quick()

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 import penstock
-from penstock.cli.demo.encoder import Learned, Lessons, Probe, interrupted, probe
-from penstock.cli.demo.shards import ImageTask, looked_at, record
+from examples.demo.encoder import Learned, Lessons, Probe, interrupted, probe
+from examples.demo.shards import ImageTask, looked_at, record
 from penstock.cli.fitted import Fitted
 from penstock.cli.info import bytes_at
 from penstock.cli.show import size, sparkline

@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 import penstock
-from penstock.cli.demo.learner import Clone
-from penstock.cli.demo.tasks import TASKS, Task
+from examples.demo.learner import Clone
+from examples.demo.tasks import TASKS, Task
 from penstock.core.arrays import AnyArray
 from penstock.core.columns import Columns
 

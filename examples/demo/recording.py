@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import penstock
-from penstock.cli.demo.tasks import Task
+from examples.demo.tasks import Task
 from penstock.formats.base.format import named
 
 

@@ -1,4 +1,4 @@
-"""`penstock demo`: the command."""
+"""`python -m examples.demo`, which `make demo` calls."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from penstock.cli.demo import pictures, story
-from penstock.cli.demo.report import tables
-from penstock.cli.demo.road import Result, travel
-from penstock.cli.demo.shards import ImageTask
-from penstock.cli.demo.tasks import TASKS
+from examples.demo import pictures, story
+from examples.demo.report import tables
+from examples.demo.road import Result, travel
+from examples.demo.shards import ImageTask
+from examples.demo.tasks import TASKS
 from penstock.cli.show import Json, print_json
 
 
@@ -29,7 +29,7 @@ def demo(
     agent. Then pictures of a game are written to tar shards, and a small encoder learns from pairs of them. Exit code 1
     if a check fails.
 
-    Example: penstock demo --out out/demo
+    Example: python -m examples.demo --out out/demo
     """
     out.mkdir(parents=True)
     console = Console(stderr=as_json)
@@ -49,3 +49,7 @@ def demo(
         console.print(f"The picture is {out / 'demo.png'}; look at a dataset with: penstock info {dataset}")
     if not all(passed for outcome in (*results, seen) for passed in outcome.checks.values()):
         raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(demo)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 import penstock
-from penstock.cli.demo.learner import Player
-from penstock.cli.demo.road import Result
+from examples.demo.learner import Player
+from examples.demo.road import Result
 from penstock.core.arrays import Float32Array, ImageArray
 from penstock.errors import require
 

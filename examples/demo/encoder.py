@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import penstock
-from penstock.cli.demo.shards import pairs
-from penstock.cli.demo.training import digest
+from examples.demo.shards import pairs
+from examples.demo.training import digest
 from penstock.core.arrays import ByteArray, Float32Array, FloatArray
 from penstock.core.columns import Columns
 

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.demo.road import Result
+from examples.demo.road import Result
 from penstock.cli.fitted import Fitted
 from penstock.cli.info import bytes_at
 from penstock.cli.show import size, sparkline

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 import penstock
-from penstock.cli.demo import story
-from penstock.cli.demo.learner import STRIP, Clone, Player, strips
-from penstock.cli.demo.report import tables
-from penstock.cli.demo.road import Result, travel
-from penstock.cli.demo.tasks import TASKS
-from penstock.cli.demo.training import Training, digest, samples
+from examples.demo import story
+from examples.demo.__main__ import demo
+from examples.demo.learner import STRIP, Clone, Player, strips
+from examples.demo.report import tables
+from examples.demo.road import Result, travel
+from examples.demo.tasks import TASKS
+from examples.demo.training import Training, digest, samples
 from penstock.core.spec import Field, Spec
 from penstock.errors import SpecError
-from tests.cli.conftest import Call
 
 CARTPOLE, PENDULUM, PONG, CHASE = (task.quick() for task in TASKS)
 
@@ -129,7 +129,7 @@ def test_digests_see_names_and_bytes() -> None:
     assert digest({"a": np.zeros(2)}) == digest({"a": np.zeros(2)}) != digest({"b": np.zeros(2)})
 
 
-def test_a_folder_that_is_there_is_left_alone(call: Call, tmp_path: Path) -> None:
-    answer = call("demo", "--out", tmp_path, "--quick")
-    assert answer.code == 2
-    assert answer.err.startswith("FileExistsError: ")
+def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(FileExistsError):
+        demo(tmp_path, quick=True)
+    assert list(tmp_path.iterdir()) == []
