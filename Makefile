@@ -14,9 +14,12 @@ TORCH := torch==2.13.0
 # The distributions beside the core, which `penstock[all]` requires.
 PACKAGES := $(wildcard packages/*)
 
+# The core, which most changes need. Tests whose names say that processes start or are killed are left out.
+QUICK := core files flow kernels plan data $(patsubst %,load/test_%.py,batches engine iterators order ranks ticket)
+
 EXAMPLES := $(basename $(notdir $(shell grep -l -- --out examples/*.py)))
 
-.PHONY: help demo examples test browser check fuzz bounds figures docs clean
+.PHONY: help demo examples test quick browser check fuzz bounds figures docs clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -31,6 +34,9 @@ examples: .venv/examples.stamp ## the learners in examples/, in full, with their
 
 test: .venv/dev.stamp ## every test, the examples in docstrings, README and docs
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --max-worker-restart 1 --doctest-modules src tests packages README.md CONTRIBUTING.md docs
+
+quick: .venv/dev.stamp ## tests of the core, which most changes need: a minute or so
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -k "not kill and not process" $(addprefix tests/,$(QUICK))
 
 check: .venv/dev.stamp ## lint, format, plain English, types, and the measures of readability
 	$(BIN)/ruff check .

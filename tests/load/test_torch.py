@@ -3,6 +3,7 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import sys
+import time
 from collections.abc import Iterator
 from itertools import islice
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from penstock.data import from_arrays
 from penstock.errors import PlanError, StateError
 from penstock.files.shared_log import SharedLog
 from penstock.load import Loader
+from penstock.load.cursor import CursorPlace
 from penstock.load.staging import Staging
 from penstock.load.ticket import Batch, Ticket
 from penstock.load.torch import (
@@ -30,6 +32,7 @@ from penstock.load.torch import (
     stream_state,
     to_torch,
 )
+from penstock.load.worker_epochs import WorkerEpochs
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata's own use of PyTorch
 
@@ -148,9 +151,29 @@ def test_workers_count_epochs_together_whether_they_are_kept_or_started_anew(kep
         return
     stream.set_epoch(3)
     assert [rows(batches), rows(batches)] == [epoch(3)[640:], epoch(4)]
-    one, other = iter(batches), iter(batches)
-    pairs = [(a, b) for a, b in zip(one, other, strict=True)]
-    assert [rows([a for a, _ in pairs]), rows([b for _, b in pairs])] == [epoch(5), epoch(6)]
+
+
+@pytest.mark.parametrize("late", ["first", "second"])
+def test_of_two_iterators_at_the_same_time_the_one_that_begins_first_has_the_first_epoch(late, monkeypatch):
+    begin = WorkerEpochs.begin
+
+    def begin_in_turn(epochs: WorkerEpochs, seed: int, *loaded: int) -> CursorPlace:
+        deadline = time.monotonic() + 60
+        while started == late and epochs.place(seed).state["position"] < N:  # the other iterator has not begun
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        return begin(epochs, seed, *loaded)
+
+    monkeypatch.setattr(WorkerEpochs, "begin", begin_in_turn)
+    batches = DataLoader(TorchStream(dataset(), 64), batch_size=None, num_workers=2, multiprocessing_context="fork")
+    started = "first"  # workers keep the value of the time at which they are forked
+    first = iter(batches)
+    started = "second"
+    second = iter(batches)
+    pairs = list(zip(first, second, strict=True))
+    found = {"first": rows([a for a, _ in pairs]), "second": rows([b for _, b in pairs])}
+    assert found.pop(late) == epoch(1)
+    assert list(found.values()) == [epoch(0)]
 
 
 def test_a_process_that_is_spawned_shares_the_log_and_other_copies_have_their_own():
@@ -278,8 +301,9 @@ def test_stateful_data_loader_resumes_bit_for_bit(workers, stop):
     assert seen + rows(second) == EXPECTED
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 0), (0, 2), (3, 2)])
-@pytest.mark.parametrize("stop", [1, 7, 14])
+@pytest.mark.parametrize(
+    ("before", "after", "stop"), [(2, 3, 1), (2, 3, 14), (3, 0, 7), (0, 2, 7), (3, 2, 7), (3, 2, 14)]
+)
 def test_stateful_data_loader_goes_on_with_other_workers_and_ranks(before, after, stop):
     seen: list[list[int]] = []
     first = stateful(TorchStream(dataset(), 64), before)

@@ -7,7 +7,8 @@ log, and each process replays it on its own cursor:
 * `SET`: the main process set an epoch.
 * `LOAD`: the main process loaded a state. Workers that run already do not have it.
 * `BEGIN`: a worker takes its first batch of an epoch. The first such record of a *launch*, one `iter()` of the
-  `DataLoader`, begins the next epoch; the other workers of this launch begin the same one.
+  `DataLoader`, begins the next epoch; the other workers of this launch begin the same one. Of launches that run at the
+  same time, the one whose worker comes first has the first epoch: it need not be the one that was started first.
 
 Workers of one launch have one base seed, and each has begun the same number of iterators. Launches whose seeds were set
 to be equal differ by time: a launch that began before a process was started is not its own.
