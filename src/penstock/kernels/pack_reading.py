@@ -13,10 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from penstock.core.arrays import IntArray, IntScalar, UInt32Array, UInt64Array
+from penstock.core.arrays import IntArray, IntScalar, UInt32Array, UInt64Array, read_only
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 from penstock.kernels.permute import permute
-from penstock.kernels.views import read_only
 
 # What `place_pieces` takes of an item; 0 is all of it.
 RIGHT = 1  # without what is over the limit on the right

@@ -12,10 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from penstock.core.arrays import Int32Array, IntArray
+from penstock.core.arrays import Int32Array, IntArray, read_only
 from penstock.kernels.intrinsics import prefetch
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
-from penstock.kernels.views import read_only
 
 _DTYPES = ("u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8")
 _AHEAD = 8  # runs that are asked for before they are read
