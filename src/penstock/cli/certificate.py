@@ -1,4 +1,4 @@
-"""`penstock certificate`: what a conversion kept."""
+"""`penstock certificate`: how much a conversion kept."""
 
 from __future__ import annotations
 

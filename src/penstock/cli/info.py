@@ -240,7 +240,7 @@ def _columns(fields: Mapping[str, Mapping[str, Any]]) -> RenderableType:
 
 
 def _left_out(entries: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """What was found and is not used, the first rows of it."""
+    """The first rows of the data that are not used."""
     columns = ("left out", "what", "reason", Column("message", overflow="fold"))
     table = Table(*columns, box=None, header_style="bold", pad_edge=False)
     for entry in entries[:LEFT_OUT_ROWS]:

@@ -47,7 +47,7 @@ def find_loader(place: str) -> Explains:
 
 
 def find_plan(place: str, batch_size: int | None = None) -> Loader:
-    """Return the loader at `file.py:name`: a `Loader`, that of an adapter, or one of a `MapDataset`.
+    """Return the loader at `file.py:name`: a `Loader`, the loader of an adapter, or one of a `MapDataset`.
 
     A function is called to return it. `batch_size` is for a `MapDataset` alone, by default 64. Raises `PlanError` if
     the name does not exist or is something else.

@@ -98,7 +98,7 @@ def opened(
     *,
     allow_unfinished: bool = False,
 ) -> tuple[LocatedData, Source]:
-    """Open the datasets at a location: what was found there, and the source. An unknown option is a `DataError`."""
+    """Open the datasets at a location: the datasets, and their source. An unknown option is a `DataError`."""
     located = locate(location, format=format, storage_options=storage)
     reader_options = pairs(options, "--open")
     try:
