@@ -271,7 +271,8 @@ def test_a_dataset_below_the_root_has_its_id_and_namespaces(tmp_path):
     assert root.datasets() == ["team/door/human-v3"]
     assert root.namespaces() == ["team", "team/door"]
     assert FORMAT.locate("team/door/human-v3") == tmp_path / "team" / "door" / "human-v3"
-    assert root.dataset_metadata("team/door/human-v3")["dataset_id"] == "team/door/human-v3"
+    metadata = json.loads((tmp_path / "team" / "door" / "human-v3" / "data" / "metadata.json").read_text("utf-8"))
+    assert metadata["dataset_id"] == "team/door/human-v3"
     for name in ("../x-v0", "", "team/door/human", "team/door/human-v4", "team"):
         assert FORMAT.locate(name) is None
 
