@@ -193,6 +193,63 @@ def test_imports_point_one_way(package: str) -> None:
     assert wrong_imports(package, SOURCES) == []
 
 
+# Circles between modules, imports for type checkers and inside functions counted. Entries are only removed.
+CIRCLES = {
+    frozenset({"penstock.conversion.certificate", "penstock.conversion.draft", "penstock.conversion.report"}),
+    frozenset({"penstock.core.episode", "penstock.core.episode_picture"}),
+    frozenset(
+        {
+            "penstock.data.map_dataset",
+            "penstock.data.origin",
+            "penstock.data.plan_drawing",
+            "penstock.data.plan_picture",
+            "penstock.data.planned_rows",
+            "penstock.data.sample_blocks",
+            "penstock.data.scan",
+        }
+    ),
+    frozenset({"penstock.live.chunk_sources", "penstock.live.open_source", "penstock.live.splitter"}),
+    frozenset({"penstock.plan.pack", "penstock.plan.packed"}),
+    frozenset({"penstock.replay.batches", "penstock.replay.replay"}),
+    frozenset(
+        {
+            "penstock_mirrors.minari",
+            "penstock_mirrors.minari.data_collector",
+            "penstock_mirrors.minari.data_collector.data_collector",
+            "penstock_mirrors.minari.dataset.minari_dataset",
+            "penstock_mirrors.minari.dataset.versions",
+            "penstock_mirrors.minari.storage.hosting",
+            "penstock_mirrors.minari.storage.local",
+            "penstock_mirrors.minari.utils",
+        }
+    ),  # programs may set `minari.supported_dataset_versions`, as in Minari
+}
+
+
+def circles(imports: Mapping[str, set[str]]) -> set[frozenset[str]]:
+    """The largest sets of modules in which each imports each other one, directly or through others."""
+    reached = {module: set(names) for module, names in imports.items()}
+    for through in imports:
+        for names in reached.values():
+            if through in names:
+                names |= reached[through]
+    inside = {module for module, names in reached.items() if module in names}
+    return {frozenset(other for other in inside & reached[module] if module in reached[other]) for module in inside}
+
+
+def test_no_other_modules_import_each_other() -> None:
+    imports = {
+        module: {name for name, _ in own_imports(parse(source)) if name in MODULES and name != module}
+        for module, source in SOURCES.items()
+    }
+    assert circles(imports) == CIRCLES
+
+
+def test_circles_are_found() -> None:
+    imports = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a", "d"}}
+    assert circles(imports) == {frozenset({"b", "c"}), frozenset({"d"})}
+
+
 @pytest.mark.parametrize("distribution", ["penstock", *DISTRIBUTIONS])
 def test_distributions_import_in_one_direction(distribution: str) -> None:
     allowed = {distribution, *DISTRIBUTIONS.get(distribution, ())}

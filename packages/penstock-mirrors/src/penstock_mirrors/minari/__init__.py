@@ -1,7 +1,7 @@
 """Compatibility layer for Minari 0.5.4: its names, over penstock's reading, writing and recording.
 
-`docs/formats/minari.md` lists the differences: images are stored losslessly unless asked otherwise, nothing found in a
-dataset is executed, and what was recorded is kept through appending, combining and splitting.
+Its page, `docs/minari.md`, lists the differences: images are stored losslessly unless asked otherwise, nothing found in
+a dataset is executed, and what was recorded is kept through appending, combining and splitting.
 """
 
 from __future__ import annotations
