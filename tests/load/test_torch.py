@@ -3,7 +3,6 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import sys
-import time
 from collections.abc import Iterator
 from itertools import islice
 from types import SimpleNamespace
@@ -156,16 +155,17 @@ def test_workers_count_epochs_together_whether_they_are_kept_or_started_anew(kep
 @pytest.mark.parametrize("late", ["first", "second"])
 def test_of_two_iterators_at_the_same_time_the_one_that_begins_first_has_the_first_epoch(late, monkeypatch):
     begin = WorkerEpochs.begin
+    fork = multiprocessing.get_context("fork")
+    other_begun = fork.Event()
 
     def begin_in_turn(epochs: WorkerEpochs, seed: int, *loaded: int) -> CursorPlace:
-        deadline = time.monotonic() + 60
-        while started == late and epochs.place(seed).state["position"] < N:  # the other iterator has not begun
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
-        return begin(epochs, seed, *loaded)
+        assert started != late or other_begun.wait(60)
+        place = begin(epochs, seed, *loaded)
+        other_begun.set()
+        return place
 
     monkeypatch.setattr(WorkerEpochs, "begin", begin_in_turn)
-    batches = DataLoader(TorchStream(dataset(), 64), batch_size=None, num_workers=2, multiprocessing_context="fork")
+    batches = DataLoader(TorchStream(dataset(), 64), batch_size=None, num_workers=2, multiprocessing_context=fork)
     started = "first"  # workers keep the value of the time at which they are forked
     first = iter(batches)
     started = "second"

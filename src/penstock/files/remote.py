@@ -144,6 +144,15 @@ def is_mirrored(path: StrPath) -> bool:
     return _MARK in os.path.abspath(path)
 
 
+def lasting_name(path: StrPath) -> str:
+    """The path of a file or folder; of a mirrored one without the folder of a state, which changes with any object."""
+    if not is_mirrored(path):
+        return os.path.abspath(path)
+    parts = Path(path).absolute().parts
+    url = parts.index(FOLDER) + 2  # below it, the folder of a state
+    return "/".join([parts[url], *parts[url + 2 :]])
+
+
 def remote_file(path: StrPath) -> RemoteFile | None:
     """Return the remote file at a path, or None for any other path."""
     place = os.path.abspath(path)

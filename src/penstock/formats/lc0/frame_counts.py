@@ -21,7 +21,7 @@ import numpy as np
 from penstock.core.ragged import Ragged
 from penstock.errors import PenstockError
 from penstock.files.arrays import read_arrays, write_arrays
-from penstock.files.remote import FOLDER, FileState, is_mirrored
+from penstock.files.remote import FileState, is_mirrored, lasting_name
 from penstock.files.user_cache import make_room, user_cache
 from penstock.formats.lc0.chunks import ChunkFile
 from penstock.formats.lc0.descriptors import Identity
@@ -50,7 +50,7 @@ class FrameCounts:
     """The kept counts of the files of a dataset."""
 
     def __init__(self, files: Iterable[Path], limit: int) -> None:
-        self._parent = next((_name_of(file.parent) for file in files), "")
+        self._parent = next((lasting_name(file.parent) for file in files), "")
         self._key = f"{limit}"
         self._entries = self._load()
         self._used: dict[bytes, _Entry] = {}
@@ -102,13 +102,4 @@ class FrameCounts:
         return user_cache("frame-counts") / f"{digest}{_SUFFIX}"
 
     def _name(self, file: Path) -> bytes:
-        return os.fsencode(_name_of(file).removeprefix(f"{self._parent}/"))
-
-
-def _name_of(path: Path) -> str:
-    """The name of a file or folder; of a mirrored one without the state of all objects, which changes with each."""
-    if not is_mirrored(path):
-        return os.path.abspath(path)
-    parts = path.absolute().parts
-    url = parts.index(FOLDER) + 2  # below it, the folder of a state
-    return "/".join([parts[url], *parts[url + 2 :]])
+        return os.fsencode(lasting_name(file).removeprefix(f"{self._parent}/"))
