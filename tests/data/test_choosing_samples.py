@@ -188,6 +188,6 @@ def test_derived_outputs_may_be_selected():
     for names in (("mask",), ("x", "mask"), ("mask", "image")):
         assert set(windows.select(*names)[:3]) == {*names, "mask"}
     assert windows.select("mask")[:3]["mask"].tolist() == windows[:3]["mask"].tolist()
-    assert sum(batch.n for batch in penstock.Loader(windows.select("mask"), 3)) == 10
+    assert sum(batch.n for batch in windows.select("mask").loader(3)) == 10
     packs = stored().sequences().select("x").pack(6)
     assert set(packs.select("segment_ids")[:]) == {"segment_ids", "positions"}

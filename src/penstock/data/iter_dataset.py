@@ -26,6 +26,7 @@ from penstock.core.blocks import BlockIterator, BlockOrigin, IteratorState, conc
 from penstock.core.columns import Columns
 from penstock.core.html import page, steps
 from penstock.data.function_digest import FunctionDigest
+from penstock.data.loadable import Loadable
 from penstock.data.names import name_of
 from penstock.data.stream_items import Overlong, PackOptions, Positions
 from penstock.data.stream_pack import StreamPack
@@ -33,7 +34,7 @@ from penstock.errors import PlanError, SpecError, StateError
 from penstock.plan.base import chained
 
 
-class IterDataset:
+class IterDataset(Loadable):
     """Iterable blocks of columns, with stages that may change the number of rows. It has no length and no index.
 
     `MapDataset.iterate` makes one. Each `iter()` starts from the beginning. The iterator has `state_dict` and

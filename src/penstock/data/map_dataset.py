@@ -17,6 +17,7 @@ from penstock.core.text import counted
 from penstock.data.fetch import Empty, Fetch
 from penstock.data.function_digest import FunctionDigest
 from penstock.data.iter_dataset import IterDataset
+from penstock.data.loadable import Loadable
 from penstock.data.map_function import ColumnFunction, MapFn, Mapped
 from penstock.data.names import source_text
 from penstock.data.origin import DatasetOrigin, DerivedOrigin
@@ -28,7 +29,6 @@ from penstock.errors import ArgumentError, PlanError, SpecError
 from penstock.files.remote import Wanted
 from penstock.formats.base.source import Source
 from penstock.plan.base import Plan, chained
-from penstock.plan.batched import Batches
 from penstock.plan.goals import Goals, Strategy
 from penstock.plan.nominal import Nominal
 from penstock.plan.outputs import MarkKind
@@ -47,7 +47,7 @@ from penstock.plan.weighted import Draw, Weighted
 LONGEST_SLICE = 1 << 40  # samples: no memory holds more, and a mix that never ends has 2^62
 
 
-class MapDataset:
+class MapDataset(Loadable):
     """Samples with a length and random access. `plan` selects rows, and `sources` have the values.
 
     `ds[5]` is one record, a nested dict. `ds[2:9]` and `ds[[3, 1, 4]]` are `Columns` with one row for each sample, in
@@ -165,7 +165,7 @@ class MapDataset:
         """
         positions = np.asarray(positions, np.int64)
         if positions.ndim != 1:
-            hint = "penstock.Loader(data, batch_size=4) loads batches of 4"
+            hint = "loader(batch_size=4) loads batches of 4"
             raise ArgumentError(f"expected a list of positions, got {positions.tolist()}; {hint}")
         return self.mapped(self.read(self.resolve(positions)), positions)
 
@@ -578,42 +578,6 @@ class MapDataset:
         """
         return _with_function(self, Mapped.of(fn, seed, version))
 
-    def batches(
-        self,
-        size: Ramp | None = None,
-        *,
-        tokens: Ramp | None = None,
-        multiple: int = 1,
-        sort: bool = True,
-        window: int = 65536,
-        seed: int = 0,
-    ) -> MapDataset:
-        """Plan batches of similar length, for `Loader(dataset)`. See `penstock.plan.Batches`.
-
-        Call it last, after `shuffle`, `mix` and `pack`; `map` may follow. Whole episodes (`sequences`) are padded to
-        the longest of their batch.
-
-        Args:
-            size: Most samples of a batch over all ranks, at least 1, or a ramp such as `[(0, 64), (10_000, 256)]`:
-                batches of 64 before position 10,000 and of 256 after. The default is None: no limit.
-            tokens: Most places of a batch over all ranks with its padding, at least 1, or a ramp. The default is None:
-                no limit.
-            multiple: Batches are padded to a width that is a multiple of this. The default is 1.
-            sort: Whether to sort by length, and shuffle the batches. False keeps the order. The default is True.
-            window: Samples that are sorted together, at least 1. The default is 65536.
-            seed: Seed of the order of batches. The default is 0.
-
-        Raises:
-            PlanError: Neither `size` nor `tokens` is given, or one is out of range.
-
-        Example:
-            >>> import numpy as np, penstock
-            >>> data = penstock.from_arrays({"x": np.arange(12)}, lengths=[1, 5, 2, 4]).sequences()
-            >>> sorted(batch["x"].shape for batch in penstock.Loader(data.batches(tokens=10)))
-            [(2, 2), (2, 5)]
-        """
-        return self.apply(Batches(size, tokens, multiple, sort, window, seed))
-
     def goals(
         self,
         strategy: Strategy = "future",
@@ -696,7 +660,7 @@ class MapDataset:
         No data are read.
 
         Args:
-            batch_size: Samples of a batch, at least 1. Not allowed if `batches()` plans them. The default is None: 64.
+            batch_size: Samples of a batch, at least 1. Not allowed if `Batches` plans them. The default is None: 64.
             batches: Most batches to show, at least 1. The default is 16.
             position: First position, 0 or more. The default is 0.
 

@@ -242,7 +242,7 @@ class TestNominal:
         assert len(nominal) == samples
         np.testing.assert_array_equal(nominal.batch(k)["x"], data.batch(k)["x"])
         assert nominal.plan.steady == (samples % 10 == 0)
-        loader = penstock.Loader(nominal, batch_size=4, threads=2)
+        loader = nominal.loader(batch_size=4, threads=2)
         loaded = [batch["x"] for _ in range(4) for batch in loader]
         np.testing.assert_array_equal(np.concatenate(loaded), data.batch(np.arange(4 * samples))["x"])
 
