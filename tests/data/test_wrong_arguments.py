@@ -66,7 +66,7 @@ def test_transforms_go_where_they_belong(data: Any) -> None:
 
 
 def test_a_batch_is_read_by_a_list_of_positions(data: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"expected a list of positions, got 4; penstock\.Loader\(data, "):
+    with pytest.raises(ArgumentError, match=r"expected a list of positions, got 4; loader\(batch_size=4\)"):
         data.samples().batch(4)
 
 
