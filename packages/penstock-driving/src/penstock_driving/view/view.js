@@ -1,16 +1,16 @@
 // A scene of a driving log from above, north up, around the ego: map, lights, agents, and where they will be.
 
-import { json, arrays, element } from "./net.js";
-import { prepared } from "./curves.js";
+import { json, arrays, element } from "/static/net.js";
+import { prepared } from "/static/curves.js";
 
 const AHEAD = 50; // frames of the future
 const LIGHTS = ["--red", "--yellow", "--green"];
 const KINDS = ["--vehicle", "--cycle", "--walker", "--others"];
 const WIDTH = 7; // numbers of an agent
 
-export async function scenePanel(api, number) {
-  const [scene, agents] = await Promise.all([json(`${api}/scene/${number}`), arrays(`${api}/agents/${number}`)]);
-  const canvas = element("canvas", { class: "scene", role: "img", "aria-label": "scene from above" });
+export async function panel(api, number) {
+  const [scene, agents] = await Promise.all([json(`${api}/view/${number}`), arrays(`${api}/view/${number}/array`)]);
+  const canvas = element("canvas", { class: "scene view", role: "img", "aria-label": "scene from above" });
   const caption = element("figcaption", {});
   const tracks = trackRows(scene, agents.values);
   const lanes = scene.lanes.map((sides) => ({ sides, box: bounds(sides.flat()) }));
@@ -102,7 +102,7 @@ export async function scenePanel(api, number) {
     const passed = after < scene.ego.length ? scene.seconds[after] - scene.seconds[before] : 0;
     const speed = passed > 0 ? `, ${(moved / passed).toFixed(1)} m/s` : "";
     const kinds = [...scene.kinds, "others"].map((kind, i) => `${counts[i]} ${kind}`).filter((_, i) => counts[i]);
-    return `${scene.seconds[current].toFixed(1)} s${speed}; ${kinds.join(", ") || "nobody"}${scene.map ? "" : "; a map is drawn with --map and --meta"}`;
+    return `${scene.seconds[current].toFixed(1)} s${speed}; ${kinds.join(", ") || "nobody"}${scene.map ? "" : "; a map is drawn with --view map=... and --view meta=..."}`;
   }
 
   const buttons = element("div", { class: "over" },

@@ -1,14 +1,17 @@
-"""Games of chess as plain data: the board before each move, as white sees it, and the moves."""
+"""The view of games of chess: the board before each move, as white sees it, and the moves."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from penstock.core.arrays import AnyArray, ByteArray
 from penstock.core.selection import Selection
-from penstock.core.spec import Spec
+from penstock.core.spec import Field, Spec
+from penstock.data.dataset import EpisodeDataset
 from penstock.formats.base.source import Source
 from penstock_chess.boards import Game, replay
 from penstock_chess.formats.lc0.records import FRAME
@@ -18,6 +21,47 @@ MOST_PLIES = 2_000  # of one game: the longest game of chess under the rules of 
 LETTERS = ".PNBRQKpnbrqk"
 _UNUSED = ("version", "dummy", "reserved")  # fields of a frame that are no columns
 _NEEDED = tuple(name for name in FRAME.names or () if name not in _UNUSED)
+
+
+class ChessView:
+    """Boards and moves of the games of a dataset."""
+
+    rate: float | None = 2.0  # positions a second
+
+    def __init__(self, data: EpisodeDataset) -> None:
+        self._source = data.source
+
+    def contents(self, number: int) -> Mapping[str, Any]:
+        """The first 2,000 positions of a game: `boards` of 64 letters, moves as text and squares, whose turn it is."""
+        return game_of(self._source, number)
+
+    def array(self, number: int) -> AnyArray:
+        """Nothing: all is in `contents`."""
+        return np.zeros(0, np.float32)
+
+    def is_curve(self, field: Field) -> bool:
+        """Planes and policies say nothing as curves."""
+        return field.shape == ()
+
+    def record(self, recording: Any, number: int) -> None:
+        """The boards, as text."""
+        boards = [_ranks(letters) for letters in self.contents(number)["boards"]]
+        recording.send("board", 0, len(boards), recording.rerun.TextDocument.columns(text=boards))
+
+
+class ChessViews:
+    """Makes the views of training games of Leela Chess Zero."""
+
+    name = "chess"
+    options: tuple[str, ...] = ()
+    folder = Path(__file__).parent / "view"
+
+    def of(self, data: EpisodeDataset, **options: str) -> ChessView | None:
+        """The view of a dataset with the columns of such games, else None."""
+        return ChessView(data) if is_chess(data.spec) else None
+
+
+VIEW = ChessViews()
 
 
 def is_chess(spec: Spec) -> bool:
@@ -87,3 +131,8 @@ def _en_passant(kind: str, start: int, end: int) -> bool:
 
 def _name(square: int) -> str:
     return "abcdefgh"[square % 8] + str(square // 8 + 1)
+
+
+def _ranks(letters: str) -> str:
+    """Eight lines of letters, the last rank first."""
+    return "\n".join(" ".join(letters[8 * rank : 8 * rank + 8]) for rank in range(7, -1, -1))

@@ -1,6 +1,6 @@
 // The board of a game of chess, as white sees it, with the last move, the next one, and all moves to choose from.
 
-import { json, element } from "./net.js";
+import { json, element } from "/static/net.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 // Outlines on a square of 45 x 45.
@@ -22,8 +22,8 @@ function shape(tag, attributes, ...children) {
 
 const corner = (square) => [(square % 8) * 45, (7 - Math.floor(square / 8)) * 45];
 
-export async function boardPanel(api, number, pick) {
-  const game = await json(`${api}/game/${number}`);
+export async function panel(api, number, pick) {
+  const game = await json(`${api}/view/${number}`);
   const board = shape("svg", { viewBox: "0 0 360 360", class: "board", role: "img" });
   const caption = element("figcaption", {});
   const list = element("div", { class: "moves", role: "group", "aria-label": "moves" });
