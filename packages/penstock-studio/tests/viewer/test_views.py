@@ -72,8 +72,8 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Point]]:
     points: list[Point] = []
     real = importlib.metadata.entry_points
 
-    def entry_points(*, group: str):
-        return points if group == "penstock.views" else real(group=group)
+    def entry_points(**asked):
+        return points if asked == {"group": "penstock.views"} else real(**asked)
 
     monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
     views.view_kinds.cache_clear()
