@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cli.formats import describe
-from penstock.formats.base.findings import FINDINGS
+from penstock.formats.base.findings import finding_kinds
 from penstock.formats.base.format import Format, available
 
 PAGES = Path(__file__).parent / "formats"
@@ -16,6 +16,7 @@ PAGES = Path(__file__).parent / "formats"
 FINDINGS_OF_FORMATS = Path(__file__).parent / "reference" / "findings.json"
 # The formats in which `penstock repair` mends it: `tests/doctor/test_repair.py` mends each of them.
 REPAIRS_OF_FORMATS = Path(__file__).parent / "reference" / "repairs.json"
+ELSEWHERE = {"l5kit": "../driving/logs.md", "lc0": "../chess/lc0.md", "native": "../imitation/native.md"}
 FEW = 3  # formats that are named as exceptions
 
 
@@ -27,7 +28,7 @@ def formats_table() -> str:
 
 def _row(entry: Format) -> str:
     found = describe(entry)
-    page = f"{entry.name}.md"
+    page = ELSEWHERE.get(entry.name, f"{entry.name}.md")
     data = f"[{entry.description}]({page})" if (PAGES / page).exists() else entry.description
     abilities = ["yes" if found[ability] else "no" for ability in ("writes", "appends")]
     extras = ", ".join(f"`{extra}`" for extra in entry.extras) or "none"
@@ -43,7 +44,7 @@ def findings_table() -> str:
     rows = (
         f"| `{name}` | {kind.level} | {_named(formats[name], known)} | {', '.join(repairs.get(name, []))} | "
         f"{kind.meaning} | {kind.remedy} |"
-        for name, kind in FINDINGS.items()
+        for name, kind in finding_kinds().items()
     )
     return header + "\n".join(rows)
 

@@ -1,0 +1,71 @@
+"""Where frames and compact rows have their fields.
+
+A frame is a record of version 7 of Leela Chess Zero's training data, 8396 bytes, little-endian; a short record, of
+version 6, is its first 8356 bytes. A compact row is the same frame in 420 bytes on average; `docs/tensors.md` has
+its layout. Offsets of bytes end in `_BYTE` where words of 4 bytes are counted too.
+"""
+
+from __future__ import annotations
+
+WIDTH, SHORT = 8396, 8356
+"""Bytes of a frame, and of a record of version 6."""
+
+POLICY = 1858
+"""Moves in a policy."""
+STORED = 104
+"""Planes of a record."""
+PLANES = 112
+"""Planes of a tensor."""
+STEP = 13
+"""Planes of a position of the history."""
+
+# The first bytes of the parts of a frame.
+PROBS = 8  # the policy
+WORDS = 7440  # the planes
+TAIL = 8272  # the small fields
+SPARE = 8364  # 32 reserved bytes
+
+# The first bytes of the small fields of a frame.
+RIGHTS = 8272  # castling rights, 4 bytes
+SIDE = 8276  # side to move, or en passant
+RULE50 = 8277  # plies since a capture
+INFO = 8278  # transform
+VISITS = 8340  # of the search
+PLAYED = 8344  # the move played
+BEST = 8346  # the best move
+
+FIELDS = {
+    name: 2070 + k
+    for k, name in enumerate(
+        (
+            *("root_q", "best_q", "root_d", "best_d", "root_m", "best_m", "plies_left", "result_q", "result_d"),
+            *("played_q", "played_d", "played_m", "orig_q", "orig_d", "orig_m"),
+        )
+    )
+}
+"""Which word of 4 bytes of a frame is which float32."""
+
+HEADER = 120
+"""Bytes before the planes of a compact row."""
+LAYOUT = 1
+"""Number of the layout of compact rows."""
+DENSE = 1
+"""Flag of a compact row: all moves are stored."""
+RESERVED = 2
+"""Flag of a compact row: the reserved bytes are stored."""
+
+SPARSE_MOVES = (4 * POLICY - 1) // 6
+"""The most moves that are stored with their indices: beyond, all 1858 values take less."""
+
+LARGEST = HEADER + 8 * STORED + (WIDTH - SPARE) + 4 * POLICY
+"""The bytes of the longest row."""
+
+ILLEGAL = 0xBF800000
+"""The bits of -1.0, the probability of an illegal move."""
+NAN = 0x7FC00000
+"""The bits of NaN."""
+NUMBERED = 1
+"""The input format whose castling and side bytes are numbers that fill planes."""
+
+TARGETS = (36, 40, 32, 12, 20, 28, 44, 48, 52, 56, 60, 64, 8, 16, 24, 80, 84, -1)
+"""Where, from `TAIL` on, the 6 x 3 targets are: q, d, moves left of result, best, played, orig, root, st; -1 is NaN."""
