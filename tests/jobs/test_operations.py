@@ -169,7 +169,7 @@ JOINING = {
     "columns": ("penstock.formats.columns.joining", "move"),
     "webdataset": ("penstock.formats.webdataset.joining", "move"),
     "zarr": ("penstock.containers.zarr.joining", "move"),
-    "minari": ("penstock.formats.minari.hdf5_joining", "_copy_group"),
+    "minari": ("penstock.formats.minari.hdf5_writer", "_copy_group"),
 }
 
 
