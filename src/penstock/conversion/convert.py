@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from penstock.conversion.certificate import Certificate, certify, path_of
+from penstock.conversion.draft import Note
 from penstock.conversion.job import (
     ConversionJob,
     ConversionProgress,
@@ -24,7 +25,6 @@ from penstock.conversion.job import (
     write_episodes,
 )
 from penstock.conversion.mark import check_apart, found_at, locked, remove
-from penstock.conversion.report import ConversionReport
 from penstock.conversion.targets import target_of
 from penstock.core.arrays import IntArray
 from penstock.data.dataset import EpisodeDataset
@@ -37,6 +37,35 @@ from penstock.formats.base.unfinished import UnfinishedWork, remove_mark
 from penstock.formats.base.writer import Writer
 from penstock.locations.location import LocationLike, Place, Url, has_url, output_place
 from penstock.locations.upload import uploading
+
+
+@dataclass(frozen=True)
+class ConversionReport:
+    """Result of a conversion. Totals count the whole target."""
+
+    out: Path | str
+    format: str
+    status: Literal["converted", "resumed", "complete"]
+    episodes: int
+    steps: int
+    bytes: int
+    resumed_at: int
+    notes: tuple[Note, ...]
+    certificate: Certificate | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data; of the certificate, whether the conversion was lossless."""
+        return {
+            "out": str(self.out),
+            "format": self.format,
+            "status": self.status,
+            "episodes": self.episodes,
+            "steps": self.steps,
+            "bytes": self.bytes,
+            "resumed_at": self.resumed_at,
+            "notes": [vars(note) for note in self.notes],
+            "lossless": None if self.certificate is None else self.certificate.lossless,
+        }
 
 
 def convert(

@@ -11,15 +11,15 @@ import numpy as np
 
 from penstock.conversion.adapt import adapt
 from penstock.conversion.certificate import Certificate
-from penstock.conversion.draft import ASKED, Draft
+from penstock.conversion.draft import ASKED, Draft, Note
 from penstock.conversion.mark import MARK, ConversionMark
 from penstock.conversion.metadata import of_dataset, of_episode
-from penstock.conversion.report import Note
 from penstock.conversion.scan import Scan
-from penstock.conversion.spaces import fitting, known
 from penstock.conversion.targets import Target
 from penstock.core.episode import Episode
-from penstock.core.spec import Spec
+from penstock.core.space_columns import leaf_columns, widest_space
+from penstock.core.spaces import Box, Space
+from penstock.core.spec import Field, Spec
 from penstock.core.text import counted
 from penstock.data.dataset import EpisodeDataset
 from penstock.errors import DataError, SpecError
@@ -174,3 +174,41 @@ def check_options(target: Target, options: Mapping[str, Any]) -> None:
     """Refuse unknown options before anything is written."""
     if target.options is not None and (wrong := sorted(options.keys() - set(target.options))):
         raise DataError(f"expected options of {target.name} among {list(target.options)}, got {wrong}")
+
+
+def fitting(draft: Draft, root: str, space: Space | None) -> Space:
+    """The space if the columns below `root` are its leaves; else boxes as wide as their dtypes, with a note.
+
+    Raises `SpecError` for columns that no box can be made for.
+    """
+    fields = {path: draft.fields[path] for path in draft.below(root)}
+    if space is not None and _fits(space, root, fields):
+        return space
+    wrong = [path for path, field in fields.items() if field.ragged or field.dtype.kind not in "biuf"]
+    if wrong:
+        field = fields[wrong[0]]
+        raise SpecError(
+            f"expected {root} of numbers, or a space for them, got {wrong[0]} of {field.kind} {field.dtype}; leave it "
+            f"out or rename it (--drop {wrong[0]}, --rename {wrong[0]}=...)"
+        )
+    why = "the source has no space" if space is None else "the source's space does not have these columns"
+    for path, field in fields.items():
+        draft.note("inferred", path, f"a Box as wide as {field.dtype}{list(field.shape)}: {why}")
+    return widest_space(root, fields)
+
+
+def known(draft: Draft, root: str, space: Space | None) -> Space | None:
+    """The space if the columns below `root` are its leaves; else none, with a note."""
+    if space is not None and not _fits(space, root, {path: draft.fields[path] for path in draft.below(root)}):
+        draft.note("left out", f"the space of {root}", "it does not have these columns")
+        return None
+    return space
+
+
+def _fits(space: Space, root: str, fields: dict[str, Field]) -> bool:
+    leaves = leaf_columns(root, space)
+    return leaves.keys() == fields.keys() and all(
+        getattr(leaf, "shape", ()) == fields[path].shape
+        and (not isinstance(leaf, Box) or leaf.dtype.kind == fields[path].dtype.kind)
+        for path, leaf in leaves.items()
+    )

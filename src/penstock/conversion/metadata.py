@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, cast
 
-from penstock.conversion.report import Note
+from penstock.conversion.draft import Note
 from penstock.conversion.targets import DISCONTINUOUS, STORED_BY_MINARI, Target
 from penstock.core.narrowing import is_array, is_list, is_listed, is_mapping, is_path, is_scalar
 from penstock.formats.base.unfinished import CONVERSION as MARK

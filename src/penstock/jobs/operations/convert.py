@@ -17,6 +17,8 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.conversion.certificate import Certificate, Comparison
+from penstock.conversion.convert import ConversionReport
+from penstock.conversion.draft import Note
 from penstock.conversion.job import (
     ConversionJob,
     ConversionProgress,
@@ -28,7 +30,6 @@ from penstock.conversion.job import (
     write_episodes,
 )
 from penstock.conversion.mark import check_apart, found_at
-from penstock.conversion.report import ConversionReport, Note
 from penstock.conversion.targets import target_of
 from penstock.core.arrays import IntArray
 from penstock.core.ragged import offsets_of
