@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.containers.hdf5.chunks import Tiles, first_tile, make_tiles, read_tiles
-from penstock.containers.hdf5.datatype import Datatype, Kind, parse_datatype
 from penstock.containers.hdf5.filters import decode
-from penstock.containers.hdf5.header import (
+from penstock.containers.hdf5.image import INFLATION, UNDEFINED, Image, located
+from penstock.containers.hdf5.messages import (
     DATASPACE,
     DATATYPE,
     EXTERNAL_FILES,
@@ -33,20 +33,17 @@ from penstock.containers.hdf5.header import (
     LAYOUT,
     OLD_FILL,
     SHARED,
-    Message,
-    resolve_shared,
-)
-from penstock.containers.hdf5.image import INFLATION, UNDEFINED, Image, located
-from penstock.containers.hdf5.messages import (
     DataLayout,
     Filter,
+    Message,
     parse_dataspace,
     parse_fill,
     parse_filters,
     parse_layout,
     parse_old_fill,
+    resolve_shared,
 )
-from penstock.containers.hdf5.values import Attributes, as_array, read_references
+from penstock.containers.hdf5.values import Attributes, Datatype, Kind, as_array, parse_datatype, read_references
 from penstock.core.arrays import AnyArray, IntArray, StructArray
 from penstock.errors import DataError, FormatError
 from penstock.files.mapping import check_mapped

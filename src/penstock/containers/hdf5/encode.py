@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from penstock.containers.hdf5.filters import DEFLATE, FLETCHER32, SHUFFLE
-from penstock.containers.hdf5.header import (
+from penstock.containers.hdf5.image import UNDEFINED
+from penstock.containers.hdf5.messages import (
     DATASPACE,
     DATATYPE,
     FILL,
@@ -21,7 +22,6 @@ from penstock.containers.hdf5.header import (
     SYMBOL_TABLE,
     Message,
 )
-from penstock.containers.hdf5.image import UNDEFINED
 from penstock.core.arrays import AnyArray
 from penstock.errors import DataError
 

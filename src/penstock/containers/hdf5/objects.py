@@ -32,8 +32,8 @@ from penstock.containers.hdf5.encode import (
     symbol_table,
 )
 from penstock.containers.hdf5.filters import fletcher32
-from penstock.containers.hdf5.header import ATTRIBUTE, Message
 from penstock.containers.hdf5.image import UNDEFINED, Superblock
+from penstock.containers.hdf5.messages import ATTRIBUTE, Message
 from penstock.containers.hdf5.symbols import build_table
 from penstock.containers.hdf5.tail import Tail
 from penstock.core.arrays import AnyArray
