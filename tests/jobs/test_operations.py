@@ -168,7 +168,7 @@ def test_shards_of_parts_are_equal_byte_for_byte_where_they_are_cut_alike(
 JOINING = {
     "columns": ("penstock.formats.columns.joining", "move"),
     "webdataset": ("penstock.formats.webdataset.joining", "move"),
-    "zarr": ("penstock.containers.zarr.joining", "move"),
+    "zarr": ("penstock.containers.zarr.writing", "move"),
     "minari": ("penstock.formats.minari.hdf5_joining", "_copy_group"),
 }
 

@@ -31,9 +31,7 @@ from penstock.errors import FormatError, SpecError
 from penstock.files import sync, try_lock
 from penstock.files.descriptors import PooledFile, open_regular
 from penstock.formats.columns import table
-from penstock.formats.columns.files import write_at
-from penstock.formats.columns.layout import BLOCKS, SEGMENTS, StoreLayout
-from penstock.formats.columns.packing import Packing
+from penstock.formats.columns.layout import BLOCKS, SEGMENTS, Packing, StoreLayout, write_at
 from penstock.formats.columns.reading import as_bytes
 from penstock.formats.columns.retention import RetentionState
 

@@ -39,9 +39,15 @@ from penstock.errors import ExpiredRowError, FormatError
 from penstock.files.mapping import check_mapped, map_file, read_mapped
 from penstock.formats.base.state import SourceState
 from penstock.formats.columns import table
-from penstock.formats.columns.blocks import CACHE_BYTES, Blocks, PackedColumn
 from penstock.formats.columns.layout import StoreLayout
-from penstock.formats.columns.reading import EpisodeRuns, FixedColumnReader, RaggedColumnReader
+from penstock.formats.columns.reading import (
+    CACHE_BYTES,
+    Blocks,
+    EpisodeRuns,
+    FixedColumnReader,
+    PackedColumn,
+    RaggedColumnReader,
+)
 from penstock.formats.columns.retention import RETENTION, first_kept
 
 Column = FixedColumnReader | RaggedColumnReader | PackedColumn
@@ -179,6 +185,11 @@ class Snapshot(SourceState):
             yield from self.packed.files(self.layout)
         for column in self.columns.values():
             yield from column.files()
+
+    @property
+    def table_end(self) -> int:
+        """The byte of the table behind the last of the entries."""
+        return self.base * table.SIZE + self.entries.nbytes
 
     @cached_property
     def rows(self) -> dict[Align, IntArray]:

@@ -13,8 +13,7 @@ import numpy as np
 from penstock.core.arrays import BoolArray, StructArray
 from penstock.errors import ChecksumError, FormatError
 from penstock.files.descriptors import opened
-from penstock.formats.columns.files import read_at
-from penstock.formats.columns.packing import Packing
+from penstock.formats.columns.layout import Packing, read_at
 
 ENTRY = np.dtype(
     [
