@@ -1,4 +1,4 @@
-"""Streams of compressors, and chunks whose values are not simply the bytes in order: filters, checksums, images, shards.
+"""Streams of compressors, and chunks whose values are not just bytes in order: filters, checksums, images, shards.
 
 A chunk is encoded in this order: filters change values one by one, axes are transposed, the values become bytes, and
 one compressor, before or after checksums, packs these. Decoding goes back. The size before compression follows from

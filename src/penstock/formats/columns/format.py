@@ -126,9 +126,7 @@ def _table(snapshot: Snapshot) -> Iterator[Finding]:
     known = snapshot.table_end
     left = len(table.read_bytes(snapshot.layout.table, known))
     if left >= table.SIZE:
-        message = (
-            f"expected the table to end here, got {left} bytes that are no entry: torn by a power loss, or damaged"
-        )
+        got = f"{left} bytes that are no entry: torn by a power loss, or damaged"
         yield Finding("unreadable", f"entry {known // table.SIZE}", f"expected the table to end here, got {got}")
     elif left:
         yield Finding("torn-tail", "episodes", f"the last {left} bytes are a torn entry; the next writer removes them")
