@@ -23,10 +23,10 @@ from penstock.conversion.certificate import Certificate
 from penstock.conversion.difference import difference
 from penstock.conversion.verify import verify
 from penstock.core.columns import Columns
+from penstock.data.chosen import ChosenDataset
 from penstock.doctor.examine import Report
 from penstock.errors import DataError
 from penstock.jobs.coordinator import finish_work, run_work
-from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.runners import ProcessRunner, ThreadRunner
 from penstock.jobs.staging import StagingFolder
 from penstock.jobs.work_plan import WorkPlan

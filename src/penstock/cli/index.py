@@ -12,8 +12,8 @@ from penstock.cli.jobs import WorkOptions, show_in_parts, works_in_parts
 from penstock.cli.options import In, Storage, pairs
 from penstock.cli.show import Json, print_json, size
 from penstock.core.text import counted
+from penstock.data.chosen import ChosenDataset
 from penstock.data.located import locate
-from penstock.jobs.dataset import ChosenDataset
 
 
 @works_in_parts

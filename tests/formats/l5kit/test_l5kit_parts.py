@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.data.chosen import ChosenDataset
 from penstock.formats.base.format import named
 from penstock.formats.base.writer import PartStart
 from penstock.formats.l5kit import L5KitWriter
 from penstock.jobs.coordinator import finish_work, run_work
-from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.runners import ThreadRunner
 from penstock.jobs.work_plan import WorkPlan
 from tests.formats.l5kit.conftest import Make

@@ -33,11 +33,11 @@ from penstock.conversion.mark import check_apart, found_at
 from penstock.conversion.targets import target_of
 from penstock.core.arrays import IntArray
 from penstock.core.ragged import offsets_of
+from penstock.data.chosen import ChosenDataset
 from penstock.errors import DataError, FormatError
 from penstock.files import move
 from penstock.formats.base.format import format_to_write
 from penstock.formats.base.writer import PartStart
-from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.operation import Operation
 from penstock.jobs.packed import pack, unpack
 from penstock.jobs.remote_staging import RemoteStaging

@@ -13,10 +13,10 @@ from typing_extensions import override
 from penstock.core.arrays import IntArray
 from penstock.core.ragged import offsets_of
 from penstock.core.text import counted
+from penstock.data.chosen import ChosenDataset
 from penstock.data.located import DatasetFiles
 from penstock.files.listing import digest_of_files, file_states
 from penstock.formats.base.file_facts import FileSurvey, FileTable, ReadFacts
-from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.operation import Operation
 from penstock.jobs.packed import pack, unpack
 
