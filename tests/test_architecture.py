@@ -459,7 +459,6 @@ READ_HERE = {
     "containers/hdf5/writer.py",
     "containers/video/files.py",
     "containers/video/index.py",
-    "formats/zarr/pack.py",
 }
 
 

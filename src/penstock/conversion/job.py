@@ -12,10 +12,9 @@ import numpy as np
 from penstock.conversion.adapt import adapt
 from penstock.conversion.certificate import Certificate
 from penstock.conversion.draft import ASKED, Draft, Note
-from penstock.conversion.mark import MARK, ConversionMark
-from penstock.conversion.metadata import of_dataset, of_episode
+from penstock.conversion.mark import ConversionMark
 from penstock.conversion.scan import Scan
-from penstock.conversion.targets import Target
+from penstock.conversion.targets import Target, of_dataset, of_episode
 from penstock.core.episode import Episode
 from penstock.core.space_columns import leaf_columns, widest_space
 from penstock.core.spaces import Box, Space
@@ -23,6 +22,7 @@ from penstock.core.spec import Field, Spec
 from penstock.core.text import counted
 from penstock.data.dataset import EpisodeDataset
 from penstock.errors import DataError, SpecError
+from penstock.formats.base.unfinished import CONVERSION
 from penstock.formats.base.writer import Writer
 
 OnEpisode = Callable[[int, int, int], object]
@@ -93,7 +93,7 @@ def conversion_job(
     ]
     notes = dict.fromkeys([*draft.notes, *_note_of_parts(data), *notes, *left_out])
     return ConversionJob(
-        data, target, draft, Spec(draft.fields, *spaces), {**metadata, MARK: mark.encode()}, mark, notes
+        data, target, draft, Spec(draft.fields, *spaces), {**metadata, CONVERSION: mark.encode()}, mark, notes
     )
 
 

@@ -18,17 +18,23 @@ import hashlib
 import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from penstock.containers.cache import Cache
-from penstock.containers.video.decoders import PIXELS, POOL, Decoder, PixelFormat
+from penstock.containers.video.decoders import (
+    PIXELS,
+    POOL,
+    Decoder,
+    PixelFormat,
+    TorchcodecDecoder,
+    torchcodec_decoders,
+)
 from penstock.containers.video.index import EXTRA, FileIdentity, PacketIndex, demuxer, open_video, packet_index, pyav
 from penstock.containers.video.runs import PacketRun, WantedFrames, divided
-from penstock.containers.video.torchcodec import TorchcodecDecoder, torchcodec_decoders
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.spec import Align, Field
@@ -144,7 +150,7 @@ class VideoFiles:
         self._open = [PooledFile(path, os.O_RDONLY) for path in self.paths]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.paths, self._options)
+        return partial(VideoFiles, **self._options), (self.paths,)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -497,7 +503,3 @@ def _located(path: Path, packet: int) -> Generator[None]:
     except av.FFmpegError as error:
         message = f"expected packets that can be decoded, got {error}"
         raise FormatError(message, path=path, where=f"packets from {packet} on") from error
-
-
-def _reopened(paths: list[Path], options: dict[str, Any]) -> VideoFiles:
-    return VideoFiles(paths, **options)

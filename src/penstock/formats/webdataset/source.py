@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -143,7 +143,7 @@ class ShardSource(StateSource[OpenedArchives]):
         how = self._options.how
         options = {"extensions": self._options.extensions, **{f.name: getattr(how, f.name) for f in fields(how)}}
         options |= {name: getattr(self._options, name) for name in ("decoded_bytes", "salvage", "join", "missing")}
-        return _reopened, (self._files, {**options, **self._rest})
+        return partial(ShardSource, **options, **self._rest), (self._files,)
 
     def _open(self, buffers: Sequence[ByteArray]) -> OpenedArchives:
         if self._rest["index"] is True and (content := self._indexed(buffers)) is not None:
@@ -325,10 +325,6 @@ def _whole(shards: Sequence[Path], buffers: Sequence[ByteArray]) -> Sequence[Byt
 
 def _fetched(shard: Path, data: ByteArray) -> ByteArray:
     return map_file(shard) if is_lazy(data) else data
-
-
-def _reopened(path: Path | tuple[Path, ...], options: Mapping[str, Any]) -> ShardSource:
-    return ShardSource(path, **options)
 
 
 def is_none(members: Members) -> bool:
