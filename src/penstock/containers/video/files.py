@@ -262,16 +262,10 @@ class VideoFiles:
             raise ArgumentError(f"expected out of [rows, {self.shape}] {self.dtype}, got {out.dtype} {out.shape}")
         left = self._from_cache(wanted, out)
         runs = [run for file, rows in wanted.by_file(left) for run in self._runs(file, wanted.frames, rows)]
-
-        def decode(run: PacketRun) -> None:
-            if self._options["decoder"] == "torchcodec":
-                self._decode_torchcodec(run, wanted, out)
-            else:
-                self._decode(run, wanted, out)
-
+        decode = self._decode if self._options["decoder"] == "pyav" else self._decode_torchcodec
         remote = self._ranges(runs)
         with filled(remote) if remote else nullcontext():
-            for_each(decode, runs, self._threads)
+            for_each(lambda run: decode(run, wanted, out), runs, self._threads)
 
     @cached_property
     def remote(self) -> bool:
