@@ -15,6 +15,7 @@ Source: HDF5 File Format Specification 3.0, IV.A.1 (headers), IV.A.2.b (dataspac
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
@@ -169,10 +170,7 @@ def _parse_chunked_v4(body: bytes) -> DataLayout:
     if index == SINGLE and flags & FILTERED:
         nbytes, mask = struct.unpack_from("<QI", body, offset - 12)
     (address,) = struct.unpack_from("<Q", body, offset)
-    chunk_bytes = 1
-    for dim in dims:
-        chunk_bytes *= dim
-    size_bytes = 8 if version == 5 else min(8, 1 + (max(chunk_bytes, 1).bit_length() - 1 + 8) // 8)
+    size_bytes = 8 if version == 5 else min(8, 1 + (max(math.prod(dims), 1).bit_length() - 1 + 8) // 8)
     return _chunked(dims, address, nbytes, index, mask, size_bytes, filter_edges=not flags & 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -117,9 +118,7 @@ class Attributes(Mapping[str, Any]):
         datatype, shape, data = _split_attribute(self._image, body)
         if shape is None:
             return None
-        count = 1
-        for dim in shape:
-            count *= dim
+        count = math.prod(shape)
         if count * datatype.size > len(data):
             raise FormatError(f"attribute of {count} elements runs over its message")
         raw = data[: count * datatype.size]
@@ -286,7 +285,7 @@ def _array(body: bytes, position: int, head: _Head) -> tuple[Datatype, int]:
     position += 4 if head.version < 3 else 1
     shape = _shape(struct.unpack_from(f"<{rank}I", body, position))
     base, position = _parse(body, position + 4 * rank * (2 if head.version < 3 else 1), head.depth + 1)
-    if int(np.prod(shape, dtype=object)) * base.size != head.size:
+    if math.prod(shape) * base.size != head.size:
         raise FormatError(f"array datatype of shape {shape} does not fill its {head.size} bytes")
     return Datatype(base.kind, base.dtype, head.size, shape + base.inner, base.boolean), position
 
@@ -305,7 +304,7 @@ def _compound(body: bytes, position: int, head: _Head) -> tuple[Datatype, int]:
             dims = _shape(struct.unpack_from(f"<{min(body[position], 4)}I", body, position + 12))
             position += 28
         member, position = _parse(body, position, head.depth + 1)
-        if offset + int(np.prod(dims, dtype=object)) * member.size > head.size:
+        if offset + math.prod(dims) * member.size > head.size:
             raise FormatError(f"member {name!r} runs over its compound of {head.size} bytes")
         names.append(name.decode())
         formats.append((member.dtype, dims + member.inner))

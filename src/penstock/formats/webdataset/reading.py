@@ -14,6 +14,7 @@ Memory: values that have places stay in the archives, whose maps the source owns
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,7 +53,7 @@ class ArrayTemplate:
     @property
     def values(self) -> int:
         """Bytes of the values."""
-        return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
+        return self.dtype.itemsize * math.prod(self.shape)
 
     @property
     def size(self) -> int:

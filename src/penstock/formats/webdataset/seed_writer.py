@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -224,7 +225,7 @@ def _rows(array: Any) -> Rows:
     """The bytes of a row stay where they are until they are written."""
     before, after = around(array.dtype.str, array.shape[1:], array.ndim == 1)
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-    width = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
+    width = array.dtype.itemsize * math.prod(array.shape[1:])
     return lambda t: (before, data[t * width : (t + 1) * width], after)
 
 

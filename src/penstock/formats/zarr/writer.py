@@ -7,6 +7,7 @@ the last complete state, and rows behind it that the next writer overwrites.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import zipfile
@@ -266,7 +267,7 @@ def _create(
     chunk_rows: int | None = None,
 ) -> None:
     """Create an empty array below `root`. Raises `SpecError` for a dtype that Zarr cannot store."""
-    row_bytes = max(dtype.itemsize * int(np.prod(row_shape, dtype=np.int64)), 1)
+    row_bytes = max(dtype.itemsize * math.prod(row_shape), 1)
     size = chunk_rows or min(max(_CHUNK_BYTES // row_bytes, 1), _CHUNK_ROWS)
     try:
         metadata = new_array(dtype, row_shape, size, compressor, zarr_format)
