@@ -158,8 +158,7 @@ class Segment:
 
     def _rows(self, steps: int) -> dict[Align, tuple[int, int]]:
         """First row and number of rows of the next episode, for each alignment."""
-        start, index = self._start, self._episodes
-        return {"step": (start, steps), "boundary": (start + index, steps + 1), "episode": (index, 1)}
+        return table.places(self._episodes, self._start, steps)
 
 
 class SegmentColumn:
