@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from penstock.containers.tar import END, Members, TornError, walk
 from penstock.containers.tar.compress import compression_of, pack_bytes
-from penstock.containers.tar.tail import torn_end
+from penstock.containers.tar.walk import torn_end
 from penstock.core.damage import collected_damage
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec

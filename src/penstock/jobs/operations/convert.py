@@ -40,8 +40,7 @@ from penstock.formats.base.format import format_to_write
 from penstock.formats.base.writer import PartStart
 from penstock.jobs.operation import Operation
 from penstock.jobs.packed import pack, unpack
-from penstock.jobs.remote_staging import RemoteStaging
-from penstock.jobs.staging import StagingFolder
+from penstock.jobs.staging import RemoteStaging, StagingFolder
 from penstock.locations.location import Url, output_place
 from penstock.locations.upload import upload_path
 
