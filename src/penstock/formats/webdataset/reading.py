@@ -111,6 +111,10 @@ class Archives:
         raw = read_mapped(self.buffers[shard][begin : begin + size]).tobytes()
         return MemberBytes(raw, self.samples.where(i, extension), path)
 
+    def value(self, i: int, extension: str) -> Any:
+        """One member of sample `i`, decoded. Raises `FormatError` as `member` does, and for a bad one."""
+        return (decoder(extension, self.options.how) or _raw)(self.member(i, extension))
+
     def values(self, extension: str) -> list[Any]:
         """Every member of one extension, decoded. Raises `FormatError` for bad ones, or too much of them."""
         decode = decoder(extension, self.options.how) or _raw

@@ -312,14 +312,14 @@ def _mapped(
         return unpacked.plain(shard, cache, limit, torn=torn)
 
     if len(shards) >= MANY:
-        return FilesOnDemand(shards, states, one)
+        return FilesOnDemand(shards, states, lambda number: one(shards[number]))
     return map_on_threads(one, shards, name="penstock-unpack")
 
 
 def _whole(shards: Sequence[Path], buffers: Sequence[ByteArray]) -> Sequence[ByteArray]:
     """The archives with all of their bytes on this machine."""
     if isinstance(buffers, FilesOnDemand):
-        return FilesOnDemand(shards, buffers.states, lambda shard: _fetched(shard, buffers.read(shard)))
+        return FilesOnDemand(shards, buffers.states, lambda number: _fetched(shards[number], buffers.read(number)))
     return [_fetched(shard, data) for shard, data in zip(shards, buffers, strict=True)]
 
 
