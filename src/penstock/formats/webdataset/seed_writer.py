@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from typing_extensions import override
@@ -23,7 +23,7 @@ from penstock.core.ragged import Ragged
 from penstock.core.space_json import compact
 from penstock.core.spaces import Box, Discrete
 from penstock.core.spec import Field, Spec
-from penstock.errors import DataError, FormatError, SpecError
+from penstock.errors import DataError, SpecError
 from penstock.files.mapping import map_file
 from penstock.formats.base import jsonlines
 from penstock.formats.base.infos import TRUNCATED
@@ -50,6 +50,7 @@ class SeedWriter(ShardWriter):
     infos. `metadata` may have `env_cfg` and `color_space` ("RGB", "GRAY").
     """
 
+    layout: ClassVar[str] = seed.NAME
     _spec: Spec
     _metadata: dict[str, Any]
 
@@ -64,9 +65,6 @@ class SeedWriter(ShardWriter):
         return cls(path, **options)
 
     def _resume(self, source: ShardSource) -> None:
-        if source.layout != seed.NAME:
-            message = f"expected archives of the layout {seed.NAME!r} to append to, got {source.layout!r}"
-            raise FormatError(message, path=self.path)
         self._spec, self._frames = source.spec, len(source.samples)
         self._metadata = {k: v for k, v in source.metadata.items() if k != "discontinuous_steps"}
         check_spec(self._spec)

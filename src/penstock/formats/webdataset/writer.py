@@ -6,7 +6,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from typing_extensions import override
@@ -50,6 +50,8 @@ class ShardWriter(Writer):
     An episode is safe from a kill of the process when `write` returns. Subclasses say what the members are.
     """
 
+    layout: ClassVar[str]
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -70,6 +72,9 @@ class ShardWriter(Writer):
         try:
             self._prepare()
             with ShardSource(self.path, index=False) as source:
+                if source.layout != self.layout:
+                    message = f"expected archives of the layout {self.layout!r} to append to, got {source.layout!r}"
+                    raise FormatError(message, path=self.path)
                 self._resume(source)
                 last = source.shards[-1]
                 self._shards, self._episodes = len(source.shards), len(source)
@@ -177,6 +182,7 @@ class ShardWriter(Writer):
 class NpyShardWriter(ShardWriter):
     """Our own layout (`penstock.formats.webdataset.own`): any columns, `.npy` members and JSON."""
 
+    layout: ClassVar[str] = own.NAME
     _description: own.Description
 
     @classmethod
@@ -190,9 +196,6 @@ class NpyShardWriter(ShardWriter):
         return cls(path, **options)
 
     def _resume(self, source: ShardSource) -> None:
-        if source.layout != own.NAME:
-            message = f"expected archives of the layout {own.NAME!r} to append to, got {source.layout!r}"
-            raise FormatError(message, path=self.path)
         self._description = own.Description(source.described, source.spec, source.metadata)
         self._extensions = own.extensions(source.spec)
 
