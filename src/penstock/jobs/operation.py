@@ -8,10 +8,15 @@ The *survey* of a work plan has facts found by reading the data, which workers t
 the operation itself (`Operation.survey`), and the indexes in the user's cache that were used. A worker on another
 machine puts these into its own cache. An index names the state of the data that it belongs to, so an index of other
 data is not believed, and the worker makes another one.
+
+Results are bytes (`pack`): plain values as JSON, and arrays as raw bytes behind it. The format is a length of 8 bytes,
+the JSON text of that length, then the arrays. In the JSON text, an array is an object with its dtype, shape and offset.
+Nothing in it is executed when it is read.
 """
 
 from __future__ import annotations
 
+import json
 import pkgutil
 import threading
 from abc import ABC, abstractmethod
@@ -19,11 +24,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
+import numpy as np
+
 from penstock.core.arrays import IntArray
 from penstock.errors import DataError, FormatError, StateError, suggestion
 from penstock.files import noted_files, write_atomic
 from penstock.files.user_cache import user_cache
-from penstock.jobs.packed import pack, unpack
 
 OPERATIONS = {
     "stats": "penstock.jobs.operations.stats:StatisticsOperation",
@@ -40,6 +46,7 @@ OPERATIONS = {
 LEAST_BYTES = 16 << 20
 INDEX_BYTES = 256 << 20
 """Bytes of all indexes of a survey; larger ones are left out, and each machine makes them once."""
+_ARRAY = "__array__"
 
 
 class Operation(ABC):
@@ -232,3 +239,42 @@ class OpenedOperation:
 
 
 OPENED = OpenedOperation()
+
+
+def pack(value: Any) -> bytes:
+    """Return plain values with arrays in them as bytes."""
+    arrays: list[bytes] = []
+    size = 0
+
+    def plain(item: Any) -> dict[str, tuple[Any, ...]]:
+        if isinstance(item, bytes):
+            return {_ARRAY: ("bytes", (), *store(item))}
+        array = np.ascontiguousarray(item)
+        return {_ARRAY: (array.dtype.str, np.shape(item), *store(array.tobytes()))}
+
+    def store(data: bytes) -> tuple[int, int]:
+        nonlocal size
+        arrays.append(data)
+        size += len(data)
+        return size - len(data), len(data)
+
+    text = json.dumps(value, default=plain).encode()
+    return b"".join([len(text).to_bytes(8, "little"), text, *arrays])
+
+
+def unpack(data: bytes | memoryview) -> Any:
+    """Return the values of `pack`. Arrays are read-only views of `data`."""
+    raw = memoryview(data)
+    end = 8 + int.from_bytes(raw[:8], "little")
+
+    def restored(item: dict[str, Any]) -> Any:
+        if item.keys() != {_ARRAY}:
+            return item
+        dtype, shape, offset, size = item[_ARRAY]
+        part = raw[end + offset : end + offset + size]
+        return bytes(part) if dtype == "bytes" else np.frombuffer(part, np.dtype(dtype)).reshape(shape)
+
+    try:
+        return json.loads(bytes(raw[8:end]), object_hook=restored)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise FormatError(f"expected the result of a job, got {error!r}") from error

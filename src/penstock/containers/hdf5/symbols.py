@@ -24,6 +24,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from penstock.containers.hdf5.encode import (
+    Tail,
     external_link,
     hard_link,
     link_info,
@@ -32,6 +33,7 @@ from penstock.containers.hdf5.encode import (
     pad,
     soft_link,
     symbol_table,
+    write_all,
 )
 from penstock.containers.hdf5.image import UNDEFINED, Image, Superblock
 from penstock.containers.hdf5.messages import (
@@ -46,7 +48,6 @@ from penstock.containers.hdf5.messages import (
     read_messages,
 )
 from penstock.containers.hdf5.reader import ENTRY, SOFT_LINK, TABLE, read_links, read_symbol_node
-from penstock.containers.hdf5.tail import Tail, write_all
 from penstock.errors import FormatError
 
 NO_FREE_BLOCK = 1  # says that libhdf5 has no free block to fill in a local heap

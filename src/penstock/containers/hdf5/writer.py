@@ -15,13 +15,12 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from penstock.containers.hdf5.encode import object_header
+from penstock.containers.hdf5.encode import Tail, object_header, write_all
 from penstock.containers.hdf5.image import SIGNATURE, UNDEFINED, Image, Superblock
 from penstock.containers.hdf5.messages import ATTRIBUTE, ATTRIBUTE_INFO, BTREE_K, Link, Message, read_messages
 from penstock.containers.hdf5.objects import ObjectWriter, Storage, Value
 from penstock.containers.hdf5.reader import File, Group
 from penstock.containers.hdf5.symbols import Root, RootPlace
-from penstock.containers.hdf5.tail import Tail, write_all
 from penstock.errors import DataError, LockedError
 from penstock.files import sync
 from penstock.files.descriptors import open_descriptor

@@ -17,8 +17,7 @@ from penstock.core.arrays import IntArray
 from penstock.data.cached import CachedSource, picture_columns
 from penstock.data.chosen import ChosenDataset
 from penstock.data.derived_values import StoredValues
-from penstock.jobs.operation import Operation
-from penstock.jobs.packed import pack, unpack
+from penstock.jobs.operation import Operation, pack, unpack
 
 
 class CacheOperation(Operation):

@@ -21,8 +21,7 @@ from penstock.errors import ChecksumError, FormatError
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.ordered_map import OrderedMap
 from penstock.formats.base.findings import Finding
-from penstock.jobs.operation import Operation
-from penstock.jobs.packed import pack, unpack
+from penstock.jobs.operation import Operation, pack, unpack
 from penstock.jobs.work_plan import MOST_BYTES
 
 

@@ -38,8 +38,7 @@ from penstock.errors import DataError, FormatError
 from penstock.files import move
 from penstock.formats.base.format import format_to_write
 from penstock.formats.base.writer import PartStart
-from penstock.jobs.operation import Operation
-from penstock.jobs.packed import pack, unpack
+from penstock.jobs.operation import Operation, pack, unpack
 from penstock.jobs.staging import RemoteStaging, StagingFolder
 from penstock.locations.location import Url, output_place
 from penstock.locations.upload import upload_path

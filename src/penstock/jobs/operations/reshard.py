@@ -27,8 +27,7 @@ from penstock.flow.ordered_map import OrderedMap
 from penstock.formats.webdataset.copying import ArchivePlan, archive_limits, is_archive, mapped, write_archive
 from penstock.formats.webdataset.shards import shards_of
 from penstock.formats.webdataset.source import ShardSource
-from penstock.jobs.operation import Operation
-from penstock.jobs.packed import pack, unpack
+from penstock.jobs.operation import Operation, pack, unpack
 from penstock.jobs.staging import StagingFolder
 
 ARCHIVES, JOINED = "archives", "joined"

@@ -15,8 +15,7 @@ from penstock.data.chosen import ChosenDataset
 from penstock.data.column_counters import MOST_HISTOGRAMS
 from penstock.data.statistics import Statistics
 from penstock.data.summarize import count_blocks, episode_blocks
-from penstock.jobs.operation import LEAST_BYTES, Operation
-from penstock.jobs.packed import pack, unpack
+from penstock.jobs.operation import LEAST_BYTES, Operation, pack, unpack
 from penstock.kernels.histograms import BUCKETS
 
 

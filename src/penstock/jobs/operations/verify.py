@@ -14,8 +14,7 @@ from penstock.core.arrays import IntArray
 from penstock.core.text import counted
 from penstock.data.chosen import ChosenDataset
 from penstock.data.dataset import EpisodeDataset
-from penstock.jobs.operation import Operation
-from penstock.jobs.packed import pack, unpack
+from penstock.jobs.operation import Operation, pack, unpack
 
 
 class VerifyOperation(Operation):
