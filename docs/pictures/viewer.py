@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 import penstock
-from penstock.domains.driving.map import MapAPI
-from penstock.domains.driving.map.api import load_metadata, matrix_of
-from penstock.live import MetricsEndpoint
+from penstock_driving.map import MapAPI
+from penstock_driving.map.api import load_metadata, matrix_of
+from penstock_live import MetricsEndpoint
 from penstock_studio.viewer.server import ViewerServer
 
 HERE = Path(__file__).parent

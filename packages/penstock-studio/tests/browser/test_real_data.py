@@ -16,9 +16,9 @@ from playwright.sync_api import expect
 import penstock
 from browser.conftest import Serve, hold_answers, no_wider_than_the_screen, until
 from penstock.data.curation import Curation
-from penstock.domains.driving.map import MapAPI
-from penstock.domains.driving.map.api import load_metadata, matrix_of
 from penstock.formats.base.format import available
+from penstock_driving.map import MapAPI
+from penstock_driving.map.api import load_metadata, matrix_of
 from penstock_studio.viewer.server import ViewerServer
 from viewer.conftest import serving
 

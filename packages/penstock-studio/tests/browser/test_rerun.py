@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 
 import penstock
-from penstock.domains.driving.map import MapAPI
-from penstock.domains.driving.map.api import load_metadata, matrix_of
 from penstock.errors import ArgumentError
+from penstock_driving.map import MapAPI
+from penstock_driving.map.api import load_metadata, matrix_of
 from penstock_studio.viewer.rerun_recording import write_rerun
 from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
 

@@ -17,9 +17,9 @@ from PIL import Image
 
 import penstock
 from penstock.core.spaces import Box
-from penstock.domains.driving.map import MapAPI
-from penstock.domains.driving.map.api import load_metadata, matrix_of
 from penstock.errors import ArgumentError
+from penstock_driving.map import MapAPI
+from penstock_driving.map.api import load_metadata, matrix_of
 from penstock_studio.viewer.episode_contents import NOT_FINITE, OUTSIDE, EpisodeContents
 from tests.doctor.test_planted import PLANTS, clean, source_of
 

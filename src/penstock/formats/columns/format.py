@@ -18,6 +18,7 @@ from penstock.files.descriptors import open_regular
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import QUICK_BYTES, Format
 from penstock.formats.base.repairs import Repair, cut_repair
+from penstock.formats.base.target import Target
 from penstock.formats.columns import table
 from penstock.formats.columns.joining import join_stores
 from penstock.formats.columns.layout import MARKER, METADATA, SPEC, StoreLayout, has_table, read_json
@@ -26,6 +27,13 @@ from penstock.formats.columns.source import ColumnsSource
 from penstock.formats.columns.writer import ColumnsWriter
 
 EPISODES_TOGETHER, STEPS_TOGETHER = 1024, 1 << 16
+TARGET = Target(
+    "columns",
+    flat=True,
+    options=("sync", "compression", "block_steps"),
+    kept=("sync",),
+    files=("spec.json", "metadata.json", "episodes", "segments"),
+)
 
 
 class ColumnsFormat(Format):
@@ -49,6 +57,11 @@ class ColumnsFormat(Format):
     def open(self, path: Path, **options: Any) -> ColumnsSource:
         """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""
         return ColumnsSource(path, **options)
+
+    @override
+    def target(self, options: Mapping[str, Any]) -> Target:
+        """What `create` can store."""
+        return TARGET
 
     def create(
         self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any

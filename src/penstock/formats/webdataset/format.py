@@ -25,6 +25,7 @@ from penstock.formats.base.file_facts import ReadFacts
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format, folder_of
 from penstock.formats.base.repairs import Repair, cut_repair
+from penstock.formats.base.target import Target
 from penstock.formats.webdataset.cache import plain
 from penstock.formats.webdataset.content import index_place
 from penstock.formats.webdataset.samples import META, grouped, without_cut_sample
@@ -41,6 +42,24 @@ from penstock.formats.webdataset.writer import (
 )
 
 LAYOUTS: Mapping[str, type[NpyShardWriter] | type[SeedWriter]] = {"npy": NpyShardWriter, "seed": SeedWriter}
+
+
+SHARD_OPTIONS = ("shard_bytes", "shard_episodes", "compression")
+SHARDS = Target(
+    "webdataset",
+    flat=True,
+    options=("layout", *SHARD_OPTIONS),
+    kept=SHARD_OPTIONS,
+    files=("shard-*.tar", "shard-*.tgz", "shard-*.tar.zst", ".shard-*", ".lock", ".penstock-*"),
+)
+SEED = replace(
+    SHARDS,
+    name="webdataset, layout seed",
+    needs=("observations", "actions", "terminations", "truncations"),
+    aligns=("step",),
+    ragged="infos",
+    flat=False,
+)
 
 
 class WebDatasetFormat(Format):
@@ -74,6 +93,11 @@ class WebDatasetFormat(Format):
     def open_files(self, files: Sequence[Path], **options: Any) -> ShardSource:
         """Open archives as the shards of one dataset. Raises as `open` does."""
         return ShardSource(files, **options)
+
+    @override
+    def target(self, options: Mapping[str, Any]) -> Target:
+        """What `create` can store in this layout."""
+        return SEED if options.get("layout") == "seed" else SHARDS
 
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> ShardWriter:
         """Create an empty dataset. Raises `FileExistsError`, `SpecError`, `DataError`, `TypeError`."""

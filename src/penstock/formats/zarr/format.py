@@ -24,12 +24,20 @@ from penstock.files.remote import open_file, read_text
 from penstock.formats.base.checks import each_metadata
 from penstock.formats.base.format import Finding, Format
 from penstock.formats.base.repairs import Repair
+from penstock.formats.base.target import Target
 from penstock.formats.zarr.layout import DATA, ENDS, EPISODES, META, PART, BufferLayout
 from penstock.formats.zarr.source import ZarrSource
 from penstock.formats.zarr.writer import ZarrWriter
 
 _MOST = 10  # chunks of an array that are reported as damaged
 _MOST_MISSING = 1 << 16  # chunks that are not stored, after which an array of a false length is not searched further
+
+TARGET = Target(
+    "zarr",
+    flat=True,
+    options=("compressor", "chunk_rows", "zarr_format"),
+    files=(".zattrs*", ".zgroup*", "zarr.json*", "data", "meta"),
+)
 
 
 class ZarrFormat(Format):
@@ -62,6 +70,11 @@ class ZarrFormat(Format):
     def open(self, path: Path, **options: Any) -> ZarrSource:
         """Open for reading. Raises `FormatError`, `ArgumentError`."""
         return ZarrSource(path, **options)
+
+    @override
+    def target(self, options: Mapping[str, Any]) -> Target:
+        """What `create` can store."""
+        return TARGET
 
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> ZarrWriter:
         """Create an empty buffer. Raises `FileExistsError`, `SpecError`, `DataError`, `ArgumentError`."""

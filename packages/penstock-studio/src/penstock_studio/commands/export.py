@@ -13,7 +13,7 @@ from penstock.cli.show import Json, print_json
 from penstock.core.text import counted
 from penstock.data.dataset import EpisodeDataset
 from penstock.errors import DataError
-from penstock_studio.commands.scene import road_of
+from penstock_driving.commands.scene import road_of
 from penstock_studio.viewer.rerun_recording import write_rerun
 
 SUFFIX = ".rrd"

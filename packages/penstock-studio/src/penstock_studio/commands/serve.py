@@ -14,8 +14,8 @@ from penstock.cli.loaders import LOADER_HELP, find_plan
 from penstock.cli.options import From, Opening, Storage, pairs, stores
 from penstock.cli.show import Json, print_json
 from penstock.errors import StateError
-from penstock.load.ticket import Ticket
-from penstock_studio.commands.scene import road_of
+from penstock.loading.ticket import Ticket
+from penstock_driving.commands.scene import road_of
 from penstock_studio.viewer.server import ViewerServer
 
 

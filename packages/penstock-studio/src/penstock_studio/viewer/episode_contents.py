@@ -23,13 +23,13 @@ from penstock.core.spec import Field
 from penstock.data.dataset import EpisodeDataset
 from penstock.doctor.block import any_value, flattened, is_camera, is_clock
 from penstock.doctor.rows import spaces_of
-from penstock.domains.driving.map import MapAPI
 from penstock.errors import ArgumentError, suggestion
 from penstock.flow import map_on_threads
 from penstock.formats.base.metadata import stated_rate
-from penstock.formats.l5kit import L5KitSource
-from penstock_studio.viewer.chess import game_of, is_chess
-from penstock_studio.viewer.driving import DrivingScenes
+from penstock_chess.viewed import game_of, is_chess
+from penstock_driving.formats.l5kit import L5KitSource
+from penstock_driving.map import MapAPI
+from penstock_driving.viewed import DrivingScenes
 
 MOST_ELEMENTS = 16  # curves of one column
 QUALITY = 90  # of pictures

@@ -19,9 +19,9 @@ from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.data.dataset import EpisodeDataset
 from penstock.doctor.block import flattened, is_clock
-from penstock.domains.driving.map import MapAPI
 from penstock.errors import require
 from penstock.files.folders import atomic_path
+from penstock_driving.map import MapAPI
 from penstock_studio.viewer.episode_contents import EpisodeContents
 
 MOST_NUMBERS = 256  # of a row that is drawn as curves

@@ -18,13 +18,13 @@ from penstock.data.dataset import EpisodeDataset
 from penstock.data.located import LocatedData, locate
 from penstock.data.map_dataset import MapDataset
 from penstock.data.planned_rows import source_name
-from penstock.domains.driving.map import MapAPI
 from penstock.errors import ArgumentError, PenstockError
 from penstock.formats.base.source import Source
-from penstock.live.endpoint import look
-from penstock.load.loader import Loader
-from penstock.load.ticket import Ticket
+from penstock.loading.loader import Loader
+from penstock.loading.ticket import Ticket
 from penstock.locations.location import has_url
+from penstock_driving.map import MapAPI
+from penstock_live.endpoint import look
 from penstock_studio.viewer.app import create_app
 from penstock_studio.viewer.live_watch import LiveWatch
 from penstock_studio.viewer.viewed import ViewedDataset

@@ -26,10 +26,10 @@ from penstock.data.episode_marks import EpisodeMarks
 from penstock.data.statistics import equal_bins
 from penstock.doctor.block import is_camera
 from penstock.doctor.examine import CheckedBlock, Examination, Report
-from penstock.domains.driving.map import MapAPI
 from penstock.errors import ArgumentError, PenstockError, PlanError, suggestion
 from penstock.flow import OrderedMap, PrefetchLimits, cores
 from penstock.plan.where import evaluate
+from penstock_driving.map import MapAPI
 from penstock_studio.viewer.column_figures import column_figures
 from penstock_studio.viewer.episode_contents import EpisodeContents
 
