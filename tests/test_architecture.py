@@ -30,7 +30,7 @@ DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
     "penstock_driving": ("penstock", "penstock_studio"),  # colours of its command `view`, an extra
     "penstock_imitation": ("penstock",),
     "penstock_mirrors": ("penstock",),
-    "penstock_studio": ("penstock", "penstock_live", "penstock_chess", "penstock_driving"),
+    "penstock_studio": ("penstock", "penstock_live"),
     "penstock_cluster": ("penstock",),
 }
 ROOTS = [ROOT / "src", *sorted(ROOT.glob("packages/*/src"))]
