@@ -150,7 +150,9 @@ def convert(
         job = conversion_job(data, target, target_options, drop, dict(rename or {}), fill=fill_missing)
         if require is not None:
             check_lossless(job, require, certificate=certificate)
-        path = _written_path(place, opened, storage_options, overwrite=overwrite)
+        path = place
+        if isinstance(path, Url):  # in the user's cache, whose dataset is uploaded at the end
+            path = opened.enter_context(uploading(path, storage_options, overwrite=overwrite))
         check_apart(source, data.source, path)
         if overwrite:
             remove(path, entry, target)
@@ -181,13 +183,6 @@ def _episodes(
     if given:
         return source if isinstance(source, EpisodeDataset) else EpisodeDataset(source)
     return opened.enter_context(open(source, storage_options=storage_options if reads_url else None))
-
-
-def _written_path(out: Place, opened: ExitStack, storage_options: Mapping[str, Any] | None, *, overwrite: bool) -> Path:
-    """The path to write to: the target, or one in the user's cache whose dataset is uploaded at the end."""
-    if isinstance(out, Url):
-        return opened.enter_context(uploading(out, storage_options, overwrite=overwrite))
-    return out
 
 
 def _written(
