@@ -208,8 +208,6 @@ CIRCLES = {
         }
     ),
     frozenset({"penstock.live.chunk_sources", "penstock.live.open_source", "penstock.live.splitter"}),
-    frozenset({"penstock.plan.pack", "penstock.plan.packed"}),
-    frozenset({"penstock.replay.batches", "penstock.replay.replay"}),
     frozenset(
         {
             "penstock_mirrors.minari",

@@ -14,7 +14,7 @@ from penstock.core.text import counted
 from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.operation import Operation
 from penstock.jobs.packed import pack, unpack
-from penstock.plan.packed import PackedPlan
+from penstock.plan.pack import PackedPlan
 from penstock.plan.packing.tally import PackingStats
 
 LENGTH_BYTES = 8  # of a sequence that is planned
