@@ -101,8 +101,8 @@ SEES: dict[str, tuple[str, ...]] = {
 FILE_FORMAT = (*GROUND, "locations", "flow", "kernels", "containers", "formats.base", "formats.memory")
 SEE_ALL = {"compat", "cli", "__main__"}
 
-# The one module of ours that is imported inside a function, because numba takes longer to load than all else together.
-DEFERRED = {"penstock.kernels.compiler"}
+# The modules of ours that are imported inside a function, because numba takes longer to load than all else together.
+DEFERRED = {"penstock.kernels.compiler", "penstock.kernels.plain_compiler"}
 
 HEAVY = {"torch", "jax", "gymnasium", "h5py", "numba", "pyarrow", "PIL", "matplotlib", "fsspec", "typer", "rich"}
 
@@ -208,18 +208,6 @@ CIRCLES = {
         }
     ),
     frozenset({"penstock.live.chunk_sources", "penstock.live.open_source", "penstock.live.splitter"}),
-    frozenset(
-        {
-            "penstock_mirrors.minari",
-            "penstock_mirrors.minari.data_collector",
-            "penstock_mirrors.minari.data_collector.data_collector",
-            "penstock_mirrors.minari.dataset.minari_dataset",
-            "penstock_mirrors.minari.dataset.versions",
-            "penstock_mirrors.minari.storage.hosting",
-            "penstock_mirrors.minari.storage.local",
-            "penstock_mirrors.minari.utils",
-        }
-    ),  # programs may set `minari.supported_dataset_versions`, as in Minari
 }
 
 
