@@ -50,7 +50,7 @@ fuzz: .venv/dev.stamp ## edited files of every format, for MINUTES=5 a format, i
 
 bounds: .venv/dev.stamp ## tests of all that calls kernels, with every index of compiled code checked: an hour
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.build/numba-bounds $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
-		-o faulthandler_timeout=3600 tests/kernels tests/plan tests/data tests/containers tests/domains
+		-o faulthandler_timeout=3600 tests/kernels tests/plan tests/data tests/containers packages/penstock-chess/tests packages/penstock-driving/tests
 
 figures: .venv/browser.stamp .build/reference.stamp .build/peers.stamp .build/lerobot.stamp .build/tfds.stamp .build/zarr3.stamp ## measure every figure of README and docs, other libraries as well
 	$(BIN)/python benchmarks/measure.py --peers
@@ -107,17 +107,17 @@ docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 clean: ## remove the environment and everything built
 	rm -rf .venv .build out
 
-.venv/run.stamp: constraints.txt pyproject.toml
+.venv/run.stamp: constraints.txt pyproject.toml packages/penstock-imitation/pyproject.toml
 	@echo "installing what the demo needs into .venv"
 	$(PYTHON) -m venv .venv
 	$(PIP) pip hatchling editables
 	$(PIP) $(TORCH)
-	$(PIP) --no-build-isolation -e '.[demo]'
+	$(PIP) --no-build-isolation -e '.[demo]' -e packages/penstock-imitation
 	@touch $@
 
 .venv/examples.stamp: .venv/run.stamp
 	@echo "installing JAX, which one of the examples needs, into .venv"
-	$(PIP) --no-build-isolation -e '.[demo,jax]'
+	$(PIP) --no-build-isolation -e '.[demo,jax]' -e packages/penstock-imitation
 	@touch $@
 
 .venv/dev.stamp: .venv/run.stamp magical-requirements.txt $(PACKAGES:%=%/pyproject.toml)

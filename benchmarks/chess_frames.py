@@ -26,11 +26,11 @@ from typing import Any
 import figures
 import numpy as np
 
-from penstock.domains.chess.compact import decode, encode
-from penstock.domains.chess.rescore import Rescorer
-from penstock.domains.chess.tensors import ChessTensors
-from penstock.formats.lc0 import open_chunks
-from penstock.formats.lc0.records import FRAME
+from penstock_chess.compact import decode, encode
+from penstock_chess.formats.lc0 import open_chunks
+from penstock_chess.formats.lc0.records import FRAME
+from penstock_chess.rescore import Rescorer
+from penstock_chess.tensors import ChessTensors
 
 Calls = dict[str, Callable[[], object]]
 
@@ -136,7 +136,7 @@ def of_expansion(frames: Any, planes: Any, batch: int) -> None:
 
 def of_torch(frames: Any, batch: int) -> None:
     """The operations for devices, on the CPU: for what they are made, see the page on chess."""
-    from penstock.domains.chess.device import TorchTensors
+    from penstock_chess.device import TorchTensors
 
     wanted = ChessTensors()
     rows, into, device = encode(frames[:batch]), wanted.buffers(batch), TorchTensors(wanted)

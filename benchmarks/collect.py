@@ -69,20 +69,20 @@ def record_bare(env: Any, _: Path) -> Any:
 
 
 def record_memory(env: Any, _: Path) -> Any:
-    from penstock.record.collector import Collector
-    from penstock.record.memory import MemoryWriter
+    from penstock.recording.collector import Collector
+    from penstock.recording.memory import MemoryWriter
 
     return Collector(env, MemoryWriter(), seed=0)
 
 
 def record_columns(env: Any, folder: Path) -> Any:
-    from penstock.record.collector import Collector
+    from penstock.recording.collector import Collector
 
     return Collector(env, folder / "columns", seed=0)
 
 
 def record_minari(env: Any, folder: Path) -> Any:
-    from penstock.record.collector import Collector
+    from penstock.recording.collector import Collector
 
     return Collector(env, folder / "minari", format="minari", seed=0)
 
@@ -172,8 +172,8 @@ def vector(options: argparse.Namespace, n: int = 16) -> None:
     """Sixteen CartPoles at once: more for a step of one of them."""
     import gymnasium
 
-    from penstock.record.memory import MemoryWriter
-    from penstock.record.vector import VectorCollector
+    from penstock.recording.memory import MemoryWriter
+    from penstock.recording.vector import VectorCollector
 
     def run(collect: bool) -> float:
         envs = gymnasium.make_vec("CartPole-v1", n, vectorization_mode="sync")

@@ -26,11 +26,11 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 from penstock.jobs.coordinator import finish_work, run_work
 from penstock.jobs.operations.record import record_arguments
-from penstock.jobs.ray_runner import RayRunner
 from penstock.jobs.runners import ProcessRunner
 from penstock.jobs.work_plan import WorkPlan
-from penstock.record.rollout_spec import RolloutSpec
-from penstock.record.rollout_worker import RolloutWorker
+from penstock.recording.rollout_spec import RolloutSpec
+from penstock.recording.rollout_worker import RolloutWorker
+from penstock_cluster.ray_runner import RayRunner
 
 PROCESSES = (1, 2, 4)
 
@@ -70,7 +70,7 @@ def in_parts(
 
 def on_ray(spec: RolloutSpec, episodes: int, rounds: int, alone: float) -> None:
     """Print the steps a second of jobs on actors."""
-    from tests.ray_cluster import local_cluster
+    from ray_runs.ray_cluster import local_cluster
 
     with local_cluster(cpus=max(PROCESSES)):
         for actors in PROCESSES:

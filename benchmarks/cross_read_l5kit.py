@@ -100,7 +100,7 @@ def ask(peer: str, task: dict[str, Any]) -> Any:
 
 def made(path: Path, scenes: int = 3) -> Path:
     """A log of random scenes."""
-    from penstock.formats.l5kit import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE, L5KitWriter
+    from penstock_driving.formats.l5kit import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE, L5KitWriter
 
     rng = np.random.default_rng(0)
     with L5KitWriter.create(path) as writer:
@@ -121,7 +121,7 @@ def made(path: Path, scenes: int = 3) -> Path:
 
 def digests(path: Path) -> dict[str, Any]:
     """Of a log as we read it."""
-    from penstock.formats.l5kit import L5KitSource
+    from penstock_driving.formats.l5kit import L5KitSource
 
     with L5KitSource(path) as source:
         rows = dict(zip(NAMES, (source.scenes, source.frames, source.agents, source.tl_faces), strict=True))
@@ -130,7 +130,7 @@ def digests(path: Path) -> dict[str, Any]:
 
 def both_ways(peer: str, log: Path, root: Path) -> int:
     """How many logs differ when the other reads them."""
-    from penstock.formats.l5kit import concat
+    from penstock_driving.formats.l5kit import concat
 
     ours = [root / f"ours{i}" for i in range(len(OPTIONS))]
     for path, options in zip(ours, OPTIONS, strict=True):
@@ -164,7 +164,7 @@ def both_ways(peer: str, log: Path, root: Path) -> int:
 
 def speeds(peer: str, log: Path, root: Path) -> None:
     """Microseconds of ours, of zarr 2, and of a memory map of the same rows, on the log twenty times over."""
-    from penstock.formats.l5kit import L5KitSource, concat
+    from penstock_driving.formats.l5kit import L5KitSource, concat
 
     concat([log] * 20, root / "long.zarr")
     concat([log] * 20, root / "flat", layout="npy")

@@ -27,17 +27,17 @@ import figures
 import numpy as np
 
 import penstock
-from penstock.domains.driving.agent import AgentDataset
-from penstock.domains.driving.ego import EgoDataset
-from penstock.domains.driving.geometry import rotation33_as_yaw
-from penstock.domains.driving.logs import Arrays, scene_logs
-from penstock.domains.driving.map import MapAPI
-from penstock.domains.driving.mask import agents_mask
-from penstock.domains.driving.multi_agent import MultiAgentDataset
-from penstock.domains.driving.vectorize import Vectorizer
-from penstock.domains.driving.vectorized import EgoDatasetVectorized
-from penstock.formats.l5kit.source import L5KitSource
-from penstock.formats.l5kit.tools import concat
+from penstock_driving.agent import AgentDataset
+from penstock_driving.ego import EgoDataset
+from penstock_driving.formats.l5kit.source import L5KitSource
+from penstock_driving.formats.l5kit.tools import concat
+from penstock_driving.geometry import rotation33_as_yaw
+from penstock_driving.logs import Arrays, scene_logs
+from penstock_driving.map import MapAPI
+from penstock_driving.mask import agents_mask
+from penstock_driving.multi_agent import MultiAgentDataset
+from penstock_driving.vectorize import Vectorizer
+from penstock_driving.vectorized import EgoDatasetVectorized
 
 HISTORY, FUTURE = 10, 50
 CONFIG: dict[str, Any] = {

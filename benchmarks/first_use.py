@@ -59,8 +59,8 @@ def mix() -> None:
 
 
 def raster(map_type: str) -> None:
-    from penstock.domains.driving.rasterize import RasterOptions, Scenes, Views, build_rasterizer
-    from penstock.formats.l5kit.source import L5KitSource
+    from penstock_driving.formats.l5kit.source import L5KitSource
+    from penstock_driving.rasterize import RasterOptions, Scenes, Views, build_rasterizer
 
     outside = RasterOptions(outside="pad") if "satellite" in map_type else None
     drawn = build_rasterizer(config(map_type), GOLDEN / "l5kit", outside)
@@ -71,8 +71,8 @@ def raster(map_type: str) -> None:
 
 
 def chess(*, rescored: bool) -> None:
-    from penstock.domains.chess.live import chess_pipeline
-    from penstock.domains.chess.rescore import Rescorer
+    from penstock_chess.live import chess_pipeline
+    from penstock_chess.rescore import Rescorer
 
     options: dict[str, Any] = {"rescorer": Rescorer()} if rescored else {}
     with chess_pipeline(GOLDEN / "lc0" / "tar", rate=1, reservoir=100, batch_size=64, **options) as batches:
@@ -80,8 +80,8 @@ def chess(*, rescored: bool) -> None:
 
 
 def validate() -> None:
-    from penstock.domains.chess.validate import validate as check
-    from penstock.formats.lc0 import open_chunks
+    from penstock_chess.formats.lc0 import open_chunks
+    from penstock_chess.validate import validate as check
 
     for path in sorted((GOLDEN / "lc0" / "tar").rglob("*")):
         chunks = open_chunks(path) if path.is_file() else None

@@ -152,8 +152,8 @@ def plain_processes(work: WorkPlan, jobs: int) -> float:
 
 def compare_with_ray() -> None:
     """Print what a job of almost nothing costs on two processes and on two actors, and the start of both."""
-    from penstock.jobs.ray_runner import RayRunner
-    from tests.ray_cluster import local_cluster
+    from penstock_cluster.ray_runner import RayRunner
+    from ray_runs.ray_cluster import local_cluster
 
     with tempfile.TemporaryDirectory() as temporary, local_cluster(cpus=2):
         tiny = penstock.from_arrays({"x": np.zeros(500)}, lengths=[1] * 500)

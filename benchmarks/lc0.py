@@ -50,7 +50,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 def chunks_of(directory: Path) -> list[bytes]:
     """The stored bytes of all chunks."""
-    from penstock.formats.lc0 import open_chunks
+    from penstock_chess.formats.lc0 import open_chunks
 
     stored: list[bytes] = []
     for path in sorted(directory.rglob("*")):
@@ -75,8 +75,8 @@ def yardsticks(stored: list[bytes]) -> dict[str, float]:
 
 def without_small_endings(stored: list[bytes], folder: Path) -> None:
     """A tar of the games that keep pawns or more than three men."""
-    from penstock.formats.lc0 import FRAME as RECORD
-    from penstock.formats.lc0 import upgraded
+    from penstock_chess.formats.lc0 import FRAME as RECORD
+    from penstock_chess.formats.lc0 import upgraded
 
     with tarfile.open(folder / "games.tar", "w") as archive:
         for i, chunk in enumerate(stored):
@@ -91,8 +91,8 @@ def without_small_endings(stored: list[bytes], folder: Path) -> None:
 
 def ours(directory: str, seconds: float, case: dict[str, Any]) -> dict[str, float]:
     """In a process of its own."""
-    from penstock.domains.chess.live import chess_pipeline
-    from penstock.domains.chess.rescore import Rescorer
+    from penstock_chess.live import chess_pipeline
+    from penstock_chess.rescore import Rescorer
 
     named = {"hanse": ("hanse_gamma", 1.0), "rescore": ("rescorer", Rescorer())}
     options: dict[str, Any] = dict(named.get(name, (name, value)) for name, value in case.items())
@@ -114,7 +114,7 @@ def ours(directory: str, seconds: float, case: dict[str, Any]) -> dict[str, floa
 
 def memory(directory: str) -> dict[str, float]:
     """In a process of its own: what 1 M positions in the reservoir take, beside the same pipeline with 1 k."""
-    from penstock.domains.chess.live import chess_pipeline
+    from penstock_chess.live import chess_pipeline
 
     peaks: list[float] = []
     begun = time.perf_counter()
@@ -127,7 +127,7 @@ def memory(directory: str) -> dict[str, float]:
 
 def start(stored: list[bytes], folder: Path) -> None:
     """The first batch of 200 k games in 20 archives, warm, with all of them in the window and with 1 k."""
-    from penstock.formats.lc0 import packed_chunk, upgraded
+    from penstock_chess.formats.lc0 import packed_chunk, upgraded
 
     chunk = packed_chunk(upgraded(zlib.decompress(stored[0], 31))[:1])
     padded = chunk.ljust(-(-len(chunk) // 512) * 512, bytes(1))

@@ -29,8 +29,8 @@ RESERVOIR, BATCH = 2_000, 64
 
 def run(directory: str, folder: Path, threads: int) -> None:
     """In the child: go on from the last state, up to the end of the pass."""
-    from penstock.domains.chess.live import chess_pipeline
-    from penstock.domains.chess.tensors import ChessTensors
+    from penstock_chess.live import chess_pipeline
+    from penstock_chess.tensors import ChessTensors
 
     log, checkpoint = folder / "positions", folder / "state.json"
     options: dict[str, Any] = {"reservoir": RESERVOIR, "batch_size": BATCH, "seed": 5, "threads": threads}
@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    from penstock.formats.lc0 import open_chunks
+    from penstock_chess.formats.lc0 import open_chunks
 
     files = [path for path in Path(args.directory).rglob("*") if path.is_file()]
     opened = [chunks for path in files if (chunks := open_chunks(path)) is not None]

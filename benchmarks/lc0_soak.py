@@ -40,7 +40,7 @@ FLAT = 1.2  # times the memory after a quarter of the time
 
 def stamped(frames: Any, game: int) -> bytes:
     """A game with its number, as a gzip."""
-    from penstock.formats.lc0 import FRAME, packed_chunk
+    from penstock_chess.formats.lc0 import FRAME, packed_chunk
 
     mine = frames.copy()
     records = mine.view(FRAME)[:, 0]
@@ -155,7 +155,7 @@ class Recorded:
 
 def replayed(moves: Any, draws: int, seed: int) -> str:
     """The digest of the first draws of a journal."""
-    from penstock.live.pool import ShufflingChunkPool
+    from penstock_live.pool import ShufflingChunkPool
 
     pool = ShufflingChunkPool(WINDOW, seed, replay=moves)
     again = Recorded(pool.draw)
@@ -188,9 +188,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    from penstock.domains.chess.live import chess_pipeline
-    from penstock.formats.lc0 import open_chunks
-    from penstock.live.journal import Journal
+    from penstock_chess.formats.lc0 import open_chunks
+    from penstock_chess.live import chess_pipeline
+    from penstock_live.journal import Journal
 
     games: list[Any] = []
     for path in sorted(Path(args.directory).rglob("*")):

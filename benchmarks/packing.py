@@ -33,7 +33,7 @@ import figures
 import numpy as np
 
 import penstock
-from penstock.load import Loader
+from penstock.loading import Loader
 from penstock.plan.packing import PackIndex, Rule, lower_bound
 
 Inputs = dict[str, tuple[Any, int]]

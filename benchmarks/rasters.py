@@ -25,11 +25,11 @@ import figures
 import numpy as np
 from raster_config import HISTORY, config
 
-from penstock.domains.driving.ego import EgoDataset
-from penstock.domains.driving.kernels.polygons import CLOSED, FILLED, POINT
-from penstock.domains.driving.rasterize import RasterOptions, Scenes, Views, build_rasterizer
-from penstock.domains.driving.rasterize.drawing import Strokes
-from penstock.formats.l5kit.source import L5KitSource
+from penstock_driving.ego import EgoDataset
+from penstock_driving.formats.l5kit.source import L5KitSource
+from penstock_driving.kernels.polygons import CLOSED, FILLED, POINT
+from penstock_driving.rasterize import RasterOptions, Scenes, Views, build_rasterizer
+from penstock_driving.rasterize.drawing import Strokes
 
 BATCH = 64
 

@@ -23,8 +23,8 @@ import numpy as np
 import torch
 from raster_config import HISTORY, config
 
-from penstock.domains.driving.rasterize import Scenes, VectorRasterizer, Vectors, Views, build_rasterizer
-from penstock.formats.l5kit import FORMAT
+from penstock_driving.formats.l5kit import FORMAT
+from penstock_driving.rasterize import Scenes, VectorRasterizer, Vectors, Views, build_rasterizer
 
 GOAL = 100_000  # rasters a second on an accelerator
 

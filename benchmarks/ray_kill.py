@@ -26,9 +26,9 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 from penstock.jobs.coordinator import finish_work, missing_jobs
 from penstock.jobs.work_plan import WorkPlan
+from ray_runs.ray_cluster import LocalCluster, local_cluster
+from ray_runs.test_ray_runner import MOST_LOST, Faults, drive, run_with_faults
 from tests.jobs.cases import CASES, Inputs, make_inputs
-from tests.jobs.test_ray import MOST_LOST, Faults, drive, run_with_faults
-from tests.ray_cluster import LocalCluster, local_cluster
 
 HEAD_DIES = 6  # rounds, in one of which the head dies
 

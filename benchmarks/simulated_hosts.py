@@ -18,9 +18,9 @@ from lengths_only import LengthsOnly
 import penstock
 from penstock.core.spec import Field
 from penstock.data.dataset import EpisodeDataset
-from penstock.simulation import OBJECT_STORE, HostSimulation, simulate
-from penstock.simulation.drawing import draw_simulation
-from penstock.simulation.orders import order_name
+from penstock_cluster.simulation import OBJECT_STORE, HostSimulation, simulate
+from penstock_cluster.simulation.drawing import draw_simulation
+from penstock_cluster.simulation.orders import order_name
 
 HOSTS = [1, 4, 16, 64, 256, 1024, 4096]
 BATCH = 4096

@@ -2,7 +2,7 @@
 
     python benchmarks/simulation.py [--all] [--setting 0.05,40] [--megabytes 64] [--seed 1]
 
-Claim: `penstock.simulation.simulate` predicts the bytes of an epoch within 15 %, its requests within 20 %, and the part
+Claim: the simulation predicts the bytes of an epoch within 15 %, its requests within 20 %, and the part
 of the time that steps wait within 8 points, for windows, packs and mixes, in full shuffles and shuffles by blocks, of
 plain values. The last line says whether this held, and the exit code is 1 if it did not. There is no claim for PNG
 pictures and video, which cores of this machine decode: their errors are printed.
@@ -39,9 +39,9 @@ from figures import record
 from remote import ask, serve
 
 import penstock
-from penstock.simulation import StorageConstants, measure_storage, simulate
-from penstock.simulation.orders import Order, in_order, order_name
-from penstock.simulation.work import measure_work
+from penstock_cluster.simulation import StorageConstants, measure_storage, simulate
+from penstock_cluster.simulation.orders import Order, in_order, order_name
+from penstock_cluster.simulation.work import measure_work
 
 THREADS = 2
 LIMIT = 120  # seconds for a step of all hosts, after which a host that died is noticed

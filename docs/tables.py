@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cli.formats import describe
-from penstock.formats.base.findings import FINDINGS
+from penstock.formats.base.findings import finding_kinds
 from penstock.formats.base.format import Format, available
 
 PAGES = Path(__file__).parent / "formats"
@@ -43,7 +43,7 @@ def findings_table() -> str:
     rows = (
         f"| `{name}` | {kind.level} | {_named(formats[name], known)} | {', '.join(repairs.get(name, []))} | "
         f"{kind.meaning} | {kind.remedy} |"
-        for name, kind in FINDINGS.items()
+        for name, kind in finding_kinds().items()
     )
     return header + "\n".join(rows)
 

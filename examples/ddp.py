@@ -23,7 +23,7 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import penstock
-from penstock.load.torch import TorchLoader
+from penstock.loading.torch import TorchLoader
 
 BATCH, SAVE = 128, 10  # samples of all processes together; updates from one checkpoint to the next
 
@@ -87,7 +87,7 @@ def gathered(rows: torch.Tensor, world: int) -> torch.Tensor:
 def launch(world: int, folder: Path, run: str, updates: int, kill_at: int | None = None) -> dict[str, Any]:
     """Train with `world` processes, and return the last checkpoint. Kill them after update `kill_at`."""
     context = mp.get_context("forkserver")
-    context.set_forkserver_preload(["gymnasium", "penstock.load.torch", "torch._dynamo"])  # imported once for all
+    context.set_forkserver_preload(["gymnasium", "penstock.loading.torch", "torch._dynamo"])  # imported once for all
     here, there = context.Pipe()
     processes = [
         context.Process(target=train, args=(rank, world, folder, run, updates, None if rank or not kill_at else there))

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 import penstock
-from penstock.load.torch import TorchLoader
+from penstock.loading.torch import TorchLoader
 
 SEEN, CHUNK, TAKEN = 2, 8, 4  # observations of an input; actions of a chunk, and those that are taken before the next
 START, GOAL, RADIUS = np.array([0.0, -1.0]), np.array([0.0, 1.0]), 0.35  # the obstacle is at 0, 0

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 import penstock
-from penstock.load.torch import TorchLoader
+from penstock.loading.torch import TorchLoader
 
 TASK, GAMMA, EXPECTILE, SHARPNESS, REWARD = "Pendulum-v1", 0.97, 0.8, 5.0, 0.1  # the last scales rewards
 EVERY = 400  # updates between two plays

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import penstock
-from penstock.load.jax import JaxLoader
+from penstock.loading.jax import JaxLoader
 
 STEPS, WIDTH = 200, 64  # most steps of an episode; hidden units
 Parameters = list[dict[str, jax.Array]]

@@ -34,7 +34,7 @@ from ray.train.torch import TorchConfig, TorchTrainer, prepare_model
 from torch import distributed, nn
 
 import penstock
-from penstock.load.torch import TorchLoader
+from penstock.loading.torch import TorchLoader
 
 BATCH, SAVE = 120, 10  # samples of all workers together; updates from one checkpoint to the next
 LOOK_SECONDS = 1.0  # how often a healthy run is compared with the nodes of the cluster; a minute by default

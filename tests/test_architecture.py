@@ -24,7 +24,15 @@ from tests.formats.test_registry import LINES_FORMAT
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "penstock"
 # Each distribution beside the core, and the others that it may import. The core imports none of them.
-DISTRIBUTIONS: dict[str, tuple[str, ...]] = {"penstock_mirrors": ("penstock",), "penstock_studio": ("penstock",)}
+DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
+    "penstock_live": ("penstock",),
+    "penstock_chess": ("penstock", "penstock_live"),
+    "penstock_driving": ("penstock", "penstock_studio"),  # colours of its command `view`, an extra
+    "penstock_imitation": ("penstock",),
+    "penstock_mirrors": ("penstock",),
+    "penstock_studio": ("penstock", "penstock_live"),
+    "penstock_cluster": ("penstock",),
+}
 ROOTS = [ROOT / "src", *sorted(ROOT.glob("packages/*/src"))]
 FILES = sorted(file for root in ROOTS for file in root.rglob("*.py"))
 
@@ -47,8 +55,7 @@ SEES: dict[str, tuple[str, ...]] = {
     "formats.joined": (*GROUND, "formats.base"),
     "envs": (*GROUND, "containers"),
     "plan": (*GROUND, "flow", "kernels", "formats.base"),
-    "live": (*GROUND, "flow", "kernels", "plan", "formats.base"),
-    "record": (*GROUND, "envs", "locations", "formats.base"),
+    "recording": (*GROUND, "envs", "locations", "formats.base"),
     "data": (
         *GROUND,
         "locations",
@@ -61,24 +68,10 @@ SEES: dict[str, tuple[str, ...]] = {
         "formats.joined",
         "formats.columns",
     ),
-    "domains": (
-        *GROUND,
-        "flow",
-        "kernels",
-        "containers",
-        "plan",
-        "formats.base",
-        "formats.memory",
-        "formats.lc0",
-        "formats.l5kit",
-        "live",
-        "data",
-    ),
-    "load": (*GROUND, "flow", "kernels", "plan", "formats.base", "data"),
-    "replay": (*GROUND, "flow", "kernels", "plan", "formats.base", "formats.columns", "data", "load"),
+    "loading": (*GROUND, "flow", "kernels", "plan", "formats.base", "data"),
+    "replay": (*GROUND, "flow", "kernels", "plan", "formats.base", "formats.columns", "data", "loading"),
     "conversion": (*GROUND, "flow", "locations", "formats.base", "formats.joined", "data"),
     "doctor": (*GROUND, "flow", "kernels", "plan", "formats.base", "locations", "data", "conversion"),
-    "simulation": (*GROUND, "flow", "kernels", "plan", "locations", "formats.base", "formats.joined", "data", "load"),
     "jobs": (
         *GROUND,
         "flow",
@@ -89,7 +82,7 @@ SEES: dict[str, tuple[str, ...]] = {
         "formats.columns",
         "formats.webdataset",
         "envs",
-        "record",
+        "recording",
         "plan",
         "data",
         "conversion",
@@ -99,7 +92,7 @@ SEES: dict[str, tuple[str, ...]] = {
 }
 # Any other folder of `formats` is a file format. No file format imports another one.
 FILE_FORMAT = (*GROUND, "locations", "flow", "kernels", "containers", "formats.base", "formats.memory")
-SEE_ALL = {"compat", "cli", "__main__"}
+SEE_ALL = {"cli", "__main__"}
 
 # The modules of ours that are imported inside a function, because numba takes longer to load than all else together.
 DEFERRED = {"penstock.kernels.compiler", "penstock.kernels.plain_compiler"}
@@ -207,7 +200,7 @@ CIRCLES = {
             "penstock.data.scan",
         }
     ),
-    frozenset({"penstock.live.chunk_sources", "penstock.live.open_source", "penstock.live.splitter"}),
+    frozenset({"penstock_live.chunk_sources", "penstock_live.open_source", "penstock_live.splitter"}),
 }
 
 
@@ -342,7 +335,7 @@ def test_array_types_are_named_once() -> None:
     wrong = [
         f"{file.relative_to(ROOT)}:{node.lineno} names {ast.unparse(node.value)}"
         for file in FILES
-        if package_of(module_of(file)) not in ("kernels", "load", "live")
+        if package_of(module_of(file)) not in ("kernels", "loading", "penstock_live")
         for node in parsed(file).body
         if isinstance(node, ast.Assign) and ast.unparse(node.value) in ARRAY_TYPES
     ]
@@ -416,9 +409,9 @@ THREAD_EXCEPTIONS = {
     "containers/video/writer.py": {"Thread"},  # an encoder belongs to one thread; a `BlockQueue` feeds it
     "jobs/runners.py": {"Timer"},  # starts processes while the caller runs a job
     "jobs/worker.py": {"Thread"},  # waits for the end of the parent process
-    "live/intake.py": {"Thread"},  # looks for files until the last stream leaves
-    "live/pipeline.py": {"Thread"},  # ends the threads of a pipeline that was dropped
-    "compat/lczero/loader.py": {"Thread"},  # snapshots of the figures, every quarter of a second
+    "penstock_live/intake.py": {"Thread"},  # looks for files until the last stream leaves
+    "penstock_live/pipeline.py": {"Thread"},  # ends the threads of a pipeline that was dropped
+    "penstock_chess/lczero/loader.py": {"Thread"},  # snapshots of the figures, every quarter of a second
     "penstock_studio/viewer/viewed.py": {"Thread"},  # one check, while pages are shown
     "penstock_studio/viewer/live_watch.py": {"Thread"},  # one look a second at the figures of a running loader
     "testing/sources.py": {"Thread", "Process"},  # readers in threads, and after a fork
@@ -522,7 +515,7 @@ def test_importing_the_package_loads_almost_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "code", ["import penstock.data", "import penstock.load.loader", "import penstock.record.recorder"]
+    "code", ["import penstock.data", "import penstock.loading.loader", "import penstock.recording.recorder"]
 )
 def test_packages_do_not_import_heavy_libraries(code: str) -> None:
     assert loaded_by(code) & HEAVY == set()

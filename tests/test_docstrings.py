@@ -91,7 +91,7 @@ def arguments(call: Callable[..., Any]) -> set[str]:
 
 def ours(cls: type) -> list[type]:
     """The classes of penstock that a class is made of."""
-    return [base for base in cls.__mro__ if base.__module__.split(".")[0] == "penstock"]
+    return [base for base in cls.__mro__ if base.__module__.startswith("penstock")]
 
 
 def function_of(member: Any) -> Any:

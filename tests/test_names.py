@@ -1,4 +1,4 @@
-"""One meaning a name: the name of a public class occurs once in `src/`, outside the compatibility packages."""
+"""One meaning a name: the name of a public class of the core occurs once in `src/`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ def class_names() -> dict[str, list[str]]:
     """Return where each class is, by its name without underscores."""
     places: dict[str, list[str]] = defaultdict(list)
     for file in sorted(PACKAGE.rglob("*.py")):
-        if "compat" not in file.relative_to(PACKAGE).parts:
-            classes = [node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.ClassDef)]
-            for node in classes:
-                places[node.name.lstrip("_")].append(f"{file.relative_to(PACKAGE)}:{node.lineno} {node.name}")
+        classes = [node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.ClassDef)]
+        for node in classes:
+            places[node.name.lstrip("_")].append(f"{file.relative_to(PACKAGE)}:{node.lineno} {node.name}")
     return places
 
 

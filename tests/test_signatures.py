@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 
 import penstock
+import penstock_mirrors
 from penstock.plan.schedule import StopWord
 
 MEANINGS = {
@@ -57,8 +58,9 @@ def literals(hint: Any) -> Iterator[Any]:
 
 
 def everything() -> Iterator[tuple[str, Any]]:
-    """All functions and classes that have an argument or a field `stop`, in all modules of penstock."""
-    for module in pkgutil.walk_packages(penstock.__path__, "penstock."):
+    """All functions and classes that have an argument or a field `stop`, in all modules of penstock and its mirrors."""
+    roots = (penstock, penstock_mirrors)
+    for module in (each for root in roots for each in pkgutil.walk_packages(root.__path__, f"{root.__name__}.")):
         if module.name.rpartition(".")[2] == "__main__":
             continue
         for name, value in vars(importlib.import_module(module.name)).items():

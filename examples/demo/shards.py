@@ -9,6 +9,7 @@ import numpy as np
 
 import penstock
 from penstock.envs import EnvConfig, VecEnvOptions, expert, load_vec_env
+from penstock_imitation.target_pairs import TargetPairs
 
 ENVS = 4
 PLAYERS = ("demos", "random")
@@ -42,7 +43,7 @@ def record(task: ImageTask, folder: Path, seed: int = 0) -> dict[str, Path]:
 
 def pairs(paths: dict[str, Path]) -> penstock.MapDataset:
     """Return pairs of consecutive pictures and the action between them, in equal numbers from both players."""
-    sets = [penstock.open(path).target_pairs("inverse_dynamics", last=True) for path in paths.values()]
+    sets = [penstock.open(path).sample_with(TargetPairs("inverse_dynamics", last=True)) for path in paths.values()]
     return penstock.mix(sets, [1, 1]).shuffle(seed=0)
 
 

@@ -13,9 +13,9 @@ import penstock
 from penstock.core.spaces import Box
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format, named
-from penstock.formats.demos.atari import AtariKind
-from penstock.live.journal import Arrival, Journal, Move
 from penstock.replay.journal import JournalEntry, ReplayJournal
+from penstock_imitation.formats.native.atari import AtariKind
+from penstock_live.journal import Arrival, Journal, Move
 from tests.cli.conftest import Call
 
 

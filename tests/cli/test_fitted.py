@@ -11,8 +11,8 @@ from rich.table import Column, Table
 
 import penstock
 from penstock.cli.fitted import Fitted
-from penstock.cli.stages import table as stages
 from penstock.formats.base.format import available
+from penstock_live.stage_table import table as stages
 from tests.cli.conftest import Call
 
 

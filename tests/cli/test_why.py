@@ -13,7 +13,7 @@ from penstock.errors import PlanError, StateError
 TRAIN = """
 import penstock
 from neighbour import RECORDING
-from penstock.load.torch import TorchLoader
+from penstock.loading.torch import TorchLoader
 
 data = penstock.open(RECORDING)
 loader = penstock.Loader(data.windows(4).shuffle(seed=0), batch_size=8)

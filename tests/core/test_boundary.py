@@ -31,7 +31,7 @@ from penstock.formats.base import format as registry
 from penstock.formats.base.format import Format
 from penstock.formats.base.source import Source
 from penstock.formats.records import RecordSource
-from penstock.load.ticket import Ticket
+from penstock.loading.ticket import Ticket
 
 
 class BadMagicError(OSError):

@@ -14,7 +14,7 @@ import pytest
 import penstock
 from penstock.data.plan_drawing import BatchGrid, batches_drawing, layout_drawing, mixing_drawing, shares_drawing
 from penstock.errors import PlanError
-from penstock.load.jax import JaxLoader
+from penstock.loading.jax import JaxLoader
 
 LENGTHS = [3, 0, 7, 5, 0, 4, 9, 6]
 

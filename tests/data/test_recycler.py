@@ -7,7 +7,7 @@ import numpy as np
 
 from penstock.data import from_arrays
 from penstock.data.recycler import LEAST, Recycler
-from penstock.load import Loader
+from penstock.loading import Loader
 
 BYTE = np.dtype("u1")
 

@@ -20,8 +20,8 @@ import penstock
 from penstock.containers.tar.writer import END, member
 from penstock.core.ragged import Ragged
 from penstock.formats.base.format import named
-from penstock.formats.l5kit import AGENT_DTYPE, L5KitWriter
-from penstock.formats.l5kit.dtypes import FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
+from penstock_driving.formats.l5kit import AGENT_DTYPE, L5KitWriter
+from penstock_driving.formats.l5kit.dtypes import FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
 from tests.doctor.test_planted import SPEC, clean
 from tests.doctor.test_repair import CAMERA, DAMAGE, MAKE, Plant, append, entries, shorten, write
 
@@ -270,7 +270,7 @@ def demonstrations(path: Path, episodes: list[dict[str, np.ndarray]], **options:
 
 def games(path: Path, episodes: list[dict[str, np.ndarray]]) -> None:
     """Chess games that have the length of the episodes, and no more in common with them than a number."""
-    from penstock.formats.lc0.source import SPEC as spec
+    from penstock_chess.formats.lc0.source import SPEC as spec
 
     with named("lc0").create(path, spec) as writer:
         for episode in episodes:

@@ -21,7 +21,7 @@ import penstock
 from penstock.core.spaces import Box
 from penstock.doctor.examine import leaks
 from penstock.errors import DamageWarning, SpecError
-from penstock.formats.base.findings import FINDINGS
+from penstock.formats.base.findings import finding_kinds
 from penstock.formats.base.format import available
 from penstock.formats.base.unfinished import UnfinishedWork
 from penstock.formats.memory import MemorySource
@@ -154,6 +154,6 @@ def test_what_is_planted_into_a_format_is_found_as_the_page_says(format: str, tm
 
 
 def test_the_page_lists_every_kind_of_finding_and_every_format() -> None:
-    assert list(PAGE) == list(FINDINGS)
+    assert list(PAGE) == list(finding_kinds())
     assert [name for name, formats in PAGE.items() if not formats] == ["skipped"]  # needs an option of `open`
     assert {name for formats in PAGE.values() for name in formats} == NAMES.keys() == available().keys()

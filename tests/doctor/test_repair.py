@@ -70,14 +70,14 @@ def lc0(path: Path) -> Path:
 
 
 def lc0_spec() -> penstock.Spec:
-    from penstock.formats.lc0.source import SPEC as spec
+    from penstock_chess.formats.lc0.source import SPEC as spec
 
     return spec
 
 
 def l5kit(path: Path, **options: Any) -> Path:
-    from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
-    from penstock.formats.l5kit.writer import L5KitWriter
+    from penstock_driving.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
+    from penstock_driving.formats.l5kit.writer import L5KitWriter
 
     with L5KitWriter.create(path, **{"compressor": None, **options}) as writer:
         for _ in range(3):

@@ -14,7 +14,7 @@ from penstock.envs import EnvConfig, VecEnvOptions, load_vec_env, named, spaces_
 from penstock.envs.area import shrink
 from penstock.envs.gymnasium_envs import CLASSIC
 from penstock.errors import DataError, MissingExtraError
-from penstock.record.spaces import from_gymnasium
+from penstock.recording.spaces import from_gymnasium
 
 
 def gym(task, **keys):

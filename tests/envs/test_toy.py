@@ -13,8 +13,8 @@ from penstock.envs.toy_env import ToyEnv
 from penstock.envs.toy_scene import CORAL, FLOORS, GOLD, TEAL, WHITE, Shape, draw, find
 from penstock.envs.wrappers import ChannelsFirst, FrameStack
 from penstock.errors import DataError, SpecError
-from penstock.record.rollout import rollout
-from penstock.record.spaces import from_gymnasium
+from penstock.recording.rollout import rollout
+from penstock.recording.spaces import from_gymnasium
 
 
 def trace(task, seed, steps=60):

@@ -16,10 +16,10 @@ from penstock.envs.toy import Toy
 from penstock.envs.toy_env import ToyEnv
 from penstock.envs.vector import Monitored, Seeded
 from penstock.errors import DataError, MissingExtraError, SpecError
-from penstock.record.memory import MemoryWriter
-from penstock.record.rollout import rollout_vector
-from penstock.record.spaces import from_gymnasium
-from penstock.record.vector import VectorCollector
+from penstock.recording.memory import MemoryWriter
+from penstock.recording.rollout import rollout_vector
+from penstock.recording.spaces import from_gymnasium
+from penstock.recording.vector import VectorCollector
 
 MODES = ("next_step", "same_step", "disabled")
 HERE = VecEnvOptions(venv_parallel=False, n_envs=3)

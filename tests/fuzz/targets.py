@@ -21,26 +21,26 @@ from typing import Any
 import numpy as np
 
 import penstock
-from penstock.compat.lczero.binding import load_config
+from live.files import Opener, names
 from penstock.containers.images import encode
 from penstock.containers.pickle import PickleTemplate, loads
 from penstock.containers.tar import END, member
 from penstock.core.ragged import Ragged
-from penstock.domains.driving.map.api import InterpolationMethod, MapAPI, load_metadata, matrix_of
 from penstock.errors import FormatError, PenstockError
 from penstock.formats.base.format import named, recognise
-from penstock.formats.l5kit import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE, L5KitWriter, Scene
-from penstock.formats.lc0 import RECORDS, open_chunks
 from penstock.formats.webdataset.streaming import ShardStream
 from penstock.formats.zarr import ZarrWriter, pack_zip
-from penstock.live.chunk_sources import ChunkSourceLoader
-from penstock.live.directory import FilePathProvider
-from penstock.live.journal import Arrival, Journal, Move
-from penstock.live.pipeline import LiveOptions, LivePipeline
 from penstock.testing.examples import FLAT, IMAGES, NESTED, RAGGED, TEXT, Example
+from penstock_chess.formats.lc0 import RECORDS, open_chunks
+from penstock_chess.lczero.binding import load_config
+from penstock_driving.formats.l5kit import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE, L5KitWriter, Scene
+from penstock_driving.map.api import InterpolationMethod, MapAPI, load_metadata, matrix_of
+from penstock_live.chunk_sources import ChunkSourceLoader
+from penstock_live.directory import FilePathProvider
+from penstock_live.journal import Arrival, Journal, Move
+from penstock_live.pipeline import LiveOptions, LivePipeline
 from tests.fuzz.edits import corrupted, edited, odd_tree, protobuf, records
 from tests.fuzz.pickles import edited_pickle, made_up, watched
-from tests.live.files import Opener, names
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 Random = random.Random

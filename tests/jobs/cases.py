@@ -19,14 +19,14 @@ from penstock.conversion.verify import verify
 from penstock.core.ragged import Ragged
 from penstock.data.cached import CachedSource
 from penstock.data.located import locate
-from penstock.formats.l5kit import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE, L5KitWriter
 from penstock.formats.webdataset.copying import copy
 from penstock.formats.webdataset.source import ShardSource
 from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.operations.record import record_arguments
 from penstock.jobs.work_plan import WorkPlan
-from penstock.record.rollout_spec import RolloutSpec
-from penstock.record.rollout_worker import RolloutWorker
+from penstock.recording.rollout_spec import RolloutSpec
+from penstock.recording.rollout_worker import RolloutWorker
+from penstock_driving.formats.l5kit import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE, L5KitWriter
 
 RANGE_BYTES = 400_000
 CAMERAS = ["front", "wrist", "hand"]

@@ -28,11 +28,11 @@ from penstock.jobs.coordinator import finish_work, missing_jobs, run_share, run_
 from penstock.jobs.operations.record import record_arguments
 from penstock.jobs.runners import ProcessRunner, ThreadRunner, run_job
 from penstock.jobs.work_plan import WorkPlan
-from penstock.record.checks import RecordingWarning
-from penstock.record.memory import MemoryWriter
-from penstock.record.policies import PolicyWeights
-from penstock.record.rollout_spec import RolloutSpec
-from penstock.record.rollout_worker import RolloutWorker
+from penstock.recording.checks import RecordingWarning
+from penstock.recording.memory import MemoryWriter
+from penstock.recording.policies import PolicyWeights
+from penstock.recording.rollout_spec import RolloutSpec
+from penstock.recording.rollout_worker import RolloutWorker
 from tests.jobs import collecting
 
 HERE = "tests.jobs.collecting"

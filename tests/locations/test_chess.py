@@ -18,12 +18,12 @@ from penstock.containers.tar import END, member
 from penstock.core.damage import collected_damage
 from penstock.core.selection import Selection
 from penstock.files.remote import filled
-from penstock.formats.lc0 import source
-from penstock.formats.lc0.chunks import ChunkFile
-from penstock.formats.lc0.records import FRAME
 from penstock.locations.blocks import BLOCK
 from penstock.locations.fetching import blocks_of
 from penstock.locations.mirror import MIRRORS
+from penstock_chess.formats.lc0 import source
+from penstock_chess.formats.lc0.chunks import ChunkFile
+from penstock_chess.formats.lc0.records import FRAME
 from tests.locations.server import Site, serving
 
 GAMES, MOVES = 12, 40
@@ -147,7 +147,7 @@ def test_frames_of_a_folder_are_counted_once(tmp_path: Path, monkeypatch: pytest
         return stored(self, i)
 
     monkeypatch.setattr(ChunkFile, "stored", noted)
-    monkeypatch.setattr("penstock.formats.lc0.frame_counts.LEAST", 1)
+    monkeypatch.setattr("penstock_chess.formats.lc0.frame_counts.LEAST", 1)
     folder = tmp_path / "games"
 
     def opened(**options: Any) -> list[str]:

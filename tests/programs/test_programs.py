@@ -21,7 +21,7 @@ import pytest
 from penstock.core.columns import Columns
 from penstock.data.dataset import EpisodeDataset
 from penstock.errors import PlanError
-from penstock.load.loader import Loader
+from penstock.loading.loader import Loader
 from penstock.plan.batched import BatchedPlan
 from tests.programs.generate import Generator
 from tests.programs.model import Node, Record, key, real, records_of

@@ -10,7 +10,7 @@ import pytest
 
 import penstock
 from penstock.formats.columns.writer import ColumnsWriter
-from penstock.load.ticket import Ticket
+from penstock.loading.ticket import Ticket
 from penstock.replay.batches import ReplayBatches
 from tests.replay.runs import SPEC, episode, episodes, filled
 

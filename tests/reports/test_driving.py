@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.domains.driving.config import Sampling
-from penstock.domains.driving.sampling import Sampler
-from penstock.formats.l5kit import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE, L5KitSource, L5KitWriter
+from penstock_driving.config import Sampling
+from penstock_driving.formats.l5kit import (
+    AGENT_DTYPE,
+    FRAME_DTYPE,
+    SCENE_DTYPE,
+    TL_FACE_DTYPE,
+    L5KitSource,
+    L5KitWriter,
+)
+from penstock_driving.sampling import Sampler
 from tests.reports.reported import report
 
 TENTHS = np.arange(20) / 10

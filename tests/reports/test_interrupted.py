@@ -17,9 +17,9 @@ import pytest
 import penstock
 from penstock.errors import DamageWarning, FormatError
 from penstock.formats.base.format import named
-from penstock.formats.lc0 import FRAME, open_chunks, packed_chunk
 from penstock.jobs import WorkPlan, finish_work, run_work
 from penstock.jobs.results import ResultFolder
+from penstock_chess.formats.lc0 import FRAME, open_chunks, packed_chunk
 from tests.reports.reported import report
 
 GAME = Path(__file__).parents[1] / "golden/lc0/gz/training.700001.gz"

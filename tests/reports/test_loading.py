@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader
 
 from penstock.data import MapDataset, from_arrays
 from penstock.errors import PlanError, StateError
-from penstock.load import Loader
-from penstock.load.torch import TorchLoader, TorchStream
+from penstock.loading import Loader
+from penstock.loading.torch import TorchLoader, TorchStream
 from tests.reports.reported import report
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata's own use of PyTorch

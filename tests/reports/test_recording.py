@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 import penstock
-from penstock.record.memory import MemoryWriter
+from penstock.recording.memory import MemoryWriter
 from tests.reports.reported import report
 
 

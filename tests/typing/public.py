@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 import penstock
 from penstock.formats.webdataset.streaming import ShardStream
-from penstock.load import Batch
+from penstock.loading import Batch
 
 
 def episodes(data: penstock.EpisodeDataset) -> None:

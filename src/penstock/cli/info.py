@@ -25,9 +25,9 @@ from penstock.core.selection import Selection
 from penstock.core.text import counted
 from penstock.data.located import LocatedData, locate
 from penstock.errors import PenstockError, UnknownFormatError
-from penstock.formats.base.format import recognise
+from penstock.formats.base.format import named, recognise
 from penstock.formats.base.source import Source
-from penstock.formats.demos.format import kind_at
+from penstock.formats.demos.format import FormatOfKinds
 
 BLOCK = 1 << 20  # rewards are read so many rows at a time
 METADATA_WIDTH = 300
@@ -120,8 +120,8 @@ def layout(located: LocatedData, source: Source) -> str | None:
     """
     if len(located.datasets) > 1:
         return f"{len(located.datasets)} joined"
-    if located.format == "demos":
-        return kind_at(located.paths[0]).name
+    if isinstance(entry := named(located.format), FormatOfKinds):
+        return entry.kind_at(located.paths[0]).name
     source_layout = getattr(source, "layout", None)
     backend = source.metadata.get("data_format") if located.format == "minari" else None
     return " ".join(part for part in (backend, source_layout) if isinstance(part, str)) or None

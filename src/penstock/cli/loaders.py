@@ -11,10 +11,10 @@ from typing import Any, Protocol, cast
 
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import PlanError
-from penstock.load.adapter import Adapter
-from penstock.load.loader import Loader
-from penstock.load.ticket import Ticket
-from penstock.load.why import Why
+from penstock.loading.adapter import Adapter
+from penstock.loading.loader import Loader
+from penstock.loading.ticket import Ticket
+from penstock.loading.why import Why
 from penstock.plan.batched import BatchedPlan
 
 LOADER_HELP = (

@@ -62,7 +62,6 @@ COMMANDS = {
         "Record episodes of an environment into a new dataset, or add them to one.",
     ),
     "formats": ("penstock.cli.formats:formats", "List the formats, and whether each can write, append and check."),
-    "live": ("penstock.cli.live:live", "Load training games from a growing folder, and show the speed of each stage."),
     "why": ("penstock.cli.why:why", "Show the episodes, files and rows of a batch, from its ticket."),
     "warmup": ("penstock.cli.warmup:warmup", "Compile all kernels now, so that first calls are fast."),
 }
@@ -71,9 +70,11 @@ COMMANDS = {
 ELSEWHERE = {
     "export": "penstock-studio",
     "film": "penstock-studio",
+    "live": "penstock-chess",
     "serve": "penstock-studio",
+    "simulate": "penstock-cluster",
     "top": "penstock-studio",
-    "view": "penstock-studio",
+    "view": "penstock-driving",
 }
 
 PANELS = 60  # columns of a terminal that panels of help need

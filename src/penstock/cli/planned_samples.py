@@ -78,3 +78,11 @@ def _length(text: str) -> int | dict[str, int] | list[tuple[int, int]]:
     except ValueError:
         forms = "2048, tokens=2048,images=16 or 0:512,10000:2048"
         raise DataError(f"expected --pack as {forms}, got {text!r}") from None
+
+
+def numbers(text: str, option: str) -> list[float]:
+    """Numbers between commas."""
+    try:
+        return [float(each) for each in text.split(",") if each.strip()]
+    except ValueError:
+        raise DataError(f"expected {option} as numbers such as 3,1, got {text!r}") from None

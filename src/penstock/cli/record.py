@@ -16,7 +16,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from penstock.cli.jobs import WorkOptions, show_in_parts, works_in_parts
 from penstock.cli.options import To, pairs
 from penstock.cli.show import Json, print_json, spread
-from penstock.conversion.targets import target_of
 from penstock.core.spec import Spec
 from penstock.core.text import counted
 from penstock.errors import DataError
@@ -24,10 +23,10 @@ from penstock.formats.base.format import Format, format_to_write, recognise
 from penstock.formats.base.writer import Writer
 from penstock.jobs.operations.record import record_arguments
 from penstock.locations.location import local_path
-from penstock.record.policies import RANDOM
-from penstock.record.rollout import Rollout
-from penstock.record.rollout_spec import RolloutSpec
-from penstock.record.rollout_worker import RolloutWorker
+from penstock.recording.policies import RANDOM
+from penstock.recording.rollout import Rollout
+from penstock.recording.rollout_spec import RolloutSpec
+from penstock.recording.rollout_worker import RolloutWorker
 
 Seed = Annotated[
     int | None,
@@ -193,7 +192,7 @@ def _target(
 
     Raises `FileExistsError` for an existing path and `DataError` for unknown options, both at once.
     """
-    known = target_of(entry.name, options).options
+    known = entry.target(options).options
     if known is not None and (wrong := sorted(options.keys() - set(known))):
         raise DataError(f"expected options of {entry.name} among {list(known)}, got {wrong}")
     if out.exists() or out.is_symlink():

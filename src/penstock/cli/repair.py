@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,13 +18,15 @@ from penstock.cli.options import From, Opening, pairs
 from penstock.cli.show import Json, print_json
 from penstock.doctor.repair import RepairReport, repair_log, undo_repair
 from penstock.doctor.repair import repair as mended
-from penstock.live import journal as live_journal
 from penstock.replay import journal as replay_journal
 
-JOURNALS: dict[bytes, Callable[[Path], int]] = {
-    live_journal.HEADER: live_journal.whole_size,
-    replay_journal.MAGIC: replay_journal.whole_size,
-}
+
+def journals() -> dict[bytes, Callable[[Path], int]]:
+    """By the first bytes of a journal: the function that finds its whole size. The entry points `penstock.journals`
+    name modules with `MAGIC` and `whole_size`, as that of replay.
+    """
+    modules = [replay_journal, *(point.load() for point in importlib.metadata.entry_points(group="penstock.journals"))]
+    return {module.MAGIC: module.whole_size for module in modules}
 
 
 def repair(
@@ -72,9 +75,10 @@ def _journal(path: Path) -> Callable[[Path], int] | None:
     """The function for the journal that a file is, or None for a dataset."""
     if not path.is_file():
         return None
+    known = journals()
     with path.open("rb") as file:
-        head = file.read(max(map(len, JOURNALS)))
-    return next((whole_size for magic, whole_size in JOURNALS.items() if head.startswith(magic)), None)
+        head = file.read(max(map(len, known)))
+    return next((whole_size for magic, whole_size in known.items() if head.startswith(magic)), None)
 
 
 def _plain(report: RepairReport) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rich.console import Console
 from penstock.cli.fitted import Fitted
 from penstock.cli.loaders import LOADER_HELP, find_loader
 from penstock.cli.show import Json, print_json
-from penstock.load.ticket import Ticket
+from penstock.loading.ticket import Ticket
 
 
 def why(

@@ -22,10 +22,10 @@ from penstock.conversion.draft import (
     zeros,
 )
 from penstock.conversion.scan import LENGTHS, Scan
-from penstock.conversion.targets import NUMBERED, Target
 from penstock.core.columns import under
 from penstock.core.spec import Field
 from penstock.errors import DataError, SpecError
+from penstock.formats.base.target import NUMBERED, Target
 
 REWARD = Field(np.dtype(np.float64))
 NEXT = "next_observations"

@@ -25,7 +25,6 @@ from penstock.conversion.job import (
 )
 from penstock.conversion.mark import check_apart, found_at, locked, remove
 from penstock.conversion.report import ConversionReport
-from penstock.conversion.targets import target_of
 from penstock.core.arrays import IntArray
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.open import open
@@ -111,7 +110,7 @@ def convert(
     place = output_place(out)
     target_options = dict(options or {})
     entry = format_to_write(out, format)
-    target = target_of(entry.name, target_options)
+    target = entry.target(target_options)
     check_options(target, target_options)
     with ExitStack() as opened:
         data = _episodes(source, place, opened, storage_options)

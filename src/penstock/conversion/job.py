@@ -17,12 +17,12 @@ from penstock.conversion.metadata import of_dataset, of_episode
 from penstock.conversion.report import Note
 from penstock.conversion.scan import Scan
 from penstock.conversion.spaces import fitting, known
-from penstock.conversion.targets import Target
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.core.text import counted
 from penstock.data.dataset import EpisodeDataset
 from penstock.errors import DataError, SpecError
+from penstock.formats.base.target import Target
 from penstock.formats.base.writer import Writer
 
 OnEpisode = Callable[[int, int, int], object]

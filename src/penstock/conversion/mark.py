@@ -16,11 +16,11 @@ import numpy as np
 
 from penstock import files
 from penstock.conversion.metadata import MARK
-from penstock.conversion.targets import Target
 from penstock.core.arrays import IntArray
 from penstock.core.narrowing import is_dict, is_path
 from penstock.errors import DataError, PenstockError, StateError
 from penstock.formats.base.format import Format, recognise
+from penstock.formats.base.target import Target
 from penstock.formats.base.unfinished import MARK as UNFINISHED
 from penstock.formats.base.unfinished import remove_mark
 

@@ -9,9 +9,23 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from penstock.conversion.report import Note
-from penstock.conversion.targets import DISCONTINUOUS, STORED_BY_MINARI, Target
 from penstock.core.narrowing import is_array, is_list, is_listed, is_mapping, is_path, is_scalar
+from penstock.formats.base.target import Target
 from penstock.formats.base.unfinished import CONVERSION as MARK
+
+STORED_BY_MINARI = frozenset(
+    (
+        "total_episodes",
+        "total_steps",
+        "dataset_size",
+        "data_format",
+        "jpeg_encoding",
+        "minari_version",
+        "observation_space",
+        "action_space",
+    )
+)
+DISCONTINUOUS = "discontinuous_steps"  # entry that the reader of shards makes
 
 COLORS = (None, "RGB", "GRAY")
 _COUNTED = frozenset(("id", "total_steps"))  # entries of an episode that the target counts itself

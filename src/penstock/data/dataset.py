@@ -38,7 +38,6 @@ from penstock.plan.pairs import Pairs
 from penstock.plan.sequences import Sequences
 from penstock.plan.split import Split
 from penstock.plan.steps import Steps
-from penstock.plan.target_pairs import PairKind, TargetPairs
 from penstock.plan.transform import EpisodeTransform, SampleTransform, require_transform
 from penstock.plan.where import TakeEpisodes, Where
 from penstock.plan.windows import Windows
@@ -48,7 +47,7 @@ class EpisodeDataset:
     """Ordered episodes of one source.
 
     `len(data)` counts episodes, `data[i]` reads one episode, and a `for` loop reads all of them. `where`, `split` and
-    `take` choose episodes. `samples`, `windows`, `pairs`, `target_pairs` and `sequences` make a `MapDataset`. Values
+    `take` choose episodes. `samples`, `windows`, `pairs` and `sequences` make a `MapDataset`. Values
     are read only when needed.
 
     Args:
@@ -561,44 +560,6 @@ class EpisodeDataset:
             [[0.0, 1.0], [1.0, 2.0]]
         """
         return self.sample_with(Pairs(offset))
-
-    def target_pairs(
-        self,
-        kind: PairKind,
-        offset: int = 1,
-        *,
-        last: bool = False,
-        stride: int = 1,
-        observations: str = "observations",
-        actions: str = "actions",
-        rewards: str = "rewards",
-    ) -> MapDataset:
-        """Make pairs of a `context` and a `target` for representation learning. See `penstock.plan.TargetPairs`.
-
-        Args:
-            kind: `"identity"`, `"temporal"`, `"dynamics"`, `"inverse_dynamics"`, `"action_prediction"` or
-                `"reward_prediction"`.
-            offset: Steps from context to target, at least 1. The default is 1, and `"identity"` takes no other.
-            last: Whether to include the observation after the last step. The default is False.
-            stride: Steps from one pair to the next, at least 1. The default is 1.
-            observations: Name of the observation column.
-            actions: Name of the action column.
-            rewards: Name of the reward column.
-
-        Returns:
-            Samples with `context`, `target`, `traj_ts_ids` and, for two of the kinds, `extra_context`.
-
-        Raises:
-            PlanError: The kind or a column is unknown, or a number is out of range.
-
-        Example:
-            >>> import numpy as np, penstock
-            >>> columns = {"observations": np.arange(7), "actions": np.zeros(5, int)}
-            >>> pairs = penstock.from_arrays(columns, lengths=[2, 3]).target_pairs("temporal", last=True)[:]
-            >>> pairs["context"].tolist(), pairs["target"].tolist(), pairs["traj_ts_ids"][-1].tolist()
-            ([0, 1, 3, 4, 5], [1, 2, 4, 5, 6], [1, 3])
-        """
-        return self.sample_with(TargetPairs(kind, offset, last, stride, observations, actions, rewards))
 
     def sequences(self, *, final: bool = False) -> MapDataset:
         """Make one sample of every whole episode, for example to `pack` them. See `penstock.plan.Sequences`.

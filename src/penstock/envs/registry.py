@@ -19,11 +19,6 @@ GROUP = "penstock.benchmarks"
 
 # name -> module:class; a module is imported when its benchmark is asked for
 _SHIPPED = {
-    "magical": "penstock.envs.magical:Magical",
-    "dm_control": "penstock.envs.dm_control:DmControl",
-    "atari": "penstock.envs.atari:Atari",
-    "minecraft": "penstock.envs.minecraft:Minecraft",
-    "procgen": "penstock.envs.procgen:Procgen",
     "gymnasium": "penstock.envs.gymnasium_envs:Gymnasium",
     "toy": "penstock.envs.toy:Toy",
 }

@@ -102,7 +102,7 @@ def expert(name: str) -> Expert:
     Example:
         >>> import gymnasium
         >>> from penstock.envs.toy_env import ToyEnv
-        >>> from penstock.record.rollout import rollout
+        >>> from penstock.recording.rollout import rollout
         >>> rollout(ToyEnv("reach"), expert("reach"), episodes=3, seed=0).returns[0] > 0.5
         True
     """

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 _WORKING = threading.local()  # `stage`: the one whose work this thread does
-LOG = logging.getLogger("penstock.live")
+LOG = logging.getLogger("penstock_live")
 EXAMPLES = 100  # failures that are kept by name
 
 

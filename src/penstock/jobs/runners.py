@@ -9,8 +9,8 @@ the generator ends the workers.
 from __future__ import annotations
 
 import errno
+import importlib.metadata
 import os
-import pkgutil
 import socket
 import subprocess
 import sys
@@ -18,7 +18,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -27,16 +27,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from penstock.errors import PlanError
+from penstock.errors import MissingExtraError, PlanError
 from penstock.flow.limits import PrefetchLimits, cores, free_memory
 from penstock.flow.ordered_map import OrderedMap
 from penstock.jobs.work_plan import WorkPlan
-
-RUNNERS = {
-    "threads": "penstock.jobs.runners:ThreadRunner",
-    "processes": "penstock.jobs.runners:ProcessRunner",
-    "ray": "penstock.jobs.ray_runner:RayRunner",
-}
 
 OF_MACHINES = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE, errno.ENOTCONN}
 """Numbers of errors of a machine: its disk is full, fails or is read-only, or a mount has lost its server."""
@@ -379,6 +373,10 @@ def _at_a_time(jobs: int | None, resources: JobResources) -> int:
     return count if resources.memory is None else max(min(count, free_memory() // resources.memory), min(count, 1))
 
 
+RUNNERS: dict[str, Callable[..., Runner]] = {"threads": ThreadRunner, "processes": ProcessRunner}
+"""Runners of this distribution. The entry points `penstock.runners` name others, such as `ray` of penstock-cluster."""
+
+
 def runner_of(name: str, jobs: int | None = None, resources: JobResources | None = None, **options: Any) -> Runner:
     """Return a runner by its name.
 
@@ -399,6 +397,12 @@ def runner_of(name: str, jobs: int | None = None, resources: JobResources | None
         >>> runner_of("threads", 2).jobs
         2
     """
-    if name not in RUNNERS:
-        raise PlanError(f"expected a runner among {list(RUNNERS)}, got {name!r}")
-    return pkgutil.resolve_name(RUNNERS[name])(jobs, resources, **options)
+    others = {point.name: point for point in importlib.metadata.entry_points(group="penstock.runners")}
+    if name == "ray" and name not in others:
+        raise MissingExtraError(
+            "the runner 'ray' is not installed; install it with: pip install 'penstock-cluster[ray]'"
+        )
+    if name not in RUNNERS and name not in others:
+        raise PlanError(f"expected a runner among {[*RUNNERS, *others]}, got {name!r}")
+    kind = RUNNERS[name] if name in RUNNERS else others[name].load()
+    return kind(jobs, resources, **options)

@@ -19,7 +19,6 @@ from penstock.plan.shard import Shard
 from penstock.plan.shuffle import Shuffle
 from penstock.plan.split import Split
 from penstock.plan.steps import Steps
-from penstock.plan.target_pairs import TargetPairs
 from penstock.plan.transform import (
     EpisodeTransform,
     PlanTransform,
@@ -62,7 +61,6 @@ __all__ = [
     "Split",
     "Steps",
     "Take",
-    "TargetPairs",
     "View",
     "Weighted",
     "Where",

@@ -1,4 +1,4 @@
-"""Samples at anchor steps: arithmetic for `Steps`, `Windows`, `Pairs` and `TargetPairs`.
+"""Samples at anchor steps: arithmetic for `Steps`, `Windows` and `Pairs`.
 
 Sample `i` of an episode has its anchor at step `first + i * stride`. Each view is a range of rows around the anchor. A
 running sum of samples per episode (`Episodes.groups`) finds the episode of a sample by a guided search; nothing is

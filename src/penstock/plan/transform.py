@@ -38,7 +38,7 @@ class EpisodeTransform(ABC):
 
 
 class SampleTransform(ABC):
-    """Transform from episodes to samples: `Steps`, `Windows`, `Pairs`, `TargetPairs`, `Sequences`. A frozen dataclass.
+    """Transform from episodes to samples: `Steps`, `Windows`, `Pairs`, `Sequences`. A frozen dataclass.
 
     Example:
         >>> from penstock.plan import SampleTransform, Windows

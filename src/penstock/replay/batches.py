@@ -16,8 +16,8 @@ from penstock.core.ragged import Array
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import ExpiredRowError, PlanError, StateError
 from penstock.flow.metrics import Metrics
-from penstock.load.ticket import Batch, Ticket
-from penstock.load.why import Why
+from penstock.loading.ticket import Batch, Ticket
+from penstock.loading.why import Why
 from penstock.plan.schedule import Schedule
 from penstock.replay.draw import REMEMBERED, Draw
 from penstock.replay.prioritized import PrioritizedSampler

@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.core.arrays import Float32Array, IntArray
 from penstock.errors import StateError
-from penstock.load.ticket import Ticket
+from penstock.loading.ticket import Ticket
 
 REMEMBERED = 1 << 20  # drawn samples whose anchors are known for updates by ticket
 

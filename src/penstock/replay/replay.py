@@ -27,8 +27,8 @@ from penstock.core.turns import ForkSafeLock
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import ArgumentError, ExpiredRowError, PlanError, StateError
 from penstock.formats.base.writer import Writer
-from penstock.load.ticket import Batch, Ticket
-from penstock.load.why import Why
+from penstock.loading.ticket import Batch, Ticket
+from penstock.loading.why import Why
 from penstock.plan.transform import SampleTransform
 from penstock.replay.batches import ReplayBatches
 from penstock.replay.completions import Completions

@@ -12,9 +12,9 @@ from penstock.core.ragged import offsets_of
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import PlanError, StateError
 from penstock.kernels.replay import MASK
-from penstock.load.skips import Skips
-from penstock.load.ticket import Ticket
-from penstock.load.why import Why, why
+from penstock.loading.skips import Skips
+from penstock.loading.ticket import Ticket
+from penstock.loading.why import Why, why
 from penstock.plan.outputs import View
 from penstock.replay.contents import ReplayContents
 from penstock.replay.draw import Draw

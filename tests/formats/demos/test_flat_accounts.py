@@ -18,6 +18,9 @@ import penstock
 from penstock.core.damage import collected_damage
 from penstock.formats.base.source import Source
 from penstock.testing.accounts import AccountContract, Planted
+from tests.formats.demos import test_aloha
+from tests.formats.demos.test_robomimic import EXAMPLE
+from tests.formats.demos.test_robomimic import write as write_robomimic
 
 ONE_FILE = {
     "file": "one file is a dataset",
@@ -157,3 +160,29 @@ def test_bytes_before_an_archive_are_named_too(tmp_path: Path) -> None:
     with collected_damage() as messages, penstock.open(both) as data:
         assert [entry.reason for entry in data.source.account.left_out] == ["behind-the-end"]
     assert f"got {first.stat().st_size} bytes before it" in messages[0]
+
+
+class TestRobomimic(Contract):
+    planted: ClassVar[Mapping[Any, Planted]] = {
+        "array": Planted(put("data/demo_0/language", "lift"), "uneven-column", "language"),
+        "column": Planted(put("data/demo_3/depth", h5py.ExternalLink("a.h5", "/x")), "damaged-part", "demo_3/depth"),
+        "member": Planted(put("notes", np.arange(3)), "unused-array", "notes"),
+        "tail": Planted(appended, "behind-the-end", "byte "),
+    }
+    absent: ClassVar[Mapping[Any, str]] = ONE_FILE
+
+    def write(self, path: Path) -> Path:
+        return write_robomimic(path / "a.hdf5", EXAMPLE.episodes())
+
+
+class TestAloha(Contract):
+    planted: ClassVar[Mapping[Any, Planted]] = {
+        "array": Planted(put("instruction", "fold the shirt"), "unsupported-dtype", "instruction"),
+        "column": Planted(put("observations/touched", np.zeros(3)), "other-length", "touched"),
+        "member": Planted(put("observations/depth", h5py.SoftLink("/nowhere")), "damaged-part", "depth"),
+        "tail": Planted(appended, "behind-the-end", "byte "),
+    }
+    absent: ClassVar[Mapping[Any, str]] = ONE_FILE
+
+    def write(self, path: Path) -> Path:
+        return test_aloha.write(path / "episode_0.hdf5", 4, compress=False)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from penstock.formats.demos.kinds import KINDS
 
 from penstock.formats.demos import FORMAT
 from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.kinds import KINDS
 
 ATARI = Path(__file__).parents[2] / "golden" / "ilr" / "native" / "atari" / "pong_synth.npz"
 

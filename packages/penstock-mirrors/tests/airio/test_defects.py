@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.load.loader import Loader
+from penstock.loading.loader import Loader
 from penstock_mirrors.airio import MapFnTransform, Mixture, PenstockDataSource, Task, feature_converters
 from penstock_mirrors.airio.packing import (
     MultiBinPacker,

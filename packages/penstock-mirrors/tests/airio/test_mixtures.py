@@ -11,7 +11,7 @@ import pytest
 
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import PlanError, SpecError
-from penstock.load.loader import Loader
+from penstock.loading.loader import Loader
 from penstock_mirrors.airio import FilterFnTransform, MapFnTransform, Mixture, PenstockDataSource, Task
 from penstock_mirrors.airio.packing import (
     MultiBinTruePackMapPreprocessor,

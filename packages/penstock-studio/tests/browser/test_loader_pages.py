@@ -15,8 +15,8 @@ from playwright.sync_api import expect
 import penstock
 from browser.conftest import PATIENCE, no_wider_than_the_screen
 from browser.test_pages import opened
-from penstock.live.endpoint import MetricsEndpoint
-from penstock.load.loader import Loader
+from penstock.loading.loader import Loader
+from penstock_live.endpoint import MetricsEndpoint
 from penstock_studio.viewer.server import ViewerServer
 from viewer.conftest import serving
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import penstock
+from live.snapshots import snapshot
 from penstock.errors import FormatError
 from penstock.flow.look import bottleneck
-from penstock.live.endpoint import MetricsEndpoint, look
-from penstock.load.loader import Loader
+from penstock.loading.loader import Loader
+from penstock_live.endpoint import MetricsEndpoint, look
 from penstock_studio.viewer.live_watch import LOOKS, LiveWatch
 from penstock_studio.viewer.server import ViewerServer
-from tests.cli.test_live import snapshot
 from viewer.test_server import ask
 
 

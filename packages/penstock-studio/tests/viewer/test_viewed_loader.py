@@ -16,8 +16,8 @@ import pytest
 import penstock
 from penstock.cli.loaders import find_plan
 from penstock.errors import ArgumentError, PlanError, StateError
-from penstock.load.loader import Loader
-from penstock.load.ticket import Ticket
+from penstock.loading.loader import Loader
+from penstock.loading.ticket import Ticket
 from penstock_studio.commands.serve import _places
 from penstock_studio.viewer.server import ViewerServer
 from penstock_studio.viewer.viewed_loader import SourcePage, ViewedLoader

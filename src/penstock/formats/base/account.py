@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from penstock.core.text import counted
 from penstock.errors import ArgumentError, FormatError, UnsupportedDtypeError
-from penstock.formats.base.findings import FINDINGS, Finding, Level
+from penstock.formats.base.findings import Finding, Level, finding_kind, finding_kinds
 
 Thing = Literal["file", "member", "array", "column", "topic", "episode", "rows", "bytes"]
 THINGS: tuple[Thing, ...] = get_args(Thing)
@@ -36,7 +36,7 @@ class LeftOut:
     def __post_init__(self) -> None:
         if self.thing not in THINGS:
             raise ArgumentError(f"expected a thing among {list(THINGS)}, got {self.thing!r}")
-        if self.reason not in FINDINGS:
+        if self.reason not in finding_kinds():
             raise ArgumentError(f"expected the name of a finding as reason, got {self.reason!r}")
 
     @classmethod
@@ -48,7 +48,7 @@ class LeftOut:
     @property
     def level(self) -> Level:
         """How bad it is: `"error"` or `"warning"` if it may hold data, otherwise `"note"`."""
-        return FINDINGS[self.reason].level
+        return finding_kind(self.reason).level
 
     def finding(self) -> Finding:
         """Return the finding that `penstock check` reports."""

@@ -5,8 +5,10 @@ Names are part of the public API: programs select findings by them, and a page o
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from penstock.errors import ArgumentError, suggestion
@@ -23,7 +25,7 @@ class FindingKind:
     remedy: str
 
 
-FINDINGS: Mapping[str, FindingKind] = {
+FINDINGS: dict[str, FindingKind] = {
     # Files and metadata
     "unreadable": FindingKind(
         "error",
@@ -160,14 +162,6 @@ FINDINGS: Mapping[str, FindingKind] = {
     "invalid-value": FindingKind(
         "warning", "Values cannot be true, for example a rotation matrix that does not rotate.", "Leave them out."
     ),
-    "impossible-speed": FindingKind(
-        "warning", "An agent of a driving log is faster than 70 m/s.", "Leave the agent out, or correct its track."
-    ),
-    "missing-light": FindingKind(
-        "warning",
-        "A traffic light of a driving log is not in the map next to the log.",
-        "Use the map of the same release, or leave the lights out.",
-    ),
     "next-observation": FindingKind(
         "warning",
         "A stored next observation is not the observation of the next step.",
@@ -250,7 +244,23 @@ FINDINGS: Mapping[str, FindingKind] = {
     ),
     "idle-end": FindingKind("note", "Neither actions nor observations change in the last steps.", "Cut the end off."),
 }
-"""Every kind of finding by name."""
+
+"""The kinds of findings of this distribution by name."""
+
+
+@cache
+def finding_kinds() -> Mapping[str, FindingKind]:
+    """Every kind of finding by name: `FINDINGS`, and the tables that other distributions offer as entry points."""
+    points = importlib.metadata.entry_points(group="penstock.findings")
+    return FINDINGS | {name: kind for point in points for name, kind in point.load().items()}
+
+
+def finding_kind(name: str) -> FindingKind:
+    """The kind of a name. Raises `ArgumentError` if there is none."""
+    kind = FINDINGS.get(name) or finding_kinds().get(name)
+    if kind is None:
+        raise ArgumentError(f"expected the name of a finding, got {name!r}{suggestion(name, finding_kinds())}")
+    return kind
 
 
 @dataclass(frozen=True)
@@ -258,7 +268,7 @@ class Finding:
     """One result of a check.
 
     Args:
-        name: Kind of the finding, a key of `FINDINGS`.
+        name: Kind of the finding, a key of `finding_kinds()`.
         where: Place in the dataset.
         message: The expected and the actual content.
         column: Path of the column. The default is None: it concerns no column, or several.
@@ -283,13 +293,12 @@ class Finding:
     repair: str | None = None
 
     def __post_init__(self) -> None:
-        if self.name not in FINDINGS:
-            raise ArgumentError(f"expected the name of a finding, got {self.name!r}{suggestion(self.name, FINDINGS)}")
+        finding_kind(self.name)
 
     @property
     def level(self) -> Level:
         """How bad it is: `"error"`, `"warning"` or `"note"`."""
-        return FINDINGS[self.name].level
+        return finding_kind(self.name).level
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of plain values. Keys are only added in later versions."""

@@ -22,17 +22,20 @@ from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, DataError, FormatError, UnknownFormatError, suggestion
 from penstock.files import locked
 from penstock.files.remote import remote_errors_kept, set_remote_files
+from penstock.formats.base.elsewhere import DISTRIBUTIONS, format_elsewhere, install
 from penstock.formats.base.file_facts import FileSurvey, ReadFacts
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.repairs import Repair
 from penstock.formats.base.signatures import POINTED, is_pointer, likely_formats
 from penstock.formats.base.source import Source
+from penstock.formats.base.target import Target
 from penstock.formats.base.writer import PartStart, Writer
 from penstock.locations.mirror import MIRRORS
 
 set_remote_files(MIRRORS)  # so that every process that reads data can read mirrors
 
 
+GENERAL = ("webdataset",)  # whose containers other formats use too, in narrower ways
 QUICK_BYTES = 1 << 28  # that a check reads at most if it is not deep
 _KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 GUARDED = ("recognises", "open", "open_files", "append", "check", "check_files", "opening_checks", "repairs")
@@ -122,6 +125,14 @@ class Format(ABC):
         """
         for file in files:
             yield from self.check(file, **options)
+
+    def target(self, options: Mapping[str, Any]) -> Target:
+        """Return what `create` can store with these options, which a conversion keeps to. The default is everything.
+
+        Args:
+            options: Options of `create`.
+        """
+        return Target(self.name)
 
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> Writer:
         """Create an empty dataset and open it for writing.
@@ -387,17 +398,20 @@ def available() -> dict[str, Format]:
 
 
 def _formats_for(path: Path) -> Iterator[Format]:
-    """Yield every format in the order of `available`, those that a file can have by its first bytes before the others.
+    """Yield every format in the order in which they are asked: those that a file can have by its first bytes, then
+    the other folders of `penstock.formats`, then formats of other distributions, then `GENERAL`.
 
     The package of each is imported when it is asked for.
     """
     asked: set[str] = set()
-    likely = likely_formats(path)
-    for folder in _folders():
-        if (likely is None or folder in likely) and (entry := _built_in(folder)) is not None:
+    likely = likely_formats(path) or frozenset[str]()
+    special = [folder for folder in _folders() if folder not in GENERAL]
+    for folder in sorted(special, key=lambda folder: folder not in likely):
+        if (entry := _built_in(folder)) is not None:
             asked.add(entry.name)
             yield entry
-    yield from (entry for name, entry in available().items() if name not in asked)
+    yield from (entry for name, entry in available().items() if name not in asked and name not in GENERAL)
+    yield from (available()[name] for name in GENERAL)
 
 
 @cache
@@ -424,6 +438,9 @@ def named(name: str) -> Format:
     try:
         return available()[name]
     except KeyError:
+        if (distribution := DISTRIBUTIONS.get(name)) is not None:
+            message = f"the format {name!r} is in {distribution}, which is not installed; {install(distribution)}"
+            raise UnknownFormatError(message) from None
         known = sorted(available())
         raise UnknownFormatError(f"expected a format among {known}, got {name!r}{suggestion(name, known)}") from None
 
@@ -464,6 +481,10 @@ def recognise(location: str | os.PathLike[str]) -> tuple[Format, Path]:
     message = f"expected data of one of the formats {sorted(available())}, got none of them"
     if is_pointer(path):
         raise UnknownFormatError(f"expected data, got {POINTED}", path=path)
+    if (name := format_elsewhere(path, available())) is not None:
+        distribution = DISTRIBUTIONS[name]
+        message = f"this looks like data of the format {name!r} of {distribution}, which is not installed"
+        raise UnknownFormatError(f"{message}; {install(distribution)}", path=path)
     for name, error in failures.items():
         raise UnknownFormatError(f"{message}; {name} could not look at it: {error}", path=path) from error
     raise UnknownFormatError(message, path=path)

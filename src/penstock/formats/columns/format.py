@@ -14,6 +14,7 @@ from penstock.errors import FormatError
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
 from penstock.formats.base.repairs import Repair
+from penstock.formats.base.target import Target
 from penstock.formats.columns.check import findings
 from penstock.formats.columns.files import read_json
 from penstock.formats.columns.joining import join_stores
@@ -21,6 +22,14 @@ from penstock.formats.columns.layout import MARKER, SPEC, has_table
 from penstock.formats.columns.repair import torn_tails, without_writers
 from penstock.formats.columns.source import ColumnsSource
 from penstock.formats.columns.writer import ColumnsWriter
+
+TARGET = Target(
+    "columns",
+    flat=True,
+    options=("sync", "compression", "block_steps"),
+    kept=("sync",),
+    files=("spec.json", "metadata.json", "episodes", "segments"),
+)
 
 
 class ColumnsFormat(Format):
@@ -44,6 +53,11 @@ class ColumnsFormat(Format):
     def open(self, path: Path, **options: Any) -> ColumnsSource:
         """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""
         return ColumnsSource(path, **options)
+
+    @override
+    def target(self, options: Mapping[str, Any]) -> Target:
+        """What `create` can store."""
+        return TARGET
 
     def create(
         self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any

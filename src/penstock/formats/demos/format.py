@@ -1,4 +1,4 @@
-"""The format of native demonstrations: one name for several kinds of files."""
+"""The format of demonstrations: one name for several kinds of files."""
 
 from __future__ import annotations
 
@@ -10,25 +10,79 @@ from penstock.errors import FormatError, UnknownFormatError
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format, unknown_option
 from penstock.formats.base.source import Source
+from penstock.formats.demos.aloha import AlohaKind
 from penstock.formats.demos.archive import npz_names
+from penstock.formats.demos.d4rl import D4rlKind
+from penstock.formats.demos.imitation import ImitationKind
 from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.kinds import KINDS
+from penstock.formats.demos.plain import PlainKind
+from penstock.formats.demos.robomimic import RobomimicKind
 
 
-class DemosFormat(Format):
-    """Demonstrations as their makers published them; read-only. See docs/formats/demos.md.
+class FormatOfKinds(Format):
+    """Files as their makers published them, of several kinds; read-only.
 
-    `open` takes `kind`, the name of one of `KINDS`, where the content should not be asked, and that kind's options.
+    `open` takes `kind`, the name of one of `kinds`, where the content should not be asked, and that kind's options.
     """
 
+    kinds: ClassVar[tuple[Kind, ...]]
+
+    def recognises(self, path: Path) -> bool:
+        """Whether one of the kinds recognises it."""
+        return self._recognised(path) is not None
+
+    def are_shards(self, files: Sequence[Path]) -> bool:
+        """Whether their kind has a trajectory or some in each of several files."""
+        kind = self._recognised(files[0])
+        return kind is not None and kind.several
+
+    def open_files(self, files: Sequence[Path], *, kind: str | None = None, **options: Any) -> Source:
+        """Open several files of one kind. Raises as `open` does."""
+        opened: Any = _opening(self.kind_at(files[0], kind), options)
+        if not opened.several:
+            raise FormatError(f"expected one file or folder of the kind {opened.name!r}, got several", path=files[0])
+        return opened.open(files, **options)
+
+    def open(self, path: Path, *, kind: str | None = None, **options: Any) -> Source:
+        """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""
+        return _opening(self.kind_at(path, kind), options).open(path, **options)
+
+    def check(self, path: Path, *, deep: bool = True, kind: str | None = None, **options: Any) -> Iterator[Finding]:
+        """Look for damage, as the kind does, with the options of `open`."""
+        return _opening(self.kind_at(path, kind), options).check(path, deep=deep, **options)
+
+    def opening_checks(self, path: Path, *, kind: str | None = None, **options: Any) -> bool:
+        """Of the kinds that read everything when they are opened."""
+        return type(self.kind_at(path, kind)).check is Kind.check
+
+    def kind_at(self, path: Path, name: str | None = None) -> Kind:
+        """The kind of that name, or the one that recognises the files at `path`. Raises `FormatError`."""
+        names = [kind.name for kind in self.kinds]
+        if name is not None:
+            for kind in self.kinds:
+                if kind.name == name:
+                    return kind
+            raise FormatError(f"expected a kind among {names}, got {name!r}", path=path)
+        if (kind := self._recognised(path)) is not None:
+            return kind
+        message = f"expected demonstrations of {names}, got none of them; say which with `kind`, as kind={names[-1]!r}"
+        raise UnknownFormatError(message, path=path)
+
+    def _recognised(self, path: Path) -> Kind | None:
+        return next((kind for kind in self.kinds if kind.recognises(path)), None)
+
+
+class DemosFormat(FormatOfKinds):
+    """Demonstrations in HDF5, `.npz` and pickles of other libraries. See docs/formats/demos.md."""
+
     name: ClassVar[str] = "demos"
-    description: ClassVar[str] = "native demonstrations: " + ", ".join(kind.name for kind in KINDS)
-    extras: ClassVar[tuple[str, ...]] = ("video",)
+    kinds: ClassVar[tuple[Kind, ...]] = (RobomimicKind(), D4rlKind(), AlohaKind(), ImitationKind(), PlainKind())
+    description: ClassVar[str] = "demonstrations: " + ", ".join(kind.name for kind in kinds)
     file_suffixes: ClassVar[tuple[str, ...]] = (".npz", ".pkl", ".pkl.gz")
 
     def recognises(self, path: Path) -> bool:
         """Whether one of the kinds recognises it. The error of other `.npz` files says how to name their arrays."""
-        if _recognised(path) is not None:
+        if super().recognises(path):
             return True
         if names := npz_names(path):
             message = f"expected known names of observations and actions among {sorted(names)}; name them, as in "
@@ -36,51 +90,9 @@ class DemosFormat(Format):
             raise FormatError(message)
         return False
 
-    def are_shards(self, files: Sequence[Path]) -> bool:
-        """Whether their kind has a trajectory or some in each of several files."""
-        kind = _recognised(files[0])
-        return kind is not None and kind.several
-
-    def open_files(self, files: Sequence[Path], *, kind: str | None = None, **options: Any) -> Source:
-        """Open several files of one kind. Raises as `open` does."""
-        opened: Any = _opening(kind_at(files[0], kind), options)
-        if not opened.several:
-            raise FormatError(f"expected one file or folder of the kind {opened.name!r}, got several", path=files[0])
-        return opened.open(files, **options)
-
-    def open(self, path: Path, *, kind: str | None = None, **options: Any) -> Source:
-        """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""
-        return _opening(kind_at(path, kind), options).open(path, **options)
-
-    def check(self, path: Path, *, deep: bool = True, kind: str | None = None, **options: Any) -> Iterator[Finding]:
-        """Look for damage, as the kind does, with the options of `open`."""
-        return _opening(kind_at(path, kind), options).check(path, deep=deep, **options)
-
-    def opening_checks(self, path: Path, *, kind: str | None = None, **options: Any) -> bool:
-        """Of the kinds that read everything when they are opened."""
-        return type(kind_at(path, kind)).check is Kind.check
-
 
 def _opening(kind: Kind, options: Mapping[str, Any]) -> Kind:
     """The kind, if it has these options."""
     if unknown := [name for name in options if name not in kind.options]:
         raise unknown_option(f"the kind {kind.name!r}", unknown[0], kind.options)
     return kind
-
-
-def _recognised(path: Path) -> Kind | None:
-    return next((kind for kind in KINDS if kind.recognises(path)), None)
-
-
-def kind_at(path: Path, name: str | None = None) -> Kind:
-    """The kind of that name, or the one that recognises the files at `path`. Raises `FormatError`."""
-    if name is not None:
-        for kind in KINDS:
-            if kind.name == name:
-                return kind
-        raise FormatError(f"expected a kind among {[kind.name for kind in KINDS]}, got {name!r}", path=path)
-    if (kind := _recognised(path)) is not None:
-        return kind
-    names = [kind.name for kind in KINDS]
-    message = f"expected demonstrations of {names}, got none of them; say which with `kind`, as kind='npz'"
-    raise UnknownFormatError(message, path=path)

@@ -15,6 +15,7 @@ from penstock.errors import ArgumentError, PenstockError
 from penstock.files import locked
 from penstock.formats.base.format import Finding, Format
 from penstock.formats.base.repairs import Repair
+from penstock.formats.base.target import Target
 from penstock.formats.lerobot.check import findings
 from penstock.formats.lerobot.creation import WriteOptions
 from penstock.formats.lerobot.info import has_info
@@ -23,6 +24,17 @@ from penstock.formats.lerobot.pending import LOCK
 from penstock.formats.lerobot.repair import repairs
 from penstock.formats.lerobot.source import LeRobotSource
 from penstock.formats.lerobot.writer import LeRobotWriter, create
+
+TARGET = Target(
+    "lerobot",
+    aligns=("step",),
+    ragged="text",
+    options=(
+        *("fps", "robot_type", "cameras", "depth", "codec", "crf", "g"),
+        *("data_files_size_in_mb", "video_files_size_in_mb", "chunks_size"),
+    ),
+    files=("meta", "data", "videos", ".penstock"),
+)
 
 
 class LeRobotFormat(Format):
@@ -42,6 +54,11 @@ class LeRobotFormat(Format):
     def open(self, path: Path, **options: Any) -> LeRobotSource:
         """Open for reading. Raises `FormatError`, `ArgumentError`, `MissingExtraError`."""
         return LeRobotSource(path, **options)
+
+    @override
+    def target(self, options: Mapping[str, Any]) -> Target:
+        """What `create` can store."""
+        return TARGET
 
     def create(
         self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any

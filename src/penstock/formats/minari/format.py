@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,6 +27,7 @@ from penstock.formats.base.file_facts import ReadFacts
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
 from penstock.formats.base.repairs import Repair
+from penstock.formats.base.target import Target
 from penstock.formats.minari import (
     arrow_writer,
     check,
@@ -49,6 +51,18 @@ from penstock.formats.minari.recover import metadata_repairs
 LOOK = 8  # episodes that tell the columns of a dataset that is continued
 DATA_FORMATS = ("hdf5", "arrow", "parquet")
 MARKS = frozenset(("total_episodes", "data_format", "observation_space", "dataset_id"))
+
+
+ARROW = Target(
+    "minari, arrow",
+    ("observations", "actions", "rewards", "terminations", "truncations"),
+    flat=True,
+    spaces=True,
+    options=("data_format", "layout", "images", "sync"),  # not `statistics`, which an append would not know
+    kept=("sync",),
+    files=("data",),
+)
+HDF5 = replace(ARROW, name="minari, hdf5", ragged="bytes", flat=False)
 
 
 class MinariFormat(Format):
@@ -94,6 +108,11 @@ class MinariFormat(Format):
         if main is not None:
             return Hdf5Source(folder, main, infos, cache)
         return ArrowSource(folder, infos, cache)
+
+    @override
+    def target(self, options: Mapping[str, Any]) -> Target:
+        """What `create` can store in this data format."""
+        return HDF5 if options.get("data_format", "hdf5") == "hdf5" else ARROW
 
     def create(
         self,

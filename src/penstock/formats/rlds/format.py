@@ -15,10 +15,24 @@ from penstock.errors import ChecksumError, PenstockError
 from penstock.files import locked
 from penstock.formats.base.format import Finding, Format
 from penstock.formats.base.repairs import Repair
+from penstock.formats.base.target import Target
 from penstock.formats.rlds.folder import SPLIT, is_version, version_folder, versions_below
 from penstock.formats.rlds.repair import shard_ends, tail_repairs
 from penstock.formats.rlds.source import RLDSSource
 from penstock.formats.rlds.writer import RLDSWriter, join_datasets
+
+TARGET = Target(
+    "rlds",
+    options=("name", "images"),
+    files=(
+        "features.json",
+        "dataset_info.json",
+        ".dataset_info.json.*",
+        "penstock.json",
+        ".penstock.json.*",
+        "*-train.tfrecord-*",
+    ),
+)
 
 
 class RLDSFormat(Format):
@@ -48,6 +62,11 @@ class RLDSFormat(Format):
             given: dict[str, Any] = {"split": split, **options}
             return RLDSSource(Path(base), **given)
         return RLDSSource(path, **options)
+
+    @override
+    def target(self, options: Mapping[str, Any]) -> Target:
+        """What `create` can store."""
+        return TARGET
 
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> RLDSWriter:
         """Create an empty dataset; options and errors are as in `RLDSWriter.create`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from penstock.formats.base.file_facts import FileSurvey, ReadFacts
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
 from penstock.formats.base.repairs import Repair
+from penstock.formats.base.target import Target
 from penstock.formats.webdataset.check import findings
 from penstock.formats.webdataset.indexing import ArchiveSurvey, index_shards, members_from
 from penstock.formats.webdataset.joining import join_members, join_shards
@@ -28,6 +30,24 @@ from penstock.formats.webdataset.source import ShardSource
 from penstock.formats.webdataset.writer import NpyShardWriter, ShardWriter, lock_path, packing
 
 LAYOUTS: Mapping[str, type[NpyShardWriter] | type[SeedWriter]] = {"npy": NpyShardWriter, "seed": SeedWriter}
+
+
+SHARD_OPTIONS = ("shard_bytes", "shard_episodes", "compression")
+SHARDS = Target(
+    "webdataset",
+    flat=True,
+    options=("layout", *SHARD_OPTIONS),
+    kept=SHARD_OPTIONS,
+    files=("shard-*.tar", "shard-*.tgz", "shard-*.tar.zst", ".shard-*", ".lock", ".penstock-*"),
+)
+SEED = replace(
+    SHARDS,
+    name="webdataset, layout seed",
+    needs=("observations", "actions", "terminations", "truncations"),
+    aligns=("step",),
+    ragged="infos",
+    flat=False,
+)
 
 
 class WebDatasetFormat(Format):
@@ -61,6 +81,11 @@ class WebDatasetFormat(Format):
     def open_files(self, files: Sequence[Path], **options: Any) -> ShardSource:
         """Open archives as the shards of one dataset. Raises as `open` does."""
         return ShardSource(files, **options)
+
+    @override
+    def target(self, options: Mapping[str, Any]) -> Target:
+        """What `create` can store in this layout."""
+        return SEED if options.get("layout") == "seed" else SHARDS
 
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> ShardWriter:
         """Create an empty dataset. Raises `FileExistsError`, `SpecError`, `DataError`, `TypeError`."""

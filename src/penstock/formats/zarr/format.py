@@ -17,12 +17,20 @@ from penstock.files import locked
 from penstock.files.remote import open_file
 from penstock.formats.base.format import Finding, Format
 from penstock.formats.base.repairs import Repair
+from penstock.formats.base.target import Target
 from penstock.formats.zarr.check import findings
 from penstock.formats.zarr.joining import join_buffers
 from penstock.formats.zarr.layout import ENDS, META
 from penstock.formats.zarr.repair import unused_rows
 from penstock.formats.zarr.source import ZarrSource
 from penstock.formats.zarr.writer import ZarrWriter
+
+TARGET = Target(
+    "zarr",
+    flat=True,
+    options=("compressor", "chunk_rows", "zarr_format"),
+    files=(".zattrs*", ".zgroup*", "zarr.json*", "data", "meta"),
+)
 
 
 class ZarrFormat(Format):
@@ -55,6 +63,11 @@ class ZarrFormat(Format):
     def open(self, path: Path, **options: Any) -> ZarrSource:
         """Open for reading. Raises `FormatError`, `ArgumentError`."""
         return ZarrSource(path, **options)
+
+    @override
+    def target(self, options: Mapping[str, Any]) -> Target:
+        """What `create` can store."""
+        return TARGET
 
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> ZarrWriter:
         """Create an empty buffer. Raises `FileExistsError`, `SpecError`, `DataError`, `ArgumentError`."""

@@ -29,7 +29,6 @@ from penstock.conversion.job import (
 )
 from penstock.conversion.mark import check_apart, found_at
 from penstock.conversion.report import ConversionReport, Note
-from penstock.conversion.targets import target_of
 from penstock.core.arrays import IntArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import DataError, FormatError
@@ -81,7 +80,7 @@ class ConvertOperation(Operation):
         if self._staging.is_closed:
             # This refuses what no conversion wrote, before the data are read.
             found_at(self._staging.target_path(), self._format)
-        target = target_of(self._format.name, self._options)
+        target = self._format.target(self._options)
         check_options(target, self._options)
         rename, fill = dict(arguments.get("rename") or {}), bool(arguments.get("fill_missing"))
         drop = arguments.get("drop") or ()

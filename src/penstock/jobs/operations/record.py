@@ -32,9 +32,9 @@ from penstock.jobs.operation import Operation
 from penstock.jobs.packed import pack, unpack
 from penstock.jobs.staging import StagingFolder, local_target
 from penstock.jobs.work_plan import MOST_BYTES
-from penstock.record.rollout import Rollout
-from penstock.record.rollout_spec import RolloutSpec
-from penstock.record.rollout_worker import RolloutWorker
+from penstock.recording.rollout import Rollout
+from penstock.recording.rollout_spec import RolloutSpec
+from penstock.recording.rollout_worker import RolloutWorker
 
 JOBS = 64
 LEAST_EPISODES, MOST_EPISODES = 8, 1000

@@ -13,7 +13,7 @@ import numpy as np
 from penstock.data.map_dataset import MapDataset
 from penstock.data.mix import Unit, mix
 from penstock.errors import PlanError, SpecError
-from penstock.load.loader import Loader
+from penstock.loading.loader import Loader
 from penstock.plan.schedule import Stop
 from penstock.plan.weights import shares
 from penstock_mirrors.airio.data_sources import DataSource

@@ -10,7 +10,7 @@ import numpy as np
 from penstock.data.dataset import EpisodeDataset
 from penstock.errors import PlanError
 from penstock.formats.records import RandomAccess
-from penstock.load.loader import Loader
+from penstock.loading.loader import Loader
 from penstock_mirrors.airio.examples import ELEMENT, of_episodes
 from penstock_mirrors.airio.flow import Flow, Preprocessor
 from penstock_mirrors.airio.runtime import AirIOInjectedRuntimeArgs

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.errors import ArgumentError, require
-from penstock.load.loader import Loader
+from penstock.loading.loader import Loader
 from penstock_mirrors.lerobot.arguments import NOT_DOWNLOADED, only
 from penstock_mirrors.lerobot.metadata import LeRobotDatasetMetadata
 from penstock_mirrors.lerobot.reading import items_of, open_frames

@@ -11,7 +11,7 @@ import gymnasium
 
 from penstock.core.spaces import Space
 from penstock.errors import SpecError
-from penstock.record.spaces import from_gymnasium, to_gymnasium
+from penstock.recording.spaces import from_gymnasium, to_gymnasium
 
 GymSpace = gymnasium.Space[Any]
 Reader = Callable[[dict[str, Any]], GymSpace]

@@ -13,7 +13,6 @@ COMMANDS = {
         "penstock_studio.commands.serve:serve",
         "Look at datasets in the browser: findings, episodes, pictures and curves.",
     ),
-    "view": ("penstock_studio.commands.view:view", "Draw a scene of a driving log from above: pictures, or a film."),
     "top": (
         "penstock_studio.commands.top:top",
         "Watch a running loader: busy share, rates and queue of each stage, bottleneck.",

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.show import Json, print_json
-from penstock.cli.stages import COLUMNS, as_json, rows, sentences
 from penstock.errors import FormatError
 from penstock.flow.look import LookWindow
-from penstock.live.endpoint import look
+from penstock_live.endpoint import look
+from penstock_live.stage_table import COLUMNS, as_json, rows, sentences
 
 Look = Callable[[], Mapping[str, Any]]
 PORT = "9470"
@@ -30,7 +30,7 @@ def top(
     """Watch a running loader: busy share, rates and queue of each stage, bottleneck.
 
     Rates are means over the last ten updates. The last line counts all games by outcome. To serve the figures, run
-    `penstock live --metrics-port`, or use `penstock.live.endpoint.MetricsEndpoint` in a program. `--json` reads the
+    `penstock live --metrics-port`, or use `penstock_live.endpoint.MetricsEndpoint` in a program. `--json` reads the
     figures twice and prints the rates in between.
 
     Example: penstock top 9470

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock.cli.stages import COLUMNS, rows
 from penstock.core.svg import ChartLine, chart, color
 from penstock.errors import FormatError
 from penstock.flow.look import CONSUMER, LookWindow, StageFigures, bottleneck, figures
-from penstock.live.account import account
+from penstock_live.account import account
+from penstock_live.stage_table import COLUMNS, rows
 
 Snapshot = Mapping[str, Any]
 Look = Callable[[], Snapshot]

@@ -18,10 +18,10 @@ from penstock.core.arrays import IntArray
 from penstock.data.plan_drawing import BatchGrid, batches_drawing, layout_drawing, mixing_drawing, shares_drawing
 from penstock.data.plan_picture import PlanPicture
 from penstock.errors import ArgumentError
-from penstock.load.explain import Explanation
-from penstock.load.loader import Loader
-from penstock.load.ticket import Ticket
-from penstock.load.why import Why
+from penstock.loading.explain import Explanation
+from penstock.loading.loader import Loader
+from penstock.loading.ticket import Ticket
+from penstock.loading.why import Why
 
 MOST_SHOWN = 4096  # samples of all batches of a picture
 MOST_LINES = 4096  # rows of a ticket that are listed

@@ -14,9 +14,9 @@ from typing_extensions import override
 from penstock.errors import DataError
 from penstock.files import open_locked, scratch_folder
 from penstock.formats.minari import ids, root
-from penstock.record.hooks import EpisodeMetadata
-from penstock.record.schema import RecordingSchema
-from penstock.record.sink import Sink
+from penstock.recording.hooks import EpisodeMetadata
+from penstock.recording.schema import RecordingSchema
+from penstock.recording.sink import Sink
 from penstock_mirrors.minari.dataset.minari_storage import MinariStorage
 from penstock_mirrors.minari.dataset.staging import install
 from penstock_mirrors.minari.storage.datasets_root_dir import get_dataset_path

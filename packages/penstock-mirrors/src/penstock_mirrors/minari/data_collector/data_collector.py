@@ -18,10 +18,10 @@ from penstock.core.spaces import Space
 from penstock.envs.recovery import spec_from_json
 from penstock.errors import DataError
 from penstock.formats.minari import root
-from penstock.record.infos import make_infos
-from penstock.record.recorder import StepRecorder
-from penstock.record.schema import RecordingSchema
-from penstock.record.sink import about_reset
+from penstock.recording.infos import make_infos
+from penstock.recording.recorder import StepRecorder
+from penstock.recording.schema import RecordingSchema
+from penstock.recording.sink import about_reset
 from penstock_mirrors.minari.creation import EnvLike, Policy, dataset_metadata, free_path
 from penstock_mirrors.minari.data_collector.callbacks import EpisodeMetadataCallback, StepDataCallback
 from penstock_mirrors.minari.data_collector.collection import Collection, finish, unfinished

@@ -17,7 +17,7 @@ from penstock.core.space_columns import leaf_field
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import DataError
 from penstock.formats.minari.columns import PRESENT, SHAPES
-from penstock.record.infos import is_texts
+from penstock.recording.infos import is_texts
 from penstock_mirrors.minari.data_collector.episode_buffer import EpisodeBuffer
 
 

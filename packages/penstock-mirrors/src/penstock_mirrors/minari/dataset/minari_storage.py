@@ -25,7 +25,7 @@ from penstock.formats.minari.arrow_writer import ArrowWriter
 from penstock.formats.minari.format import MinariFormat
 from penstock.formats.minari.hdf5_writer import Hdf5Writer
 from penstock.formats.minari.spaces import check_columns, is_image
-from penstock.record.spaces import from_gymnasium
+from penstock.recording.spaces import from_gymnasium
 from penstock_mirrors.minari.creation import stored_spec
 from penstock_mirrors.minari.data_collector.episode_buffer import EpisodeBuffer
 from penstock_mirrors.minari.dataset.columns import as_dict, conformed, episode_of

@@ -12,7 +12,7 @@ import numpy as np
 from penstock.core import spaces
 from penstock.core.space_columns import widest_box
 from penstock.errors import SpecError
-from penstock.record.spaces import from_gymnasium
+from penstock.recording.spaces import from_gymnasium
 
 _ANY_LENGTH = 2**31 - 1
 

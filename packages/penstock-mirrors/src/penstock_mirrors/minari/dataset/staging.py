@@ -18,7 +18,7 @@ from penstock.formats.minari import columns, ids, legacy, metadata, root, spaces
 from penstock.formats.minari.format import MinariFormat
 from penstock.formats.minari.hdf5_index import MAIN
 from penstock.formats.minari.hdf5_source import ROOT_MARKS
-from penstock.record.spaces import to_gymnasium
+from penstock.recording.spaces import to_gymnasium
 from penstock_mirrors.minari.storage.datasets_root_dir import get_dataset_path
 
 _FORMAT = MinariFormat()

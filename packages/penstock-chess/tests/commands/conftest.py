@@ -1,0 +1,3 @@
+"""Fixtures of the commands."""
+
+from tests.cli.conftest import call, recording  # noqa: F401 - fixtures

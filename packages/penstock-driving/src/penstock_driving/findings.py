@@ -1,0 +1,14 @@
+"""Kinds of findings that checks of driving logs have beside those of every dataset."""
+
+from penstock.formats.base.findings import FindingKind
+
+FINDINGS = {
+    "impossible-speed": FindingKind(
+        "warning", "An agent of a driving log is faster than 70 m/s.", "Leave the agent out, or correct its track."
+    ),
+    "missing-light": FindingKind(
+        "warning",
+        "A traffic light of a driving log is not in the map next to the log.",
+        "Use the map of the same release, or leave the lights out.",
+    ),
+}

@@ -1,0 +1,138 @@
+"""The four arrays of a dataset, wherever and however they are stored."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.containers.cache import Cache
+from penstock.containers.zarr import MemoryRows, Missing, ZarrGroup, ZarrRows, ZarrStore, open_store
+from penstock.containers.zarr.metadata import ARRAY, GROUP
+from penstock.core.boundary import json_object
+from penstock.errors import FormatError
+from penstock.files.remote import open_file, read_bytes
+from penstock.formats.base.account import LeftOut, unused_files
+from penstock_driving.formats.l5kit import npy
+from penstock_driving.formats.l5kit.dtypes import DTYPES, FORMAT_VERSION
+from penstock_driving.formats.l5kit.upgrade import current
+
+MASKS = "agents_mask/"  # arrays of L5Kit that say which agents are samples
+FACES = "traffic_light_faces"
+PART = "part.json"  # of a part of a dataset: the first row of the part in each array
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """Scenes, frames, agents and faces of traffic lights, of the current version, and what is said about all."""
+
+    path: object
+    scenes: ZarrRows
+    frames: ZarrRows
+    agents: ZarrRows
+    tl_faces: ZarrRows
+    attributes: Mapping[str, Any]
+    group: ZarrGroup | None
+
+    @property
+    def format_version(self) -> int:
+        """The version that is stored: 1 or 2."""
+        return self.attributes.get("format_version", FORMAT_VERSION)
+
+    def rows(self, name: str) -> ZarrRows:
+        """An array by its name on disk."""
+        return {"scenes": self.scenes, "frames": self.frames, "agents": self.agents, FACES: self.tl_faces}[name]
+
+    def states(self) -> Iterator[object]:
+        """What changes when something that is read does."""
+        yield sorted((name, repr(value)) for name, value in self.attributes.items())
+        for name in DTYPES:
+            yield name, len(self.rows(name)), str(self.rows(name).dtype)
+            if self.group is not None:
+                yield from self.group.store.states(name)
+        if self.group is None and isinstance(self.path, Path):
+            yield from npy.states(self.path, DTYPES)
+
+    def left_out(self) -> list[LeftOut]:
+        """Arrays and files that are not of the format."""
+        expected = f"expected the arrays {', '.join(DTYPES)}"
+        if self.group is None:
+            known = {*(f"{name}.npy" for name in DTYPES), npy.ATTRIBUTES, PART}
+            files = {entry.name for entry in Path(str(self.path)).iterdir() if entry.is_file()}
+            return unused_files(files - known, expected.removeprefix("expected "))
+        arrays = [name for name in self.group.arrays("") if name not in DTYPES and not name.startswith(MASKS)]
+        others = [LeftOut("array", name, "unused-array", f"{expected}, got {name}") for name in arrays]
+        return [*others, *unused_files(set(self.group.other_files([""])) - {PART}, expected.removeprefix("expected "))]
+
+    def close(self) -> None:
+        """Let go of files and of what is kept."""
+        if self.group is not None:
+            self.group.close()
+
+
+def stored_rows(rows: ZarrRows) -> ZarrRows:
+    """The rows as they are stored, before any upgrade."""
+    return getattr(rows, "stored", rows)
+
+
+def open_tables(location: str | os.PathLike[str], cache: Cache, missing: Missing = "refuse") -> Tables:
+    """Open the arrays at a path. Raises `FormatError`, `FileNotFoundError`."""
+    path = Path(location)
+    return _npy_tables(path) if (path / "scenes.npy").exists() else _zarr_tables(open_store(path), cache, missing)
+
+
+def _zarr_tables(store: ZarrStore, cache: Cache, missing: Missing) -> Tables:
+    group = ZarrGroup(store, cache)
+    version_of(group.attributes, store.name)
+    tables: dict[str, ZarrRows] = {}
+    for name, dtype in DTYPES.items():
+        if name == FACES and FACES not in group:
+            tables[name] = MemoryRows(np.zeros(0, dtype))  # of version 1
+        else:
+            tables[name] = current(group.array(name, missing), dtype, name, store.name)
+    return _named(store.name, tables, group.attributes, group)
+
+
+def _npy_tables(path: Path) -> Tables:
+    attributes_file = path / npy.ATTRIBUTES
+    attributes = json_object(read_bytes(attributes_file), path, npy.ATTRIBUTES) if attributes_file.is_file() else {}
+    version_of(attributes, path)
+    tables = {n: current(MemoryRows(npy.mapped(path / f"{n}.npy")), dtype, n, path) for n, dtype in DTYPES.items()}
+    return _named(path, tables, attributes, None)
+
+
+def _named(
+    path: object, tables: Mapping[str, ZarrRows], attributes: Mapping[str, Any], group: ZarrGroup | None
+) -> Tables:
+    return Tables(path, tables["scenes"], tables["frames"], tables["agents"], tables[FACES], attributes, group)
+
+
+def version_of(attributes: Mapping[str, Any], path: object) -> int:
+    """The version that is stored. Raises `FormatError` for one that is not known."""
+    version = attributes.get("format_version", FORMAT_VERSION)
+    if version not in (1, 2) or type(version) is not int:
+        raise FormatError(f"expected format_version 1 or 2, got {version!r}", path=path, where=".zattrs")
+    return version
+
+
+def has_tables(path: Path) -> bool:
+    """Whether a path is a dataset: a group with `scenes` or `frames` in it, or the files of the other layout."""
+    try:
+        if path.is_dir():
+            if (path / "scenes.npy").is_file():
+                return (path / "frames.npy").is_file()
+            marked = (path / GROUP).is_file()
+            return marked and any((path / name / ARRAY).is_file() for name in ("scenes", "frames"))
+        if not path.is_file():
+            return False
+        with open_file(path) as file:
+            if file.read(4) != b"PK\3\4":
+                return False
+        store = open_store(path)
+        return store.has(GROUP) and any(store.has(f"{name}/{ARRAY}") for name in ("scenes", "frames"))
+    except (OSError, FormatError):
+        return False

@@ -1,0 +1,1 @@
+"""Environments of benchmarks, which `penstock.envs` finds by their entry points."""

@@ -1,0 +1,153 @@
+"""`EpisodeInlet`: episodes of a growing source as chunks; `RowLayout`: their columns as rows of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from penstock.core.ragged import Array, Ragged
+from penstock.core.selection import Selection
+from penstock.core.spec import Spec
+from penstock.errors import SpecError
+from penstock.flow.metrics import StageMetrics
+from penstock.formats.base.chunks import ChunkSource, Wanted, chosen
+from penstock.formats.base.source import Source
+from penstock_live.chunk_sources import Inlet
+from penstock_live.failures import SourceGone
+from penstock_live.journal import Arrival
+from penstock_live.open_source import OpenSource
+
+
+class RowLayout:
+    """Columns of one step side by side in a row of `width` bytes, in the order of `columns`.
+
+    Raises `SpecError` for columns that are not arrays with a row a step.
+    """
+
+    def __init__(self, spec: Spec, columns: Sequence[str]) -> None:
+        self.fields = {column: spec[column] for column in columns}
+        wrong = [c for c, field in self.fields.items() if field.align != "step" or field.ragged]
+        if wrong or not self.fields:
+            raise SpecError(f"expected columns that are arrays with a row a step, got {wrong or 'none'}")
+        self.width = sum(self._bytes(column) for column in self.fields)
+
+    def _bytes(self, column: str) -> int:
+        field = self.fields[column]
+        return int(np.prod(field.shape, dtype=np.int64)) * np.dtype(field.dtype).itemsize
+
+    def pack(self, columns: dict[str, Any]) -> npt.NDArray[np.uint8]:
+        """`[n, width]` rows of columns of `n` rows each."""
+        parts = [np.ascontiguousarray(columns[c]).view(np.uint8).reshape(-1, self._bytes(c)) for c in self.fields]
+        return np.concatenate(parts, axis=1)
+
+    def decode(self, rows: Array, out: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The columns of rows, into the arrays of `out` if they are given; serves as `Decode`."""
+        if isinstance(rows, Ragged):
+            raise SpecError(f"expected rows of {self.width} bytes, got ragged ones")
+        columns = out or {c: np.empty((len(rows), *f.shape), f.dtype) for c, f in self.fields.items()}
+        column_start = 0
+        for column, array in columns.items():
+            size = self._bytes(column)
+            array.reshape(-1).view(np.uint8).reshape(len(rows), size)[:] = rows[:, column_start : column_start + size]
+            column_start += size
+        return columns
+
+
+class EpisodeInlet(Inlet):
+    """Reads the episodes of a source as chunks, and appended episodes after `refresh`.
+
+    The steps of chosen columns are rows of bytes: `layout` packs them, and `layout.decode` gives columns again.
+    Episodes that come together are one source of chunks, named by their numbers.
+
+    Args:
+        source: The opened dataset.
+        columns: Step columns whose values are the rows.
+        metrics: Counts and times to update. The default None makes new ones.
+
+    Example:
+        >>> import penstock
+        >>> source = penstock.from_arrays({"rewards": np.arange(3.0)}, lengths=[2, 1]).source
+        >>> inlet = EpisodeInlet(source, ["rewards"])
+        >>> [(opened.arrival.name, opened.load(0).shape) for opened in inlet.begin(wanted=9)]
+        [('episodes 0:2', (2, 8))]
+    """
+
+    def __init__(self, source: Source, columns: Sequence[str], metrics: StageMetrics | None = None) -> None:
+        self.source, self.layout = source, RowLayout(source.spec, columns)
+        self.metrics = metrics or StageMetrics("chunk_source_loader")
+        self._seen = 0
+        self._resumed = False
+
+    def newest(self) -> Generator[OpenSource]:
+        """As `Inlet.newest`: all episodes are one source."""
+        self.source.refresh()
+        yield from self._news()
+
+    @override
+    def begin(self, wanted: int) -> list[OpenSource]:
+        self.source.refresh()
+        if not self._resumed:
+            self._seen = max(0, len(self.source) - wanted)
+        return self._news()
+
+    @override
+    def poll(self) -> list[OpenSource]:
+        return self._news() if self.source.refresh() else []
+
+    @override
+    def open(self, arrival: Arrival) -> OpenSource:
+        first, last = _range(arrival)
+        if last > len(self.source):
+            raise SourceGone(f"expected {arrival.name}, got a source of {len(self.source)} episodes")
+        return OpenSource(arrival, _EpisodeChunks(self, first, last - first))
+
+    @override
+    def resume(self, known: Sequence[Arrival], newest: str) -> None:
+        self._seen = max((_range(arrival)[1] for arrival in known), default=int(newest or 0))
+        self._resumed = True
+
+    def read(self, episode: int) -> npt.NDArray[np.uint8]:
+        """`[steps, width]` rows of one episode.
+
+        Args:
+            episode: Number of the episode.
+        """
+        first, last = self.source.episode_rows("step", episode)
+        zero = np.zeros(1, np.int64)
+        span = Selection(zero, np.array([first]), np.array([last - first]), zero, (1, last - first))
+        columns = self.source.read(list(self.layout.fields), span)
+        return self.layout.pack({name: np.asarray(values)[0] for name, values in columns.items()})
+
+    def _news(self) -> list[OpenSource]:
+        first, last = self._seen, len(self.source)
+        if first == last:
+            return []
+        self._seen = last
+        self.metrics.add(sources=1, chunks=last - first)
+        arrival = Arrival(f"episodes {first}:{last}", f"{first:012d}", last - first)
+        return [OpenSource(arrival, _EpisodeChunks(self, first, last - first))]
+
+
+def _range(arrival: Arrival) -> tuple[int, int]:
+    """Return the episodes of a source. Of a part of it, `count` is smaller than their number."""
+    last = arrival.name.rpartition(":")[2]
+    return int(arrival.key), int(last) if last.isdecimal() else int(arrival.key) + arrival.count
+
+
+class _EpisodeChunks(ChunkSource):
+    def __init__(self, inlet: EpisodeInlet, first: int, count: int) -> None:
+        self.key = f"{first:012d}"
+        self._inlet = inlet
+        self._first = first
+        self._count = count
+        self.split_by = ("episodes", first)  # however they came together
+
+    def __len__(self) -> int:
+        return self._count
+
+    def load(self, i: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
+        return chosen(self._inlet.read(self._first + i), wanted)

@@ -1,5 +1,0 @@
-"""How samples become vectors."""
-
-from penstock.domains.driving.vectorize import Vectorizer
-
-__all__ = ["Vectorizer"]

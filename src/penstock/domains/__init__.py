@@ -1,1 +1,0 @@
-"""What values mean: a package a domain."""

@@ -1,1 +1,0 @@
-"""Chess positions as Leela Chess Zero's networks see them: planes, policies, values."""

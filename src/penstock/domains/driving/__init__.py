@@ -1,1 +1,0 @@
-"""Driving logs: maps, rasters, and samples of what drives in them."""

@@ -1,0 +1,113 @@
+"""Batches as PyTorch tensors, which share memory with the arrays or are copied to a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.core.columns import Columns, nest
+from penstock.core.ragged import Array, Ragged
+from penstock.errors import require
+from penstock.loading.ticket import Batch, Ticket
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = require("torch", "torch")
+
+
+class Tensors(dict[str, Any]):
+    """A batch as nested dicts of tensors, with a `ticket` and the `weight` of the share of this rank.
+
+    Args:
+        tree: Nested dict of tensors. The default is empty.
+        ticket: Batch ticket. The default is None: no ticket.
+        weight: Weight of the share of this rank, as in `Batch`. The default is 1.
+
+    Example:
+        >>> Tensors({"x": torch.zeros(2)})["x"].shape
+        torch.Size([2])
+    """
+
+    def __init__(self, tree: Mapping[str, Any] = {}, ticket: Ticket | None = None, weight: float = 1.0) -> None:
+        super().__init__(tree)
+        self.ticket = ticket
+        self.weight = weight
+
+    @classmethod
+    def of(cls, tree: Mapping[str, Any], columns: Columns) -> Tensors:
+        """Return tensors with the ticket and the weight of a batch, if the columns are one.
+
+        Args:
+            tree: Nested dict of tensors.
+            columns: The batch.
+        """
+        if not isinstance(columns, Batch):
+            return cls(tree)
+        return cls(tree, columns.ticket if columns.has_ticket else None, columns.weight)
+
+
+def to_torch(columns: Columns, device: str | torch.device | None = None, *, pin: bool = False) -> Tensors:
+    """Convert a batch to nested dicts of tensors.
+
+    A `Ragged` column becomes `{"values": ..., "offsets": ...}`. Without a device, the tensors share memory with the
+    arrays.
+
+    Args:
+        columns: The batch.
+        device: Device to copy to. The default is None: no copy.
+        pin: Whether to copy to page-locked memory first, so that the copy to the device overlaps with other work. The
+            function then returns before the copy has finished, in the order of the current stream, as
+            `torch.Tensor.to(non_blocking=True)` does. The default is False.
+
+    Returns:
+        Tensors by name, nested as the columns, with the ticket of the batch.
+
+    Raises:
+        RuntimeError: The device or page-locked memory is not available.
+
+    Example:
+        >>> import numpy as np
+        >>> to_torch(Columns({"observations": {"x": np.zeros((2, 3), "f4")}}))["observations"]["x"].shape
+        torch.Size([2, 3])
+    """
+    tensors = {path: _moved(tensor, device, pin) for path, tensor in shared(columns).items()}
+    return Tensors.of(nest(tensors), columns)
+
+
+def shared(columns: Columns) -> dict[str, torch.Tensor]:
+    """Return tensors by path that share memory with the arrays.
+
+    Args:
+        columns: The batch. A `Ragged` column becomes `<path>/values` and `<path>/offsets`.
+
+    Returns:
+        Tensors by path.
+
+    Example:
+        >>> list(shared(Columns({"t": Ragged.from_strings(["ab"])})))
+        ['t/values', 't/offsets']
+    """
+    flat: dict[str, torch.Tensor] = {}
+    for path, array in columns.flat.items():
+        flat.update({name: _tensor(part) for name, part in _dense(path, array)})
+    return flat
+
+
+def _dense(path: str, array: Array) -> list[tuple[str, np.ndarray[Any, Any]]]:
+    if isinstance(array, Ragged):
+        return [(f"{path}/values", array.values), (f"{path}/offsets", array.offsets)]
+    return [(path, array)]
+
+
+def _tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
+    usable = array.flags.writeable and min(array.strides, default=0) >= 0
+    return torch.as_tensor(array if usable else array.copy())
+
+
+def _moved(tensor: torch.Tensor, device: str | torch.device | None, pin: bool) -> torch.Tensor:
+    if pin:
+        tensor = tensor.pin_memory()
+    return tensor if device is None else tensor.to(device, non_blocking=pin)

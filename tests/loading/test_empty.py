@@ -1,0 +1,165 @@
+"""Nothing to train on is an error that names the cause, wherever batches are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import penstock
+from penstock.cli.main import app
+from penstock.core.ragged import Ragged
+from penstock.data import EpisodeDataset, MapDataset, from_arrays
+from penstock.data.mix import mix
+from penstock.errors import DataError, PlanError
+from penstock.loading import Loader
+from penstock.loading.jax import JaxLoader
+from penstock.loading.torch import TorchDataset, TorchLoader, TorchSamples, TorchStream
+
+
+def data() -> EpisodeDataset:
+    return from_arrays({"x": np.arange(12)}, lengths=[3, 0, 4, 5])
+
+
+def no_episodes() -> EpisodeDataset:
+    return from_arrays({"x": np.arange(0)}, lengths=[])
+
+
+SHORT = r"no episode is as long as 5,000 steps; the longest has 5"
+EMPTY: dict[str, tuple[Callable[[], MapDataset], str]] = {
+    "no episodes": (lambda: no_episodes().samples(), "the dataset has no episodes"),
+    "long windows": (lambda: data().windows(5000), SHORT),
+    "far ahead": (lambda: data().windows(2, columns={"x": (0, 30)}), "as long as 30 steps; the longest has 5"),
+    "pairs": (lambda: data().pairs(9), "no episode is as long as 10 steps; the longest has 5"),
+    "padded": (lambda: data().take([1]).windows(2, pad="zero"), "as long as 1 step; the longest has 0"),
+    "where": (lambda: data().where("total_steps > 9").windows(2), r"Where\(.*> 9.* keeps none of 4 episodes"),
+    "where twice": (
+        lambda: data().where("id > 1").where("id < 1").where("id == 0").samples(),
+        r"Where\(.*id < 1.* keeps none of 2 episodes",
+    ),
+    "split": (data().split(1.0, 0.0)[1].sequences, r"Split\(.* keeps none of 4 episodes"),
+    "shard": (
+        lambda: data().samples().shuffle().shard(20, 24),
+        r"Shard\(index=20, count=24\) keeps none of 12 samples",
+    ),
+    "condition": (lambda: data().samples().where(lambda c: c["x"] > 99).shuffle(), "where.* keeps none of 12 samples"),
+    "far below": (lambda: data().windows(5000).shuffle().repeat(3).nominal(7).select("x").shard(0, 2), SHORT),
+    "packs of nothing": (lambda: data().where("id > 7").sequences().pack(6), "keeps none of 4 episodes"),
+    "packs of empties": (lambda: data().take([1, 1]).sequences().pack(6), "packs none of 2 samples: each is empty"),
+    "packs that drop": (
+        lambda: data().take([0, 2]).sequences().pack(2, overlong="drop").shuffle(),
+        "packs none of 2 samples: .* too long",
+    ),
+}
+MAKERS: dict[str, Callable[..., Any]] = {
+    "Loader": lambda d, **options: Loader(d, 4, threads=0, **options),
+    "TorchLoader": lambda d, **options: TorchLoader(Loader(d, 4, threads=0, **options)),
+    "JaxLoader": lambda d, **options: JaxLoader(Loader(d, 4, threads=0, **options)),
+    "TorchDataset": lambda d, **options: TorchDataset(d, 4, **options),
+    "TorchSamples": TorchSamples,
+    "TorchStream": lambda d, **options: TorchStream(d, 4, **options),
+    "iterate": lambda d, **options: d.iterate(4, **options),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_an_empty_plan_says_why(name: str) -> None:
+    make, why = EMPTY[name]
+    dataset = make()
+    assert len(dataset) == 0
+    with pytest.raises(PlanError, match=rf"expected at least one batch, got none: .*{why}.*; allow_empty=True"):
+        Loader(dataset, 4)
+    with pytest.raises(PlanError, match=why):
+        dataset.batch(np.arange(2))
+    with pytest.raises(PlanError, match=why):
+        dataset.plan.resolve(np.arange(2))
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_everything_that_makes_batches_refuses_an_empty_plan_unless_told(name: str) -> None:
+    make = MAKERS[name]
+    with pytest.raises(PlanError, match=SHORT):
+        make(data().windows(5000))
+    allowed = make(data().windows(5000), allow_empty=True)
+    assert [allowed[i] for i in range(len(allowed))] == [] if name == "TorchSamples" else list(allowed) == []
+    assert make(data().windows(4)) is not None
+
+
+@pytest.mark.parametrize("name", [name for name in MAKERS if name != "TorchSamples"])
+def test_fewer_samples_than_a_batch_that_must_be_whole(name: str) -> None:
+    options: dict[str, Any] = {"drop_last": True}
+    few = data().windows(4)
+    assert len(few) == 3
+    with pytest.raises(PlanError, match="an epoch has 3 samples, fewer than one batch of 4, and drop_last is set"):
+        MAKERS[name](few, **options)
+    assert list(MAKERS[name](few, **options, allow_empty=True)) == []
+    assert len(list(MAKERS[name](few.repeat(2), **options))) == 1
+
+
+def test_an_empty_dataset_in_a_mix_is_named() -> None:
+    with pytest.raises(PlanError, match=rf"none in 'long': {SHORT}; give it weight 0"):
+        mix({"all": data().windows(1), "long": data().windows(5000)}, {"all": 1, "long": 2})
+    assert len(mix({"all": data().windows(1), "long": data().windows(5000)}, {"all": 1, "long": 0}, union=True)) == 12
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_a_stream_that_ends_without_a_sample(threads: int) -> None:
+    def filtered(least: int) -> Any:
+        return data().samples().iterate(4).filter(lambda c: c["x"] > least)
+
+    for stream in (filtered(99), filtered(99).rebatch(2)):
+        with pytest.raises(PlanError, match="a stream that ended without one; check its filters"):
+            list(Loader(stream, threads=threads))
+        assert sum(batch.n for batch in Loader(stream, threads=threads, allow_empty=True)) == 0
+    loader = Loader(filtered(7).rebatch(2), threads=threads)
+    first = [next(iter(loader))["x"].tolist()]
+    loader.load_state_dict(loader.state_dict())
+    assert first + [batch["x"].tolist() for batch in loader] == [[8, 9], [10, 11]]
+    ended = Loader(filtered(7).rebatch(2), threads=threads)
+    ended.load_state_dict({**loader.state_dict(), **_end_of(filtered(7).rebatch(2))})
+    assert list(ended) == []  # the rest of an epoch may have none
+
+
+def _end_of(stream: Any) -> dict[str, Any]:
+    iterator = iter(stream)
+    for _ in iterator:
+        pass
+    return iterator.state_dict()
+
+
+def test_nothing_is_converted_without_a_word(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"expected episodes to convert, got none: Where\(.* keeps none of 4 episodes"):
+        penstock.convert(data().where("total_steps > 9"), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+    assert penstock.convert(no_episodes(), tmp_path / "out", allow_empty=True).episodes == 0
+    with penstock.open(tmp_path / "out") as empty:
+        assert len(empty) == 0
+
+
+def test_commands_over_no_episodes_do_not_succeed(tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    penstock.convert(no_episodes(), tmp_path / "empty", allow_empty=True)
+    for options in ([], ["--json"]):
+        result = run(app, ["info", str(tmp_path / "empty"), *options])
+        assert result.exit_code == 1
+        assert "has no episodes" in result.stderr
+    result = run(app, ["convert", str(tmp_path / "empty"), str(tmp_path / "again")])
+    assert result.exit_code == 2
+    assert "the dataset has no episodes" in result.stderr
+    assert run(app, ["convert", str(tmp_path / "empty"), str(tmp_path / "again"), "--allow-empty"]).exit_code == 0
+
+
+def test_data_of_another_format_are_named(tmp_path: Path) -> None:
+    penstock.convert(data(), tmp_path / "store")
+    result = CliRunner().invoke(app, ["info", str(tmp_path / "store"), "--from", "lc0"])
+    assert result.exit_code == 1
+    assert "has no episodes as 'lc0'; it looks like 'columns': leave out --from" in " ".join(result.stderr.split())
+
+
+def test_ragged_episodes_without_values_are_samples() -> None:
+    rows = Ragged.from_rows([np.zeros(0, np.int64)] * 3)
+    assert len(list(Loader(from_arrays({"tokens": rows}, lengths=[3]).samples(), 2))) == 2

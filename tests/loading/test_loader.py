@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import gc
+import json
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.data import MapDataset, from_arrays
+from penstock.errors import PlanError, StateError, WorkerError
+from penstock.loading import Loader
+from tests.threads import threads_before, wait_for_others
+
+N = 10_000
+
+
+def dataset(seed: int = 0, n: int = N) -> MapDataset:
+    return from_arrays({"x": np.arange(n)}, lengths=[n]).samples().shuffle(seed=seed)
+
+
+def taken(loader: Loader, batches: int | None = None) -> list[int]:
+    out: list[int] = []
+    for number, batch in enumerate(loader, start=1):
+        out += batch["x"].tolist()
+        if number == batches:
+            break
+    return out
+
+
+@pytest.mark.parametrize("threads", [0, 1, 3])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_an_epoch_is_the_datasets_order(threads, drop_last):
+    loader = Loader(dataset(), 96, threads=threads, drop_last=drop_last)
+    expected = dataset()[:]["x"].tolist()[: N - N % 96 if drop_last else N]
+    sizes = [batch.n for batch in loader]
+    assert len(sizes) == len(loader)
+    assert set(sizes[:-1]) == {96}
+    assert taken(Loader(dataset(), 96, threads=threads, drop_last=drop_last)) == expected
+
+
+def test_epochs_follow_one_another_in_new_orders():
+    loader = Loader(dataset(), 1000)
+    first, second = taken(loader), taken(loader)
+    assert first != second
+    assert sorted(first) == sorted(second) == list(range(N))
+    assert second == dataset().batch(np.arange(N, 2 * N))["x"].tolist()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 700), st.integers(0, 30), st.integers(0, 3), st.integers(1, 4), st.integers(0, 3))
+def test_resume_equals_the_uninterrupted_run(batch_size, stop, threads, prefetch, seed):
+    whole = taken(Loader(dataset(seed, 3000), batch_size, threads=0))
+    first = Loader(dataset(seed, 3000), batch_size, threads=threads, prefetch=prefetch)
+    before = taken(first, min(stop, len(first))) if stop else []
+    state = json.loads(json.dumps(first.state_dict()))
+    second = Loader(dataset(seed, 3000), batch_size, threads=2)
+    second.load_state_dict(state)
+    if len(before) < 3000:
+        assert before + taken(second) == whole
+
+
+def test_resume_with_another_batch_size_and_drop_last():
+    first = Loader(dataset(), 300, threads=1)
+    before = taken(first, 7)
+    second = Loader(dataset(), 77, threads=0, drop_last=True)
+    second.load_state_dict(first.state_dict())
+    after = taken(second)
+    rest = dataset()[:]["x"].tolist()
+    assert before + after == rest[: len(before) + len(after)]
+    assert N - len(before) - len(after) < 77
+    assert taken(second)[:5] == dataset().batch(np.arange(N, N + 5))["x"].tolist()
+
+
+def test_a_rest_smaller_than_a_batch_is_dropped_and_the_next_epoch_begins():
+    first = Loader(dataset(n=100), 30, threads=1)
+    taken(first, 3)
+    second = Loader(dataset(n=100), 40, threads=1, drop_last=True)
+    second.load_state_dict(first.state_dict())
+    assert taken(second) == dataset(n=100).batch(np.arange(100, 180))["x"].tolist()
+    assert taken(second) == dataset(n=100).batch(np.arange(200, 280))["x"].tolist()
+    small = Loader(dataset(n=100), 400, drop_last=True, allow_empty=True)
+    assert taken(small) == taken(small) == []
+
+
+def test_the_state_is_what_was_consumed_not_what_was_prefetched():
+    loader = Loader(dataset(), 10, threads=2, prefetch=5)
+    iterator = iter(loader)
+    next(iterator)
+    next(iterator)
+    assert loader.state_dict()["position"] == 20
+    assert len(json.dumps(loader.state_dict())) < 1000
+    iterator.close()
+
+
+def test_states_of_others_are_refused_naming_both_fingerprints():
+    loader = Loader(dataset(), 10)
+    state = Loader(dataset(seed=1), 10).state_dict()
+    with pytest.raises(StateError) as error:
+        loader.load_state_dict(state)
+    assert state["fingerprint"] in str(error.value)
+    assert loader.state_dict()["fingerprint"] in str(error.value)
+    good = loader.state_dict()
+    for change in ({"version": 99}, {"position": -1}, {"position": True}, {"extra": 1}):
+        with pytest.raises(StateError):
+            loader.load_state_dict({**good, **change})
+    assert loader.state_dict() == good
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_an_error_in_a_worker_reaches_the_caller_and_the_state_stays(threads):
+    def fail(columns):
+        if 5000 in columns["x"]:
+            raise ValueError("a bad row")
+        return columns
+
+    data = from_arrays({"x": np.arange(N)}, lengths=[N]).samples().map(fail)
+    loader = Loader(data, 100, threads=threads)
+    gc.collect()  # pipelines in cycles end in threads of their own
+    before = threading.active_count()
+    seen = []
+    with pytest.raises(WorkerError, match=r"positions .* could not be loaded: ValueError: a bad row") as error:
+        seen.extend(x for batch in loader for x in batch["x"].tolist())
+    assert isinstance(error.value.__cause__, ValueError)
+    assert seen == list(range(len(seen)))
+    assert loader.state_dict()["position"] == len(seen)
+    assert threading.active_count() <= before + threads
+
+
+def test_leaving_the_loop_ends_the_threads():
+    before = threads_before()
+    loader = Loader(dataset(), 10, threads=3)
+    for _ in loader:
+        break
+    iterator = iter(loader)
+    next(iterator)
+    del iterator
+    wait_for_others(before)
+
+
+def test_batches_that_are_larger_than_the_job_bound():
+    wide = from_arrays({"x": np.zeros((600, 60_000))}, lengths=[600]).samples()
+    assert [b.n for b in Loader(wide, 500, threads=1)] == [500, 100]
+
+
+def test_stats_count_what_was_given():
+    loader = Loader(dataset(), 100, threads=1)
+    taken(loader, 7)
+    assert (loader.stats.batches, loader.stats.samples) == (7, 700)
+    assert 0 <= loader.stats.waiting_share <= 1
+    assert loader.stats.rate > 0
+
+
+def test_an_iter_dataset_is_loaded_in_order_and_resumed():
+    def stream():
+        blocks = dataset().iterate(64, epochs=1).filter(lambda c: c["x"] % 5 == 0)
+        return blocks.rebatch(50)
+
+    whole = taken(Loader(stream(), threads=0))
+    assert whole == [x for x in dataset()[:]["x"].tolist() if x % 5 == 0]
+    first = Loader(stream(), threads=1)
+    before = taken(first, 9)
+    second = Loader(stream(), threads=3)
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert before + taken(second) == whole
+    assert taken(second) == whole
+
+
+def test_impossible_arguments():
+    for arguments in ({"batch_size": 0}, {"batch_size": None}, {"batch_size": 4, "threads": -1}):
+        with pytest.raises(PlanError):
+            Loader(dataset(), **arguments)
+    with pytest.raises(PlanError):
+        Loader(dataset(), 4, prefetch=0)
+    with pytest.raises(PlanError, match="rebatch"):
+        Loader(dataset().iterate(4), 4)
+    with pytest.raises(TypeError, match="no length"):
+        len(Loader(dataset().iterate(4)))
+
+
+def test_an_empty_dataset_that_is_allowed_is_an_empty_loop():
+    empty = from_arrays({"x": np.arange(3)}, lengths=[3]).windows(9)
+    loader = Loader(empty, 4, allow_empty=True)
+    assert len(loader) == 0
+    assert list(loader) == []
