@@ -101,10 +101,10 @@ def fill_of(value: Any, dtype: np.dtype[Any], path: object = None, where: str | 
             return raw
         if dtype.kind == "c" and is_list(value):
             return np.array(complex(*value), dtype).tobytes()
-        given = _NUMBERS.get(value, value) if dtype.kind in "fc" and isinstance(value, str) else value
-        if isinstance(given, str) != (dtype.kind == "U") or not isinstance(given, (str, int, float, bool)):
+        scalar = _NUMBERS.get(value, value) if dtype.kind in "fc" and isinstance(value, str) else value
+        if isinstance(scalar, str) != (dtype.kind == "U") or not isinstance(scalar, (str, int, float, bool)):
             raise ValueError("another type")
-        return np.array(given, dtype).tobytes()
+        return np.array(scalar, dtype).tobytes()
     except (ValueError, TypeError, OverflowError, binascii.Error) as error:
         message = f"expected a fill value of {dtype.itemsize} bytes for {dtype}, got {repr(value)[:100]}: {error}"
         raise FormatError(message, path=path, where=where) from error
