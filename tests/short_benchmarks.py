@@ -6,6 +6,7 @@ prints.
 
 from __future__ import annotations
 
+import importlib
 import os
 import runpy
 import sys
@@ -14,11 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch  # noqa: F401 # what many of them import
-
-import penstock.cli.main  # noqa: F401
-from penstock.kernels import compiler  # noqa: F401
 from tests.forking import serve
+
+IMPORTED = ("torch", "penstock.cli.main", "penstock.kernels.compiler")  # by many of them
 
 
 def run(task: dict[str, Any]) -> None:
@@ -40,4 +39,6 @@ def run(task: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    for module in IMPORTED:
+        importlib.import_module(module)
     serve(run)
