@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -34,6 +35,7 @@ from penstock.containers.tar.header import BLOCK, padded
 from penstock.containers.tar.strides import PERIOD, MemberTable, Place, joined, repeats
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.errors import FormatError, UnsafeDataError
+from penstock.files.mapping import map_file
 
 Read = Callable[[int, int], bytes]  # position and length to bytes, fewer where the archive ends
 
@@ -183,7 +185,7 @@ def stream(
             begin, end = after_end(forward.read, position, path)
             archive += 1
     except TornError as error:
-        whole = _whole(last)
+        whole = _last_whole(last)
         if torn == "refuse":
             raise with_advice(error, whole) from error
         return ArchiveEnd(position, f"{error}{whole}")
@@ -347,7 +349,7 @@ class _TarWalk:
     def _tear(self, error: TornError, *, drop: bool) -> str:
         self._flush()
         parts = self._parts
-        last = _whole(bytes(parts[-1].names[-1]) if parts and len(parts[-1].names) else b"")
+        last = _last_whole(bytes(parts[-1].names[-1]) if parts and len(parts[-1].names) else b"")
         if not drop:
             raise with_advice(error, last) from None
         return f"{error}{last}"
@@ -440,7 +442,7 @@ def _short(member: TarMember, end: int, path: object) -> TornError:
     return TornError(message, path=path, where=f"member {_text(member.name)!r} at byte {member.payload}")
 
 
-def _whole(last: bytes) -> str:
+def _last_whole(last: bytes) -> str:
     return f"; the last whole member is {_text(last)!r}" if last else "; no member is whole"
 
 
@@ -453,3 +455,13 @@ def with_advice(error: TornError, advice: str) -> TornError:
 
 def _text(name: Any) -> str:
     return bytes(name).decode("utf-8", "backslashreplace")
+
+
+def torn_end(path: Path) -> tuple[Members, int, bool]:
+    """Return the whole members of an archive, its size in bytes, and whether a torn end is behind them.
+
+    Bytes that may be data are no torn end: those behind the end-of-archive marker, unless a killed writer left them.
+    """
+    data = map_file(path)
+    members = walk(data, path, torn="drop")
+    return members, len(data), members.torn is not None or members.tail.unfinished

@@ -136,14 +136,14 @@ class ZipStore(ZarrStore):
         marks = [name for name in self._members if name.rpartition("/")[2] in (GROUP, NODE)]
         self._prefix = min(marks, key=lambda name: (name.count("/"), name), default="").rpartition("/")[0]
         self._prefix += "/" if self._prefix else ""
-        self._whole: ByteArray | None = None
+        self._mapped: ByteArray | None = None
         self._map()
 
     def _map(self) -> ByteArray:
-        if self._whole is None:
-            self._whole = map_file(self.path, lazy=True)
-        check_mapped(self._whole)
-        return self._whole
+        if self._mapped is None:
+            self._mapped = map_file(self.path, lazy=True)
+        check_mapped(self._mapped)
+        return self._mapped
 
     def __reduce__(self) -> tuple[type[ZipStore], tuple[Path]]:
         return ZipStore, (self.path,)
@@ -184,7 +184,7 @@ class ZipStore(ZarrStore):
 
     @override
     def remote_ranges(self, key: str) -> list[Wanted]:
-        member = self._members.get(self._prefix + checked(key, self.name))
+        member = self._members.get(self.member_name(key))
         remote = remote_file(self.path)
         if member is None or remote is None:
             return []
@@ -197,25 +197,26 @@ class ZipStore(ZarrStore):
 
     def states(self, key: str) -> Iterator[tuple[object, ...]]:
         """Name, size and checksum of every member."""
-        folder = self._prefix + checked(key, self.name) + "/" if key else self._prefix
-        for name in sorted(name for name in self._members if name.startswith(folder)):
-            yield name[len(folder) :], self._members[name].file_size, self._members[name].CRC
+        for name, member in self._inside(key):
+            yield name, member.file_size, member.CRC
 
     @override
     def folders(self, key: str) -> list[str]:
-        folder = self._prefix + checked(key, self.name) + "/" if key else self._prefix
-        inside = (name[len(folder) :] for name in self._members if name.startswith(folder))
-        return sorted({name.partition("/")[0] for name in inside if "/" in name})
+        return sorted({name.partition("/")[0] for name, _ in self._inside(key) if "/" in name})
 
     @override
     def files(self, key: str) -> list[str]:
-        folder = self._prefix + checked(key, self.name) + "/" if key else self._prefix
-        inside = (name[len(folder) :] for name in self._members if name.startswith(folder))
-        return sorted(name for name in inside if name and "/" not in name)
+        return [name for name, _ in self._inside(key) if name and "/" not in name]
+
+    def _inside(self, key: str) -> list[tuple[str, zipfile.ZipInfo]]:
+        """The members below a folder, by their names in it, in order."""
+        folder = f"{self.member_name(key)}/" if key else self._prefix
+        names = sorted(name for name in self._members if name.startswith(folder))
+        return [(name[len(folder) :], self._members[name]) for name in names]
 
     @override
     def close(self) -> None:
-        self._whole = None
+        self._mapped = None
 
 
 def open_store(path: Path) -> ZarrStore:
