@@ -22,8 +22,7 @@ from penstock.core.spec import Spec
 from penstock.core.text import counted
 from penstock.data.dataset import EpisodeDataset
 from penstock.errors import DataError, SpecError
-from penstock.formats.base.target import Target
-from penstock.formats.base.writer import Writer
+from penstock.formats.base.writer import Target, Writer
 
 OnEpisode = Callable[[int, int, int], object]
 

@@ -19,10 +19,10 @@ from penstock.conversion.metadata import MARK
 from penstock.core.arrays import IntArray
 from penstock.core.narrowing import is_dict, is_path
 from penstock.errors import DataError, PenstockError, StateError
+from penstock.formats.base.account import MARK as UNFINISHED
+from penstock.formats.base.account import remove_mark
 from penstock.formats.base.format import Format, recognise
-from penstock.formats.base.target import Target
-from penstock.formats.base.unfinished import MARK as UNFINISHED
-from penstock.formats.base.unfinished import remove_mark
+from penstock.formats.base.writer import Target
 
 FIRST = ".shard-000000.tar."  # an archive on its way, all that a kill at the very beginning leaves
 

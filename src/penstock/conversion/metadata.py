@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from penstock.conversion.report import Note
 from penstock.core.narrowing import is_array, is_list, is_listed, is_mapping, is_path, is_scalar
-from penstock.formats.base.target import Target
-from penstock.formats.base.unfinished import CONVERSION as MARK
+from penstock.formats.base.account import CONVERSION as MARK
+from penstock.formats.base.writer import Target
 
 STORED_BY_MINARI = frozenset(
     (

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.files.remote import file_state
-from penstock.formats.base.account import LeftOut, unused_files
-from penstock.formats.base.unfinished import MARK
+from penstock.formats.base.account import MARK, LeftOut, unused_files
 from penstock.formats.columns import table
 from penstock.formats.columns.layout import METADATA, SEGMENTS, SPEC, TABLE, is_segment
 from penstock.formats.columns.retention import RETENTION

@@ -14,7 +14,7 @@ from penstock.errors import FormatError
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
 from penstock.formats.base.repairs import Repair
-from penstock.formats.base.target import Target
+from penstock.formats.base.writer import Target
 from penstock.formats.columns.check import findings
 from penstock.formats.columns.files import read_json
 from penstock.formats.columns.joining import join_stores

@@ -12,9 +12,8 @@ from penstock.core.arrays import IntArray
 from penstock.core.episode import Episode
 from penstock.core.spec import Align
 from penstock.errors import ExpiredRowError
-from penstock.formats.base.account import Account
+from penstock.formats.base.account import CONVERSION, Account
 from penstock.formats.base.state import StateSource
-from penstock.formats.base.unfinished import CONVERSION
 from penstock.formats.columns.accounting import unused_parts
 from penstock.formats.columns.files import read_json
 from penstock.formats.columns.layout import METADATA

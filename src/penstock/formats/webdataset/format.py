@@ -18,7 +18,7 @@ from penstock.formats.base.file_facts import FileSurvey, ReadFacts
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
 from penstock.formats.base.repairs import Repair
-from penstock.formats.base.target import Target
+from penstock.formats.base.writer import Target
 from penstock.formats.webdataset.check import findings
 from penstock.formats.webdataset.indexing import ArchiveSurvey, index_shards, members_from
 from penstock.formats.webdataset.joining import join_members, join_shards

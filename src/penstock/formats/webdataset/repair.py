@@ -13,8 +13,7 @@ from typing import Literal
 
 from penstock.containers.tar import END, TornError
 from penstock.containers.tar.compress import compression_of, pack_bytes
-from penstock.containers.tar.tail import torn_end
-from penstock.containers.tar.walk import Members, walk
+from penstock.containers.tar.walk import Members, torn_end, walk
 from penstock.errors import FormatError
 from penstock.files.remote import open_file
 from penstock.formats.base.repairs import Repair, cut_repair

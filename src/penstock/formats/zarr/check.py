@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.errors import FormatError
-from penstock.formats.base.checks import each_metadata
 from penstock.formats.base.format import Finding
+from penstock.formats.base.metadata import each_metadata
 from penstock.formats.zarr.source import ZarrSource
 
 _MOST = 10  # chunks of an array that are reported as damaged

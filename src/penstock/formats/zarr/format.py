@@ -17,7 +17,7 @@ from penstock.files import locked
 from penstock.files.remote import open_file
 from penstock.formats.base.format import Finding, Format
 from penstock.formats.base.repairs import Repair
-from penstock.formats.base.target import Target
+from penstock.formats.base.writer import Target
 from penstock.formats.zarr.check import findings
 from penstock.formats.zarr.joining import join_buffers
 from penstock.formats.zarr.layout import ENDS, META
