@@ -11,11 +11,14 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # torch comes first and by its exact version, so that no later requirement can bring another build of it.
 TORCH := torch==2.13.0
 
+# Tests start Python hundreds of times, and pytest rewrites each of their files: what was compiled is kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The distributions beside the core, which `penstock[all]` requires.
 PACKAGES := $(wildcard packages/*)
 
 # The core, which most changes need. Tests whose names say that processes start or are killed are left out.
-QUICK := core files flow kernels plan data $(patsubst %,load/test_%.py,batches engine iterators order ranks ticket)
+QUICK := core files flow kernels plan data $(patsubst %,loading/test_%.py,batches engine iterators order ranks ticket)
 
 EXAMPLES := $(basename $(notdir $(shell grep -l -- --out examples/*.py)))
 

@@ -94,8 +94,8 @@ SEES: dict[str, tuple[str, ...]] = {
 FILE_FORMAT = (*GROUND, "locations", "flow", "kernels", "containers", "formats.base", "formats.memory")
 SEE_ALL = {"cli", "__main__"}
 
-# The one module of ours that is imported inside a function, because numba takes longer to load than all else together.
-DEFERRED = {"penstock.kernels.compiler"}
+# The modules of ours that are imported inside a function, because numba takes longer to load than all else together.
+DEFERRED = {"penstock.kernels.compiler", "penstock.kernels.plain_compiler"}
 
 HEAVY = {"torch", "jax", "gymnasium", "h5py", "numba", "pyarrow", "PIL", "matplotlib", "fsspec", "typer", "rich"}
 
@@ -188,8 +188,6 @@ def test_imports_point_one_way(package: str) -> None:
 
 # Circles between modules, imports for type checkers and inside functions counted. Entries are only removed.
 CIRCLES = {
-    frozenset({"penstock.conversion.certificate", "penstock.conversion.draft", "penstock.conversion.report"}),
-    frozenset({"penstock.core.episode", "penstock.core.episode_picture"}),
     frozenset(
         {
             "penstock.data.map_dataset",
@@ -202,20 +200,6 @@ CIRCLES = {
         }
     ),
     frozenset({"penstock_live.chunk_sources", "penstock_live.open_source", "penstock_live.splitter"}),
-    frozenset({"penstock.plan.pack", "penstock.plan.packed"}),
-    frozenset({"penstock.replay.batches", "penstock.replay.replay"}),
-    frozenset(
-        {
-            "penstock_mirrors.minari",
-            "penstock_mirrors.minari.data_collector",
-            "penstock_mirrors.minari.data_collector.data_collector",
-            "penstock_mirrors.minari.dataset.minari_dataset",
-            "penstock_mirrors.minari.dataset.versions",
-            "penstock_mirrors.minari.storage.hosting",
-            "penstock_mirrors.minari.storage.local",
-            "penstock_mirrors.minari.utils",
-        }
-    ),  # programs may set `minari.supported_dataset_versions`, as in Minari
 }
 
 
@@ -453,7 +437,6 @@ READ_HERE = {
     "containers/hdf5/writer.py",
     "containers/video/files.py",
     "containers/video/index.py",
-    "formats/zarr/pack.py",
 }
 
 

@@ -20,7 +20,7 @@ from penstock.errors import ArgumentError, DataError, suggestion
 
 
 class Recording(NamedTuple):
-    """What a view writes a recording of Rerun with: its module, the stream, and a function that sends rows of a path:
+    """The tools to write a recording of Rerun: its module, the stream, and a function that sends rows of a path:
     `send(path, first, last, columns)`, first and last as steps.
     """
 
@@ -36,7 +36,7 @@ class View(Protocol):
     """Steps a second, where the domain says it; None: as for other data."""
 
     def contents(self, number: int) -> Mapping[str, Any]:
-        """What the script draws of an episode of the source, as JSON has it."""
+        """Values of an episode of the source for the script, as JSON has them."""
         ...
 
     def array(self, number: int) -> AnyArray:
@@ -94,7 +94,7 @@ def check_options(options: Mapping[str, str], views: Iterable[str]) -> None:
 def view_of(data: EpisodeDataset, options: Mapping[str, str]) -> tuple[str, View | None]:
     """The name of the view of a dataset, and the view; an empty name and None for data that have none.
 
-    A view gets those of the options that it knows.
+    A view gets the options that it knows.
     """
     for name, kind in view_kinds().items():
         view = kind.of(data, **{each: options[each] for each in kind.options if each in options})

@@ -1,4 +1,4 @@
-"""Compressed archives: recognition by content, unpacking within a limit or ahead of a reader, and first names."""
+"""Compressed archives: recognition by content, unpacking within a limit or ahead of a reader, first names, and packing."""
 
 from __future__ import annotations
 

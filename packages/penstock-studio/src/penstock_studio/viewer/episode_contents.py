@@ -49,7 +49,7 @@ class EpisodeContents:
         self.view_name, self.view = view_of(data, view or {})
         self.cameras = [path for path, field in data.spec.items() if is_camera(field)]
         curves = [path for path, field in data.spec.items() if self._is_curve(field)]
-        # What a view draws is often the state as integers: measured values come before it.
+        # A view draws the state, often integers: measured values come before it.
         self.curves = sorted(curves, key=lambda path: data.spec[path].dtype.kind != "f") if self.view else curves
 
     def _is_curve(self, field: Field) -> bool:
