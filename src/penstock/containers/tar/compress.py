@@ -1,4 +1,4 @@
-"""Compressed archives: recognition by content, unpacking within a limit or ahead of a reader, first names, and packing."""
+"""Compressed archives: recognition by content, unpacking in a limit or ahead of a reader, first names, packing."""
 
 from __future__ import annotations
 
