@@ -199,7 +199,6 @@ CIRCLES = {
             "penstock.data.scan",
         }
     ),
-    frozenset({"penstock_live.chunk_sources", "penstock_live.open_source", "penstock_live.splitter"}),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.jobs import WorkOptions, show_in_parts
+from penstock.cli.jobs import WorkOptions, show_in_parts, works_in_parts
 from penstock.cli.options import Opening, Storage, Where, pairs
 from penstock.cli.planned_samples import PlannedSamples, numbers, pack_arguments
 from penstock.cli.show import Json, print_json, size
@@ -46,6 +46,7 @@ PlanFolder = Annotated[
 ]
 
 
+@works_in_parts
 def plan(
     locations: Locations = None,
     windows: Windows = None,
@@ -60,9 +61,10 @@ def plan(
     *,
     work: WorkOptions,
 ) -> None:
-    """Show the size of a plan. No values are read. --pack with --cache plans packs in parts.
+    """Show the size of a plan.
 
-    `penstock simulate` says what the plan asks of a storage on many hosts.
+    No values are read. --pack with --cache plans packs in parts. `penstock simulate` says what the plan asks of a
+    storage on many hosts.
 
     Example: penstock plan ./demos --windows 32
     """

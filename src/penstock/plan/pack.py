@@ -124,8 +124,8 @@ class Pack(PlanTransform):
         elif is_integer(self.length) or not is_by_name(self.length):
             set_fields(self, length=as_ramp("length", self.length))
         for name in ("fill", "head"):
-            if is_mapping(given := getattr(self, name)):
-                set_fields(self, **{name: tuple(sorted(given.items()))})
+            if is_mapping(values := getattr(self, name)):
+                set_fields(self, **{name: tuple(sorted(values.items()))})
         set_fields(self, marks=tuple(self.marks))
         unknown = [kind for kind in self.marks if kind not in SEGMENTS]
         if unknown:
@@ -177,10 +177,10 @@ class Pack(PlanTransform):
         return dict.fromkeys(names, most)
 
     def _values(self, plan: Plan, which: Literal["fill", "head"]) -> dict[str, Any]:
-        names, given = [read.name for read in plan.reads], getattr(self, which)
-        if not is_tuple(given):
-            return dict.fromkeys(names, given or 0)
-        return by_name(which, given, names, required=False)
+        names, values = [read.name for read in plan.reads], getattr(self, which)
+        if not is_tuple(values):
+            return dict.fromkeys(names, values or 0)
+        return by_name(which, values, names, required=False)
 
 
 class PackedPlan(Plan):
