@@ -168,7 +168,7 @@ def sampled(name: str, data: Any, rows: np.ndarray, loop: Callable[[], object] |
 
 def threaded(name: str, data: Any, batch: int, samples: int, rounds: int) -> None:
     """How many more samples a loader's two threads make than one, beside what two threads of NumPy make of theirs."""
-    some, numbers = data.shuffle(seed=0).nominal(samples), np.linspace(0, 1, 1 << 15)
+    some, numbers = data.shuffle(seed=0).with_epoch_length(samples), np.linspace(0, 1, 1 << 15)
 
     def loaded(threads: int) -> None:
         for _ in penstock.Loader(some, batch, threads=threads):

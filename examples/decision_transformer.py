@@ -45,7 +45,7 @@ def samples(path: str) -> penstock.MapDataset:
     """Windows that end at each step of an episode, padded at its start."""
     data = penstock.open(path).with_column("returns_to_go", penstock.returns_to_go())
     windows = data.windows(CONTEXT, past=CONTEXT - 1, pad="zero").with_row_numbers(episode=None)
-    return windows.select("returns_to_go", "observations", "actions").shuffle(seed=0)
+    return windows.select_columns("returns_to_go", "observations", "actions").shuffle(seed=0)
 
 
 class DecisionTransformer(nn.Module):

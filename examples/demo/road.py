@@ -62,7 +62,7 @@ def travel(task: Task, folder: Path) -> Result:
     """Run all steps of a task. Files are written below `folder`, which exists."""
     recorded = record(task, folder)
     with penstock.open(recorded.path) as data, penstock.open(recorded.copy) as copy:
-        episodes, steps = len(data), data.steps
+        episodes, steps = len(data), data.total_steps
         same = same_samples(samples(task, data), samples(task, copy))
     training = Training(task, recorded.path)
     total = task.epochs * len(training.loader)

@@ -244,7 +244,7 @@ def test_functions_of_the_user_raise_what_they_raise() -> None:
 
 
 def numbers() -> penstock.MapDataset:
-    return penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples()
+    return penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).steps()
 
 
 HUGE: Any = 1 << 80

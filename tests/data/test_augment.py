@@ -251,9 +251,9 @@ def test_batches_threads_and_ranks_do_not_matter(data: penstock.EpisodeDataset, 
 def test_fingerprints(data: penstock.EpisodeDataset) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", FingerprintWarning)
-        one, same, other = (data.samples().map(RandomShift("o", pad=pad), seed=0).fingerprint for pad in (2, 2, 3))
+        one, same, other = (data.steps().map(RandomShift("o", pad=pad), seed=0).fingerprint for pad in (2, 2, 3))
         for each in ALL:
-            assert data.samples().map(each, seed=0).fingerprint not in (one, other) or each == ALL[0]
+            assert data.steps().map(each, seed=0).fingerprint not in (one, other) or each == ALL[0]
     assert one == same != other
 
 

@@ -82,12 +82,12 @@ def test_random_changes_are_what_a_dict_says(tmp_path_factory: pytest.TempPathFa
     assert curated.table()["id"].tolist() == kept
     np.testing.assert_array_equal(curated.table()["rating"], [model[e].rating or np.nan for e in kept])
     for tag in TAGS:
-        has = curated.where(f"{tag!r} in tags").episodes.index.tolist()
+        has = curated.filter(f"{tag!r} in tags").episodes.index.tolist()
         assert has == [e for e in kept if tag in model[e].tags]
-        without = curated.where(f"{tag!r} not in spans or {tag!r} in tags").episodes.index.tolist()
+        without = curated.filter(f"{tag!r} not in spans or {tag!r} in tags").episodes.index.tolist()
         assert without == [e for e in kept if tag in model[e].tags or tag not in {s[2] for s in model[e].spans}]
-    assert curated.where("rating >= 3").episodes.index.tolist() == [e for e in kept if (model[e].rating or 0) >= 3]
-    again = data.take(kept[::-1]).curated(curation)
+    assert curated.filter("rating >= 3").episodes.index.tolist() == [e for e in kept if (model[e].rating or 0) >= 3]
+    again = data[kept[::-1]].curated(curation)
     assert again.table()["id"].tolist() == kept[::-1]
 
 
@@ -173,12 +173,12 @@ def test_marks_but_not_notes_are_in_the_fingerprint(dataset: Path) -> None:
             curation = Curation.of(data.source)
             curation[1] = marks
             curation[4] = EpisodeMarks(rating=1 if later else None)
-            return data.take([0, 1, 2]).curated(curation).windows(1).shuffle(seed=0).fingerprint
+            return data[[0, 1, 2]].curated(curation).windows(1).shuffle(seed=0).fingerprint
 
         first = fingerprint(base)
         assert fingerprint(base) == first == fingerprint(replace(base, note="why")) == fingerprint(base, later=True)
         others = {
-            data.take([0, 1, 2]).windows(1).shuffle(seed=0).fingerprint,
+            data[[0, 1, 2]].windows(1).shuffle(seed=0).fingerprint,
             fingerprint(replace(base, tags=frozenset({"bad"}))),
             fingerprint(replace(base, rating=4)),
             fingerprint(replace(base, excluded=True)),
@@ -190,7 +190,7 @@ def test_marks_but_not_notes_are_in_the_fingerprint(dataset: Path) -> None:
 
 def test_a_saved_run_is_refused_with_other_marks(dataset: Path) -> None:
     def loader(file: Path) -> penstock.Loader:
-        return penstock.Loader(penstock.open(dataset, curation=file).samples().shuffle(seed=1), batch_size=2, threads=0)
+        return penstock.Loader(penstock.open(dataset, curation=file).steps().shuffle(seed=1), batch_size=2, threads=0)
 
     first = loader(edited(dataset, e0=EpisodeMarks(excluded=True)))
     batches = iter(first)
@@ -226,13 +226,13 @@ def test_convert_leaves_out_what_is_excluded(dataset: Path, tmp_path: Path, call
 def test_questions_without_a_curation() -> None:
     data = memory()
     with pytest.raises(PlanError, match="curation="):
-        data.where("'good' in tags")
+        data.filter("'good' in tags")
     curated = data.curated(Curation.of(data.source))
-    assert len(curated.where("'good' not in tags")) == EPISODES
-    assert len(curated.where("'good' in tags")) == 0
+    assert len(curated.filter("'good' not in tags")) == EPISODES
+    assert len(curated.filter("'good' in tags")) == 0
     for wrong in ("'good' in words", "'good' in 'tags'", "1 in tags", "'a' < tags", "'a' in tags in tags", "tags > 1"):
         with pytest.raises(PlanError):
-            curated.where(wrong)
+            curated.filter(wrong)
     with pytest.raises(PlanError, match="rating"):
         curated.curated(Curation.of(data.source)).table()
 

@@ -43,7 +43,7 @@ def defined(text: str, **names: Any) -> Any:
 
 
 def numbers() -> MapDataset:
-    return penstock.from_arrays({"x": np.arange(12.0)}, lengths=[5, 7]).samples()
+    return penstock.from_arrays({"x": np.arange(12.0)}, lengths=[5, 7]).steps()
 
 
 CHANGES: dict[str, tuple[str, str]] = {
@@ -223,7 +223,7 @@ def test_every_function_that_a_fingerprint_knows_is_covered() -> None:
             numbers().iterate(4).flat_map(lambda c: {"x": c["x"] - mean}).rebatch(2).fingerprint,
             mapped.iterate(4).fingerprint,
             penstock.measure(numbers(), lambda c: {"x": c["x"] - mean}, progress=False).source.fingerprint,
-            numbers().where(lambda c: c["x"] >= mean).fingerprint,
+            numbers().filter(lambda c: c["x"] >= mean).fingerprint,
         ]
 
     one, same, other = fingerprints(3), fingerprints(3), fingerprints(4)

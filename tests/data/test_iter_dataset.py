@@ -10,7 +10,7 @@ from penstock.errors import PlanError, SpecError, StateError
 
 
 def source(n: int = 23):
-    return from_arrays({"x": np.arange(n)}, lengths=[n]).samples().shuffle(seed=1)
+    return from_arrays({"x": np.arange(n)}, lengths=[n]).steps().shuffle(seed=1)
 
 
 def stream(n: int = 23):
@@ -78,7 +78,7 @@ def test_two_functions_make_two_streams():
     def triple(columns):
         return {"x": columns["x"] * 3}
 
-    data = from_arrays({"x": np.arange(4)}, lengths=[4]).samples().iterate(2)
+    data = from_arrays({"x": np.arange(4)}, lengths=[4]).steps().iterate(2)
     prints = [data.flat_map(fn).fingerprint for fn in (double, triple, double)]
     assert prints[0] == prints[2] != prints[1]
     assert data.filter(double).fingerprint not in prints

@@ -51,14 +51,14 @@ def test_every_case_has_its_test():
 
 @pytest.mark.parametrize("n", CASES["shuffle-not-a-permutation"]["n"])
 def test_case_shuffle_not_a_permutation(n):
-    order = penstock.from_arrays({"x": np.arange(n)}, [n]).samples().shuffle(0)[:]["x"]
+    order = penstock.from_arrays({"x": np.arange(n)}, [n]).steps().shuffle(0)[:]["x"]
     assert np.array_equal(np.sort(order), np.arange(n))
 
 
 def test_case_window_shuffle_tail():
     case = CASES["window-shuffle-tail"]
     for seed in range(200):
-        data = penstock.from_arrays({"x": np.arange(case["n"])}, [case["n"]]).samples()
+        data = penstock.from_arrays({"x": np.arange(case["n"])}, [case["n"]]).steps()
         order = data.shuffle(seed, block=1, pool=case["window"])[:]["x"]
         assert sorted(order.tolist()) == list(range(case["n"]))
 
@@ -80,8 +80,8 @@ def test_case_concat_then_split_positions(positions, second):
 
 def test_case_sparse_mix_rate():
     weights = CASES["sparse-mix-rate"]["weights"]
-    data = penstock.from_arrays({"x": np.arange(1000)}, [1000]).samples()
-    filtered = data.where(lambda c: c["x"] % 10 == 0)
+    data = penstock.from_arrays({"x": np.arange(1000)}, [1000]).steps()
+    filtered = data.filter(lambda c: c["x"] % 10 == 0)
     mixed = penstock.mix([data, filtered, data], weights).shuffle(3)
     counts = np.bincount(mixed[np.random.default_rng(0).permutation(len(mixed))]["source"])
     assert np.all(np.abs(counts - len(mixed) * np.array(weights)) < 1)

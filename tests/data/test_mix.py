@@ -20,7 +20,7 @@ from penstock.plan.mixed import ENDLESS, MixedPlan
 
 
 def numbers(n: int, base: int = 0) -> MapDataset:
-    return penstock.from_arrays({"x": np.arange(n) + base}, lengths=[n]).samples()
+    return penstock.from_arrays({"x": np.arange(n) + base}, lengths=[n]).steps()
 
 
 def three() -> dict[str, MapDataset]:
@@ -110,7 +110,7 @@ def test_the_seeds_case_filtered_and_packed():
     for i, name in enumerate("abc"):
         lengths = rng.integers(1, 20, 3000)
         data = penstock.from_arrays({"x": np.full(lengths.sum(), i)}, lengths.tolist())
-        kept = data.where("id % 10 == 0") if name == "b" else data
+        kept = data.filter("id % 10 == 0") if name == "b" else data
         parts[name] = kept.sequences().pack(32, seed=i).shuffle(i)
     mixed = mix(parts, {"a": 0.5, "b": 0.3, "c": 0.2}).shuffle(7)
     assert len(mixed) == sum(np.bincount(mixed[:]["source"]))
@@ -160,13 +160,13 @@ def test_a_mix_is_a_plan_like_any_other():
     assert mix(three(), [0.5, 0.3, 0.2]).fingerprint != mix(three(), [0.5, 0.2, 0.3]).fingerprint
     assert mix(three(), [5, 3, 2]).fingerprint == mix(three(), ["1/2", "0.3", 0.2]).fingerprint
     assert isinstance(mix(three(), [1, 1, 1]).plan, MixedPlan)
-    sizes = [len(mix(three(), None).select("x")), len(mix([numbers(3)]))]
+    sizes = [len(mix(three(), None).select_columns("x")), len(mix([numbers(3)]))]
     assert sizes == [120, 3]
 
 
 def test_outputs_that_some_lack_by_request():
-    one = penstock.from_arrays({"x": np.arange(4), "y": np.arange(4.0) + 1}, lengths=[4]).samples()
-    two = penstock.from_arrays({"x": np.arange(4) + 10, "t": Ragged.from_strings(list("abcd"))}, lengths=[4]).samples()
+    one = penstock.from_arrays({"x": np.arange(4), "y": np.arange(4.0) + 1}, lengths=[4]).steps()
+    two = penstock.from_arrays({"x": np.arange(4) + 10, "t": Ragged.from_strings(list("abcd"))}, lengths=[4]).steps()
     with pytest.raises(PlanError, match=r"expected 'y' in every part of a mix, got none in \['1'\]"):
         mix([one, two], [1, 1])
     both = mix([one, two], [1, 1], union=True)[:]
@@ -183,7 +183,7 @@ def test_outputs_that_some_lack_by_request():
 
 
 def test_columns_of_other_types_are_named():
-    two = penstock.from_arrays({"x": np.arange(4.0)}, lengths=[4]).samples()
+    two = penstock.from_arrays({"x": np.arange(4.0)}, lengths=[4]).steps()
     with pytest.raises(SpecError, match=r"expected x as .*int64.*, got .*float64.* - in source 1"):
         mix([numbers(4), two], [1, 1])
 
@@ -288,7 +288,7 @@ def test_functions_of_a_dataset_see_its_samples_alone():
         (lambda: mix(three(), [1, 1, 1], stop="soon"), "'soon'"),
         (lambda: mix([numbers(3), numbers(3)], label="x"), "no output named 'x'"),
         (
-            lambda: mix([numbers(4).where(lambda c: c["x"] > 9), numbers(4)], [1, 1]),
+            lambda: mix([numbers(4).filter(lambda c: c["x"] > 9), numbers(4)], [1, 1]),
             "keeps none of 4 samples; give it weight 0",
         ),
     ],
@@ -313,8 +313,10 @@ def test_shares_can_be_asked_for():
 
 
 def test_a_column_may_be_aligned_otherwise_in_another_dataset():
-    steps = penstock.from_arrays({"x": np.arange(4)}, lengths=[2, 2]).samples()
-    boundary = penstock.from_arrays({"x": np.arange(6) + 100, "a": np.zeros(4)}, lengths=[2, 2]).samples().select("x")
+    steps = penstock.from_arrays({"x": np.arange(4)}, lengths=[2, 2]).steps()
+    boundary = (
+        penstock.from_arrays({"x": np.arange(6) + 100, "a": np.zeros(4)}, lengths=[2, 2]).steps().select_columns("x")
+    )
     mixed = mix([steps, boundary], [1, 1])
     assert mixed[:]["x"].tolist() == [0, 100, 1, 101, 2, 103, 3, 104]
     loader = penstock.Loader(mixed, 8, threads=0)

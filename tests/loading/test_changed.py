@@ -22,7 +22,7 @@ SIZES = {"a": 17, "b": 40, "c": 5, "d": 29}
 def part(name: str, seed: int = 3) -> MapDataset:
     """Samples that say their part and number, in another order every epoch."""
     first = 1000 * sorted(SIZES).index(name)
-    return penstock.from_arrays({"x": np.arange(SIZES[name]) + first}, [SIZES[name]]).samples().shuffle(seed)
+    return penstock.from_arrays({"x": np.arange(SIZES[name]) + first}, [SIZES[name]]).steps().shuffle(seed)
 
 
 def mixed(weights: Mapping[str, Any], stop: Any = "never", **options: Any) -> MapDataset:
@@ -141,7 +141,7 @@ def test_tickets_from_before_stay_explainable() -> None:
 
 def test_mixes_below_other_columns_functions_and_epoch_lengths() -> None:
     def chain(weights: Mapping[str, Any], length: int) -> MapDataset:
-        data = mixed(weights).nominal(length).select("x")
+        data = mixed(weights).with_epoch_length(length).select_columns("x")
         return data.map(lambda columns: {"x": columns["x"] + 1, "source": columns["source"]})
 
     first = Loader(chain({"a": 1, "b": 1}, 10), 5, threads=0)
@@ -197,7 +197,7 @@ def test_what_cannot_be_continued_is_refused() -> None:
     assert "mix" not in alone.state_dict()
     with pytest.raises(StateError, match="not one of a mix that could be continued"):
         Loader(mixed({"a": 1}), 7).load_state_dict(alone.state_dict(), changed="continue")
-    steady = mixed({"a": 17}, stop=17).where(lambda columns: columns["x"] >= 0)
+    steady = mixed({"a": 17}, stop=17).filter(lambda columns: columns["x"] >= 0)
     with pytest.raises(StateError, match=r"can be made again .* Take.* before they are mixed"):
         Loader(steady, 7).load_state_dict(state, changed="continue")
     with pytest.raises(PlanError, match="changed to be one of"):
@@ -212,7 +212,7 @@ def test_what_cannot_be_continued_is_refused() -> None:
 
 def test_passes_count_over_a_change_of_weights() -> None:
     """A part that may be read twice gives the rest of both passes after the change, and tickets stay explainable."""
-    few, many = (penstock.from_arrays({"x": np.arange(n) + first}, [n]).samples() for n, first in ((10, 0), (500, 100)))
+    few, many = (penstock.from_arrays({"x": np.arange(n) + first}, [n]).steps() for n, first in ((10, 0), (500, 100)))
     parts = {"few": few, "many": many}
     loader = penstock.Loader(penstock.mix(parts, [1, 1], stop=100, max_repeats={"few": 2}), batch_size=30)
     first = next(iter(loader))
@@ -231,7 +231,7 @@ ABOVE: dict[str, tuple[Any, int]] = {  # a transform above a mix of 30 samples a
     "shuffle": (lambda data: data.shuffle(7), 6),
     "blocks": (lambda data: data.shuffle(7, block=3, pool=2), 6),
     "sorted batches": (lambda data: data.batches(5, seed=2), 6),
-    "shuffled and numbered": (lambda data: data.shuffle(7).nominal(30).select("x"), 6),
+    "shuffled and numbered": (lambda data: data.shuffle(7).with_epoch_length(30).select_columns("x"), 6),
     "two epochs": (lambda data: data.shuffle(7).repeat(2), 12),
 }
 
@@ -303,7 +303,9 @@ def test_orders_that_keep_the_one_of_the_mix_are_continued_anywhere(ordered: Any
 
 def test_shards_of_a_mix_are_continued_together() -> None:
     def shards(weights: Mapping[str, Any]) -> list[Loader]:
-        return [Loader(mixed(weights).nominal(90).shard(i, 3), 5, threads=0, rank=0, world=1) for i in range(3)]
+        return [
+            Loader(mixed(weights).with_epoch_length(90).shard(i, 3), 5, threads=0, rank=0, world=1) for i in range(3)
+        ]
 
     first, later = shards({"a": 1, "b": 2}), shards({"a": 2, "b": 1, "c": 1})
     each = [taken(loader, 2) for loader in first]

@@ -22,7 +22,7 @@ from penstock.loading.ticket import Batch
 
 
 def dataset(n: int = 50_000, width: int = 1) -> MapDataset:
-    return from_arrays({"x": np.arange(n * width).reshape(n, width)}, lengths=[n]).samples()
+    return from_arrays({"x": np.arange(n * width).reshape(n, width)}, lengths=[n]).steps()
 
 
 def test_no_more_jobs_are_begun_than_fit_in_memory() -> None:
@@ -58,7 +58,7 @@ def test_the_first_job_is_one_batch_and_later_ones_are_blocks() -> None:
 
 def test_ragged_rows_are_bounded_by_what_was_measured() -> None:
     rows = [np.zeros(10_000, np.uint8)] * 500
-    data = from_arrays({"image": Ragged.from_rows(rows)}, lengths=[500]).samples()
+    data = from_arrays({"image": Ragged.from_rows(rows)}, lengths=[500]).steps()
     source = Loader(data, 10, threads=0, memory=4_000_000)._cursor.source
     jobs = source.jobs({"position": 0})
     next(jobs).run()

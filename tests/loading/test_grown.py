@@ -40,7 +40,7 @@ def grow(path: Path, lo: int = 4, hi: int = 6) -> None:
 
 
 def dataset(path: Path, extra: bool = False) -> MapDataset:
-    data = penstock.open(path).where("total_steps > 2").windows(2).shuffle(seed=3)
+    data = penstock.open(path).filter("total_steps > 2").windows(2).shuffle(seed=3)
     return data.map(lambda c: {"x": c["x"] * 2}, seed=None) if extra else data
 
 
@@ -191,7 +191,7 @@ def test_other_data_and_damaged_counts_stay_errors(store):
 
 def test_a_dataset_that_cannot_say_what_it_was_refuses():
     def dataset(n: int) -> MapDataset:
-        return penstock.from_arrays({"x": np.arange(n)}, lengths=[2] * (n // 2)).samples()
+        return penstock.from_arrays({"x": np.arange(n)}, lengths=[2] * (n // 2)).steps()
 
     state = Loader(dataset(8), 2).state_dict()
     with pytest.raises(StateError, match="same data"):

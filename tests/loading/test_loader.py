@@ -18,7 +18,7 @@ N = 10_000
 
 
 def dataset(seed: int = 0, n: int = N) -> MapDataset:
-    return from_arrays({"x": np.arange(n)}, lengths=[n]).samples().shuffle(seed=seed)
+    return from_arrays({"x": np.arange(n)}, lengths=[n]).steps().shuffle(seed=seed)
 
 
 def taken(loader: Loader, batches: int | None = None) -> list[int]:
@@ -116,7 +116,7 @@ def test_an_error_in_a_worker_reaches_the_caller_and_the_state_stays(threads):
             raise ValueError("a bad row")
         return columns
 
-    data = from_arrays({"x": np.arange(N)}, lengths=[N]).samples().map(fail)
+    data = from_arrays({"x": np.arange(N)}, lengths=[N]).steps().map(fail)
     loader = Loader(data, 100, threads=threads)
     gc.collect()  # pipelines in cycles end in threads of their own
     before = threading.active_count()
@@ -141,7 +141,7 @@ def test_leaving_the_loop_ends_the_threads():
 
 
 def test_batches_that_are_larger_than_the_job_bound():
-    wide = from_arrays({"x": np.zeros((600, 60_000))}, lengths=[600]).samples()
+    wide = from_arrays({"x": np.zeros((600, 60_000))}, lengths=[600]).steps()
     assert [b.n for b in Loader(wide, 500, threads=1)] == [500, 100]
 
 

@@ -28,7 +28,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def dataset() -> MapDataset:
-    return from_arrays({"x": np.arange(20)}, lengths=[20]).samples()
+    return from_arrays({"x": np.arange(20)}, lengths=[20]).steps()
 
 
 def process(rank: int, world: int, initialised: bool = True) -> SimpleNamespace:
@@ -134,7 +134,7 @@ def test_weighted_means_of_ranks_average_to_the_mean_of_the_batch(adapter, sampl
     from penstock.loading.jax import JaxLoader
     from penstock.loading.torch import TorchLoader, TorchStream
 
-    data = from_arrays({"x": np.arange(samples, dtype="f8") ** 2}, lengths=[samples]).samples()
+    data = from_arrays({"x": np.arange(samples, dtype="f8") ** 2}, lengths=[samples]).steps()
 
     def batches(rank: int) -> list[Any]:
         if adapter == "stream":

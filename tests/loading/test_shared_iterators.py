@@ -27,7 +27,7 @@ N = 3000
 
 
 def samples(n: int = N) -> MapDataset:
-    return from_arrays({"x": np.arange(n)}, lengths=[n]).samples()
+    return from_arrays({"x": np.arange(n)}, lengths=[n]).steps()
 
 
 ITERATORS: dict[str, Callable[[], Iterator[Any]]] = {
@@ -239,7 +239,7 @@ AT_EXIT = """
 import threading, numpy as np
 from penstock.data import from_arrays
 from penstock.loading import Loader
-data = from_arrays({"x": np.arange(500_000)}, lengths=[500_000]).samples()
+data = from_arrays({"x": np.arange(500_000)}, lengths=[500_000]).steps()
 loader = Loader(data, 50, threads=2, prefetch=4)
 shared = iter(loader)
 keep = [shared, loader.through(lambda batch: batch, ahead=2), iter(Loader(data.iterate(50), threads=1))]

@@ -16,7 +16,7 @@ RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 12)).map(lambda r
 
 
 def dataset(n: int = 40) -> MapDataset:
-    return from_arrays({"k": np.arange(n)}, lengths=[n]).samples()
+    return from_arrays({"k": np.arange(n)}, lengths=[n]).steps()
 
 
 @given(RANGES)

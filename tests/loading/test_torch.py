@@ -39,7 +39,7 @@ N = 1000
 
 
 def dataset(seed: int = 0):
-    return from_arrays({"observations": {"x": np.arange(N + 1.0)}, "a": np.arange(N)}, [N]).samples().shuffle(seed=seed)
+    return from_arrays({"observations": {"x": np.arange(N + 1.0)}, "a": np.arange(N)}, [N]).steps().shuffle(seed=seed)
 
 
 EXPECTED = dataset()[:]["a"].tolist()

@@ -312,11 +312,11 @@ def test_columns_of_one_axis_need_one_limit():
         data.sequences().pack({"x": 4, "y": 8})
     with pytest.raises(PlanError, match=r"a length for every column, got none for \['y'\]"):
         data.sequences().pack({"x": 8})
-    assert list(data.sequences().select("x").pack({"x": 8})[:]) == ["x", "segment_ids", "positions"]
+    assert list(data.sequences().select_columns("x").pack({"x": 8})[:]) == ["x", "segment_ids", "positions"]
 
 
 def test_steps_are_packed_too():
-    packs: MapDataset = tokens([5, 4]).samples().pack(4)
+    packs: MapDataset = tokens([5, 4]).steps().pack(4)
     assert isinstance(packs.plan, Plan)
     assert len(packs) == 3
     assert sorted(t for each in sequences_of(packs[:]) for t in each) == list(range(1, 10))
@@ -395,7 +395,7 @@ def test_what_needs_epochs_of_one_length_says_so():
 
 
 def test_what_was_selected_away_has_no_spans():
-    data = EpisodeDataset(two_columns([(3, 1), (4, 2), (2, 4)])).sequences().select("inputs").pack(8)
+    data = EpisodeDataset(two_columns([(3, 1), (4, 2), (2, 4)])).sequences().select_columns("inputs").pack(8)
     read = {read.view for read in data.plan.reads}
     for number, (view, selection) in enumerate(zip(data.plan.views, data.resolve(np.arange(len(data))), strict=True)):
         assert len(selection.destination) == 0 or number in read
@@ -405,14 +405,14 @@ def test_what_was_selected_away_has_no_spans():
 
 def test_an_epoch_may_have_no_packs():
     """Of three sequences, two without rows, one is in each epoch: every third has a pack."""
-    packs = tokens([0, 0, 3]).sequences().nominal(1).pack(4)
+    packs = tokens([0, 0, 3]).sequences().with_epoch_length(1).pack(4)
     assert (len(packs), packs.plan.empty) == (0, False)
     assert packs.plan.sizes(np.arange(6)).tolist() == [0, 0, 1, 0, 0, 1]
     loader = penstock.Loader(packs, 2)
     epochs = [[batch["tokens"].tolist() for batch in loader] for _ in range(2)]
     assert epochs == [[[[1, 2, 3, 0]]]] * 2
     assert [block["tokens"].tolist() for block in packs.iterate(2, epochs=4)] == [[[1, 2, 3, 0]]]
-    nothing = tokens([0, 0]).sequences().nominal(1).pack(4)
+    nothing = tokens([0, 0]).sequences().with_epoch_length(1).pack(4)
     assert nothing.plan.empty
     with pytest.raises(PlanError, match="got an empty one"):
         nothing.batch(np.zeros(1, np.int64))

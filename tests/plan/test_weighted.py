@@ -26,7 +26,7 @@ WEIGHTS = st.lists(
 
 
 def steps(n: int) -> penstock.MapDataset:
-    return penstock.from_arrays({"x": np.arange(n)}, [n]).samples()
+    return penstock.from_arrays({"x": np.arange(n)}, [n]).steps()
 
 
 class TestWeighted(TransformContract):
@@ -141,23 +141,23 @@ def test_weights_by_episode() -> None:
     assert sorted(set(by_array.batch(np.arange(200))["x"][:, 0].tolist())) == [2, 3, 4, 5, 6, 7, 8]
     by_table = data.sequences().weighted("total_steps", lambda n: n - 2, by="episode")
     assert by_table[:]["mask"].sum(axis=1).tolist() in ([4, 3, 4], [4, 4, 3])
-    by_function = data.samples().shuffle(4).weighted(lambda table: sums[table["id"]], by="episode")
+    by_function = data.steps().shuffle(4).weighted(lambda table: sums[table["id"]], by="episode")
     count = np.bincount(by_function.batch(np.arange(6200))["x"], minlength=9)
     assert np.abs(count - 6200 * np.repeat(sums, [2, 3, 4]) / 133).max() <= by_function.plan.bound
-    chosen = data.where("total_steps > 2").samples().weighted([1, 0], by="episode")
+    chosen = data.filter("total_steps > 2").steps().weighted([1, 0], by="episode")
     assert set(chosen[:]["x"].tolist()) == {2, 3, 4}
 
 
 def test_weights_by_column_and_function() -> None:
     data = penstock.from_arrays({"x": np.arange(6), "a": np.log(np.arange(1.0, 7))}, [2, 4])
-    by_column = data.samples().weighted("a", np.exp, epoch_length=21)
+    by_column = data.steps().weighted("a", np.exp, epoch_length=21)
     assert Counter(by_column[:]["x"].tolist()) == {i: i + 1 for i in range(6)}
-    by_function = data.samples().weighted(lambda columns: columns["x"] == 3)
+    by_function = data.steps().weighted(lambda columns: columns["x"] == 3)
     assert set(by_function[:]["x"].tolist()) == {3}
     windows = data.windows(2).weighted("a", lambda a: a[:, 1])
     assert len(windows) == 4
-    mapped = data.samples().map(lambda columns: {"x": columns["x"], "w": columns["x"] + 1.0}).weighted("w")
-    assert mapped.fingerprint != data.samples().weighted("x", lambda x: x + 1).fingerprint
+    mapped = data.steps().map(lambda columns: {"x": columns["x"], "w": columns["x"] + 1.0}).weighted("w")
+    assert mapped.fingerprint != data.steps().weighted("x", lambda x: x + 1).fingerprint
 
 
 def test_a_run_that_is_resumed_on_other_ranks_sees_the_same_batches() -> None:
@@ -208,22 +208,22 @@ def test_weights_that_say_nothing_are_refused(weights: object, message: str) -> 
 def test_wrong_arguments_are_refused() -> None:
     data = penstock.from_arrays({"x": np.arange(6)}, [2, 4])
     with pytest.raises(SpecError, match="got 'y'"):
-        data.samples().weighted("y")
+        data.steps().weighted("y")
     with pytest.raises(PlanError, match=r"reduce the steps of a sample"):
         data.windows(2).weighted("x")
     with pytest.raises(PlanError, match="by to be 'sample' or 'episode'"):
-        data.samples().weighted([1] * 6, by="step")
+        data.steps().weighted([1] * 6, by="step")
     with pytest.raises(PlanError, match="draw to be"):
-        data.samples().weighted([1] * 6, draw="exact")
+        data.steps().weighted([1] * 6, draw="exact")
     with pytest.raises(PlanError, match="epoch_length"):
-        data.samples().weighted([1] * 6, epoch_length=0)
+        data.steps().weighted([1] * 6, epoch_length=0)
     with pytest.raises(PlanError, match=r"one weight for each episode, \[2\]"):
-        data.samples().weighted([1] * 6, by="episode")
-    mixed = penstock.mix([data.samples(), data.samples()], stop="drain")
+        data.steps().weighted([1] * 6, by="episode")
+    mixed = penstock.mix([data.steps(), data.steps()], stop="drain")
     with pytest.raises(PlanError, match="before they are mixed"):
         mixed.weighted([1, 1], by="episode")
     with pytest.raises(PlanError, match="same samples every epoch"):
-        penstock.mix([data.samples(), data.samples()], stop=3).weighted([1, 1, 1])
+        penstock.mix([data.steps(), data.steps()], stop=3).weighted([1, 1, 1])
 
 
 def test_fingerprints_cover_weights_and_options() -> None:

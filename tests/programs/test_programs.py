@@ -163,7 +163,7 @@ def check_tickets(node: Node, rng: Random) -> None:
     """What `why` says of a batch are the rows that it has."""
     planned = isinstance(node.data.plan, BatchedPlan)
     loader = Loader(node.data, None if planned else rng.randint(1, 9), rank=0, world=1, threads=0)
-    bases = [EpisodeDataset(source).samples()[:]["x"].tolist() for source in node.data.sources]
+    bases = [EpisodeDataset(source).steps()[:]["x"].tolist() for source in node.data.sources]
     for batch in loader:
         table = loader.why(str(batch.ticket), "x").table
         lines = zip(*(table[name].tolist() for name in ("source", "first_row", "rows")), strict=True)

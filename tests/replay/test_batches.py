@@ -87,7 +87,7 @@ def test_shares_are_exact_at_every_prefix(size: int, share: float) -> None:
 
 def test_an_offline_dataset_needs_the_same_outputs() -> None:
     replay = filled(penstock.Replay(None, 1000), [30])
-    data = penstock.from_arrays({"rewards": np.ones(3)}, lengths=[3]).samples()
+    data = penstock.from_arrays({"rewards": np.ones(3)}, lengths=[3]).steps()
     with pytest.raises(penstock.PlanError, match=r"expected the outputs .* of the replay in the offline dataset"):
         next(iter(replay.batches(4, offline=data)))
 
@@ -97,7 +97,7 @@ def test_an_offline_dataset_needs_the_same_outputs() -> None:
 def test_an_offline_dataset_needs_the_dtypes_and_shapes_of_the_replay(size: int, rewards: Any, got: str) -> None:
     replay = penstock.Replay(None, 100)
     replay.write(penstock.from_arrays({"rewards": np.arange(4, dtype="i4")}, [4])[0])
-    batches = iter(replay.batches(size, offline=penstock.from_arrays({"rewards": rewards}, [3]).samples(), share=0.25))
+    batches = iter(replay.batches(size, offline=penstock.from_arrays({"rewards": rewards}, [3]).steps(), share=0.25))
     with pytest.raises(penstock.PlanError, match=rf"expected int32 rows of shape \(\) for 'rewards' .*{got}"):
         _ = [next(batches) for _ in range(4)]
 

@@ -23,7 +23,7 @@ N = 60
 
 
 def dataset() -> MapDataset:
-    return from_arrays({"x": np.arange(N)}, lengths=[N]).samples().shuffle(seed=0)
+    return from_arrays({"x": np.arange(N)}, lengths=[N]).steps().shuffle(seed=0)
 
 
 def epoch(number: int) -> list[int]:

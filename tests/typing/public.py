@@ -14,7 +14,7 @@ from penstock.loading import Batch
 def episodes(data: penstock.EpisodeDataset) -> None:
     """Indexing gives an episode, choosing gives a dataset."""
     assert_type(data[0], penstock.Episode)
-    assert_type(data.where("total_steps > 3"), penstock.EpisodeDataset)
+    assert_type(data.filter("total_steps > 3"), penstock.EpisodeDataset)
     assert_type(data.split(0.5, 0.5), tuple[penstock.EpisodeDataset, ...])
     assert_type(data.spec["rewards"], penstock.Field)
     assert_type(data[0].rewards, npt.NDArray[Any])

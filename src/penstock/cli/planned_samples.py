@@ -42,7 +42,7 @@ class PlannedSamples:
             if self.pack is not None:
                 parts.append(episodes.sequences().pack(**self.pack))
             else:
-                parts.append(episodes.samples() if self.windows is None else episodes.windows(self.windows))
+                parts.append(episodes.steps() if self.windows is None else episodes.windows(self.windows))
         return parts[0] if len(parts) == 1 else mix(parts, self.shares, union=True)
 
     def work_arguments(self) -> dict[str, Any]:

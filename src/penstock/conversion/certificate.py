@@ -274,9 +274,9 @@ def certify(
     on_episode: Callable[[int], object] | None = None,
 ) -> Certificate:
     """Compare a target with its source."""
-    if len(target) != len(data) or target.steps != data.steps:
+    if len(target) != len(data) or target.steps != data.total_steps:
         raise FormatError(
-            f"expected {counted(len(data), 'episode')} of {counted(data.steps, 'step')} in the target, got "
+            f"expected {counted(len(data), 'episode')} of {counted(data.total_steps, 'step')} in the target, got "
             f"{counted(len(target), 'episode')} of {counted(target.steps, 'step')}",
             path=target.location,
         )
@@ -329,7 +329,7 @@ class Comparison:
         certificates = [column.certificate() for column in self._columns.values()]
         known = {column.column for column in (*certificates, *left_out)}
         return Certificate(
-            _identity(data.source, len(data), data.steps),
+            _identity(data.source, len(data), data.total_steps),
             _identity(target, len(target), target.steps),
             (*certificates, *lost, *left_out),
             tuple(note for note in notes if note.what not in known),

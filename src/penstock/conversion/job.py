@@ -101,7 +101,7 @@ def _metadata_of_chosen(data: EpisodeDataset) -> dict[str, Any]:
     """Metadata of the dataset. Stored statistics are of all episodes, so a part of the episodes has none."""
     metadata = dict(data.metadata)
     every = np.array_equal(np.unique(data.episodes.index), np.arange(len(data.source)))
-    if not every or data.steps != data.source.steps:
+    if not every or data.total_steps != data.source.steps:
         metadata.pop("statistics", None)
     return metadata
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
-from typing import Any, cast
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,7 @@ from penstock.core.columns import Columns
 from penstock.core.episode import Episode
 from penstock.core.html import page, steps, table
 from penstock.core.narrowing import is_mapping
+from penstock.core.other_names import EPISODES, OtherNames
 from penstock.core.spec import Align, Spec
 from penstock.core.text import counted
 from penstock.data.cached import CachedSource, picture_columns
@@ -35,6 +35,7 @@ from penstock.plan.anchored import Pad
 from penstock.plan.delta_timestamps import DeltaTimestamps
 from penstock.plan.episodes import Episodes
 from penstock.plan.pairs import Pairs
+from penstock.plan.select import rows_of_mask
 from penstock.plan.sequences import Sequences
 from penstock.plan.split import Split
 from penstock.plan.steps import Steps
@@ -43,12 +44,12 @@ from penstock.plan.where import TakeEpisodes, Where
 from penstock.plan.windows import Windows
 
 
-class EpisodeDataset:
+class EpisodeDataset(OtherNames):
     """Ordered episodes of one source.
 
-    `len(data)` counts episodes, `data[i]` reads one episode, and a `for` loop reads all of them. `where`, `split` and
-    `take` choose episodes. `samples`, `windows`, `pairs` and `sequences` make a `MapDataset`. Values
-    are read only when needed.
+    `len(data)` counts episodes, `data[i]` reads one episode, and a `for` loop reads all of them. `filter`, `split`,
+    `data[2:5]` and `data[[4, 2]]` choose episodes. `steps`, `transitions`, `windows`, `pairs` and `sequences` make a
+    `MapDataset`. Values are read only when needed.
 
     Args:
         source: The opened dataset that has the values.
@@ -59,9 +60,11 @@ class EpisodeDataset:
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
-        >>> len(data), data.steps, data[1].rewards.tolist()
+        >>> len(data), data.total_steps, data[1].rewards.tolist()
         (2, 5, [2.0, 3.0, 4.0])
     """
+
+    _other_names = EPISODES
 
     def __init__(
         self,
@@ -93,32 +96,43 @@ class EpisodeDataset:
 
     @property
     def _size(self) -> str:
-        return f"{counted(len(self), 'episode')}, {counted(self.steps, 'step')}"
+        return f"{counted(len(self), 'episode')}, {counted(self.total_steps, 'step')}"
 
     @property
     def chain(self) -> tuple[str, ...]:
         """The source, and the transforms that chose these episodes, in order, as text."""
         return *_source_chain(self.source), *map(step_text, self._chosen)
 
-    def __getitem__(self, i: int) -> Episode:
-        """Read one whole episode.
+    @overload
+    def __getitem__(self, index: int) -> Episode: ...
+    @overload
+    def __getitem__(self, index: slice | Sequence[int] | Sequence[bool] | IntArray | BoolArray) -> EpisodeDataset: ...
+    def __getitem__(self, index: Any) -> Any:
+        """Read one whole episode for an integer. Choose episodes, in the given order, for anything else.
 
         Args:
-            i: Number of the episode among the chosen ones. Negative numbers count from the end.
+            index: Number of an episode, which counts from the end if it is negative. Or several numbers, a slice, or a
+                mask, `[E]` bool, for a dataset of these episodes.
 
         Raises:
-            IndexError: There is no such episode.
-            ArgumentError: `i` is a slice or not an integer. `take` makes a dataset of several episodes.
+            IndexError: There is no such episode, or the mask has another length.
+            ArgumentError: `index` is none of these.
         """
-        try:
-            number = operator.index(i)
-        except TypeError as error:
-            raise ArgumentError(
-                f"expected the number of one episode, got {i!r}; data.take({_several(i)}) is a dataset of several"
-            ) from error
-        if not -len(self) <= number < len(self):
-            raise IndexError(f"expected an episode within 0:{len(self)}, got {number}")
-        return next(self.episodes_at([number % len(self)]))
+        if isinstance(index, slice):
+            return self.choose(TakeEpisodes(np.arange(len(self))[index]))
+        numbers = np.asarray(index)
+        if numbers.dtype == np.bool_ and numbers.ndim == 1:
+            if len(numbers) != len(self):
+                raise IndexError(f"expected a mask of {len(self)} episodes, got one of {len(numbers)}")
+            return self.choose(TakeEpisodes(np.flatnonzero(numbers)))
+        if numbers.ndim > 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+            hint = "data[3] is an episode; data[2:5], data[[4, 2]] and data[mask] are datasets of several"
+            raise ArgumentError(f"expected numbers of episodes, got {index!r}; {hint}")
+        numbers = numbers.astype(np.int64)
+        if numbers.size and not -len(self) <= numbers.min() <= numbers.max() < len(self):
+            raise IndexError(f"expected episodes within 0:{len(self)}, got {numbers.min()}:{numbers.max() + 1}")
+        numbers = np.where(numbers < 0, numbers + len(self), numbers)
+        return self.choose(TakeEpisodes(numbers)) if numbers.ndim else next(self.episodes_at([int(numbers)]))
 
     def __iter__(self) -> Iterator[Episode]:
         return self.episodes_at(range(len(self)))
@@ -179,7 +193,7 @@ class EpisodeDataset:
         return self.source.metadata
 
     @property
-    def steps(self) -> int:
+    def total_steps(self) -> int:
         """Total number of steps of the chosen episodes."""
         return self.episodes.steps
 
@@ -243,28 +257,31 @@ class EpisodeDataset:
             >>> len(data.choose(penstock.Where("total_steps > 1")))
             1
         """
-        hint = "samples(), windows(16), pairs() or sequences() make samples, which have apply()"
+        hint = "steps(), windows(16), pairs() or sequences() make samples, which have apply()"
         require_transform(transform, EpisodeTransform, "that chooses episodes, such as Where", hint)
         chosen = (*self._chosen, transform)
         return EpisodeDataset(self.source, transform.choose(self.episodes), chosen=chosen, total=self._total)
 
-    def where(self, condition: str | Callable[[Columns], BoolArray]) -> EpisodeDataset:
+    def filter(self, condition: str | Callable[[Columns], BoolArray] | Sequence[bool] | BoolArray) -> EpisodeDataset:
         """Keep the episodes whose metadata meet a condition. See `penstock.plan.Where`.
 
         Args:
             condition: An expression over the columns of `table()` and the stored columns of episodes, such as
                 `"rewards_sum >= 100 and total_steps > 20"` or `"success and task == 'pick'"`, or a function from these
-                `Columns` to `[E]` bool.
+                `Columns` to `[E]` bool, or a mask, `[E]` bool.
 
         Raises:
-            PlanError: The expression has an unknown column or operation, or the result is not boolean.
+            PlanError: The expression has an unknown column or operation, or the result is not `[E]` bool.
 
         Example:
             >>> import numpy as np, penstock
-            >>> penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3]).where("total_steps > 2").steps
-            3
+            >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
+            >>> data.filter("total_steps > 2").total_steps, data.filter([True, False]).total_steps
+            (3, 2)
         """
-        return self.choose(Where(condition))
+        if isinstance(condition, str) or callable(condition):
+            return self.choose(Where(condition))
+        return self.choose(TakeEpisodes(rows_of_mask(condition, len(self), "episode")))
 
     def curated(self, curation: Curation | str | os.PathLike[str]) -> EpisodeDataset:
         """Leave out the episodes and spans that a curation excludes, and add its marks to `table()`.
@@ -319,33 +336,6 @@ class EpisodeDataset:
             (8, 2)
         """
         return tuple(self.choose(Split(fractions, part, seed)) for part in range(len(fractions)))
-
-    def take(self, episodes: Sequence[int] | IntArray) -> EpisodeDataset:
-        """Take episodes by number.
-
-        Args:
-            episodes: Numbers of episodes in this dataset. Negative numbers count from the end.
-
-        Returns:
-            These episodes, in the given order.
-
-        Raises:
-            IndexError: A number is out of range.
-            ArgumentError: `episodes` is not a list of integers.
-
-        Example:
-            >>> import penstock
-            >>> penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[2, 1]).take([1, 0])[0].rewards.tolist()
-            [2.0]
-        """
-        numbers = np.asarray(episodes)
-        if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-            hint = "data.take(range(3)) has the first three, data.take(np.flatnonzero(mask)) the episodes of a mask"
-            raise ArgumentError(f"expected a list of numbers of episodes, got {episodes!r}; {hint}")
-        numbers = numbers.astype(np.int64)
-        if numbers.size and not -len(self) <= numbers.min() <= numbers.max() < len(self):
-            raise IndexError(f"expected episodes within 0:{len(self)}, got {numbers.min()}:{numbers.max() + 1}")
-        return self.choose(TakeEpisodes(np.arange(len(self))[numbers]))
 
     def with_column(
         self,
@@ -425,7 +415,7 @@ class EpisodeDataset:
         Example:
             >>> import numpy as np, penstock
             >>> data = penstock.from_arrays({"image": np.ones((3, 4, 4, 3), np.uint8)}, lengths=[3])
-            >>> data.cached("image").samples()[:2]["image"].shape
+            >>> data.cached("image").steps()[:2]["image"].shape
             (2, 4, 4, 3)
         """
         source = self.source
@@ -457,24 +447,32 @@ class EpisodeDataset:
         """
         return MapDataset([self.source], transform.plan(self.episodes), origin=_Cut(self, transform))
 
-    def samples(self, *, next_observations: bool = False) -> MapDataset:
+    def steps(self) -> MapDataset:
         """Make a sample of every step. See `penstock.plan.Steps`.
-
-        Args:
-            next_observations: Whether each sample also has `next_observations`, the observation one step later. The
-                default is False.
-
-        Raises:
-            PlanError: `next_observations` is set, and the dataset has no `observations` with T + 1 rows for T steps.
 
         Example:
             >>> import penstock
             >>> data = penstock.from_arrays({"observations": [0, 1, 2], "actions": [5, 6]}, lengths=[2])
-            >>> batch = data.samples(next_observations=True)[:]
+            >>> batch = data.steps()[:]
+            >>> batch["observations"].tolist(), batch["actions"].tolist()
+            ([0, 1], [5, 6])
+        """
+        return self.sample_with(Steps())
+
+    def transitions(self) -> MapDataset:
+        """Make a sample of every step, with `next_observations`, the observation one step later.
+
+        Raises:
+            PlanError: The dataset has no `observations` with T + 1 rows for T steps, or has `next_observations`.
+
+        Example:
+            >>> import penstock
+            >>> data = penstock.from_arrays({"observations": [0, 1, 2], "actions": [5, 6]}, lengths=[2])
+            >>> batch = data.transitions()[:]
             >>> batch["observations"].tolist(), batch["next_observations"].tolist()
             ([0, 1], [1, 2])
         """
-        return self.sample_with(Steps(next_observations))
+        return self.sample_with(Steps(next_observations=True))
 
     def windows(
         self,
@@ -584,15 +582,6 @@ def _source_chain(source: Source) -> tuple[str, ...]:
     if isinstance(source, DerivedSource):
         return *_source_chain(source.base), repr(source.column)
     return (source_text(source),)
-
-
-def _several(index: object) -> str:
-    """The argument of `take` for what was probably meant by an index that is not an integer."""
-    if not isinstance(index, slice):
-        return "[0, 2]"
-    cut = cast("slice[Any, Any, Any]", index)
-    ends = [cut.start, cut.stop] if cut.step is None else [cut.start, cut.stop, cut.step]
-    return f"range(len(data))[{':'.join('' if end is None else repr(end) for end in ends)}]"
 
 
 @dataclass(frozen=True)

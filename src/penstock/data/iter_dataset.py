@@ -47,7 +47,7 @@ class IterDataset:
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
-        >>> even = data.samples().iterate(4).filter(lambda columns: columns["rewards"] % 2 == 0).rebatch(2)
+        >>> even = data.steps().iterate(4).filter(lambda columns: columns["rewards"] % 2 == 0).rebatch(2)
         >>> [block["rewards"].tolist() for block in even]
         [[0.0, 2.0], [4.0]]
     """
@@ -87,7 +87,7 @@ class IterDataset:
 
         Example:
             >>> import penstock
-            >>> blocks = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).samples().iterate(3)
+            >>> blocks = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).steps().iterate(3)
             >>> next(iter(blocks.filter(lambda columns: columns["x"] > 1)))["x"].tolist()
             [2, 3]
         """
@@ -103,7 +103,7 @@ class IterDataset:
 
         Example:
             >>> import penstock
-            >>> blocks = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples().iterate(2)
+            >>> blocks = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).steps().iterate(2)
             >>> next(iter(blocks.flat_map(lambda columns: {"x": columns["x"].repeat(2)})))["x"].tolist()
             [1, 1, 2, 2]
         """
@@ -123,7 +123,7 @@ class IterDataset:
 
         Example:
             >>> import penstock
-            >>> blocks = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).samples().iterate(1)
+            >>> blocks = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).steps().iterate(1)
             >>> [block["x"].tolist() for block in blocks.rebatch(2)]
             [[1, 2], [3]]
         """
@@ -185,7 +185,7 @@ class IterDataset:
         Example:
             >>> import penstock
             >>> words = penstock.Ragged.from_strings(["three", "ab", "c", "four"])
-            >>> data = penstock.from_arrays({"words": words}, lengths=[4]).samples()
+            >>> data = penstock.from_arrays({"words": words}, lengths=[4]).steps()
             >>> block = next(iter(data.iterate(4).pack(8)))
             >>> block["segment_ids"].tolist()
             [[1, 1, 1, 1, 1, 2, 2, 3], [1, 1, 1, 1, 0, 0, 0, 0]]

@@ -12,6 +12,7 @@ import numpy as np
 from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.columns import Columns
 from penstock.core.html import page, steps, table
+from penstock.core.other_names import SAMPLES, OtherNames
 from penstock.core.selection import Selection
 from penstock.core.text import counted
 from penstock.data.fetch import Empty, Fetch
@@ -29,8 +30,8 @@ from penstock.files.remote import Wanted
 from penstock.formats.base.source import Source
 from penstock.plan.base import Plan, chained
 from penstock.plan.batched import Batches
+from penstock.plan.epoch_length import EpochLength
 from penstock.plan.goals import Goals, Strategy
-from penstock.plan.nominal import Nominal
 from penstock.plan.outputs import MarkKind
 from penstock.plan.pack import Pack
 from penstock.plan.packing.index import Keep
@@ -38,16 +39,17 @@ from penstock.plan.packing.rule import Flush, Method, Overlong
 from penstock.plan.ramp import Ramp
 from penstock.plan.repeat import Repeat
 from penstock.plan.row_numbers import RowNumbers
-from penstock.plan.select import Select, Take
+from penstock.plan.select import Select, Take, rows_of_mask
 from penstock.plan.shard import Shard
 from penstock.plan.shuffle import Shuffle
 from penstock.plan.transform import PlanTransform, require_transform
 from penstock.plan.weighted import Draw, Weighted
+from penstock.plan.where import evaluate
 
 LONGEST_SLICE = 1 << 40  # samples: no memory holds more, and a mix that never ends has 2^62
 
 
-class MapDataset:
+class MapDataset(OtherNames):
     """Samples with a length and random access. `plan` selects rows, and `sources` have the values.
 
     `ds[5]` is one record, a nested dict. `ds[2:9]` and `ds[[3, 1, 4]]` are `Columns` with one row for each sample, in
@@ -69,6 +71,8 @@ class MapDataset:
         >>> len(windows), windows[[0, 3]]["rewards"].tolist()
         (4, [[0.0, 1.0], [4.0, 5.0]])
     """
+
+    _other_names = SAMPLES
 
     def __init__(
         self,
@@ -159,7 +163,7 @@ class MapDataset:
 
         Example:
             >>> import numpy as np, penstock
-            >>> data = penstock.from_arrays({"rewards": [5.0, 6.0, 7.0]}, lengths=[3]).samples()
+            >>> data = penstock.from_arrays({"rewards": [5.0, 6.0, 7.0]}, lengths=[3]).steps()
             >>> data.batch(np.array([2, 3]))["rewards"].tolist()
             [7.0, 5.0]
         """
@@ -251,7 +255,7 @@ class MapDataset:
 
         Example:
             >>> import penstock
-            >>> data = penstock.from_arrays({"rewards": [5.0, 6.0]}, lengths=[2]).samples()
+            >>> data = penstock.from_arrays({"rewards": [5.0, 6.0]}, lengths=[2]).steps()
             >>> len(data.apply(penstock.Repeat(3)))
             6
         """
@@ -298,7 +302,7 @@ class MapDataset:
 
         Example:
             >>> import numpy as np, penstock
-            >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6]).samples()
+            >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6]).steps()
             >>> sorted(data.shuffle(seed=0)[:]["rewards"].tolist())
             [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
         """
@@ -315,13 +319,13 @@ class MapDataset:
 
         Example:
             >>> import penstock
-            >>> penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples().repeat(2)[:]["x"].tolist()
+            >>> penstock.from_arrays({"x": [1, 2]}, lengths=[2]).steps().repeat(2)[:]["x"].tolist()
             [1, 2, 1, 2]
         """
         return self.apply(Repeat(times))
 
-    def nominal(self, epoch_length: int) -> MapDataset:
-        """Set a fixed epoch length. Each epoch continues where the last one ended. See `penstock.plan.Nominal`.
+    def with_epoch_length(self, epoch_length: int) -> MapDataset:
+        """Set a fixed epoch length. Each epoch continues where the last one ended. See `penstock.plan.EpochLength`.
 
         Args:
             epoch_length: Samples of an epoch, at least 1.
@@ -331,11 +335,11 @@ class MapDataset:
 
         Example:
             >>> import numpy as np, penstock
-            >>> data = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).samples().nominal(2)
+            >>> data = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).steps().with_epoch_length(2)
             >>> len(data), data.batch(np.arange(4))["x"].tolist()
             (2, [1, 2, 3, 1])
         """
-        return self.apply(Nominal(epoch_length))
+        return self.apply(EpochLength(epoch_length))
 
     def shard(self, index: int, count: int) -> MapDataset:
         """Keep every `count`-th sample, starting with sample `index`. See `penstock.plan.Shard`.
@@ -349,12 +353,12 @@ class MapDataset:
 
         Example:
             >>> import penstock
-            >>> penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).samples().shard(0, 2)[:]["x"].tolist()
+            >>> penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).steps().shard(0, 2)[:]["x"].tolist()
             [1, 3]
         """
         return self.apply(Shard(index, count))
 
-    def select(self, *columns: str) -> MapDataset:
+    def select_columns(self, *columns: str) -> MapDataset:
         """Keep only some columns. The other columns are not read. Derived outputs, such as masks, stay.
 
         Args:
@@ -365,8 +369,8 @@ class MapDataset:
 
         Example:
             >>> import penstock
-            >>> data = penstock.from_arrays({"rewards": [1.0], "actions": [0]}, lengths=[1]).samples()
-            >>> list(data.select("actions")[:])
+            >>> data = penstock.from_arrays({"rewards": [1.0], "actions": [0]}, lengths=[1]).steps()
+            >>> list(data.select_columns("actions")[:])
             ['actions']
         """
         return self.apply(Select(columns))
@@ -397,33 +401,46 @@ class MapDataset:
         Example:
             >>> import numpy as np, penstock
             >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
-            >>> data.samples().with_row_numbers()[:]["timesteps"].tolist()
+            >>> data.steps().with_row_numbers()[:]["timesteps"].tolist()
             [0, 1, 0, 1, 2]
         """
         return self.apply(RowNumbers(step, episode, source, of))
 
-    def where(self, condition: Callable[[Columns], BoolArray], *, progress: bool | None = None) -> MapDataset:
+    def filter(
+        self,
+        condition: str | Callable[[Columns], BoolArray] | Sequence[bool] | BoolArray,
+        *,
+        progress: bool | None = None,
+    ) -> MapDataset:
         """Keep the samples whose values meet a condition.
 
         The first epoch is scanned once. The result has an exact length and can be shuffled, mixed and packed. Shuffle
         afterwards: every epoch has the order of the first.
 
         Args:
-            condition: Called with the columns of a block of `n` samples; returns `[n]` bool. Only the columns that it
-                uses are read, unless functions were mapped.
+            condition: An expression over columns with one number for each sample, such as `"rewards > 0 and not done"`;
+                a function that is called with the columns of a block of `n` samples and returns `[n]` bool; or a mask,
+                one bool for each sample. Only the columns that it uses are read, unless functions were mapped.
             progress: Whether to show a progress bar. The default is None: on a terminal.
 
         Raises:
-            PlanError: Epochs have different samples, as in a mix.
+            PlanError: Epochs have different samples, as in a mix, or the expression has an unknown column.
             SpecError: The condition returns another dtype or shape.
 
         Example:
             >>> import numpy as np, penstock
-            >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
-            >>> data.samples().where(lambda columns: columns["rewards"] > 3)[:]["rewards"].tolist()
+            >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6]).steps()
+            >>> data.filter("rewards > 3")[:]["rewards"].tolist()
             [4.0, 5.0]
+            >>> data.filter(lambda columns: columns["rewards"] % 2 == 0)[:]["rewards"].tolist()
+            [0.0, 2.0, 4.0]
         """
-        keep = scan(self, lambda columns: _kept(condition, columns), "where", progress)
+        if isinstance(condition, str):
+            keep = scan(self, lambda columns: _kept(evaluate(condition, columns), columns.n), "filter", progress)
+        elif callable(condition):
+            keep = scan(self, lambda columns: _kept(condition(columns), columns.n), "filter", progress)
+        else:
+            return self.apply(Take(rows_of_mask(condition, len(self), "sample")))
         return self.apply(Take(np.flatnonzero(keep)))
 
     def weighted(
@@ -441,7 +458,7 @@ class MapDataset:
 
         With `draw="systematic"`, each sample has had its share of the draws at any time, to within 1.0 to 1.4 draws for
         most weights (`plan.bound`). Draws continue through all epochs, so samples with small weights get their turn in
-        a later epoch. Shuffle afterwards. `where` keeps only some samples, for example of the best episodes.
+        a later epoch. Shuffle afterwards. `filter` keeps only some samples, for example of the best episodes.
 
         Args:
             weights: Numbers of 0 or more in any scale: an array `[n]` for `n` samples, the name of a column with one
@@ -468,7 +485,7 @@ class MapDataset:
 
         Example:
             >>> import numpy as np, penstock
-            >>> data = penstock.from_arrays({"advantages": [0.0, 1.0, 2.0]}, lengths=[3]).samples()
+            >>> data = penstock.from_arrays({"advantages": [0.0, 1.0, 2.0]}, lengths=[3]).steps()
             >>> draws = data.weighted("advantages", lambda a: np.exp2(a), epoch_length=7)
             >>> sorted(draws[:]["advantages"].tolist())
             [0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0]
@@ -566,7 +583,7 @@ class MapDataset:
 
         Example:
             >>> import numpy as np, penstock
-            >>> data = penstock.from_arrays({"x": np.arange(3.0)}, lengths=[3]).samples()
+            >>> data = penstock.from_arrays({"x": np.arange(3.0)}, lengths=[3]).steps()
             >>> data.map(lambda columns: {"x": columns["x"] * 2})[:]["x"].tolist()
             [0.0, 2.0, 4.0]
 
@@ -629,7 +646,7 @@ class MapDataset:
         """Draw a goal for each sample, from the states of a column (hindsight goals). See `penstock.plan.Goals`.
 
         The goals of an epoch are a function of seed and position, and another epoch has other goals. Call it after
-        `samples`, `windows` or `pairs` and their filters and orders, and before `map`, `pack` and `mix`.
+        `steps`, `windows` or `pairs` and their filters and orders, and before `map`, `pack` and `mix`.
 
         Args:
             strategy: `"future"` (a later state of the episode), `"final"` (its last state), `"episode"` (any of its
@@ -654,7 +671,7 @@ class MapDataset:
         Example:
             >>> import numpy as np, penstock
             >>> data = penstock.from_arrays({"observations": np.arange(11), "actions": np.arange(9)}, lengths=[4, 5])
-            >>> batch = data.samples().goals("future", seed=1)[:]
+            >>> batch = data.steps().goals("future", seed=1)[:]
             >>> bool((batch["goal"] > batch["observations"]).all())
             True
         """
@@ -683,7 +700,7 @@ class MapDataset:
         Example:
             >>> import numpy as np, penstock
             >>> columns = {"observations": np.arange(4.0), "rewards": np.zeros(3)}
-            >>> samples = penstock.from_arrays(columns, lengths=[3]).samples(next_observations=True)
+            >>> samples = penstock.from_arrays(columns, lengths=[3]).transitions()
             >>> reached = lambda c: {"rewards": (c["next_observations"] == c["goal"]).astype(float)}
             >>> samples.goals("final").relabel(reached)[:]["rewards"].tolist()
             [0.0, 0.0, 1.0]
@@ -734,7 +751,7 @@ class MapDataset:
 
         Example:
             >>> import penstock
-            >>> data = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).samples()
+            >>> data = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).steps()
             >>> [block["x"].tolist() for block in data.iterate(2)]
             [[1, 2], [3]]
         """
@@ -755,10 +772,10 @@ def _with_goals(dataset: MapDataset, goals: Goals) -> MapDataset:
     return MapDataset(dataset.sources, goals.reorder(dataset.plan), (*dataset.maps, *stages), origin)
 
 
-def _kept(condition: Callable[[Columns], BoolArray], columns: Columns) -> BoolArray:
-    keep = np.asarray(condition(columns))
-    if keep.dtype != np.bool_ or keep.shape != (columns.n,):
-        raise SpecError(f"expected a condition of {columns.n} bools, got {keep.dtype}{list(keep.shape)}")
+def _kept(condition: object, n: int) -> BoolArray:
+    keep = np.asarray(condition)
+    if keep.dtype != np.bool_ or keep.shape != (n,):
+        raise SpecError(f"expected a condition of {n} bools, got {keep.dtype}{list(keep.shape)}")
     return keep
 
 
@@ -767,7 +784,7 @@ def require_samples(dataset: object) -> None:
     if isinstance(dataset, MapDataset):
         return
     name = type(dataset).__name__
-    hint = "make samples of its episodes first, with samples(), windows(16), pairs() or sequences()"
+    hint = "make samples of its episodes first, with steps(), windows(16), pairs() or sequences()"
     if name in ("Replay", "ReplayBatches"):
         hint = "its samples change while they are drawn; replay.batches(256) has batches, offline= mixes a dataset in"
     elif name != "EpisodeDataset":

@@ -69,7 +69,7 @@ def measure(
 
     Example:
         >>> import numpy as np, penstock
-        >>> data = penstock.from_arrays({"n": np.array([3, 1, 2])}, lengths=[3]).samples()
+        >>> data = penstock.from_arrays({"n": np.array([3, 1, 2])}, lengths=[3]).steps()
         >>> words = measure(data, lambda c: {"tokens": Ragged(np.repeat(c["n"], c["n"]), offsets_of(c["n"]))})
         >>> len(words), words.source.value_offsets("tokens").tolist()
         (3, [0, 3, 4, 6])

@@ -91,15 +91,15 @@ def mix(
 
     Example:
         >>> import numpy as np, penstock
-        >>> one = penstock.from_arrays({"x": np.zeros(60)}, lengths=[60]).samples()
-        >>> two = penstock.from_arrays({"x": np.ones(40)}, lengths=[40]).samples()
+        >>> one = penstock.from_arrays({"x": np.zeros(60)}, lengths=[60]).steps()
+        >>> two = penstock.from_arrays({"x": np.ones(40)}, lengths=[40]).steps()
         >>> both = mix({"zeros": one, "ones": two}, {"zeros": 0.7, "ones": 0.3})
         >>> len(both), int(both[:20]["x"].sum()), both[:4]["source"].tolist()
         (86, 6, [0, 1, 0, 0])
 
         A small dataset is read twice, then the other alone:
 
-        >>> few = penstock.from_arrays({"x": np.ones(5)}, lengths=[5]).samples()
+        >>> few = penstock.from_arrays({"x": np.ones(5)}, lengths=[5]).steps()
         >>> run = mix({"large": one, "small": few}, [1, 1], stop=40, max_repeats={"small": 2})
         >>> [int(run[lo : lo + 10]["x"].sum()) for lo in (0, 10, 20, 30)]
         [5, 5, 0, 0]

@@ -63,7 +63,7 @@ class Mixing:
 
     Example:
         >>> import numpy as np, penstock
-        >>> data = penstock.from_arrays({"x": np.arange(1000)}, lengths=[100] * 10).samples()
+        >>> data = penstock.from_arrays({"x": np.arange(1000)}, lengths=[100] * 10).steps()
         >>> [round(each.show(50).mixing.same[0], 2) for each in (data, data.shuffle(seed=1))]
         [np.float64(0.99), np.float64(0.1)]
     """
@@ -119,7 +119,7 @@ class PartShares:
 
     Example:
         >>> import numpy as np, penstock
-        >>> parts = {name: penstock.from_arrays({"x": np.arange(100)}, lengths=[100]).samples() for name in "ab"}
+        >>> parts = {name: penstock.from_arrays({"x": np.arange(100)}, lengths=[100]).steps() for name in "ab"}
         >>> penstock.mix(parts, [3, 1], stop=80, label=None).show().shares.samples.tolist()
         [0.75, 0.25]
     """

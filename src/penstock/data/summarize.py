@@ -85,7 +85,7 @@ def statistics(
     """
     if isinstance(data, EpisodeDataset):
         if samples is not None:
-            raise ArgumentError("expected samples= with samples, got it with episodes; take() chooses episodes")
+            raise ArgumentError("expected samples= with samples, got it with episodes; data[:100] chooses episodes")
         walk = episode_blocks(data, columns, by, final_observations)
     elif isinstance(data, MapDataset):  # pyright: ignore[reportUnnecessaryIsInstance]
         if not final_observations:

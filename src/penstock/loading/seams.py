@@ -139,7 +139,7 @@ def next_mix(now: MapDataset, seams: tuple[MixRecord, ...]) -> MapDataset:
     if mixed is None:
         raise StateError(
             f"expected a mix that can be made again with other first samples, got the chain {' > '.join(now.chain)}; "
-            "use where() and weighted() on the datasets before they are mixed"
+            "use filter() and weighted() on the datasets before they are mixed"
         )
     return mixed
 

@@ -56,7 +56,7 @@ class Steps(SampleTransform):
         if self.next_observations:
             if stored := [path for path in episodes.aligns if under("next_observations", path)]:
                 message = f"expected outputs of different names, got {stored[0]!r} as a column of the data"
-                raise PlanError(f"{message}, which samples have already; leave `next_observations=True` out")
+                raise PlanError(f"{message}, which samples have already; use steps() instead of transitions()")
             following = View("boundary", 1, 2, end=1)
             outputs += [(f"next_{path}", path, following) for path in episodes.boundary("observations")]
         return AnchoredPlan(episodes, self, outputs, squeeze=True)

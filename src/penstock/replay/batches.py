@@ -70,7 +70,7 @@ class ReplayBatches:
         >>> replay = penstock.Replay(None, 100)
         >>> replay.write(data[0])
         0
-        >>> batches = replay.batches(4, offline=data.samples().shuffle(seed=0), share=0.5)
+        >>> batches = replay.batches(4, offline=data.steps().shuffle(seed=0), share=0.5)
         >>> next(iter(batches))["source"].tolist()
         [0, 0, 1, 1]
     """
@@ -279,7 +279,7 @@ class ReplayBatches:
         if own.keys() != other.keys():
             raise PlanError(
                 f"expected the outputs {sorted(own)} of the replay in the offline dataset, got {sorted(other)}; "
-                "select() or map() the dataset to the same outputs"
+                "select_columns() or map() the dataset to the same outputs"
             )
         for name, (dtype, shape) in own.items():
             if other[name] != (dtype, shape):

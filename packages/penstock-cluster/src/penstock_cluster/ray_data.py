@@ -59,15 +59,15 @@ def to_ray(dataset: MapDataset, *, blocks: int | None = None) -> ray.data.Datase
     Example:
         >>> import penstock
         >>> data = penstock.from_arrays({"x": [1.0, 2.0, 3.0]}, lengths=[3])
-        >>> rows = to_ray(data.samples().shuffle(seed=0))  # doctest: +SKIP
+        >>> rows = to_ray(data.steps().shuffle(seed=0))  # doctest: +SKIP
         >>> rows.take(2)  # doctest: +SKIP
         [{'x': 3.0}, {'x': 1.0}]
-        >>> table_of(data.samples()[:]).column_names
+        >>> table_of(data.steps()[:]).column_names
         ['x']
     """
     require_samples(dataset)
     if not 0 < len(dataset) <= LONGEST_SLICE:
-        why = dataset.plan.why_empty() if dataset.plan.empty else "nominal(n) makes epochs of n samples"
+        why = dataset.plan.why_empty() if dataset.plan.empty else "with_epoch_length(n) makes epochs of n samples"
         raise PlanError(f"expected between 1 and {LONGEST_SLICE} samples, got {len(dataset)}; {why}")
     pickled: bytes = _ray.cloudpickle.dumps(dataset)  # not the object: Ray would give its arrays out as read-only
     source = _PlanSource(_ray.put(pickled), len(dataset), max(dataset.row_bytes(), 1))

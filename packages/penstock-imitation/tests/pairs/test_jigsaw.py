@@ -36,7 +36,11 @@ def puzzle(image: np.ndarray[Any, Any], order: list[int], side: int, gap: int) -
 def test_puzzles_are_those_made_tile_by_tile(shape: tuple[int, ...], side: int, gap: int, seed: int) -> None:
     images, table = frames(7, shape, seed), Jigsaw.permutations(5, side * side, seed)
     data = penstock.from_arrays({"observations": images}, lengths=[3, 4])
-    pairs = data.sample_with(TargetPairs("identity")).select("context").map(Jigsaw(table, side * side, gap), seed=seed)
+    pairs = (
+        data.sample_with(TargetPairs("identity"))
+        .select_columns("context")
+        .map(Jigsaw(table, side * side, gap), seed=seed)
+    )
     made = pairs[:]
     assert (made["target"].dtype, made["target"].shape) == (np.int64, (7, 1))
     assert made["context"].dtype == np.uint8
@@ -60,7 +64,7 @@ def test_classes_follow_from_seed_and_position_alone() -> None:
 def test_all_classes_come_about_as_often() -> None:
     counts = np.zeros(4, np.int64)
     data = penstock.from_arrays({"observations": np.zeros((1, 1, 2, 2), np.uint8)}, lengths=[1])
-    pairs = data.samples().map(Jigsaw(Jigsaw.permutations(4, 4), 4, 0, "observations"), seed=3)
+    pairs = data.steps().map(Jigsaw(Jigsaw.permutations(4, 4), 4, 0, "observations"), seed=3)
     counts += np.bincount(pairs.batch(np.arange(8000))["target"][:, 0], minlength=4)
     assert np.abs(counts - 2000).max() < 200  # five standard deviations
 

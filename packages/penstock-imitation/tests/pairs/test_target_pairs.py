@@ -56,7 +56,7 @@ def test_all_of_the_originals_pairs_are_compared() -> None:
 def test_the_observation_after_the_last_step_is_the_one_that_is_stored(shards: Path) -> None:
     with penstock.open(shards / "A.tgz") as data:
         pairs = data.sample_with(TargetPairs("temporal", last=True))[:]
-        following = data.samples(next_observations=True)[:]["next_observations"]
+        following = data.transitions()[:]["next_observations"]
     np.testing.assert_array_equal(pairs["target"], following)
 
 
@@ -112,12 +112,12 @@ def test_places_survive_everything_behind(kind: PairKind, seed: int) -> None:
         "in pools": plain.shuffle(seed, block=4, pool=2),
         "repeat": plain.shuffle(seed).repeat(3),
         "shard": plain.shuffle(seed).shard(1, 3),
-        "nominal": plain.shuffle(seed).nominal(7),
-        "select": plain.select("context"),
-        "where": data.where("total_steps > 3").sample_with(TargetPairs(kind)).shuffle(seed),
+        "nominal": plain.shuffle(seed).with_epoch_length(7),
+        "select": plain.select_columns("context"),
+        "where": data.filter("total_steps > 3").sample_with(TargetPairs(kind)).shuffle(seed),
         "split": data.split(0.5, 0.5, seed=seed)[1].sample_with(TargetPairs(kind)),
-        "take": data.take([4, 2]).sample_with(TargetPairs(kind)),
-        "pairs where": plain.where(lambda c: c["context/speed"] % 2 == 0),
+        "take": data[[4, 2]].sample_with(TargetPairs(kind)),
+        "pairs where": plain.filter(lambda c: c["context/speed"] % 2 == 0),
     }
     for way, pairs in ways.items():
         batch = pairs.batch(np.arange(2 * len(pairs)))
@@ -129,7 +129,7 @@ def test_places_of_a_mix_are_those_of_each_source() -> None:
     one, other = made([3, 4], 1), made([5, 2, 2], 2)
     parts = {
         "one": one.sample_with(TargetPairs("temporal")),
-        "other": other.where("id > 0").sample_with(TargetPairs("temporal")),
+        "other": other.filter("id > 0").sample_with(TargetPairs("temporal")),
     }
     mixed = penstock.mix(parts, stop="drain")[:]
     for number, name in enumerate(parts):
@@ -141,7 +141,7 @@ def test_places_of_a_mix_are_those_of_each_source() -> None:
 def test_places_of_parts_without_them() -> None:
     pairs = made([3, 4], 1).sample_with(TargetPairs("identity"))
     alike = made([5], 2)[0].observations
-    steps = penstock.from_arrays({"context": alike, "target": alike}, lengths=[6]).samples()
+    steps = penstock.from_arrays({"context": alike, "target": alike}, lengths=[6]).steps()
     with pytest.raises(PlanError, match="expected 'traj_ts_ids' in every part of a mix, got none in"):
         penstock.mix([pairs, steps])
     with_steps = penstock.mix([pairs, steps], union=True, stop="drain")[:]
@@ -165,7 +165,7 @@ def test_pairs_of_unequal_action_spaces_mix_where_no_action_is_read() -> None:
 @pytest.mark.parametrize("seed", [0, 5])
 def test_a_mix_is_off_its_shares_by_at_most_one_sample(seed: int) -> None:
     one, other = (made([40, 7, 30], s).sample_with(TargetPairs("temporal")).shuffle(seed + s) for s in (0, 1))
-    mixed = penstock.mix({"one": one, "other": other}, {"one": 7, "other": 3}, stop="never").nominal(64)
+    mixed = penstock.mix({"one": one, "other": other}, {"one": 7, "other": 3}, stop="never").with_epoch_length(64)
     loader = Loader(mixed, batch_size=50, threads=1)
     picked = np.concatenate([batch["source"] for _ in range(20) for batch in loader])
     assert len(picked) == 20 * 64

@@ -91,7 +91,7 @@ class Flow:
         if self.examples is None:
             return self
         episodes = self.examples.episodes(self.name, self.args.sequence_lengths or {})
-        return replace(self, examples=None, rows=episodes.samples(), episodes=episodes)
+        return replace(self, examples=None, rows=episodes.steps(), episodes=episodes)
 
     @property
     def dataset(self) -> MapDataset:
@@ -116,7 +116,7 @@ class Flow:
         def condition(columns: Columns) -> BoolArray:
             return call.fn(columns) if of_batches else np.array([bool(v) for v in each.values(columns)], np.bool_)
 
-        return replace(flow, rows=flow.dataset.where(condition), episodes=None)
+        return replace(flow, rows=flow.dataset.filter(condition), episodes=None)
 
     def _texts(self) -> tuple[str, ...]:
         """The features that are known to be text: of examples that no function has made columns of yet."""
@@ -134,7 +134,7 @@ class Flow:
         if len(flow.dataset) == 0:
             raise PlanError(f"expected examples in {self.name}, got none; check its source and its filters")
         episodes = measure(flow.dataset, as_it_is, progress=False)
-        return replace(flow, rows=episodes.samples(), episodes=episodes, drawn=False)
+        return replace(flow, rows=episodes.steps(), episodes=episodes, drawn=False)
 
     def sequences(self) -> MapDataset:
         """Samples whose features have known lengths and no functions on them: what can be packed, or mixed and then
@@ -224,7 +224,7 @@ def only(sequences: MapDataset, args: AirIOInjectedRuntimeArgs, name: str) -> Ma
     loose = [path for path in wanted if rows[path] and path not in args.limits]
     if loose:
         raise SpecError(f"expected one value or vector an example of {loose}, which have the length {SKIP_FEATURE}")
-    return sequences.select(*wanted)
+    return sequences.select_columns(*wanted)
 
 
 def _ragged(dataset: MapDataset) -> bool:

@@ -154,7 +154,7 @@ class JigsawPairConstructor(_Kind):
 
     def planned(self, episodes: EpisodeDataset) -> MapDataset:
         """Return the puzzles as a dataset with positions."""
-        return super().planned(episodes).select("context").map(self.jigsaw, seed=self.seed)
+        return super().planned(episodes).select_columns("context").map(self.jigsaw, seed=self.seed)
 
     def _through(self, frames: Iterable[dict[str, Any]]) -> Iterator[Sample]:
         for i, pair in enumerate(super()._through(frames)):

@@ -59,7 +59,7 @@ class Frames:
     def planned(self, episodes: EpisodeDataset) -> MapDataset:
         """Return every step, by a column that has one row for each step."""
         names = ("terminations", "dones")  # at least one exists; the first match is the same in all datasets
-        return episodes.samples().select(next(name for name in names if name in episodes.spec))
+        return episodes.steps().select_columns(next(name for name in names if name in episodes.spec))
 
     def pairs_of(self, lengths: IntArray) -> int:
         """Return the number of steps."""
