@@ -142,12 +142,12 @@ def masked(logs: Arrays) -> None:
 
 def sampled(name: str, data: Any, rows: np.ndarray, loop: Callable[[], object] | None, loops: int, rounds: int) -> None:
     """Samples a second of a dataset, beside the loop and a copy."""
-    first = data.batch(rows[0]).flat.values()
+    first = data[rows[0]].flat.values()
     places = [np.empty_like(values) for values in first]
 
     def batches() -> None:
         for positions in rows:
-            data.batch(positions)
+            data[positions]
 
     def copied() -> None:
         for place, values in zip(places, first, strict=True):

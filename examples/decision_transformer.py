@@ -81,7 +81,7 @@ def train(windows: penstock.MapDataset, updates: int) -> tuple[DecisionTransform
     torch.manual_seed(0)
     model, losses = DecisionTransformer(), []
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    for block in windows.iterate(64, epochs=None):
+    for block in penstock.IterDataset.of(windows, 64, epochs=None):
         batch = tensors(block)
         scores = model(batch)[batch["mask"]]
         loss = nn.functional.cross_entropy(scores, batch["actions"][batch["mask"]])

@@ -190,17 +190,6 @@ def test_imports_point_one_way(package: str) -> None:
 CIRCLES = {
     frozenset({"penstock.conversion.certificate", "penstock.conversion.draft", "penstock.conversion.report"}),
     frozenset({"penstock.core.episode", "penstock.core.episode_picture"}),
-    frozenset(
-        {
-            "penstock.data.map_dataset",
-            "penstock.data.origin",
-            "penstock.data.plan_drawing",
-            "penstock.data.plan_picture",
-            "penstock.data.planned_rows",
-            "penstock.data.sample_blocks",
-            "penstock.data.scan",
-        }
-    ),
     frozenset({"penstock_live.chunk_sources", "penstock_live.open_source", "penstock_live.splitter"}),
     frozenset({"penstock.plan.pack", "penstock.plan.packed"}),
     frozenset({"penstock.replay.batches", "penstock.replay.replay"}),

@@ -106,5 +106,5 @@ def evaluate(task: Task, clone: Clone) -> list[float]:
 def same_samples(one: penstock.MapDataset, other: penstock.MapDataset) -> bool:
     """Return whether both have the same number of samples, and equal samples at the first positions."""
     positions = np.arange(min(COMPARED, len(one)))
-    a, b = one.batch(positions), other.batch(positions)
+    a, b = one[positions], other[positions]
     return len(one) == len(other) and list(a) == list(b) and all(np.array_equal(a[c], b[c]) for c in a)

@@ -43,7 +43,7 @@ def record(task: ImageTask, folder: Path, seed: int = 0) -> dict[str, Path]:
 
 def pairs(paths: dict[str, Path]) -> penstock.MapDataset:
     """Return pairs of consecutive pictures and the action between them, in equal numbers from both players."""
-    sets = [penstock.open(path).sample_with(TargetPairs("inverse_dynamics", last=True)) for path in paths.values()]
+    sets = [penstock.open(path).apply(TargetPairs("inverse_dynamics", last=True)) for path in paths.values()]
     return penstock.mix(sets, [1, 1]).shuffle(seed=0)
 
 

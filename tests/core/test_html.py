@@ -104,8 +104,8 @@ def test_datasets_and_loaders_print_their_chain(data: penstock.EpisodeDataset) -
     assert "chain=mix(a: MemorySource(2 episodes) > Steps(), b:" in repr(mixed)
     loader = penstock.Loader(data.steps(), batch_size=4, threads=0, rank=1, world=2)
     assert repr(loader) == f"Loader({data.steps()!r}, batch_size=4, rank=1, world=2)"
-    stream = data.steps().iterate(4).filter(len).rebatch(2)
-    text = "IterDataset(chain=MemorySource(2 episodes) > Steps() > iterate(4) > filter(builtins.len) > rebatch(2))"
+    stream = penstock.IterDataset.of(data.steps(), 4).filter(len).rebatch(2)
+    text = "IterDataset(chain=MemorySource(2 episodes) > Steps() > blocks of 4 > filter(builtins.len) > rebatch(2))"
     assert repr(stream) == text
     assert "rebatch(2)" in stream._repr_html_()
     assert repr(data.source).startswith("MemorySource(2 episodes, 20 steps, columns=[")

@@ -10,8 +10,9 @@ import pytest
 import penstock
 from penstock.core.episode import Episode
 from penstock.core.spec import Field, Spec
-from penstock.data.dataset import EpisodeDataset
-from penstock.data.map_dataset import MapDataset
+from penstock.data.dataset import EpisodeDataset, selection_of
+from penstock.data.map_dataset import MapDataset, planned_samples
+from penstock.data.planned_samples import PlannedSamples
 from penstock.errors import PlanError, SpecError, StateError
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.formats.memory import MemorySource
@@ -34,7 +35,9 @@ def test_a_filter_sees_mapped_values_and_keeps_the_first_epochs_order():
     shuffled = samples().shuffle(1).map(lambda c: c.merged({"z": -c["x"]}))
     kept = shuffled.filter(lambda c: c["z"] > -5)
     assert sorted(kept[:]["z"].tolist()) == [-4, -3, -2, -1, 0]
-    assert kept.batch(np.arange(5))["x"].tolist() == kept.batch(np.arange(5, 10))["x"].tolist()
+    assert (
+        planned_samples(kept).at(np.arange(5))["x"].tolist() == planned_samples(kept).at(np.arange(5, 10))["x"].tolist()
+    )
     with pytest.raises(SpecError, match="expected a condition of 10 bools, got int64"):
         samples().filter(lambda c: c["x"])
 
@@ -85,24 +88,24 @@ def test_a_grown_dataset_knows_what_it_was(tmp_path):
     expected, fingerprint = before[:]["r"].tolist(), before.fingerprint
     grown = chain(store(tmp_path / "s", [4]))
     assert grown.fingerprint != fingerprint
-    earlier = grown.as_of([3])
+    earlier = planned_samples(grown).as_of([3])
     assert earlier is not None
     assert earlier.fingerprint == fingerprint
-    assert earlier[:]["r"].tolist() == expected
-    assert grown.as_of([2]).fingerprint != fingerprint
+    assert earlier.at(np.arange(len(earlier)))["r"].tolist() == expected
+    assert planned_samples(grown).as_of([2]).fingerprint != fingerprint
     with pytest.raises(StateError, match="at least 9 episodes, got 4"):
-        grown.as_of([9])
+        planned_samples(grown).as_of([9])
 
 
 def test_what_cannot_tell_says_none(tmp_path):
     data = penstock.from_arrays({"x": np.arange(4)}, lengths=[2, 2])
-    assert data.as_of(1) is None
-    assert data.steps().as_of([1]) is None
-    assert data.steps().as_of([2]).fingerprint == data.steps().fingerprint
+    assert selection_of(data).as_of(1) is None
+    assert planned_samples(data.steps()).as_of([1]) is None
+    assert planned_samples(data.steps()).as_of([2]).fingerprint == data.steps().fingerprint
     grown = store(tmp_path / "s", [3, 2]).steps()
-    assert grown.filter(lambda c: c["rewards"] > 0).as_of([1]) is None
-    assert MapDataset(grown.sources, grown.plan).as_of([1]) is None
-    assert data.choose(Where("id == 1")).steps().apply(Shuffle(1)).as_of([2]) is not None
+    assert planned_samples(grown.filter(lambda c: c["rewards"] > 0)).as_of([1]) is None
+    assert PlannedSamples(grown.sources, grown.plan).as_of([1]) is None
+    assert planned_samples(data.apply(Where("id == 1")).steps().apply(Shuffle(1))).as_of([2]) is not None
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.data.curation import Curation, default_path
+from penstock.data.dataset import selection_of
 from penstock.data.episode_marks import EpisodeMarks
 from penstock.errors import ArgumentError, FormatError, PlanError, StateError
 from penstock.formats.base.format import named
@@ -150,7 +151,7 @@ def test_changed_datasets_are_refused_and_appended_ones_accepted(dataset: Path, 
     written(dataset, [6, 7], append=True)
     with penstock.open(dataset, curation=file) as data:
         assert data.table()["id"].tolist() == [0, 2, 3, 4, 5, 6]
-        assert data.as_of(5).table()["id"].tolist() == [0, 2, 3, 4]  # type: ignore[union-attr]
+        assert selection_of(data).as_of(5).episodes.table()["id"].tolist() == [0, 2, 3, 4]  # type: ignore[union-attr]
         written(dataset, [8], append=True)
         assert data.refresh().table()["id"].tolist() == [0, 2, 3, 4, 5, 6, 7]
     other = written(tmp_path / "other", [2, 2, 3, 4, 5])
@@ -210,7 +211,7 @@ def test_derived_columns_keep_the_curation(dataset: Path) -> None:
         assert longer.table()["id"].tolist() == [0, 2, 3, 4]
         again = penstock.EpisodeDataset(longer.source).curated(Curation.read(default_path(dataset)))
         assert again[1].columns["twice"].tolist() == [6.0, 8.0, 10.0]
-        assert "Curation(1 of 5 episodes marked)" in data.chain[1]
+        assert "Curation(1 of 5 episodes marked)" in selection_of(data).chain[1]
 
 
 def test_convert_leaves_out_what_is_excluded(dataset: Path, tmp_path: Path, call: Call) -> None:  # noqa: F811

@@ -23,6 +23,7 @@ from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Field, Spec
 from penstock.data import derived_values
+from penstock.data.dataset import selection_of
 from penstock.data.derived import DerivedSource
 from penstock.data.derived_column import DerivedColumn
 from penstock.data.derived_values import MemoryValues, StoredValues
@@ -174,7 +175,7 @@ def test_a_column_can_use_a_derived_column() -> None:
     data = dataset([4, 2]).with_column("double", double)
     derived = data.with_column("more", lambda e: e.columns["double"] + 1)
     assert derived.steps()[:]["more"].tolist() == (data.steps()[:]["rewards"] * 2 + 1).tolist()
-    assert derived.chain[1:] == (f"with_column('double', {__name__}.double)", repr(derived.source.column))
+    assert selection_of(derived).chain[1:] == (f"with_column('double', {__name__}.double)", repr(derived.source.column))
 
 
 class Recording(MemorySource):
@@ -423,7 +424,7 @@ def test_appended_episodes_are_computed_after_a_refresh(tmp_path: Path, memory: 
     assert batch.n == 20
     assert batch["double"].tolist() == (batch["rewards"] * 2).tolist()
     assert before[:]["double"].tolist() == values
-    earlier = everything.filter("total_steps > 3").as_of(3)
+    earlier = selection_of(everything.filter("total_steps > 3")).as_of(3)
     assert earlier is not None
     assert earlier.episodes.fingerprint == derived.episodes.fingerprint
     late = data.filter("total_steps > 3").with_column("double", double)

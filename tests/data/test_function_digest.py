@@ -219,9 +219,9 @@ def test_every_function_that_a_fingerprint_knows_is_covered() -> None:
         return [
             mapped.fingerprint,
             penstock.mix([mapped, numbers()], [1, 1]).shuffle(0).fingerprint,
-            numbers().iterate(4).filter(lambda c: c["x"] > mean).fingerprint,
-            numbers().iterate(4).flat_map(lambda c: {"x": c["x"] - mean}).rebatch(2).fingerprint,
-            mapped.iterate(4).fingerprint,
+            penstock.IterDataset.of(numbers(), 4).filter(lambda c: c["x"] > mean).fingerprint,
+            penstock.IterDataset.of(numbers(), 4).flat_map(lambda c: {"x": c["x"] - mean}).rebatch(2).fingerprint,
+            penstock.IterDataset.of(mapped, 4).fingerprint,
             penstock.measure(numbers(), lambda c: {"x": c["x"] - mean}, progress=False).source.fingerprint,
             numbers().filter(lambda c: c["x"] >= mean).fingerprint,
         ]

@@ -13,6 +13,8 @@ from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.data import EpisodeDataset, MapDataset, from_arrays
 from penstock.data.fetch import Fetch
+from penstock.data.map_dataset import planned_samples
+from penstock.data.planned_samples import PlannedSamples
 from penstock.errors import PlanError, SpecError
 from penstock.plan.base import Plan
 from penstock.plan.outputs import DerivedOutput, Read, View
@@ -35,7 +37,7 @@ def data() -> EpisodeDataset:
 def test_samples_are_the_steps_in_order():
     samples = data().transitions()
     assert len(samples) == STEPS
-    batch = samples.batch(np.arange(STEPS))
+    batch = planned_samples(samples).at(np.arange(STEPS))
     assert np.array_equal(batch["observations/x"][:, 0], batch["actions"])
     assert np.array_equal(batch["next_observations/x"], batch["observations/x"] + 1)
     assert batch["observations/text"].strings() == [str(a) for a in batch["actions"]]
@@ -52,7 +54,7 @@ def test_indexing_like_a_sequence():
     samples = data().steps()
     assert samples[-1]["actions"] == samples[STEPS - 1]["actions"] == 301
     assert samples[[3, 1, 3]]["actions"].tolist() == [100, 1, 100]
-    assert samples[2:9:3]["actions"].tolist() == samples.batch(np.array([2, 5, 8]))["actions"].tolist()
+    assert samples[2:9:3]["actions"].tolist() == planned_samples(samples).at(np.array([2, 5, 8]))["actions"].tolist()
     assert samples[np.array([], np.int64)].n == 0
     for wrong in (STEPS, -STEPS - 1, [0, STEPS]):
         with pytest.raises(IndexError, match="expected positions within 0:11"):
@@ -62,7 +64,7 @@ def test_indexing_like_a_sequence():
 
 
 def test_windows_carry_text_and_masks():
-    batch = data().windows(4, pad="zero").batch(np.array([0, 3]))
+    batch = planned_samples(data().windows(4, pad="zero")).at(np.array([0, 3]))
     assert batch["actions"].tolist() == [[0, 1, 2, 0], [100, 0, 0, 0]]
     assert batch["mask"].tolist() == [[True, True, True, False], [True, False, False, False]]
     assert batch["observations/text"][1].strings() == ["100", "", "", ""]
@@ -70,9 +72,9 @@ def test_windows_carry_text_and_masks():
 
 def test_positions_beyond_an_epoch_count_on():
     samples = data().steps()
-    assert samples.batch(np.array([STEPS + 2]))["actions"].tolist() == [2]
+    assert planned_samples(samples).at(np.array([STEPS + 2]))["actions"].tolist() == [2]
     shuffled = samples.shuffle(seed=3)
-    first, second = (shuffled.batch(np.arange(STEPS) + epoch * STEPS)["actions"] for epoch in (0, 1))
+    first, second = (planned_samples(shuffled).at(np.arange(STEPS) + epoch * STEPS)["actions"] for epoch in (0, 1))
     assert sorted(first) == sorted(second) == sorted(samples[:]["actions"])
     assert first.tolist() != second.tolist()
     assert first.tolist() != samples.shuffle(seed=4)[:]["actions"].tolist()
@@ -111,7 +113,7 @@ def test_map_keys_are_of_the_order_that_is_read():
         return {"x": columns["x"], "key": keys}
 
     data = penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).steps().map(with_key, seed=1)
-    keys = data.batch(np.arange(12))["key"].tolist()
+    keys = planned_samples(data).at(np.arange(12))["key"].tolist()
     assert len(set(keys)) == 12  # other ones in the next epoch
     assert data.shuffle(seed=3)[:]["key"].tolist() == keys[:6]
     assert penstock.mix([data, data], [1, 1])[:]["key"].tolist() == keys
@@ -133,15 +135,15 @@ def test_an_empty_dataset_says_so():
     empty = data().windows(50)
     assert len(empty) == 0
     with pytest.raises(PlanError, match="empty"):
-        empty.batch(np.array([0]))
+        planned_samples(empty).at(np.array([0]))
 
 
 def test_reads_from_many_threads_agree():
     shuffled = data().windows(2, pad="repeat").shuffle(seed=2)
     wanted = [np.random.default_rng(i).integers(0, len(shuffled), 64) for i in range(40)]
-    expected = [shuffled.batch(p)["actions"] for p in wanted]
+    expected = [planned_samples(shuffled).at(p)["actions"] for p in wanted]
     with ThreadPoolExecutor(4) as pool:
-        got = list(pool.map(lambda p: shuffled.batch(p)["actions"], wanted))
+        got = list(pool.map(lambda p: planned_samples(shuffled).at(p)["actions"], wanted))
     assert all(np.array_equal(a, b) for a, b in zip(expected, got, strict=True))
 
 
@@ -228,7 +230,7 @@ def test_fetch_lays_several_sources_over_one_another():
         words = Ragged.from_strings([f"{offset}-{i}" * (1 + i % 2) for i in range(4)])
         return from_arrays({"actions": np.arange(4) + offset, "words": words}, lengths=[4]).source
 
-    batch = MapDataset([source(0), source(10)], TwoSources()).batch(np.array([0, 1, 3]))
+    batch = PlannedSamples([source(0), source(10)], TwoSources()).at(np.array([0, 1, 3]))
     assert batch["actions"].tolist() == [[0, 0, 0], [11, 0, 11], [13, 0, 13]]
     assert batch["words"][1].strings() == ["10-110-1", "", "10-110-1"]
     assert batch["mask"].astype(int).tolist() == [[1, 0, 1]] * 3

@@ -32,6 +32,26 @@ def test_other_names_of_samples_are_answered(data: penstock.EpisodeDataset, name
         getattr(data.windows(2), name)
 
 
+METHODS_OF_EPISODES = {
+    "apply", "cached", "close", "curated", "delta_timestamps", "filter", "metadata", "pairs", "refresh", "sequences",
+    "spec", "split", "steps", "table", "total_steps", "transitions", "windows", "with_column",
+}  # fmt: skip
+METHODS_OF_SAMPLES = {
+    "apply", "batches", "filter", "fingerprint", "goals", "map", "pack", "relabel", "repeat", "select_columns", "shard",
+    "show", "shuffle", "weighted", "with_epoch_length", "with_row_numbers",
+}  # fmt: skip
+
+
+def test_datasets_have_few_public_members(data: penstock.EpisodeDataset) -> None:
+    for dataset, methods, attributes in (
+        (data, METHODS_OF_EPISODES, {"source", "episodes"}),
+        (data.windows(2), METHODS_OF_SAMPLES, {"sources", "plan"}),
+    ):
+        assert {name for name in dir(type(dataset)) if not name.startswith("_")} == methods
+        assert {name for name in vars(dataset) if not name.startswith("_")} == attributes
+        assert len(methods) <= MOST
+
+
 def test_unknown_names_are_answered_as_python_does(data: penstock.EpisodeDataset) -> None:
     for dataset in (data, data.windows(2)):
         with pytest.raises(AttributeError, match=f"^'{type(dataset).__name__}' object has no attribute 'nothing'$"):

@@ -86,7 +86,7 @@ def test_a_loader_shows_what_comes_next_without_skipped_samples():
         with pytest.raises(PlanError):
             loader.show(**wrong)
     with pytest.raises(PlanError, match="stream"):
-        penstock.Loader(episodes().steps().iterate(4)).show()
+        penstock.Loader(penstock.IterDataset.of(episodes().steps(), 4)).show()
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -45,26 +45,21 @@ def test_an_index_chooses_episodes_as_of_a_list(data: Any) -> None:
         whole[[True, False]]
 
 
-@pytest.mark.parametrize("index", ["0", [0.5], 1.5])
+@pytest.mark.parametrize("index", ["0", [0.5], 1.5, [[0, 1]]])
 def test_samples_are_read_by_integers(data: Any, index: object) -> None:
     with pytest.raises(ArgumentError, match="expected integers or a slice, got"):
         data.steps()[index]
 
 
 def test_transforms_go_where_they_belong(data: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"chooses episodes, such as Where, got Shuffle\(.*; steps\(\), windows"):
-        data.choose(penstock.Shuffle(0))
+    with pytest.raises(ArgumentError, match=r"of episodes, such as Where or Windows, got Shuffle\(.*; steps\(\), windows"):
+        data.apply(penstock.Shuffle(0))
     with pytest.raises(ArgumentError, match=r"a transform of the order, such as Shuffle, got 3; map\(\) applies"):
         data.steps().apply(3)
     with pytest.raises(ArgumentError, match="expected a function of columns, got 3"):
         data.steps().map(3)
     with pytest.raises(IndexError, match="expected episodes within 0:2, got 1:8"):
         data[[1, 7]]
-
-
-def test_a_batch_is_read_by_a_list_of_positions(data: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"expected a list of positions, got 4; penstock\.Loader\(data, "):
-        data.steps().batch(4)
 
 
 def test_a_function_of_where_gets_all_episodes(data: Any) -> None:

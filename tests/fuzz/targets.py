@@ -617,8 +617,8 @@ def state_of(kind: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
         "mixed": lambda: penstock.Loader(mixed, batch_size=7, threads=0),
         "packed": lambda: penstock.Loader(data.sequences().pack(30), batch_size=1, threads=0),
         "repacked": lambda: penstock.Loader(repacked, batch_size=1, threads=0),
-        "stream": lambda: penstock.Loader(data.steps().iterate(7).rebatch(4), threads=0),
-        "packed stream": lambda: penstock.Loader(words_of().iterate(2).pack(30), threads=0),
+        "stream": lambda: penstock.Loader(penstock.IterDataset.of(data.steps(), 7).rebatch(4), threads=0),
+        "packed stream": lambda: penstock.Loader(penstock.IterDataset.of(words_of(), 2).pack(30), threads=0),
     }
     return made[kind], lambda taker: [batch["x"] for batch, _ in zip(taker, range(3), strict=False)]
 

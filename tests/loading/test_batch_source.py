@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import penstock
+from penstock.data.map_dataset import planned_samples
 from penstock.loading.position_source import PositionSource
 
 
@@ -28,6 +29,6 @@ def test_jobs_of_samples_that_a_function_enlarges_stay_small() -> None:
 def test_an_empty_share_of_a_mix_has_the_columns_that_functions_give() -> None:
     parts = [numbers(9, 10 * k).steps().map(lambda c: {"doubled": 2 * c["rewards"]}) for k in range(2)]
     mixed = penstock.mix(parts, [1, 1])
-    empty = mixed.batch(np.zeros(0, np.int64))
+    empty = planned_samples(mixed).at(np.zeros(0, np.int64))
     assert sorted(empty) == sorted(mixed[:])
     assert empty.n == 0

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.data import MapDataset
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError, StateError
 from penstock.loading import Loader
 
@@ -49,7 +50,7 @@ def check_parts(rows: list[int]) -> None:
     """Each part was read in its order from its first sample on, so none is lost or repeated within an epoch of it."""
     for name in SIZES:
         mine = [x for x in rows if x // 1000 == sorted(SIZES).index(name)]
-        assert mine == part(name).batch(np.arange(len(mine)))["x"].tolist()
+        assert mine == planned_samples(part(name)).at(np.arange(len(mine)))["x"].tolist()
 
 
 WEIGHTS = st.dictionaries(st.sampled_from(sorted(SIZES)), st.integers(1, 9), min_size=1)
@@ -252,7 +253,7 @@ def test_orders_above_a_mix_are_continued_at_the_end_of_an_epoch(name: str, epoc
     rows += taken(later, batches)
     for part_name in "abd":
         mine = sorted(x for x in rows if x // 1000 == sorted(SIZES).index(part_name))
-        assert mine == sorted(part(part_name).batch(np.arange(len(mine)))["x"].tolist())
+        assert mine == sorted(planned_samples(part(part_name)).at(np.arange(len(mine)))["x"].tolist())
     again = loader({"a": 2, "b": 1, "d": 3})
     again.load_state_dict(stored(later))
     assert stored(again) == stored(later)
@@ -292,7 +293,7 @@ def test_packs_of_a_mix_are_continued_at_the_end_of_an_epoch() -> None:
 def test_orders_that_keep_the_one_of_the_mix_are_continued_anywhere(ordered: Any) -> None:
     def loader(weights: Mapping[str, Any]) -> Loader:
         data = ordered(mixed(weights, stop=60))
-        return Loader(data, None if "sort=False" in str(data.chain) else 5, threads=0)
+        return Loader(data, None if "sort=False" in repr(data) else 5, threads=0)
 
     first = loader({"a": 1, "b": 2})
     rows = taken(first, 3)

@@ -14,6 +14,7 @@ import penstock
 from penstock.cli.main import app
 from penstock.core.ragged import Ragged
 from penstock.data import EpisodeDataset, MapDataset, from_arrays
+from penstock.data.map_dataset import planned_samples
 from penstock.data.mix import mix
 from penstock.errors import DataError, PlanError
 from penstock.loading import Loader
@@ -68,7 +69,7 @@ MAKERS: dict[str, Callable[..., Any]] = {
     "TorchDataset": lambda d, **options: TorchDataset(d, 4, **options),
     "TorchSamples": TorchSamples,
     "TorchStream": lambda d, **options: TorchStream(d, 4, **options),
-    "iterate": lambda d, **options: d.iterate(4, **options),
+    "iterate": lambda d, **options: penstock.IterDataset.of(d, 4, **options),
 }
 
 
@@ -80,7 +81,7 @@ def test_an_empty_plan_says_why(name: str) -> None:
     with pytest.raises(PlanError, match=rf"expected at least one batch, got none: .*{why}.*; allow_empty=True"):
         Loader(dataset, 4)
     with pytest.raises(PlanError, match=why):
-        dataset.batch(np.arange(2))
+        planned_samples(dataset).at(np.arange(2))
     with pytest.raises(PlanError, match=why):
         dataset.plan.resolve(np.arange(2))
 
@@ -115,7 +116,7 @@ def test_an_empty_dataset_in_a_mix_is_named() -> None:
 @pytest.mark.parametrize("threads", [0, 1])
 def test_a_stream_that_ends_without_a_sample(threads: int) -> None:
     def filtered(least: int) -> Any:
-        return data().steps().iterate(4).filter(lambda c: c["x"] > least)
+        return penstock.IterDataset.of(data().steps(), 4).filter(lambda c: c["x"] > least)
 
     for stream in (filtered(99), filtered(99).rebatch(2)):
         with pytest.raises(PlanError, match="a stream that ended without one; check its filters"):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import penstock
 from penstock.core.ragged import Ragged
 from penstock.data import MapDataset, from_arrays
 from penstock.errors import WorkerError
@@ -154,6 +155,6 @@ def test_memory_of_consumed_batches_is_used_again() -> None:
 
 
 def test_streams_end_however_much_was_asked_in_advance() -> None:
-    make: Callable[[], Loader] = lambda: Loader(dataset(100).iterate(10), threads=4, prefetch=30)  # noqa: E731
+    make: Callable[[], Loader] = lambda: Loader(penstock.IterDataset.of(dataset(100), 10), threads=4, prefetch=30)  # noqa: E731
     loader = make()
     assert [len(list(loader)) for _ in range(2)] == [10, 10]

@@ -12,6 +12,7 @@ import penstock
 from penstock.core.episode import Episode
 from penstock.core.spec import Field, Spec
 from penstock.data import MapDataset
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError, StateError
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.loading import Loader
@@ -64,7 +65,7 @@ def stopped(path: Path, batches: int) -> tuple[dict, list[int], list[int]]:
 
 def epoch(path: Path, number: int) -> list[int]:
     data = dataset(path)
-    return data.batch(np.arange(number * len(data), (number + 1) * len(data)))["x"][:, 0].tolist()
+    return planned_samples(data).at(np.arange(number * len(data), (number + 1) * len(data)))["x"][:, 0].tolist()
 
 
 def test_growth_is_refused_with_a_message_that_names_both_ways_on(store):

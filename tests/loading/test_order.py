@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 import penstock
 from penstock.core.columns import Columns
 from penstock.data import MapDataset, from_arrays
+from penstock.data.map_dataset import planned_samples
+from penstock.data.planned_samples import PlannedSamples
 from penstock.loading import Batch, Loader
 from penstock.plan.base import DerivedPlan, Plan
 
@@ -53,7 +55,7 @@ class Uneven(DerivedPlan):
 def uneven(sizes: list[int]) -> MapDataset:
     rows = EPOCHS * max(sizes)
     base = from_arrays({"k": np.arange(rows)}, lengths=[rows]).steps()
-    return MapDataset(base.sources, Uneven(base.plan, sizes))
+    return MapDataset(PlannedSamples(base.sources, Uneven(base.plan, sizes)))
 
 
 class Oracle:
@@ -180,7 +182,10 @@ def test_positions_far_out_are_found_at_once():
     data = from_arrays({"k": np.arange(1000)}, lengths=[1000]).steps().shuffle(seed=5)
     loader = Loader(data, 100, threads=0)
     loader.load_state_dict({**loader.state_dict(), "position": 10**17 + 300})
-    assert next(iter(loader))["k"].tolist() == data.batch(np.arange(10**17 + 300, 10**17 + 400))["k"].tolist()
+    assert (
+        next(iter(loader))["k"].tolist()
+        == planned_samples(data).at(np.arange(10**17 + 300, 10**17 + 400))["k"].tolist()
+    )
 
 
 def test_a_state_of_uneven_epochs_knows_its_own():

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import penstock
 from penstock.data import MapDataset, from_arrays
 from penstock.data.mix import mix
 from penstock.errors import PlanError
@@ -112,8 +113,8 @@ def test_impossible_ranks():
     ):
         with pytest.raises(PlanError, match=text):
             Loader(dataset(), 8, **given_)
-    with pytest.raises(PlanError, match=r"shard\(1, 2\) before iterate"):
-        Loader(dataset().iterate(4), rank=1, world=2)
+    with pytest.raises(PlanError, match=r"call shard\(1, 2\) first"):
+        Loader(penstock.IterDataset.of(dataset(), 4), rank=1, world=2)
 
 
 def test_ray_train_tells_the_rank(monkeypatch):

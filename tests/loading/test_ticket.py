@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import penstock
 from penstock.core.columns import Columns
 from penstock.data import from_arrays
 from penstock.errors import StateError
@@ -59,7 +60,7 @@ def test_a_batch_is_columns_with_a_ticket():
 
 
 def test_blocks_of_a_stream_have_no_ticket_and_say_so():
-    loader = Loader(from_arrays({"x": np.arange(4)}, lengths=[4]).steps().iterate(2))
+    loader = Loader(penstock.IterDataset.of(from_arrays({"x": np.arange(4)}, lengths=[4]).steps(), 2))
     block = next(iter(loader))
     with pytest.raises(StateError, match="no position"):
         _ = block.ticket

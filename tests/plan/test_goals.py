@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.core.ragged import Ragged
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError, SpecError
 from penstock.plan import Goals, PlanTransform
 from penstock.testing.plans import TransformContract
@@ -77,7 +78,7 @@ def test_goals_are_states_of_the_same_episode(
     samples = samples.shuffle(5) if shuffled else samples
     column = "observations/state" if boundary else "actions"
     goals = samples.goals(strategy, column, offset=offset, seed=seed, **options_of(strategy))
-    batch = goals.batch(np.arange(3 * len(goals)))
+    batch = planned_samples(goals).at(np.arange(3 * len(goals)))
     episode, step = np.divmod(batch["actions"][:, 0], 1000)
     goal_episode, goal_step = np.divmod(batch["goal"], 1000)
     last = np.array(lengths)[episode] - (not boundary)
@@ -104,7 +105,7 @@ def chi_square(found: np.ndarray, share: np.ndarray) -> float:
 def test_goals_have_their_distribution(strategy: str, seed: int) -> None:
     n, t, epochs = 12, 4, 20_000
     samples = dataset([n]).steps().goals(strategy, "observations/state", seed=seed, **options_of(strategy))
-    found = samples.batch(np.arange(epochs) * n + t)["goal"]
+    found = planned_samples(samples).at(np.arange(epochs) * n + t)["goal"]
     distance = np.arange(n + 1) - t
     share = {
         "future": (distance > 0) / 8,
@@ -118,7 +119,7 @@ def test_goals_have_their_distribution(strategy: str, seed: int) -> None:
 
 def test_geometric_tails_have_their_share() -> None:
     samples = dataset([3]).steps().goals("geometric", "observations/state", p=0.5)
-    found = samples.batch(np.arange(0, 90_000, 3))["goal"]
+    found = planned_samples(samples).at(np.arange(0, 90_000, 3))["goal"]
     assert chi_square(found, np.array([0, 0.5, 0.25, 0.25])) < 4
     certain = dataset([5]).steps().goals("geometric", "observations/state", p=1)
     assert certain[:]["goal"].tolist() == [1, 2, 3, 4, 5]
@@ -129,11 +130,11 @@ def test_geometric_tails_have_their_share() -> None:
 def test_random_goals_are_states_of_all_episodes() -> None:
     data = dataset([2, 0, 5])
     samples = data.steps().goals("random", "observations/state", seed=1)
-    found = samples.batch(np.arange(40_000))["goal"]
+    found = planned_samples(samples).at(np.arange(40_000))["goal"]
     states = [0, 1, 2, 1000, *range(2000, 2006)]
     assert chi_square(np.searchsorted(states, found), np.full(10, 0.1)) < 4
     chosen = data.filter("total_steps > 2").steps().goals("random", "actions", seed=2)
-    assert set(chosen.batch(np.arange(500))["goal"].tolist()) == set(range(2000, 2005))
+    assert set(planned_samples(chosen).at(np.arange(500))["goal"].tolist()) == set(range(2000, 2005))
 
 
 def test_goals_of_neighbours_are_independent() -> None:
@@ -148,7 +149,7 @@ def test_recorded_goals_come_once_in_each_turn(k: int) -> None:
     samples = data.steps().shuffle(3).goals("future", "observations/state", seed=9, **column)
     own = np.zeros((43, k + 1), bool)
     for epoch in range(k + 1):
-        batch = samples.batch(np.arange(43) + 43 * epoch)
+        batch = planned_samples(samples).at(np.arange(43) + 43 * epoch)
         recorded = ~batch["goal_drawn"]
         assert np.array_equal(batch["goal"][recorded], batch["observations"]["desired"][recorded])
         assert np.all(batch["goal"][~recorded] > batch["observations"]["state"][~recorded])
@@ -156,8 +157,8 @@ def test_recorded_goals_come_once_in_each_turn(k: int) -> None:
         own[number[recorded], epoch] = True
     assert np.array_equal(own.sum(axis=1), np.ones(43))
     assert own.sum(axis=0).min() > 0
-    again = samples.batch(np.arange(43) + 43 * (k + 1))["goal_drawn"]
-    first = samples.batch(np.arange(43))["goal_drawn"]
+    again = planned_samples(samples).at(np.arange(43) + 43 * (k + 1))["goal_drawn"]
+    first = planned_samples(samples).at(np.arange(43))["goal_drawn"]
     assert again.sum() == first.sum()
 
 
@@ -171,7 +172,7 @@ def test_hindsight_replay_recomputes_rewards() -> None:
 
     samples = data.transitions().shuffle(1)
     samples = samples.goals("future", "observations/state", original="observations/desired").relabel(reward)
-    batch = samples.batch(np.arange(1000))
+    batch = planned_samples(samples).at(np.arange(1000))
     drawn = batch["goal_drawn"]
     assert drawn.sum() == 800
     reached = batch["next_observations"]["state"] == batch["goal"]
@@ -215,8 +216,8 @@ def test_goals_in_mixes_and_selections() -> None:
     batch = mixed[:]
     for number, part in enumerate(parts.values()):
         mine = batch["source"] == number
-        assert batch["goal"][mine].tolist() == part.batch(np.arange(20))["goal"].tolist()
-        assert batch["goal_drawn"][mine].tolist() == part.batch(np.arange(20))["goal_drawn"].tolist()
+        assert batch["goal"][mine].tolist() == planned_samples(part).at(np.arange(20))["goal"].tolist()
+        assert batch["goal_drawn"][mine].tolist() == planned_samples(part).at(np.arange(20))["goal_drawn"].tolist()
     narrow = parts["a"].select_columns("goal", "actions")
     assert np.array_equal(narrow[:]["goal"], parts["a"][:]["goal"])
     two = dataset([9]).steps().goals("final", "actions").goals("future", "observations/wide", name="other")
@@ -228,12 +229,12 @@ def test_steps_that_goals_are_drawn_for() -> None:
     windows = dataset([6]).windows(2, past=1).goals("final", "observations/state")
     assert windows[:]["goal"].tolist() == [6] * 5
     ahead = dataset([6]).windows(3).goals("future", "observations/state", offset=3)
-    batch = ahead.batch(np.arange(400))
+    batch = planned_samples(ahead).at(np.arange(400))
     assert np.all(batch["goal"] >= batch["actions"][:, 0] + 3)
     taken = dataset([6]).steps().filter(lambda c: c["actions"] > 3).goals("episode", "actions")
     assert taken[:]["actions"].tolist() == [4, 5]
     weighted = dataset([6]).steps().weighted([0, 0, 1, 0, 0, 0]).goals("future", "observations/state")
-    assert set(weighted.batch(np.arange(400))["goal"].tolist()) == {3, 4, 5, 6}
+    assert set(planned_samples(weighted).at(np.arange(400))["goal"].tolist()) == {3, 4, 5, 6}
 
 
 @pytest.mark.parametrize(
@@ -308,4 +309,4 @@ def test_fingerprints_cover_goals_and_functions() -> None:
         data.goals("future", "actions").relabel(lambda c: {"rewards": c["rewards"] + 2}),
     ]
     assert len({each.fingerprint for each in made}) == len(made)
-    assert "Goals(column='actions'" in made[2].chain[-1]
+    assert "Goals(column='actions'" in planned_samples(made[2]).chain[-1]

@@ -40,7 +40,7 @@ def test_samples_are_those_of_a_planned_dataset(transform: SampleTransform, capa
     replay = filled(penstock.Replay(None, capacity, samples=transform), lengths)
     first = live_range(lengths, replay.capacity, replay.segment_steps)
     source = penstock.MemorySource.from_episodes(episodes(lengths)[first:])
-    wanted = penstock.EpisodeDataset(source).sample_with(transform)
+    wanted = penstock.EpisodeDataset(source).apply(transform)
     lo, hi = replay.anchors
     assert len(replay) == hi - lo == len(wanted) > 0
     assert_equal(replay.take(np.arange(lo, hi)), wanted[:])

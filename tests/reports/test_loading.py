@@ -13,6 +13,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from penstock.data import MapDataset, from_arrays
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError, StateError
 from penstock.loading import Loader
 from penstock.loading.torch import TorchLoader, TorchStream
@@ -27,7 +28,7 @@ def dataset() -> MapDataset:
 
 
 def epoch(number: int) -> list[int]:
-    return dataset().batch(np.arange(number * N, (number + 1) * N))["x"].tolist()
+    return planned_samples(dataset()).at(np.arange(number * N, (number + 1) * N))["x"].tolist()
 
 
 def rows(batches: Any) -> list[int]:

@@ -26,7 +26,7 @@ def samples(windows: penstock.MapDataset) -> None:
     assert_type(windows[:4], penstock.Columns)
     assert_type(windows[[0, 1]], penstock.Columns)
     assert_type(windows.shuffle(seed=0).shard(0, 2), penstock.MapDataset)
-    assert_type(windows.iterate(8).rebatch(4), penstock.IterDataset)
+    assert_type(penstock.IterDataset.of(windows, 8).rebatch(4), penstock.IterDataset)
 
 
 def streaming(path: str) -> None:

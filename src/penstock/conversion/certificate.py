@@ -28,7 +28,7 @@ from penstock.core.frames import is_picture
 from penstock.core.narrowing import is_dict
 from penstock.core.ragged import Array, Ragged
 from penstock.core.text import counted
-from penstock.data.dataset import EpisodeDataset
+from penstock.data.dataset import EpisodeDataset, selection_of
 from penstock.errors import FormatError
 from penstock.files import write_atomic
 from penstock.files.remote import read_text
@@ -299,7 +299,7 @@ class Comparison:
     ) -> None:
         """Compare chosen episodes with what was written of them."""
         data, draft = self._data, self._draft
-        pairs = zip(data.episodes_at(range(first, last)), written, strict=True)
+        pairs = zip(selection_of(data).read(range(first, last)), written, strict=True)
         for number, (before, after) in enumerate(pairs, first):
             expected = draft.of(before.columns, len(before))
             for path, column in self._columns.items():

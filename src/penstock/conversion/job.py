@@ -20,7 +20,7 @@ from penstock.conversion.spaces import fitting, known
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.core.text import counted
-from penstock.data.dataset import EpisodeDataset
+from penstock.data.dataset import EpisodeDataset, selection_of
 from penstock.errors import DataError, SpecError
 from penstock.formats.base.target import Target
 from penstock.formats.base.writer import Writer
@@ -130,7 +130,7 @@ def write_episodes(
     left = range(tally.episodes, last)
 
     def made() -> Iterator[Episode]:
-        for episode in job.data.episodes_at(left):
+        for episode in selection_of(job.data).read(left):
             tally.current = episode.id
             yield (ready := job.episode(tally.episodes, episode))
             tally.episodes += 1

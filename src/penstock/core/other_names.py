@@ -41,7 +41,6 @@ EPISODES: Mapping[str, str] = {
 
 SAMPLES: Mapping[str, str] = {
     "batch": "loader(batch_size=64), or samples[[3, 1]] for some samples",
-    "batches": "loader(batch_size=64)",
     "column_names": "list(samples[:1])",
     "columns": "list(samples[:1])",
     "concatenate": 'penstock.mix([one, other], stop="drain")',

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from itertools import groupby
 from typing import Any, overload
 
 import numpy as np
@@ -26,14 +24,15 @@ from penstock.data.curation import Curation
 from penstock.data.derived import DerivedSource
 from penstock.data.derived_column import DerivedColumn
 from penstock.data.episode_function import EpisodeFunction
+from penstock.data.episode_selection import EpisodeSelection
 from penstock.data.map_dataset import MapDataset
-from penstock.data.names import source_text, step_text
-from penstock.errors import ArgumentError, PlanError, StateError
+from penstock.data.names import step_text
+from penstock.data.planned_samples import PlannedSamples
+from penstock.errors import ArgumentError, PlanError
 from penstock.formats.base.metadata import stated_rate
 from penstock.formats.base.source import Source
 from penstock.plan.anchored import Pad
 from penstock.plan.delta_timestamps import DeltaTimestamps
-from penstock.plan.episodes import Episodes
 from penstock.plan.pairs import Pairs
 from penstock.plan.select import rows_of_mask
 from penstock.plan.sequences import Sequences
@@ -52,10 +51,11 @@ class EpisodeDataset(OtherNames):
     `MapDataset`. Values are read only when needed.
 
     Args:
-        source: The opened dataset that has the values.
-        episodes: Table of the chosen episodes. Default: all episodes of `source`.
-        chosen: The transforms that led from all episodes to `episodes`, in order.
-        total: Number of episodes of the source that they were chosen from. Default: all that it has now.
+        source: The opened dataset that has the values, or chosen episodes of one.
+
+    Attributes:
+        source: The opened dataset.
+        episodes: Table of the chosen episodes.
 
     Example:
         >>> import numpy as np, penstock
@@ -66,25 +66,17 @@ class EpisodeDataset(OtherNames):
 
     _other_names = EPISODES
 
-    def __init__(
-        self,
-        source: Source,
-        episodes: Episodes | None = None,
-        *,
-        chosen: Sequence[EpisodeTransform] = (),
-        total: int | None = None,
-    ) -> None:
-        self.source = source
-        self._total = len(source) if total is None else total
-        self.episodes = Episodes.of(source) if episodes is None else episodes
-        self._chosen = tuple(chosen)  # what led from all episodes to these
+    def __init__(self, source: Source | EpisodeSelection) -> None:
+        self._selection = source if isinstance(source, EpisodeSelection) else EpisodeSelection.of(source)
+        self.source = self._selection.source
+        self.episodes = self._selection.episodes
 
     def __len__(self) -> int:
         return len(self.episodes)
 
     def __repr__(self) -> str:
-        text = f"EpisodeDataset({self._size}, columns={list(self.spec)}"
-        return f"{text}, chain={' > '.join(self.chain)})"
+        chain = " > ".join(self._selection.chain)
+        return f"EpisodeDataset({self._size}, columns={list(self.spec)}, chain={chain})"
 
     def _repr_html_(self) -> str:
         rows = [
@@ -92,16 +84,11 @@ class EpisodeDataset(OtherNames):
             for path, field in self.spec.items()
         ]
         headers = ("column", "dtype", "shape", "align", "kind")
-        return page("EpisodeDataset", self._size, steps(self.chain), table(headers, rows))
+        return page("EpisodeDataset", self._size, steps(self._selection.chain), table(headers, rows))
 
     @property
     def _size(self) -> str:
         return f"{counted(len(self), 'episode')}, {counted(self.total_steps, 'step')}"
-
-    @property
-    def chain(self) -> tuple[str, ...]:
-        """The source, and the transforms that chose these episodes, in order, as text."""
-        return *_source_chain(self.source), *map(step_text, self._chosen)
 
     @overload
     def __getitem__(self, index: int) -> Episode: ...
@@ -119,12 +106,12 @@ class EpisodeDataset(OtherNames):
             ArgumentError: `index` is none of these.
         """
         if isinstance(index, slice):
-            return self.choose(TakeEpisodes(np.arange(len(self))[index]))
+            return self.apply(TakeEpisodes(np.arange(len(self))[index]))
         numbers = np.asarray(index)
         if numbers.dtype == np.bool_ and numbers.ndim == 1:
             if len(numbers) != len(self):
                 raise IndexError(f"expected a mask of {len(self)} episodes, got one of {len(numbers)}")
-            return self.choose(TakeEpisodes(np.flatnonzero(numbers)))
+            return self.apply(TakeEpisodes(np.flatnonzero(numbers)))
         if numbers.ndim > 1 or (numbers.size and numbers.dtype.kind not in "iu"):
             hint = "data[3] is an episode; data[2:5], data[[4, 2]] and data[mask] are datasets of several"
             raise ArgumentError(f"expected numbers of episodes, got {index!r}; {hint}")
@@ -132,45 +119,10 @@ class EpisodeDataset(OtherNames):
         if numbers.size and not -len(self) <= numbers.min() <= numbers.max() < len(self):
             raise IndexError(f"expected episodes within 0:{len(self)}, got {numbers.min()}:{numbers.max() + 1}")
         numbers = np.where(numbers < 0, numbers + len(self), numbers)
-        return self.choose(TakeEpisodes(numbers)) if numbers.ndim else next(self.episodes_at([int(numbers)]))
+        return self.apply(TakeEpisodes(numbers)) if numbers.ndim else next(self._selection.read([int(numbers)]))
 
     def __iter__(self) -> Iterator[Episode]:
-        return self.episodes_at(range(len(self)))
-
-    def episodes_at(self, numbers: Iterable[int]) -> Iterator[Episode]:
-        """Read episodes by number, several of them at a time.
-
-        Args:
-            numbers: Numbers of episodes in this dataset, 0 or more.
-
-        Returns:
-            An iterator. An episode of which a curation excludes spans has the steps between them.
-
-        Raises:
-            IndexError: A number is out of range.
-
-        Example:
-            >>> import penstock
-            >>> data = penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[2, 1])
-            >>> [episode.rewards.tolist() for episode in data.episodes_at([1, 0])]
-            [[2.0], [0.0, 1.0]]
-        """
-        rows = np.fromiter(numbers, np.int64)
-        index = self.episodes.index[rows]
-        if self.episodes.first_step is None:
-            return self.source.episodes(index.tolist())
-        first, length = self.episodes.first_step[rows], self.episodes.length[rows]
-        return self._parts(index, first, length)
-
-    def _parts(self, index: IntArray, first: IntArray, length: IntArray) -> Iterator[Episode]:
-        """Whole episodes, several at a time, and parts of episodes, one by one."""
-        whole = length == np.diff(self.source.offsets)[index]
-        for is_whole, group in groupby(range(len(index)), whole.__getitem__):
-            if is_whole:
-                yield from self.source.episodes(index[list(group)].tolist())
-            else:
-                for i in group:
-                    yield self.source.part(int(index[i]), int(first[i]), int(first[i] + length[i]))
+        return self._selection.read(range(len(self)))
 
     def __enter__(self) -> EpisodeDataset:
         return self
@@ -217,50 +169,34 @@ class EpisodeDataset(OtherNames):
 
         Episodes that a curation excludes are still left out.
         """
-        self.source.refresh()
-        curations = [each for each in self._chosen if isinstance(each, CuratedEpisodes)]
-        return reduce(EpisodeDataset.choose, curations, EpisodeDataset(self.source))
+        return EpisodeDataset(self._selection.refreshed())
 
-    def as_of(self, episodes: int) -> EpisodeDataset | None:
-        """Return this dataset as it was when its source had fewer episodes, chosen by the same transforms.
-
-        Args:
-            episodes: Number of episodes that the source had then.
-
-        Returns:
-            The earlier dataset, or None if the source does not know its earlier fingerprint.
-
-        Raises:
-            StateError: The source has fewer episodes now.
-        """
-        if episodes > len(self.source):
-            raise StateError(
-                f"expected a source of at least {episodes} episodes, got {len(self.source)}; it has shrunk"
-            )
-        earlier = Episodes.of(self.source, episodes)
-        if earlier is None:
-            return None
-        return reduce(EpisodeDataset.choose, self._chosen, EpisodeDataset(self.source, earlier, total=episodes))
-
-    def choose(self, transform: EpisodeTransform) -> EpisodeDataset:
-        """Choose episodes with a transform.
+    @overload
+    def apply(self, transform: EpisodeTransform) -> EpisodeDataset: ...
+    @overload
+    def apply(self, transform: SampleTransform) -> MapDataset: ...
+    def apply(self, transform: EpisodeTransform | SampleTransform) -> EpisodeDataset | MapDataset:
+        """Choose episodes, or cut them into samples, with a transform.
 
         Args:
-            transform: Such as `Where("total_steps > 10")` or `Split((0.8, 0.2), part=0)`.
+            transform: Such as `Where("total_steps > 10")`, which chooses episodes, or `Windows(16)`, which makes
+                samples.
 
         Raises:
-            ArgumentError: `transform` is no `EpisodeTransform`.
+            PlanError: The transform does not fit the columns.
+            ArgumentError: `transform` is neither an `EpisodeTransform` nor a `SampleTransform`.
 
         Example:
             >>> import penstock
             >>> data = penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[2, 1])
-            >>> len(data.choose(penstock.Where("total_steps > 1")))
-            1
+            >>> len(data.apply(penstock.Where("total_steps > 1"))), len(data.apply(penstock.Windows(2)))
+            (1, 1)
         """
+        if isinstance(transform, SampleTransform):
+            return MapDataset(_cut(self._selection, transform))
         hint = "steps(), windows(16), pairs() or sequences() make samples, which have apply()"
-        require_transform(transform, EpisodeTransform, "that chooses episodes, such as Where", hint)
-        chosen = (*self._chosen, transform)
-        return EpisodeDataset(self.source, transform.choose(self.episodes), chosen=chosen, total=self._total)
+        require_transform(transform, EpisodeTransform, "of episodes, such as Where or Windows", hint)
+        return EpisodeDataset(self._selection.choose(transform))
 
     def filter(self, condition: str | Callable[[Columns], BoolArray] | Sequence[bool] | BoolArray) -> EpisodeDataset:
         """Keep the episodes whose metadata meet a condition. See `penstock.plan.Where`.
@@ -280,8 +216,8 @@ class EpisodeDataset(OtherNames):
             (3, 2)
         """
         if isinstance(condition, str) or callable(condition):
-            return self.choose(Where(condition))
-        return self.choose(TakeEpisodes(rows_of_mask(condition, len(self), "episode")))
+            return self.apply(Where(condition))
+        return self.apply(TakeEpisodes(rows_of_mask(condition, len(self), "episode")))
 
     def curated(self, curation: Curation | str | os.PathLike[str]) -> EpisodeDataset:
         """Leave out the episodes and spans that a curation excludes, and add its marks to `table()`.
@@ -313,7 +249,7 @@ class EpisodeDataset(OtherNames):
         """
         marks = curation.copy() if isinstance(curation, Curation) else Curation.read(curation)
         marks.require(self.source)
-        return self.choose(CuratedEpisodes(marks))
+        return self.apply(CuratedEpisodes(marks))
 
     def split(self, *fractions: float, seed: int = 0) -> tuple[EpisodeDataset, ...]:
         """Split the episodes at random into disjoint parts. See `penstock.plan.Split`.
@@ -335,7 +271,7 @@ class EpisodeDataset(OtherNames):
             >>> len(train), len(test)
             (8, 2)
         """
-        return tuple(self.choose(Split(fractions, part, seed)) for part in range(len(fractions)))
+        return tuple(self.apply(Split(fractions, part, seed)) for part in range(len(fractions)))
 
     def with_column(
         self,
@@ -394,7 +330,7 @@ class EpisodeDataset(OtherNames):
             [0.33, 0.67]
         """
         column = DerivedColumn.of(self.source, name, fn, align, version, dtype, shape)
-        return self._over(DerivedSource(self.source, column, memory))
+        return EpisodeDataset(self._selection.over(DerivedSource(self.source, column, memory)))
 
     def cached(self, *columns: str) -> EpisodeDataset:
         """Keep columns decoded in the user's cache, such as frames of videos.
@@ -421,31 +357,7 @@ class EpisodeDataset(OtherNames):
         source = self.source
         for name in columns or picture_columns(self.spec):
             source = CachedSource(source, name)
-        return self._over(source)
-
-    def _over(self, source: Source) -> EpisodeDataset:
-        """The same episodes of another source, which has more columns than this one, or the same."""
-        episodes = Episodes.of(source, self._total)
-        if episodes is None:
-            raise StateError(
-                f"expected a source of {self._total} episodes, got one that has grown to {len(source)} and does not "
-                "know its earlier fingerprint; refresh() the dataset first"
-            )
-        return reduce(EpisodeDataset.choose, self._chosen, EpisodeDataset(source, episodes, total=self._total))
-
-    def sample_with(self, transform: SampleTransform) -> MapDataset:
-        """Cut the episodes into samples with a transform.
-
-        Args:
-            transform: Such as `Windows(16)` or `Steps()`.
-
-        Example:
-            >>> import penstock
-            >>> data = penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[3])
-            >>> len(data.sample_with(penstock.Windows(2)))
-            2
-        """
-        return MapDataset([self.source], transform.plan(self.episodes), origin=_Cut(self, transform))
+        return EpisodeDataset(self._selection.over(source))
 
     def steps(self) -> MapDataset:
         """Make a sample of every step. See `penstock.plan.Steps`.
@@ -457,7 +369,7 @@ class EpisodeDataset(OtherNames):
             >>> batch["observations"].tolist(), batch["actions"].tolist()
             ([0, 1], [5, 6])
         """
-        return self.sample_with(Steps())
+        return self.apply(Steps())
 
     def transitions(self) -> MapDataset:
         """Make a sample of every step, with `next_observations`, the observation one step later.
@@ -472,7 +384,7 @@ class EpisodeDataset(OtherNames):
             >>> batch["observations"].tolist(), batch["next_observations"].tolist()
             ([0, 1], [1, 2])
         """
-        return self.sample_with(Steps(next_observations=True))
+        return self.apply(Steps(next_observations=True))
 
     def windows(
         self,
@@ -506,7 +418,7 @@ class EpisodeDataset(OtherNames):
             >>> data.windows(2)[:]["rewards"].tolist()
             [[0.0, 1.0], [2.0, 3.0], [3.0, 4.0]]
         """
-        return self.sample_with(Windows(length, past, stride, pad, columns or {}))
+        return self.apply(Windows(length, past, stride, pad, columns or {}))
 
     def delta_timestamps(
         self, offsets: Mapping[str, Sequence[float]], *, fps: float | None = None, tolerance: float = 1e-4
@@ -538,7 +450,7 @@ class EpisodeDataset(OtherNames):
         names = self.metadata.get("names")
         paths = {name: path for path, name in names.items()} if is_mapping(names) else {}
         times = {name if name in self.spec else paths.get(name, name): given for name, given in offsets.items()}
-        return self.sample_with(DeltaTimestamps(times, rate, tolerance))
+        return self.apply(DeltaTimestamps(times, rate, tolerance))
 
     def pairs(self, offset: int = 1) -> MapDataset:
         """Make pairs of two steps of one episode. See `penstock.plan.Pairs`.
@@ -557,7 +469,7 @@ class EpisodeDataset(OtherNames):
             >>> penstock.from_arrays({"rewards": np.arange(3.0)}, lengths=[3]).pairs()[:]["rewards"].tolist()
             [[0.0, 1.0], [1.0, 2.0]]
         """
-        return self.sample_with(Pairs(offset))
+        return self.apply(Pairs(offset))
 
     def sequences(self, *, final: bool = False) -> MapDataset:
         """Make one sample of every whole episode, for example to `pack` them. See `penstock.plan.Sequences`.
@@ -574,30 +486,33 @@ class EpisodeDataset(OtherNames):
             >>> sequences["rewards"].tolist(), sequences["mask"].tolist()
             ([[1, 2], [3, 0]], [[True, True], [True, False]])
         """
-        return self.sample_with(Sequences(final))
+        return self.apply(Sequences(final))
 
 
-def _source_chain(source: Source) -> tuple[str, ...]:
-    """The source that was opened, and the columns that were added to it."""
-    if isinstance(source, DerivedSource):
-        return *_source_chain(source.base), repr(source.column)
-    return (source_text(source),)
+def selection_of(data: EpisodeDataset) -> EpisodeSelection:
+    """Return the chosen episodes of a dataset, and how they were chosen."""
+    return data._selection  # pyright: ignore[reportPrivateUsage]  # the one way to what users do not need
+
+
+def _cut(selection: EpisodeSelection, transform: SampleTransform) -> PlannedSamples:
+    """Cut episodes into samples."""
+    return PlannedSamples([selection.source], transform.plan(selection.episodes), origin=_Cut(selection, transform))
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """The episodes and the transform of a dataset."""
+    """The episodes and the transform of samples."""
 
-    episodes: EpisodeDataset
+    selection: EpisodeSelection
     transform: SampleTransform
 
     @property
     def chain(self) -> tuple[str, ...]:
-        return *self.episodes.chain, step_text(self.transform)
+        return *self.selection.chain, step_text(self.transform)
 
-    def as_of(self, episodes: Sequence[int]) -> MapDataset | None:
-        earlier = self.episodes.as_of(episodes[0])
-        return None if earlier is None else earlier.sample_with(self.transform)
+    def as_of(self, episodes: Sequence[int]) -> PlannedSamples | None:
+        earlier = self.selection.as_of(episodes[0])
+        return None if earlier is None else _cut(earlier, self.transform)
 
-    def remade(self, make: Callable[[object], MapDataset | None]) -> MapDataset | None:
+    def remade(self, make: Callable[[object], PlannedSamples | None]) -> PlannedSamples | None:
         return make(self)

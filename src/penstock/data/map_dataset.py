@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -13,22 +12,14 @@ from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.columns import Columns
 from penstock.core.html import page, steps, table
 from penstock.core.other_names import SAMPLES, OtherNames
-from penstock.core.selection import Selection
 from penstock.core.text import counted
-from penstock.data.fetch import Empty, Fetch
 from penstock.data.function_digest import FunctionDigest
-from penstock.data.iter_dataset import IterDataset
-from penstock.data.map_function import ColumnFunction, MapFn, Mapped
-from penstock.data.names import source_text
-from penstock.data.origin import DatasetOrigin, DerivedOrigin
+from penstock.data.map_function import MapFn, Mapped
 from penstock.data.plan_picture import PlanPicture, upcoming
+from penstock.data.planned_samples import PlannedSamples
 from penstock.data.relabel import GoalChoice, Relabelled
-from penstock.data.sample_blocks import SampleBlocks, check_batches
 from penstock.data.scan import By, WeightFn, sample_weights, scan
 from penstock.errors import ArgumentError, PlanError, SpecError
-from penstock.files.remote import Wanted
-from penstock.formats.base.source import Source
-from penstock.plan.base import Plan, chained
 from penstock.plan.batched import Batches
 from penstock.plan.epoch_length import EpochLength
 from penstock.plan.goals import Goals, Strategy
@@ -52,17 +43,17 @@ LONGEST_SLICE = 1 << 40  # samples: no memory holds more, and a mix that never e
 class MapDataset(OtherNames):
     """Samples with a length and random access. `plan` selects rows, and `sources` have the values.
 
-    `ds[5]` is one record, a nested dict. `ds[2:9]` and `ds[[3, 1, 4]]` are `Columns` with one row for each sample, in
-    the requested order. `batch` does the same for an int64 array and accepts positions beyond the first epoch: position
-    `k` is sample `k % len` of epoch `k // len`.
+    `samples[5]` is one record, a nested dict. `samples[2:9]` and `samples[[3, 1, 4]]` are `Columns` with one row for
+    each sample, in the requested order. `loader` has batches of all epochs.
 
     A dataset is immutable. Every method that changes the order returns another dataset. Reading is thread-safe.
 
     Args:
+        samples: The planned samples.
+
+    Attributes:
+        plan: The order, and the rows of each sample.
         sources: Opened datasets, in the order in which the plan numbers them.
-        plan: Selects the rows of each sample.
-        maps: Functions to apply to each batch, in order. The default is none.
-        origin: How to rebuild the dataset over fewer episodes. The default is None: it cannot be rebuilt.
 
     Example:
         >>> import numpy as np, penstock
@@ -74,41 +65,22 @@ class MapDataset(OtherNames):
 
     _other_names = SAMPLES
 
-    def __init__(
-        self,
-        sources: Sequence[Source],
-        plan: Plan,
-        maps: Sequence[ColumnFunction] = (),
-        origin: DatasetOrigin | None = None,
-    ) -> None:
-        self.sources = tuple(sources)
-        self.plan = plan
-        self.maps = tuple(maps)
-        self._origin = origin
-        self._fetch = Fetch(self.sources, plan)
+    def __init__(self, samples: PlannedSamples) -> None:
+        self._samples = samples
+        self.plan = samples.plan
+        self.sources = samples.sources
 
     def __len__(self) -> int:
-        return len(self.plan)
+        return len(self._samples)
 
     def __repr__(self) -> str:
-        return f"MapDataset({len(self)} samples, columns={list(self._outputs)}, chain={' > '.join(self.chain)})"
+        chain = " > ".join(self._samples.chain)
+        return f"MapDataset({len(self)} samples, columns={list(self._samples.outputs)}, chain={chain})"
 
     def _repr_html_(self) -> str:
-        rows = [(name, column) for name, column in self._outputs.items()]
-        return page("MapDataset", counted(len(self), "sample"), steps(self.chain), table(("output", "from"), rows))
-
-    @property
-    def _outputs(self) -> dict[str, str]:
-        """What each output is read or derived from. Functions may change them."""
-        derived = {mark.name: f"({mark.kind})" for mark in self.plan.marks}
-        return {read.name: read.column for read in self.plan.reads} | derived
-
-    @property
-    def chain(self) -> tuple[str, ...]:
-        """The source, and the transforms and functions that were applied, in order, as text."""
-        if self._origin is None:
-            return (" + ".join(map(source_text, self.sources)), type(self.plan).__name__)
-        return self._origin.chain
+        rows = [(name, column) for name, column in self._samples.outputs.items()]
+        chain = steps(self._samples.chain)
+        return page("MapDataset", counted(len(self), "sample"), chain, table(("output", "from"), rows))
 
     @overload
     def __getitem__(self, index: int) -> dict[str, Any]: ...
@@ -128,16 +100,16 @@ class MapDataset(OtherNames):
             PlanError: The slice has more than 2^40 samples, as in an endless mix.
         """
         if isinstance(index, slice):
-            return self.batch(_positions(range(len(self))[index]))
-        asked = np.asarray(index)
-        if asked.size and asked.dtype.kind not in "iu":
+            return self._samples.at(_positions(range(len(self))[index]))
+        numbers = np.asarray(index)
+        if numbers.ndim > 1 or (numbers.size and numbers.dtype.kind not in "iu"):
             raise ArgumentError(f"expected integers or a slice, got {index!r}")
-        numbers = asked.astype(np.int64)
+        numbers = numbers.astype(np.int64)
         if numbers.size and not (-len(self) <= numbers.min() and numbers.max() < len(self)):
             why = f"; {self.plan.why_empty()}" if self.plan.empty else ""
             raise IndexError(f"expected positions within 0:{len(self)}, got {numbers.min()}:{numbers.max() + 1}{why}")
         numbers = np.where(numbers < 0, numbers + len(self), numbers)
-        return self.batch(numbers) if numbers.ndim else self.batch(numbers[None]).row(0)
+        return self._samples.at(numbers) if numbers.ndim else self._samples.at(numbers[None]).row(0)
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """Read many records at once. PyTorch's `DataLoader` calls this method for map-style datasets."""
@@ -147,101 +119,13 @@ class MapDataset(OtherNames):
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self[i] for i in range(len(self)))
 
-    def batch(self, positions: IntArray) -> Columns:
-        """Read samples by position and apply the map functions.
-
-        Args:
-            positions: `[n]` int64, 0 or more. Positions continue through all epochs.
-
-        Returns:
-            Columns with `n` rows, in the order of `positions`. Cost: one call of the plan and one gather for each
-            column.
-
-        Raises:
-            PlanError: A position is negative, or the dataset is empty.
-            ArgumentError: `positions` is not an array of one axis.
-
-        Example:
-            >>> import numpy as np, penstock
-            >>> data = penstock.from_arrays({"rewards": [5.0, 6.0, 7.0]}, lengths=[3]).steps()
-            >>> data.batch(np.array([2, 3]))["rewards"].tolist()
-            [7.0, 5.0]
-        """
-        positions = np.asarray(positions, np.int64)
-        if positions.ndim != 1:
-            hint = "penstock.Loader(data, batch_size=4) loads batches of 4"
-            raise ArgumentError(f"expected a list of positions, got {positions.tolist()}; {hint}")
-        return self.mapped(self.read(self.resolve(positions)), positions)
-
-    def resolve(self, positions: IntArray) -> tuple[Selection, ...]:
-        """Plan samples without reading them.
-
-        Args:
-            positions: `[n]` int64, 0 or more.
-
-        Returns:
-            One selection of rows for each view of the plan.
-
-        Raises:
-            PlanError: A position is negative, or the dataset is empty.
-        """
-        if len(positions) and self.plan.empty:
-            raise PlanError(f"expected a dataset with samples, got an empty one: {self.plan.why_empty()}")
-        return self.plan.resolve(positions)
-
-    def read(self, selections: Sequence[Selection], empty: Empty = np.empty) -> Columns:
-        """Read selections without applying the map functions.
-
-        Args:
-            selections: Output of `resolve`.
-            empty: Allocates each output array, `empty(shape, dtype)`. The default is `numpy.empty`.
-        """
-        return self._fetch(selections, empty)
-
-    def remote_ranges(self, selections: Sequence[Selection]) -> list[Wanted]:
-        """Return the bytes behind URLs that `read` would fetch, as far as the formats know them in advance.
-
-        Args:
-            selections: Output of `resolve`.
-        """
-        return self._fetch.remote_ranges(selections)
-
-    def ranges_by_column(self, selections: Sequence[Selection]) -> Iterator[tuple[int, str, list[Wanted]]]:
-        """Yield the output of `remote_ranges` in parts: number of the source, name of the column, and its bytes.
-
-        Args:
-            selections: Output of `resolve`.
-        """
-        return self._fetch.ranges_by_column(selections)
-
-    def mapped(self, columns: Columns, positions: IntArray) -> Columns:
-        """Apply the map functions to columns.
-
-        Args:
-            columns: Output of `read`, `n` rows, to which nothing else refers: the first function may overwrite them.
-            positions: `[n]` int64 position of each row.
-        """
-        for number, fn in enumerate(self.maps):
-            if number == 0 and isinstance(fn, Mapped):
-                columns = fn.overwrite(columns, positions)
-            else:
-                columns = fn(columns, positions)
-        return columns
-
-    def row_bytes(self) -> int:
-        """Return the approximate size of one sample in bytes, before the map functions."""
-        return self._fetch.row_bytes()
-
     @property
     def fingerprint(self) -> str:
         """SHA-256 hex digest of the data, the plan and the map functions.
 
         Warns once (`FingerprintWarning`) if a function refers to values that the digest cannot cover.
         """
-        digest = self.plan.fingerprint
-        for stage in self.maps:
-            digest = chained(digest, stage.fingerprint)
-        return digest
+        return self._samples.fingerprint
 
     def apply(self, transform: PlanTransform) -> MapDataset:
         """Apply a transform to the order.
@@ -261,33 +145,7 @@ class MapDataset(OtherNames):
         """
         hint = "map() applies a function to the columns"
         require_transform(transform, PlanTransform, "of the order, such as Shuffle", hint)
-        origin = DerivedOrigin(self, transform, partial(MapDataset.apply, transform=transform))
-        return MapDataset(self.sources, transform.reorder(self.plan), self.maps, origin)
-
-    def as_of(self, episodes: Sequence[int]) -> MapDataset | None:
-        """Return this dataset as it was when its sources had fewer episodes, with the same transforms.
-
-        Args:
-            episodes: Number of episodes that each source had then.
-
-        Returns:
-            The earlier dataset, or None if a source does not know its earlier fingerprint.
-
-        Raises:
-            StateError: A source has fewer episodes now.
-        """
-        return None if self._origin is None else self._origin.as_of(episodes)
-
-    def remade(self, make: Callable[[object], MapDataset | None]) -> MapDataset | None:
-        """Return this dataset over another root, with the same transforms and functions.
-
-        Args:
-            make: Called with the origin of the root, the samples of episodes or a mix; returns the new root, or None.
-
-        Returns:
-            The new dataset, or None if `make` returns None or a transform fits only these samples.
-        """
-        return None if self._origin is None else self._origin.remade(make)
+        return MapDataset(self._samples.reordered(transform))
 
     def shuffle(self, seed: int = 0, *, block: int | None = None, pool: int | None = None) -> MapDataset:
         """Shuffle the samples, in a new order every epoch. See `penstock.plan.Shuffle`.
@@ -336,8 +194,9 @@ class MapDataset(OtherNames):
         Example:
             >>> import numpy as np, penstock
             >>> data = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).steps().with_epoch_length(2)
-            >>> len(data), data.batch(np.arange(4))["x"].tolist()
-            (2, [1, 2, 3, 1])
+            >>> loader = penstock.Loader(data, batch_size=2)
+            >>> [batch["x"].tolist() for _ in range(2) for batch in loader]
+            [[1, 2], [3, 1]]
         """
         return self.apply(EpochLength(epoch_length))
 
@@ -436,11 +295,10 @@ class MapDataset(OtherNames):
             [0.0, 2.0, 4.0]
         """
         if isinstance(condition, str):
-            keep = scan(self, lambda columns: _kept(evaluate(condition, columns), columns.n), "filter", progress)
-        elif callable(condition):
-            keep = scan(self, lambda columns: _kept(condition(columns), columns.n), "filter", progress)
-        else:
+            return self.filter(lambda columns: evaluate(condition, columns), progress=progress)
+        if not callable(condition):
             return self.apply(Take(rows_of_mask(condition, len(self), "sample")))
+        keep = scan(self._samples, lambda columns: _kept(condition(columns), columns.n), "filter", progress)
         return self.apply(Take(np.flatnonzero(keep)))
 
     def weighted(
@@ -490,7 +348,7 @@ class MapDataset(OtherNames):
             >>> sorted(draws[:]["advantages"].tolist())
             [0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0]
         """
-        sampling = sample_weights(self, weights, fn, by, progress)
+        sampling = sample_weights(self._samples, weights, fn, by, progress)
         return self.apply(Weighted(sampling, draw, seed, epoch_length))
 
     def pack(
@@ -551,9 +409,9 @@ class MapDataset(OtherNames):
             >>> len(packs), sorted(packs[:]["segment_ids"].sum(axis=1).tolist())
             (2, [3, 8])
         """
-        if self.maps:
+        if functions := list(self._samples.maps):
             raise PlanError(
-                f"expected a dataset without functions to pack, got {list(self.maps)}; map the packs instead, or use "
+                f"expected a dataset without functions to pack, got {functions}; map the packs instead, or use "
                 "penstock.measure for a function that changes lengths"
             )
         transform = Pack(
@@ -593,7 +451,7 @@ class MapDataset(OtherNames):
             >>> one.fingerprint == other.fingerprint
             False
         """
-        return _with_function(self, Mapped.of(fn, seed, version))
+        return MapDataset(self._samples.through(Mapped.of(fn, seed, version)))
 
     def batches(
         self,
@@ -675,13 +533,14 @@ class MapDataset(OtherNames):
             >>> bool((batch["goal"] > batch["observations"]).all())
             True
         """
-        if self.maps:
-            raise PlanError(f"expected a dataset without functions to draw goals for, got {list(self.maps)}; map later")
+        if functions := list(self._samples.maps):
+            raise PlanError(f"expected a dataset without functions to draw goals for, got {functions}; map later")
         for source in self.sources:
             for each in filter(None, (column, original)):
                 if each in source.spec and source.spec[each].kind == "ragged":
                     raise PlanError(f"expected a column of arrays of one shape to draw goals from, got ragged {each!r}")
-        return _with_goals(self, Goals(strategy, column, original, k, p, offset, name, seed))
+        goals = Goals(strategy, column, original, k, p, offset, name, seed)
+        return MapDataset(self._samples.reordered(goals, () if original is None else (GoalChoice(name),)))
 
     def relabel(self, fn: MapFn, *, goal: str = "goal", version: str | int | None = None) -> MapDataset:
         """Compute columns again from the state and the goal, such as rewards and terminations.
@@ -705,7 +564,8 @@ class MapDataset(OtherNames):
             >>> samples.goals("final").relabel(reached)[:]["rewards"].tolist()
             [0.0, 0.0, 1.0]
         """
-        return _with_function(self, Relabelled(fn, None, version, goal, digest=FunctionDigest.of(fn, version)))
+        function = Relabelled(fn, None, version, goal, digest=FunctionDigest.of(fn, version))
+        return MapDataset(self._samples.through(function))
 
     def show(self, batch_size: int | None = None, *, batches: int = 16, position: int = 0) -> PlanPicture:
         """Show what a loader will serve, before it serves it: batches, layout, mixing, shares of a mix.
@@ -731,45 +591,7 @@ class MapDataset(OtherNames):
             25 % of the places are padding
             no two sequences of the epoch are from one episode
         """
-        return PlanPicture.of(self, *upcoming(self.plan, batch_size, batches, position))
-
-    def iterate(
-        self, batch_size: int, *, epochs: int | None = 1, drop_last: bool = False, allow_empty: bool = False
-    ) -> IterDataset:
-        """Iterate over blocks of samples.
-
-        An `IterDataset` has `filter`, `flat_map`, `rebatch` and `pack`, but no length and no index.
-
-        Args:
-            batch_size: Samples of a block, at least 1.
-            epochs: Number of epochs, or None for endless iteration. The default is 1.
-            drop_last: Whether to drop a short last block of an epoch. The default is False.
-            allow_empty: Whether to allow epochs without a block. The default is False.
-
-        Raises:
-            PlanError: `batch_size` is below 1, or no epoch has a block. The message has the reason.
-
-        Example:
-            >>> import penstock
-            >>> data = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).steps()
-            >>> [block["x"].tolist() for block in data.iterate(2)]
-            [[1, 2], [3]]
-        """
-        walk = SampleBlocks(self, batch_size, epochs, drop_last)
-        if not allow_empty:
-            check_batches(self.plan, batch_size, drop_last=drop_last)
-        return IterDataset(walk, (*self.chain, f"iterate({batch_size})"), endless=epochs is None)
-
-
-def _with_function(dataset: MapDataset, stage: Mapped) -> MapDataset:
-    origin = DerivedOrigin(dataset, stage, partial(_with_function, stage=stage))
-    return MapDataset(dataset.sources, dataset.plan, (*dataset.maps, stage), origin)
-
-
-def _with_goals(dataset: MapDataset, goals: Goals) -> MapDataset:
-    stages = () if goals.original is None else (GoalChoice(goals.name),)
-    origin = DerivedOrigin(dataset, goals, partial(_with_goals, goals=goals))
-    return MapDataset(dataset.sources, goals.reorder(dataset.plan), (*dataset.maps, *stages), origin)
+        return PlanPicture.of(self._samples, *upcoming(self.plan, batch_size, batches, position))
 
 
 def _kept(condition: object, n: int) -> BoolArray:
@@ -779,10 +601,10 @@ def _kept(condition: object, n: int) -> BoolArray:
     return keep
 
 
-def require_samples(dataset: object) -> None:
-    """Raise `ArgumentError` unless an argument is a `MapDataset`."""
+def planned_samples(dataset: object) -> PlannedSamples:
+    """Return the planned samples of a `MapDataset`. Raises `ArgumentError` for anything else."""
     if isinstance(dataset, MapDataset):
-        return
+        return dataset._samples  # pyright: ignore[reportPrivateUsage]  # the one way to what users do not need
     name = type(dataset).__name__
     hint = "make samples of its episodes first, with steps(), windows(16), pairs() or sequences()"
     if name in ("Replay", "ReplayBatches"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.core.boundary import loading_state
 from penstock.data.iter_dataset import IterDataset
-from penstock.data.map_dataset import MapDataset, require_samples
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.data.plan_picture import PlanPicture
 from penstock.errors import PlanError
 from penstock.flow.limits import PrefetchLimits
@@ -435,15 +435,15 @@ def _source(
         if shares.world > 1:
             raise PlanError(
                 f"expected one process to load an IterDataset, whose blocks have no shares, got rank {shares.rank} of "
-                f"{shares.world}; call shard({shares.rank}, {shares.world}) before iterate, and give rank=0, world=1"
+                f"{shares.world}; call shard({shares.rank}, {shares.world}) first, and give rank=0, world=1"
             )
         return BlockSource(dataset)
-    require_samples(dataset)
-    if isinstance(dataset.plan, BatchedPlan):
-        check_unplanned(dataset.plan, batch_size, drop_last=drop_last)
-        check_ranks(dataset.plan, shares.world, shares)
-        return PositionSource(dataset, None, False, shares, memory)
+    samples = planned_samples(dataset)
+    if isinstance(samples.plan, BatchedPlan):
+        check_unplanned(samples.plan, batch_size, drop_last=drop_last)
+        check_ranks(samples.plan, shares.world, shares)
+        return PositionSource(samples, None, False, shares, memory)
     if batch_size is None or batch_size < 1:
         raise PlanError(f"expected a batch_size of at least 1 for a MapDataset, got {batch_size}")
-    check_ranks(dataset.plan, batch_size, shares)
-    return PositionSource(dataset, batch_size, drop_last, shares, memory)
+    check_ranks(samples.plan, batch_size, shares)
+    return PositionSource(samples, batch_size, drop_last, shares, memory)

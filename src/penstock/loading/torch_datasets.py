@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.data.map_dataset import MapDataset
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.data.sample_blocks import check_batches
 from penstock.errors import PlanError, require
 from penstock.loading.position_source import PositionSource
@@ -176,4 +176,4 @@ def torch_source(
         raise PlanError("expected a dataset without batches() for a TorchStream; TorchLoader takes planned batches")
     shares = ranks(rank, world)
     check_ranks(dataset.plan, batch_size, shares)
-    return PositionSource(dataset, batch_size, drop_last, shares)
+    return PositionSource(planned_samples(dataset), batch_size, drop_last, shares)

@@ -29,7 +29,8 @@ class EpochLength(PlanTransform):
     Example:
         >>> import numpy as np, penstock
         >>> epochs = penstock.from_arrays({"x": np.arange(5)}, lengths=[5]).steps().apply(EpochLength(3))
-        >>> [epochs.batch(np.arange(3 * e, 3 * e + 3))["x"].tolist() for e in range(3)]
+        >>> loader = penstock.Loader(epochs, batch_size=3)
+        >>> [batch["x"].tolist() for _ in range(3) for batch in loader]
         [[0, 1, 2], [3, 4, 0], [1, 2, 3]]
     """
 

@@ -110,7 +110,7 @@ def test_the_server_shows_the_sources_of_a_loader(tmp_path: Path) -> None:
             server.stop()
             thread.join()
     assert len(a) == 4  # the datasets of the loader stay open
-    stream = Loader(a.steps().iterate(2))
+    stream = Loader(penstock.IterDataset.of(a.steps(), 2))
     with ViewerServer([], loader=stream) as server:
         assert server.start.endswith("#plan")
         assert server.datasets == []

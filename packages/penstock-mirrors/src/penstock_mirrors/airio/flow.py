@@ -13,7 +13,7 @@ from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.function_digest import FunctionDigest
-from penstock.data.map_dataset import MapDataset
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.data.measure import measure
 from penstock.errors import PlanError, SpecError
 from penstock.plan.keys import keys
@@ -104,7 +104,7 @@ class Flow:
         fn = call.fn if of_batches else Each(call.fn, self._texts())
         if isinstance(fn, Each) and len(self.dataset):
             first = np.zeros(1, np.int64)
-            fn = fn.of_none(self.dataset.batch(first), None if seed is None else keys(seed, first))
+            fn = fn.of_none(planned_samples(self.dataset).at(first), None if seed is None else keys(seed, first))
         stage = Stage(call.name, fn)
         drawn = self.drawn or seed is not None
         return replace(self, rows=self.dataset.map(stage, seed=seed), episodes=None, drawn=drawn)
@@ -140,7 +140,7 @@ class Flow:
         """Samples whose features have known lengths and no functions on them: what can be packed, or mixed and then
         packed."""
         flow = self.columns()
-        if flow.episodes is None and not flow.dataset.maps and not _ragged(flow.dataset):
+        if flow.episodes is None and not planned_samples(flow.dataset).maps and not _ragged(flow.dataset):
             return flow.dataset
         episodes = flow.settled().episodes
         return flow.dataset if episodes is None else episodes.sequences()

@@ -1,4 +1,4 @@
-"""`PlannedSamples`: the samples that options of `penstock plan` name."""
+"""`PlanArguments`: the samples that options of `penstock plan` name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OWN_OPTIONS = ("length", "keep", "cache")
 
 
 @dataclass(frozen=True)
-class PlannedSamples:
+class PlanArguments:
     """Windows, steps or packs of one dataset, or of several to mix."""
 
     locations: list[str]
