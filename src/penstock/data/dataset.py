@@ -26,6 +26,8 @@ from penstock.data.derived_column import DerivedColumn
 from penstock.data.episode_function import EpisodeFunction
 from penstock.data.episode_selection import EpisodeSelection
 from penstock.data.map_dataset import MapDataset
+from penstock.data.map_function import ColumnFunction
+from penstock.data.n_step import NStepSums, require_summable
 from penstock.data.names import step_text
 from penstock.data.planned_samples import PlannedSamples
 from penstock.errors import ArgumentError, PlanError
@@ -33,6 +35,7 @@ from penstock.formats.base.metadata import stated_rate
 from penstock.formats.base.source import Source
 from penstock.plan.anchored import Pad
 from penstock.plan.delta_timestamps import DeltaTimestamps
+from penstock.plan.n_step import NStepRows
 from penstock.plan.pairs import Pairs
 from penstock.plan.select import rows_of_mask
 from penstock.plan.sequences import Sequences
@@ -371,20 +374,45 @@ class EpisodeDataset(OtherNames):
         """
         return self.apply(Steps())
 
-    def transitions(self) -> MapDataset:
-        """Make a sample of every step, with `next_observations`, the observation one step later.
+    def transitions(self, n_step: int = 1, gamma: float = 0.99) -> MapDataset:
+        """Make a sample of every step with what followed it, as for `penstock.Transitions` of a replay.
+
+        With `n_step > 1`, `rewards` is the discounted sum over the next `n_step` steps. The sum ends early with the
+        episode, and at a termination inside it. `next_observations` is the observation after the last step of the sum,
+        and `terminations` and `truncations` are those of this step. After a termination inside an episode,
+        `next_observations` has no meaning. `discounts` is the factor for the value of the next observation: `gamma` to
+        the number of steps, or 0 after a termination. A truncated episode keeps its factor.
+
+        Args:
+            n_step: Number of steps to sum rewards over, at least 1. The default is 1: stored rewards, no `discounts`.
+            gamma: Discount factor of one step, 0 to 1. The default is 0.99.
+
+        Returns:
+            Samples with all columns at the step, and `next_observations`. Sums are float32, or float64 where the stored
+            rewards are float64 or integers of 32 or 64 bits.
 
         Raises:
-            PlanError: The dataset has no `observations` with T + 1 rows for T steps, or has `next_observations`.
+            PlanError: The dataset has no `observations` with T + 1 rows for T steps, or has `next_observations`. A
+                number is out of range. With `n_step > 1`: there are no `rewards`, `terminations` or `truncations`.
+            SpecError: With `n_step > 1`: a step has several flags.
 
         Example:
-            >>> import penstock
-            >>> data = penstock.from_arrays({"observations": [0, 1, 2], "actions": [5, 6]}, lengths=[2])
+            >>> import numpy as np, penstock
+            >>> columns = {"observations": np.arange(4.0), "rewards": np.ones(3)}
+            >>> flags = {"terminations": [False, False, True], "truncations": [False] * 3}
+            >>> data = penstock.from_arrays(columns | flags, lengths=[3])
             >>> batch = data.transitions()[:]
             >>> batch["observations"].tolist(), batch["next_observations"].tolist()
-            ([0, 1], [1, 2])
+            ([0.0, 1.0, 2.0], [1.0, 2.0, 3.0])
+            >>> batch = data.transitions(n_step=2, gamma=0.5)[:]
+            >>> batch["rewards"].tolist(), batch["next_observations"].tolist(), batch["discounts"].tolist()
+            ([1.5, 1.5, 1.0], [2.0, 3.0, 3.0], [0.25, 0.0, 0.0])
         """
-        return self.apply(Steps(next_observations=True))
+        rows, sums = NStepRows(n_step), NStepSums(n_step, gamma)
+        if rows.n_step == 1:
+            return self.apply(Steps(next_observations=True))
+        require_summable(self.spec, n_step)
+        return MapDataset(_cut(self._selection, rows, (sums,)))
 
     def windows(
         self,
@@ -494,25 +522,29 @@ def selection_of(data: EpisodeDataset) -> EpisodeSelection:
     return data._selection  # pyright: ignore[reportPrivateUsage]  # the one way to what users do not need
 
 
-def _cut(selection: EpisodeSelection, transform: SampleTransform) -> PlannedSamples:
-    """Cut episodes into samples."""
-    return PlannedSamples([selection.source], transform.plan(selection.episodes), origin=_Cut(selection, transform))
+def _cut(
+    selection: EpisodeSelection, transform: SampleTransform, stages: tuple[ColumnFunction, ...] = ()
+) -> PlannedSamples:
+    """Cut episodes into samples, and apply the functions that belong to the transform."""
+    origin = _Cut(selection, transform, stages)
+    return PlannedSamples([selection.source], transform.plan(selection.episodes), stages, origin)
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """The episodes and the transform of samples."""
+    """The episodes, the transform and its functions, of which samples were made."""
 
     selection: EpisodeSelection
     transform: SampleTransform
+    stages: tuple[ColumnFunction, ...]
 
     @property
     def chain(self) -> tuple[str, ...]:
-        return *self.selection.chain, step_text(self.transform)
+        return *self.selection.chain, step_text(self.transform), *map(repr, self.stages)
 
     def as_of(self, episodes: Sequence[int]) -> PlannedSamples | None:
         earlier = self.selection.as_of(episodes[0])
-        return None if earlier is None else _cut(earlier, self.transform)
+        return None if earlier is None else _cut(earlier, self.transform, self.stages)
 
     def remade(self, make: Callable[[object], PlannedSamples | None]) -> PlannedSamples | None:
         return make(self)
