@@ -35,7 +35,6 @@ from .data.returns import timesteps as timesteps
 from .data.statistics import Statistics as Statistics
 from .data.summarize import statistics as statistics
 from .doctor.check import check as check
-from .doctor.partition import split as split
 from .doctor.repair import RepairReport as RepairReport
 from .doctor.repair import repair as repair
 from .doctor.repair import undo_repair as undo_repair
